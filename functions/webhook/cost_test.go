@@ -108,7 +108,7 @@ func evidenceOf(t *testing.T, n int) (billed int) {
 	if r := e.send(t, paymenttest.Events(n)...); r.StatusCode != 200 {
 		t.Fatalf("%d %s", r.StatusCode, r.Body)
 	}
-	for _, line := range e.firehose.Records("evidence") {
+	for _, line := range e.firehose.Records() {
 		billed += (len(line) + evidenceStep - 1) / evidenceStep * evidenceStep
 	}
 	return billed

@@ -66,8 +66,7 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 // newServices returns AWS services in memory with the resources of the function.
 func newServices() *endpoint {
 	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
-		firehose: &awstest.Firehose{}, log: &bytes.Buffer{}}
-	e.firehose.CreateStream("evidence")
+		firehose: &awstest.Firehose{Stream: "evidence"}, log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	e.db.CreateLedger("ledger")

@@ -2,11 +2,10 @@ package payhook
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesisfirehose"
+	firehose "github.com/aws/aws-cdk-go/awscdk/v2/awskinesisfirehose"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -17,23 +16,10 @@ import (
 
 // evidence is the stream that takes a record of each accepted delivery; nil for none.
 type evidence struct {
-	stream     awskinesisfirehose.CfnDeliveryStream
-	role       awsiam.Role
-	codeDigest string // of the program of the webhook function
+	stream      firehose.CfnDeliveryStream
+	role        awsiam.Role
+	environment map[string]*string // of the webhook function
 }
-
-// environment returns the environment variables of the webhook function.
-func (e evidence) environment() map[string]*string {
-	if e.stream == nil {
-		return nil
-	}
-	return map[string]*string{names.EvidenceStreamEnv: e.stream.Ref(), names.CodeDigestEnv: &e.codeDigest}
-}
-
-// bufferSeconds is how long Firehose collects records for one object. A record is locked when its
-// object is written, so this is not long. There are at most 288 objects a day unless more than
-// bufferMiB arrive in this time, so the records of a day are read fast.
-const bufferSeconds, bufferMiB = 300, 128
 
 // newEvidence creates the stream, and locks the objects of the bucket into which it delivers. It
 // does nothing if the setting evidence is off. Firehose keeps trying to deliver for 24 hours, and
@@ -54,17 +40,16 @@ func (p *Payhook) newEvidence(program []byte) {
 	}
 	locked := bucket.Node().DefaultChild().(awss3.CfnBucket)
 	locked.SetObjectLockEnabled(jsii.Bool(true))
+	retention := &awss3.CfnBucket_DefaultRetentionProperty{Mode: &mode, Days: jsii.Number(p.conf.EvidenceRetention)}
 	locked.SetObjectLockConfiguration(&awss3.CfnBucket_ObjectLockConfigurationProperty{
 		ObjectLockEnabled: jsii.String("Enabled"),
-		Rule: &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: &awss3.CfnBucket_DefaultRetentionProperty{
-			Mode: &mode, Days: jsii.Number(p.conf.EvidenceRetention),
-		}},
+		Rule:              &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: retention},
 	})
 
 	scope := constructs.NewConstruct(p, jsii.String("Evidence"))
-	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), nil)
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetention))
-	errors := logs.AddStream(jsii.String("Errors"), nil)
+	logs := awslogs.NewCfnLogGroup(scope, jsii.String("Logs"),
+		&awslogs.CfnLogGroupProps{RetentionInDays: jsii.Number(p.conf.LogRetention)})
+	errors := awslogs.NewCfnLogStream(scope, jsii.String("Errors"), &awslogs.CfnLogStreamProps{LogGroupName: logs.Ref()})
 	// The trust policy and these actions are those of the guide (AWS,
 	// https://docs.aws.amazon.com/firehose/latest/dev/controlling-access.html).
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
@@ -76,45 +61,37 @@ func (p *Payhook) newEvidence(program []byte) {
 	allow := function{role: role}.allow
 	allow([]string{"s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"}, bucket.BucketArn())
 	allow([]string{"s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"}, bucket.ArnForObjects(jsii.String("*")))
-	allow([]string{"logs:PutLogEvents"}, logs.LogGroupArn())
+	allow([]string{"logs:PutLogEvents"}, logs.AttrArn())
 
-	stream := awskinesisfirehose.NewCfnDeliveryStream(scope, jsii.String("Stream"),
-		&awskinesisfirehose.CfnDeliveryStreamProps{
-			DeliveryStreamType:                         jsii.String("DirectPut"),
-			DeliveryStreamEncryptionConfigurationInput: &encryptionOfStream{KeyType: jsii.String("AWS_OWNED_CMK")},
-			ExtendedS3DestinationConfiguration: &destination{
-				BucketArn:         bucket.BucketArn(),
-				RoleArn:           role.RoleArn(),
-				Prefix:            jsii.String("!{timestamp:yyyy/MM/dd}/"),
-				ErrorOutputPrefix: jsii.String("errors/!{firehose:error-output-type}/!{timestamp:yyyy/MM/dd}/"),
-				CompressionFormat: jsii.String("GZIP"),
-				FileExtension:     jsii.String(".jsonl.gz"),
-				BufferingHints: &awskinesisfirehose.CfnDeliveryStream_BufferingHintsProperty{
-					IntervalInSeconds: jsii.Number(bufferSeconds), SizeInMBs: jsii.Number(bufferMiB),
-				},
-				CloudWatchLoggingOptions: &awskinesisfirehose.CfnDeliveryStream_CloudWatchLoggingOptionsProperty{
-					Enabled: jsii.Bool(true), LogGroupName: logs.LogGroupName(), LogStreamName: errors.LogStreamName(),
-				},
-			},
-		})
+	s3 := &firehose.CfnDeliveryStream_ExtendedS3DestinationConfigurationProperty{
+		BucketArn:         bucket.BucketArn(),
+		RoleArn:           role.RoleArn(),
+		Prefix:            jsii.String("!{timestamp:yyyy/MM/dd}/"),
+		ErrorOutputPrefix: jsii.String("errors/!{firehose:error-output-type}/!{timestamp:yyyy/MM/dd}/"),
+		CompressionFormat: jsii.String("GZIP"),
+		FileExtension:     jsii.String(".jsonl.gz"),
+		// A record is locked when its object is written, so this is not long. There are at most 288 objects
+		// a day unless more than SizeInMBs arrive in this time, so the records of a day are read fast.
+		BufferingHints: &firehose.CfnDeliveryStream_BufferingHintsProperty{
+			IntervalInSeconds: jsii.Number(300), SizeInMBs: jsii.Number(128)},
+		CloudWatchLoggingOptions: &firehose.CfnDeliveryStream_CloudWatchLoggingOptionsProperty{
+			Enabled: jsii.Bool(true), LogGroupName: logs.Ref(), LogStreamName: errors.Ref()},
+	}
+	encryption := &firehose.CfnDeliveryStream_DeliveryStreamEncryptionConfigurationInputProperty{
+		KeyType: jsii.String("AWS_OWNED_CMK")}
+	stream := firehose.NewCfnDeliveryStream(scope, jsii.String("Stream"), &firehose.CfnDeliveryStreamProps{
+		DeliveryStreamType:                         jsii.String("DirectPut"),
+		DeliveryStreamEncryptionConfigurationInput: encryption, ExtendedS3DestinationConfiguration: s3,
+	})
 	stream.Node().AddDependency(role) // with its permissions
 	// With a stream, Firehose deletes what it has not delivered yet (AWS,
 	// https://docs.aws.amazon.com/firehose/latest/APIReference/API_DeleteDeliveryStream.html). So the
 	// stream is retained with all that it needs.
-	for _, node := range *scope.Node().FindAll(constructs.ConstructOrder_PREORDER) {
-		if *awscdk.CfnResource_IsCfnResource(node) {
-			node.(awscdk.CfnResource).ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
-		}
-	}
-	digest := sha256.Sum256(program)
-	p.evidence = evidence{stream, role, hex.EncodeToString(digest[:])}
+	awscdk.RemovalPolicies_Of(scope).Apply(keptUnlessLocal(p.conf), nil)
+	p.evidence = evidence{stream, role, map[string]*string{names.EvidenceStreamEnv: stream.Ref(),
+		names.CodeDigestEnv: jsii.Sprintf("%x", sha256.Sum256(program))}}
 	p.output(names.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())
 }
-
-type (
-	encryptionOfStream = awskinesisfirehose.CfnDeliveryStream_DeliveryStreamEncryptionConfigurationInputProperty
-	destination        = awskinesisfirehose.CfnDeliveryStream_ExtendedS3DestinationConfigurationProperty
-)
 
 // alarm returns the alarm for a stream that does not deliver. AWS recommends the
 // metric and 15 minutes as the threshold
@@ -122,8 +99,7 @@ type (
 func (e evidence) alarm() alarm {
 	return alarm{
 		name: "evidence-delivery", statistic: maximum, minutes: 5, threshold: 15 * 60, notifyOK: true,
-		metric: metric{"AWS/Firehose", "DeliveryToS3.DataFreshness", jsii.String("DeliveryStreamName"),
-			e.stream.Ref()},
+		metric: metric{"AWS/Firehose", "DeliveryToS3.DataFreshness", jsii.String("DeliveryStreamName"), e.stream.Ref()},
 		description: "Firehose has records of accepted deliveries that it could not write to the evidence bucket for " +
 			"15 minutes. After 24 hours it deletes them.",
 		action: "Look up errorCode in the log group of Evidence/Logs. Check the bucket, the key and the permissions " +

@@ -36,7 +36,7 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
 		resources[names.CaptureUntilEnv] = jsii.String(until)
 	}
-	maps.Copy(resources, p.evidence.environment())
+	maps.Copy(resources, p.evidence.environment)
 	f := newFunction(scope, conf, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,

@@ -93,8 +93,7 @@ func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 			buckets.MakeBucket("bucket")
 			reader.MakeBucket("bucket")
 			reader.DenyList = true
-			stream := &awstest.Firehose{}
-			stream.CreateStream("stream")
+			stream := &awstest.Firehose{Stream: "stream"}
 			s := services{db, events, buckets, stream, "table", "bus", "bucket", "stream", reader}
 			if name != "in memory" {
 				server := httptest.NewServer(awstest.Handler{DynamoDB: db, Firehose: stream})

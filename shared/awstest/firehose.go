@@ -2,9 +2,7 @@ package awstest
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,33 +18,22 @@ const (
 	maxRecordsBytes = 4 << 20
 )
 
-// Firehose is a set of streams in memory that take records and deliver them nowhere. Its zero
-// value has no stream.
+// Firehose is a stream in memory that takes records and delivers them nowhere.
 type Firehose struct {
-	Hook Hook // nil: none
-	// Fails, if set, returns the code with which a record is not taken, or "".
-	Fails func(record []byte) (code string)
+	Stream string                   // its name
+	Hook   Hook                     // nil: none
+	Fails  func(record []byte) bool // whether a record is not taken; nil: none
 
 	mu      sync.Mutex
-	streams map[string][][]byte
+	records [][]byte
 	calls   int
 }
 
-// CreateStream creates a stream.
-func (f *Firehose) CreateStream(name string) {
+// Records returns the records that the stream took, in order.
+func (f *Firehose) Records() [][]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.streams == nil {
-		f.streams = map[string][][]byte{}
-	}
-	f.streams[name] = [][]byte{}
-}
-
-// Records returns the records that a stream took, in order.
-func (f *Firehose) Records(stream string) [][]byte {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.streams[stream])
+	return slices.Clone(f.records)
 }
 
 // Calls returns the number of requests, including failed ones.
@@ -67,43 +54,30 @@ func (f *Firehose) putRecordBatch(ctx context.Context,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if n := len(in.Records); n == 0 || n > maxRecords {
-		return nil, invalid(fmt.Sprintf("1 to %d records", maxRecords))
-	}
-	size := 0
+	largest, size := 0, 0
 	for _, r := range in.Records {
-		if len(r.Data) > maxRecordBytes {
-			return nil, invalid(fmt.Sprintf("a record has at most %d bytes", maxRecordBytes))
-		}
-		size += len(r.Data)
+		largest, size = max(largest, len(r.Data)), size+len(r.Data)
 	}
-	name := aws.ToString(in.DeliveryStreamName)
-	stream, ok := f.streams[name]
-	if !ok {
-		return nil, &types.ResourceNotFoundException{Message: aws.String("Firehose " + name + " not found")}
-	}
-	if size > maxRecordsBytes {
+	switch n := len(in.Records); {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case n == 0 || n > maxRecords || largest > maxRecordBytes:
+		return nil, invalid("too many records, or too large ones, or none")
+	case aws.ToString(in.DeliveryStreamName) != f.Stream:
+		return nil, &types.ResourceNotFoundException{Message: aws.String("stream not found")}
+	case size > maxRecordsBytes:
 		return nil, &types.InvalidArgumentException{Message: aws.String("Records size exceeds 4 MB limit")}
 	}
-	out := &firehose.PutRecordBatchOutput{FailedPutCount: aws.Int32(0), Encrypted: aws.Bool(false)}
+	out := &firehose.PutRecordBatchOutput{FailedPutCount: aws.Int32(0)}
 	for _, r := range in.Records {
-		code := ""
-		if f.Fails != nil {
-			code = f.Fails(r.Data)
-		}
-		if code != "" {
+		answer := types.PutRecordBatchResponseEntry{RecordId: aws.String("id")}
+		if f.Fails != nil && f.Fails(r.Data) {
 			*out.FailedPutCount++
-			out.RequestResponses = append(out.RequestResponses,
-				types.PutRecordBatchResponseEntry{ErrorCode: &code, ErrorMessage: &code})
-			continue
+			answer = types.PutRecordBatchResponseEntry{ErrorCode: aws.String("ServiceUnavailableException")}
+		} else {
+			f.records = append(f.records, slices.Clone(r.Data)) // the caller can reuse it
 		}
-		stream = append(stream, slices.Clone(r.Data)) // the caller can reuse it
-		out.RequestResponses = append(out.RequestResponses,
-			types.PutRecordBatchResponseEntry{RecordId: aws.String(strconv.Itoa(len(stream)))})
+		out.RequestResponses = append(out.RequestResponses, answer)
 	}
-	f.streams[name] = stream
 	return out, nil
 }

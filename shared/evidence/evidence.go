@@ -14,13 +14,13 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -59,13 +59,9 @@ func NewCertificate(payload []byte, chain []*x509.Certificate, acceptedAt time.T
 	digest := sha256.Sum256(payload)
 	c := &Certificate{PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(chain[0]), AcceptedAt: acceptedAt}
 	for _, one := range chain {
-		c.Chain = append(c.Chain, encode(one))
+		c.Chain = append(c.Chain, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Raw})))
 	}
 	return c
-}
-
-func encode(c *x509.Certificate) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
 }
 
 // ErrAltered is returned when parts of a proof or of a record do not belong together.
@@ -88,9 +84,10 @@ func (p Proof) VerifySignature(exponents []int) (*rsa.PublicKey, error) {
 		signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
 }
 
-// Parse returns the chain, which it does not verify. The error wraps [ErrAltered] if the
-// payload or the fingerprint is another one.
-func (c *Certificate) Parse(payload []byte) (chain []*x509.Certificate, err error) {
+// Verify verifies the client's certificate as of the time of acceptance and returns the chain
+// that this found. A truststore of nil stands for the CAs that are stored. The error wraps
+// [ErrAltered] if the payload or the fingerprint is another one.
+func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore) (chain []*x509.Certificate, err error) {
 	for _, text := range c.Chain {
 		one, err := clientcert.Parse(text)
 		if err != nil {
@@ -103,25 +100,10 @@ func (c *Certificate) Parse(payload []byte) (chain []*x509.Certificate, err erro
 		!bytes.Equal(digest[:], c.PayloadDigest) {
 		return nil, fmt.Errorf("%w: the payload or the certificate", ErrAltered)
 	}
-	return chain, nil
-}
-
-// verify verifies the chain with its own CAs, as of the time of acceptance.
-func (c *Certificate) verify(payload []byte) error {
-	chain, err := c.Parse(payload)
-	if err != nil {
-		return err
+	if trusted == nil {
+		trusted = clientcert.TruststoreOf(chain...)
 	}
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(chain...), clientcert.Policy{})
-	verified, err := verifier.VerifyCertificate(chain[0], c.AcceptedAt)
-	if err != nil {
-		return err
-	}
-	same := func(c *x509.Certificate, text string) bool { return encode(c) == text }
-	if !slices.EqualFunc(verified, c.Chain, same) {
-		return fmt.Errorf("%w: it is not the chain of the certificate", ErrAltered)
-	}
-	return nil
+	return clientcert.NewVerifier(trusted, clientcert.Policy{}).VerifyCertificate(chain[0], c.AcceptedAt)
 }
 
 // Record is what is kept of an accepted delivery.
@@ -143,7 +125,7 @@ type Record struct {
 // Nothing protects acceptedAt and functionVersion against whoever can write records.
 func (r Record) Verify() error {
 	if r.HasSignature() {
-		key, err := r.VerifySignature(exponentsOf(r.JWK))
+		key, err := r.VerifySignature(keys.AnyExponent(r.JWK))
 		if err != nil {
 			return err
 		}
@@ -154,48 +136,19 @@ func (r Record) Verify() error {
 		return fmt.Errorf("%w: neither a signature nor a certificate", ErrAltered)
 	}
 	if c := r.Certificate; c != nil {
-		if err := c.verify(r.Payload); err != nil {
+		chain, err := c.Verify(r.Payload, nil)
+		if err != nil {
 			return err
 		}
-		if !c.AcceptedAt.Equal(r.AcceptedAt) {
-			return fmt.Errorf("%w: two times of acceptance", ErrAltered)
+		if !reflect.DeepEqual(NewCertificate(r.Payload, chain, r.AcceptedAt), c) {
+			return fmt.Errorf("%w: another chain or time of acceptance", ErrAltered)
 		}
 	}
-	if deliveryID, eventIDs := IDs(r.Payload); deliveryID != r.DeliveryID || !slices.Equal(eventIDs, r.EventIDs) {
+	deliveryID, eventIDs := payment.PeekIDs(r.Payload, math.MaxInt)
+	if deliveryID != r.DeliveryID || !slices.Equal(eventIDs, r.EventIDs) {
 		return fmt.Errorf("%w: the ids are not those of the payload", ErrAltered)
 	}
 	return nil
-}
-
-// exponentsOf returns the public exponent of a JWK. Which exponents are accepted was a
-// setting, and 1 is never accepted: everything verifies with it.
-func exponentsOf(jwk []byte) []int {
-	var text struct {
-		E string `json:"e"`
-	}
-	_ = json.Unmarshal(jwk, &text) // without an exponent, no key is accepted
-	e := 0
-	octets, _ := base64.RawURLEncoding.DecodeString(text.E)
-	for _, octet := range octets[:min(len(octets), 4)] {
-		e = e<<8 | int(octet)
-	}
-	if e < 3 {
-		return nil
-	}
-	return []int{e}
-}
-
-// IDs returns the deliveryId and all eventIds of a payload. It returns as many as can be read
-// if the payload is not a delivery.
-func IDs(payload []byte) (deliveryID string, eventIDs []string) {
-	delivery, err := payment.DecodeDelivery(payload)
-	if err != nil {
-		return payment.PeekIDs(payload)
-	}
-	for _, e := range delivery.Events {
-		eventIDs = append(eventIDs, e.EventID)
-	}
-	return delivery.DeliveryID, eventIDs
 }
 
 // ErrDamaged is returned for a line that is not one that [Record.Lines] returned. A digest
@@ -205,28 +158,12 @@ var ErrDamaged = errors.New("evidence: damaged")
 // Decode returns the record in a line, with or without the line feed at its end. The error
 // wraps [ErrDamaged] if any bit of the line is not as [Record.Lines] wrote it. It is safe for
 // concurrent use.
-func Decode(line []byte) (r Record, err error) {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	body, err := open(line)
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(body, &r, json.RejectUnknownMembers(true)); err != nil {
-		return r, fmt.Errorf("%w: it is not a record", ErrDamaged)
-	}
-	// So a record has one form only.
-	if again, err := seal(r); err != nil || !bytes.Equal(again, line) {
-		return r, fmt.Errorf("%w: it is not in the form of a record", ErrDamaged)
-	}
-	return r, nil
-}
+func Decode(line []byte) (Record, error) { return open[Record](line) }
 
-// digestBegin and digestEnd surround the digest at the end of a line. The digest is the
-// SHA-256 of all before digestBegin, in hexadecimal.
+// A line ends with the SHA-256 of all before it, in hexadecimal.
 const (
-	digestBegin = `,"sha256":"`
-	digestEnd   = `"}`
-	digestSize  = len(digestBegin) + 2*sha256.Size + len(digestEnd)
+	digestFormat = `,"sha256":"%x"}`
+	digestSize   = len(digestFormat) - len("%x") + 2*sha256.Size
 )
 
 // seal returns an object as a line without a line feed.
@@ -236,31 +173,29 @@ func seal(object any) ([]byte, error) {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}
 	line = line[:len(line)-1]
-	sum := sha256.Sum256(line)
-	line = append(line, digestBegin...)
-	line = hex.AppendEncode(line, sum[:])
-	return append(line, digestEnd...), nil
+	return fmt.Appendf(line, digestFormat, sha256.Sum256(line)), nil
 }
 
-// open returns the object of a line that [seal] returned.
-func open(line []byte) ([]byte, error) {
+// open returns the object of a line that [seal] returned. An object has only one line.
+func open[Object any](line []byte) (object Object, err error) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
 	if len(line) < digestSize {
-		return nil, fmt.Errorf("%w: the line is too short", ErrDamaged)
+		return object, fmt.Errorf("%w: the line is too short", ErrDamaged)
 	}
-	begin := len(line) - digestSize
-	sum := sha256.Sum256(line[:begin])
-	if string(line[begin:]) != digestBegin+hex.EncodeToString(sum[:])+digestEnd {
-		return nil, fmt.Errorf("%w: the digest is that of another line", ErrDamaged)
+	body := append(slices.Clip(line[:len(line)-digestSize]), '}')
+	if json.Unmarshal(body, &object, json.RejectUnknownMembers(true)) != nil {
+		return object, fmt.Errorf("%w: it is not a record", ErrDamaged)
 	}
-	return append(slices.Clip(line[:begin]), '}'), nil
+	if again, err := seal(object); err != nil || !bytes.Equal(again, line) {
+		return object, fmt.Errorf("%w: the digest or the form is another one", ErrDamaged)
+	}
+	return object, nil
 }
 
 // Digest returns the digest of a line that [Record.Lines] or [Joiner.Join] returned. Repeated
 // lines have the same digest.
 func Digest(line []byte) string {
 	line = bytes.TrimSuffix(line, []byte("\n"))
-	if len(line) < digestSize {
-		return ""
-	}
-	return string(line[len(line)-len(digestEnd)-2*sha256.Size : len(line)-len(digestEnd)])
+	line = bytes.TrimSuffix(line, []byte(`"}`))
+	return string(line[max(0, len(line)-2*sha256.Size):])
 }

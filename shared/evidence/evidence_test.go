@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -26,7 +28,7 @@ var testKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(
 func record(t *testing.T, payload []byte, signed, certified bool) Record {
 	t.Helper()
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	deliveryID, eventIDs := IDs(payload)
+	deliveryID, eventIDs := payment.PeekIDs(payload, math.MaxInt)
 	r := Record{AcceptedAt: now, FunctionVersion: "v1", DeliveryID: deliveryID, EventIDs: eventIDs,
 		Payload: payload}
 	if signed {
@@ -93,8 +95,7 @@ func TestADigestThatIsComputedAgainHidesNothingThatIsProven(t *testing.T) {
 			found := 0
 			for bit := range 8 * len(body) {
 				changed := flip(body, bit)
-				sum := sha256.Sum256(changed)
-				changed = append(changed, digestBegin+hex.EncodeToString(sum[:])+digestEnd...)
+				changed = fmt.Appendf(changed, digestFormat, sha256.Sum256(changed))
 				r, err := Decode(changed)
 				if err == nil {
 					err = r.Verify()
@@ -163,13 +164,13 @@ func TestTheLongestLine(t *testing.T) {
 		t.Error(len(all), len(all[0]))
 	}
 	r.FunctionVersion += "v"
-	if all := lines(t, r); len(all) != 3 {
+	if all := lines(t, r); len(all) != 2 {
 		t.Error(len(all))
 	}
 }
 
 func TestMissingAndDamagedPartsAreFound(t *testing.T) {
-	all := lines(t, record(t, bytes.Repeat([]byte(" "), 3*partText/4*3), true, false))
+	all := lines(t, record(t, bytes.Repeat([]byte(" "), 3*partData), true, false))
 	for i := range all {
 		var j Joiner
 		for _, line := range slices.Delete(slices.Clone(all), i, i+1) {
@@ -194,14 +195,13 @@ func TestMissingAndDamagedPartsAreFound(t *testing.T) {
 	}
 }
 
-func TestIncompleteRecordsAreLimitedAndSayWhereTheyAre(t *testing.T) {
-	defer func(before int) { maxOpen = before }(maxOpen)
-	one := lines(t, record(t, bytes.Repeat([]byte(" "), 3*partText/4*3), true, false))
-	two := lines(t, record(t, bytes.Repeat([]byte("x"), 3*partText/4*3), true, false))
-	maxOpen = len(bytes.Join(one, nil))
+func TestIncompleteRecordsSayWhereTheyAre(t *testing.T) {
+	one := lines(t, record(t, bytes.Repeat([]byte(" "), 3*partData), true, false))
+	two := lines(t, record(t, bytes.Repeat([]byte("x"), 3*partData), true, false))
+	three := lines(t, record(t, bytes.Repeat([]byte("y"), 3*partData), true, false))
 	var j Joiner
 	joined := 0
-	for n, line := range slices.Concat(one, two[:2], one, two[1:]) { // those of one are repeated
+	for n, line := range slices.Concat(one, two[:2], one, three[1:], two[:1]) { // those of one are repeated
 		j.At = string(rune('a' + n))
 		record, err := j.Join(line)
 		if err != nil {
@@ -211,31 +211,21 @@ func TestIncompleteRecordsAreLimitedAndSayWhereTheyAre(t *testing.T) {
 			joined++
 		}
 	}
-	if joined != 2 || j.size != 0 {
-		t.Error(joined, j.size)
-	}
-	three := lines(t, record(t, bytes.Repeat([]byte("y"), 3*partText/4*3), true, false))
-	four := lines(t, record(t, bytes.Repeat([]byte("z"), 3*partText/4*3), true, false))
-	var failed error
-	for n, line := range slices.Concat(three[:2], four[:len(four)-1]) {
-		j.At = string(rune('a' + n))
-		_, err := j.Join(line)
-		failed = errors.Join(failed, err)
-	}
-	if !errors.Is(failed, ErrDamaged) || !slices.Equal(j.Incomplete(), []string{"a", "c"}) {
-		t.Error(failed, j.Incomplete())
+	if joined != 1 || !slices.Equal(j.Incomplete(), []string{"f", "m"}) {
+		t.Error(joined, j.Incomplete())
 	}
 }
 
 func TestPartsOfDifferentRecordsAreNotJoined(t *testing.T) {
-	text := strings.Repeat("x", 4)
+	data := []byte("xxxx")
 	for name, parts := range map[string][]part{
-		"another number of parts": {{1, 2, "r", text}, {2, 3, "r", text}},
-		"a number beyond the end": {{3, 2, "r", text}},
-		"no number":               {{0, 2, "r", text}},
-		"two texts of a part":     {{1, 2, "r", text}, {1, 2, "r", "y"}},
-		"not a record":            {{1, 2, "r", text}, {2, 2, "r", text}},
-		"another record":          {{1, 1, "r", string(lines(t, record(t, []byte("{}"), true, false))[0])}},
+		"another number of parts": {{1, 2, "r", data, "", ""}, {2, 3, "r", data, "", ""}},
+		"a number beyond the end": {{3, 2, "r", data, "", ""}},
+		"no number":               {{0, 2, "r", data, "", ""}},
+		"two texts of a part":     {{1, 2, "r", data, "", ""}, {1, 2, "r", nil, "", ""}},
+		"not a record":            {{1, 2, "r", data, "", ""}, {2, 2, "r", data, "", ""}},
+		"another record": {{Part: 1, Parts: 1, Record: "r",
+			Data: lines(t, record(t, []byte("{}"), true, false))[0]}},
 	} {
 		var j Joiner
 		var failed error
@@ -250,7 +240,7 @@ func TestPartsOfDifferentRecordsAreNotJoined(t *testing.T) {
 			}
 			failed = errors.Join(failed, err)
 		}
-		if !errors.Is(failed, ErrDamaged) {
+		if !errors.Is(failed, ErrDamaged) && len(j.Incomplete()) != 1 {
 			t.Errorf("%s: %v", name, failed)
 		}
 	}

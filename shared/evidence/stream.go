@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,10 +22,9 @@ type StreamAPI interface {
 		...func(*firehose.Options)) (*firehose.PutRecordBatchOutput, error)
 }
 
-// maxBatchBytes is the size that the records of one PutRecordBatch can have. So many bytes of
-// parts are fewer than 500, which is the other limit (AWS,
+// batchLines is how many lines are sent at once. A PutRecordBatch can have 4 MiB (AWS,
 // https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
-const maxBatchBytes = 4 << 20
+const batchLines = 4 << 20 / MaxLine
 
 const (
 	attempts = 6                      // how often a line is tried in total
@@ -52,59 +52,50 @@ func (s *Stream) Put(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	var batches [][]types.Record
-	size := maxBatchBytes
-	for _, line := range lines {
-		if size += len(line); size > maxBatchBytes {
-			batches, size = append(batches, nil), len(line)
-		}
-		last := len(batches) - 1
-		batches[last] = append(batches[last], types.Record{Data: line})
-	}
+	batches := slices.Collect(slices.Chunk(lines, batchLines))
 	results := make([]error, len(batches))
 	parallel.Each(len(batches), len(batches), func(i int) { results[i] = s.put(ctx, batches[i]) })
 	return errors.Join(results...)
 }
 
 // put stores the lines of one batch.
-func (s *Stream) put(ctx context.Context, records []types.Record) error {
+func (s *Stream) put(ctx context.Context, lines [][]byte) error {
 	for attempt := 1; ; attempt++ {
-		out, err := s.client.PutRecordBatch(ctx,
-			&firehose.PutRecordBatchInput{DeliveryStreamName: s.name, Records: records})
-		switch {
-		case err != nil:
-			if !transient(err) {
-				return fmt.Errorf("evidence: put: %w", err)
-			}
-		case len(out.RequestResponses) != len(records):
-			err = errors.New("PutRecordBatch did not answer every record")
-		default:
-			if records, err = failed(records, out.RequestResponses); err == nil {
-				return nil
-			}
+		in := &firehose.PutRecordBatchInput{DeliveryStreamName: s.name}
+		for _, line := range lines {
+			in.Records = append(in.Records, types.Record{Data: line})
 		}
-		if attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
+		out, err := s.client.PutRecordBatch(ctx, in)
+		if err == nil {
+			lines, err = failed(lines, out.RequestResponses)
+		}
+		if err == nil {
+			return nil
+		}
+		if !transient(err) || attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
 			return fmt.Errorf("evidence: put: %w", err)
 		}
 	}
 }
 
-// failed returns the records that Firehose has not acknowledged, and why the last is not. It
+// failed returns the lines that Firehose has not acknowledged, and why the last is not. It
 // answers 200 with failed records inside.
-func failed(records []types.Record, answers []types.PutRecordBatchResponseEntry) (left []types.Record, err error) {
+func failed(lines [][]byte, answers []types.PutRecordBatchResponseEntry) (left [][]byte, err error) {
+	if len(answers) != len(lines) {
+		return lines, errors.New("PutRecordBatch did not answer every record")
+	}
 	for i, answer := range answers {
 		if answer.ErrorCode != nil || aws.ToString(answer.RecordId) == "" {
-			left, err = append(left, records[i]), fmt.Errorf("record not taken: %s", aws.ToString(answer.ErrorCode))
+			left, err = append(left, lines[i]), fmt.Errorf("record not taken: %s", aws.ToString(answer.ErrorCode))
 		}
 	}
 	return left, err
 }
 
-var retryable = retry.IsErrorRetryables(retry.DefaultRetryables)
-
 // transient reports whether a call that failed may succeed if it is made again. Above the
 // throughput of the stream, Firehose answers ServiceUnavailableException.
 func transient(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
-	return retryable.IsErrorRetryable(err) == aws.TrueTernary || !ok || api.ErrorFault() == smithy.FaultServer
+	return !ok || api.ErrorFault() == smithy.FaultServer ||
+		retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) == aws.TrueTernary
 }

@@ -24,8 +24,7 @@ import (
 
 // newEvidenceWorld returns a world that stores evidence in a stream.
 func newEvidenceWorld(t *testing.T) (*parkedWorld, *awstest.Firehose) {
-	w, f := newParkedWorld(t), &awstest.Firehose{}
-	f.CreateStream("evidence")
+	w, f := newParkedWorld(t), &awstest.Firehose{Stream: "evidence"}
 	w.opts.Evidence = evidence.NewStream(f, "evidence", "v1")
 	return w, f
 }
@@ -34,7 +33,7 @@ func newEvidenceWorld(t *testing.T) (*parkedWorld, *awstest.Firehose) {
 func stored(t *testing.T, f *awstest.Firehose) (all []evidence.Record) {
 	t.Helper()
 	var j evidence.Joiner
-	for _, data := range f.Records("evidence") {
+	for _, data := range f.Records() {
 		for line := range bytes.Lines(data) {
 			joined, err := j.Join(line)
 			if err != nil {
@@ -86,7 +85,7 @@ func TestARepeatedDeliveryIsRecordedAgainOnlyIfTheRecordMayBeMissing(t *testing.
 			}},
 		"it does not take the record": {first: intake.EvidenceUnavailable, records: []int{0, 1, 1},
 			fail: func(_ *parkedWorld, f *awstest.Firehose) {
-				f.Fails = func([]byte) string { return "ServiceUnavailableException" }
+				f.Fails = func([]byte) bool { return true }
 			}},
 		"the mark fails": {first: intake.Accepted, records: []int{1, 2, 2},
 			fail: func(w *parkedWorld, _ *awstest.Firehose) { w.db.Hook = mark }},
@@ -175,7 +174,7 @@ func TestADeliveryWithAConflictIsRecorded(t *testing.T) {
 	w.deliver(paymenttest.Delivery(event))
 	event.EventData.Amount = "0.01"
 	payload := paymenttest.Delivery(event)
-	f.Fails = func([]byte) string { return "InternalFailure" }
+	f.Fails = func([]byte) bool { return true }
 	if r := w.deliver(payload); r.Outcome != intake.EvidenceUnavailable {
 		t.Errorf("%+v", r)
 	}
@@ -233,8 +232,7 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		w, _ := certified(t, alone)
-		f := &awstest.Firehose{}
-		f.CreateStream("evidence")
+		f := &awstest.Firehose{Stream: "evidence"}
 		w.opts.Evidence = evidence.NewStream(f, "evidence", "v1")
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)

@@ -116,7 +116,7 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	delivery, err := payment.DecodeDelivery(payload)
 	steps := Steps{Decode: p.opts.Now().Sub(start)}
 	if err != nil {
-		id, eventIDs := payment.PeekIDs(payload)
+		id, eventIDs := payment.PeekIDs(payload, 1000) // one object is stored for each
 		parked, parkErr := p.parkDelivery(ctx, parking.Parked{
 			Reason: parking.Invalid, Cause: err.Error(), DeliveryID: id, EventIDs: eventIDs,
 		}, payload, proof)

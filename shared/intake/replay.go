@@ -309,19 +309,14 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 	return p, known, nil
 }
 
-// verifyCertificate returns the chain that is parked with a delivery, and whether the
-// truststore trusts it.
+// verifyCertificate returns the chain of the certificate that is parked with a delivery, and
+// whether the truststore trusts it.
 func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
-	if chain, err = parked.Certificate.Parse(parked.Payload); err != nil {
-		return nil, false, err
+	if r.truststore != nil {
+		if chain, err = parked.Certificate.Verify(parked.Payload, r.truststore); err == nil {
+			return chain, true, nil
+		}
 	}
-	verify := func(truststore *clientcert.Truststore) error {
-		_, err := clientcert.NewVerifier(truststore, clientcert.Policy{}).VerifyCertificate(chain[0],
-			parked.Certificate.AcceptedAt)
-		return err
-	}
-	if r.truststore != nil && verify(r.truststore) == nil {
-		return chain, true, nil
-	}
-	return chain, false, verify(clientcert.TruststoreOf(chain...))
+	chain, err = parked.Certificate.Verify(parked.Payload, nil)
+	return chain, false, err
 }

@@ -118,6 +118,15 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	return key, nil
 }
 
+// AnyExponent returns exponents with which [ParseJWK] accepts the exponent of a JWK whatever the
+// settings allow, unless it is less than 3: everything verifies with 1.
+func AnyExponent(text []byte) []int {
+	var k jwk
+	_ = json.Unmarshal(text, &k) // ParseJWK returns the error
+	e, _ := exponent(k.E)
+	return []int{max(e, 3)}
+}
+
 // violations returns the requirements that the members other than n and e do not meet.
 func (k *jwk) violations() (violations []Violation) {
 	demand := func(holds bool, v Violation) {

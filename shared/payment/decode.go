@@ -78,13 +78,9 @@ func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
 	return w.delivery.Events[0], nil
 }
 
-// maxPeeked is the maximum number of eventIds that PeekIDs returns.
-const maxPeeked = 1000
-
-// PeekIDs returns the ids in a payload that [DecodeDelivery] rejects, as far as
-// they can be read, and at most 1000 eventIds. They serve only to find the payload
-// later.
-func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
+// PeekIDs returns the ids in a payload as far as they can be read, and at most limit eventIds.
+// The payload can be one that [DecodeDelivery] rejects.
+func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		switch {
 		case !IsUUID(value):
@@ -93,7 +89,7 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 		case ofEvent && name == "eventId":
 			eventIDs = append(eventIDs, value)
 		}
-		return len(eventIDs) < maxPeeked
+		return len(eventIDs) < limit
 	})
 	return deliveryID, eventIDs
 }

@@ -285,13 +285,13 @@ func TestPeekIDsReadsRejectedPayloads(t *testing.T) {
 			`","events":[{"eventId":"` + a + `"}]}`: {b, []string{a}},
 		`{"deliveryId":"` + a + `","events":[{"eventId":`: {a, nil},
 	} {
-		d, e := payment.PeekIDs([]byte(payload))
+		d, e := payment.PeekIDs([]byte(payload), 1000)
 		if diff := cmp.Diff(want, ids{d, e}); diff != "" {
 			t.Errorf("%s: %s", payload, diff)
 		}
 	}
 	many := `{"events":[` + strings.Repeat(`{"eventId":"`+a+`"},`, 5000)
-	if _, e := payment.PeekIDs([]byte(many)); len(e) != 1000 {
+	if _, e := payment.PeekIDs([]byte(many), 1000); len(e) != 1000 {
 		t.Errorf("%d ids", len(e))
 	}
 }

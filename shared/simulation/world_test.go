@@ -130,12 +130,11 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
-		firehose: &awstest.Firehose{},
+		firehose: &awstest.Firehose{Stream: stream},
 		failing:  map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.db.CreateLedger(ledgerTable)
 	w.db.CreateTable(keysTable, names.KeysKey)
-	w.firehose.CreateStream(stream)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
 	w.facts.w = w

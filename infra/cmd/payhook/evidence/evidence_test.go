@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,6 +28,7 @@ import (
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -42,7 +44,7 @@ var (
 func signed(t testing.TB, with paymenttest.Key, payload []byte) records.Record {
 	t.Helper()
 	r := records.Record{AcceptedAt: accepted, FunctionVersion: "1", Payload: payload}
-	r.DeliveryID, r.EventIDs = records.IDs(payload)
+	r.DeliveryID, r.EventIDs = payment.PeekIDs(payload, math.MaxInt)
 	r.Timestamp, r.KeyID = signature.FormatAuto.Text(accepted), with.ID
 	r.JWK = keys.FormatJWK(with.ID, &with.Private.PublicKey)
 	var err error
