@@ -40,8 +40,8 @@ var (
 	// that AWS itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors", Meaning: "webhooks answered 400 to 499; also written if it " +
 		"is 0, and not with `mtls` and `both`"}
-	NotStoredMetric = Metric{Name: "NotStored", Meaning: "authentic webhooks answered 503, because an event could " +
-		"not be recorded, an unusable delivery not parked, or the evidence not stored"}
+	NotStoredMetric = Metric{Name: "NotStored", Meaning: "authentic webhooks answered 503: an event was not " +
+		"recorded, an unusable delivery not parked, or no evidence stored"}
 	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
 	// authentic.
 	KeyUnavailableMetric = Metric{
