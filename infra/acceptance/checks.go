@@ -20,7 +20,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/deployment"
@@ -210,10 +209,7 @@ func (r *Run) deniedCheck(in *scenario.Arrivals) *scenario.Check {
 			}
 			defer lift()
 			for _, name := range []string{"webhook", "redrive"} {
-				function := r.Functions[name]
-				role := aws.ToString(scenario.Must(lambda.NewFromConfig(r.AWS).GetFunctionConfiguration(ctx,
-					&lambda.GetFunctionConfigurationInput{FunctionName: &function})).Role)
-				role = role[strings.LastIndex(role, "/")+1:]
+				role := r.RoleOf(ctx, name)
 				roles = append(roles, role)
 				scenario.Require(deployment.SetRolePolicy(ctx, r.AWS, role, denyPolicy, `{"Version":"2012-10-17",`+
 					`"Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`))

@@ -43,7 +43,7 @@ func (t Target) Flags() (flags string) {
 // Connect finds the deployment that is meant and reads the outputs of its stack. Errors
 // say what to do.
 func Connect(ctx context.Context, t Target) (*Deployment, error) {
-	d, place, err := find(ctx, t)
+	d, place, err := Find(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	return d, nil
 }
 
-// find returns where the deployment is, also for people.
-func find(ctx context.Context, t Target) (d *Deployment, place string, err error) {
+// Find returns where the deployment is, without its stack, and the place for people.
+func Find(ctx context.Context, t Target) (d *Deployment, place string, err error) {
 	if t.Local {
 		d, err = Running(ctx)
 		return d, "the local run", err

@@ -64,7 +64,8 @@ var resources = map[string]map[string][]string{
 	},
 	"operate": {"": {"Redrive/Alias"}},
 	// The package of the stream, and that of the commands.
-	"evidence": {"Stream.put": {"Evidence/Stream.Arn"}, "scan.objects": {"Evidence.Arn"}, "get": {"Evidence.Arn/*"}},
+	"evidence": {"Stream.put": {"Evidence/Stream.Arn"},
+		"pass.objects": {"Evidence.Arn"}, "pass.object": {"Evidence.Arn/*"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
 	"status": {"": {"*"}, "alarmNames": {"the stack"}},
 }

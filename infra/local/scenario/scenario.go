@@ -247,6 +247,14 @@ func (s *Scenario) Invoke(ctx context.Context, function, event string, answer an
 	return json.Unmarshal(out.Payload, answer)
 }
 
+// RoleOf returns the name of a function's role, by the name of the function's folder.
+func (s *Scenario) RoleOf(ctx context.Context, function string) string {
+	name := s.Functions[function]
+	out := Must(lambda.NewFromConfig(s.AWS).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: &name}))
+	return (*out.Role)[strings.LastIndex(*out.Role, "/")+1:]
+}
+
 // within returns how long to wait for what takes the emulator at most d. In an account, cold
 // starts, EventBridge and the log take longer, and Lambda tries a failed event again after one
 // minute and after two more (AWS, "How Lambda handles errors and retries with asynchronous
