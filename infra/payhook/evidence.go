@@ -47,21 +47,19 @@ func (p *Payhook) newEvidence(program []byte) {
 	})
 
 	scope := constructs.NewConstruct(p, jsii.String("Evidence"))
-	logs := awslogs.NewCfnLogGroup(scope, jsii.String("Logs"),
-		&awslogs.CfnLogGroupProps{RetentionInDays: jsii.Number(p.conf.LogRetention)})
-	errors := awslogs.NewCfnLogStream(scope, jsii.String("Errors"), &awslogs.CfnLogStreamProps{LogGroupName: logs.Ref()})
+	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), nil)
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetention))
 	// The trust policy and these actions are those of the guide (AWS,
 	// https://docs.aws.amazon.com/firehose/latest/dev/controlling-access.html).
+	account := &map[string]any{"StringEquals": map[string]any{"sts:ExternalId": awscdk.Stack_Of(p).Account()}}
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
-		AssumedBy: awsiam.NewServicePrincipal(jsii.String("firehose.amazonaws.com"), &awsiam.ServicePrincipalOpts{
-			Conditions: &map[string]any{"StringEquals": map[string]any{
-				"sts:ExternalId": awscdk.Stack_Of(p).Account()}},
-		}),
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("firehose.amazonaws.com"),
+			&awsiam.ServicePrincipalOpts{Conditions: account}),
 	})
 	allow := function{role: role}.allow
 	allow([]string{"s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"}, bucket.BucketArn())
 	allow([]string{"s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"}, bucket.ArnForObjects(jsii.String("*")))
-	allow([]string{"logs:PutLogEvents"}, logs.AttrArn())
+	allow([]string{"logs:PutLogEvents"}, logs.LogGroupArn())
 
 	s3 := &firehose.CfnDeliveryStream_ExtendedS3DestinationConfigurationProperty{
 		BucketArn:         bucket.BucketArn(),
@@ -75,7 +73,8 @@ func (p *Payhook) newEvidence(program []byte) {
 		BufferingHints: &firehose.CfnDeliveryStream_BufferingHintsProperty{
 			IntervalInSeconds: jsii.Number(300), SizeInMBs: jsii.Number(128)},
 		CloudWatchLoggingOptions: &firehose.CfnDeliveryStream_CloudWatchLoggingOptionsProperty{
-			Enabled: jsii.Bool(true), LogGroupName: logs.Ref(), LogStreamName: errors.Ref()},
+			Enabled: jsii.Bool(true), LogGroupName: logs.LogGroupName(),
+			LogStreamName: logs.AddStream(jsii.String("Errors"), nil).LogStreamName()},
 	}
 	encryption := &firehose.CfnDeliveryStream_DeliveryStreamEncryptionConfigurationInputProperty{
 		KeyType: jsii.String("AWS_OWNED_CMK")}
@@ -93,8 +92,7 @@ func (p *Payhook) newEvidence(program []byte) {
 	p.output(names.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())
 }
 
-// alarm returns the alarm for a stream that does not deliver. AWS recommends the
-// metric and 15 minutes as the threshold
+// alarm returns the alarm for a stream that does not deliver, as AWS recommends it
 // (https://docs.aws.amazon.com/firehose/latest/dev/firehose-cloudwatch-metrics-best-practices.html).
 func (e evidence) alarm() alarm {
 	return alarm{

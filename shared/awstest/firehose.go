@@ -10,14 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/firehose/types"
 )
 
-// The limits of PutRecordBatch (AWS,
-// https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
-const (
-	maxRecords      = 500
-	maxRecordBytes  = 1000 << 10
-	maxRecordsBytes = 4 << 20
-)
-
 // Firehose is a stream in memory that takes records and delivers them nowhere.
 type Firehose struct {
 	Stream string                   // its name
@@ -58,14 +50,16 @@ func (f *Firehose) putRecordBatch(ctx context.Context,
 	for _, r := range in.Records {
 		largest, size = max(largest, len(r.Data)), size+len(r.Data)
 	}
+	// The limits are those of AWS
+	// (https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
 	switch n := len(in.Records); {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case n == 0 || n > maxRecords || largest > maxRecordBytes:
+	case n == 0 || n > 500 || largest > 1000<<10:
 		return nil, invalid("too many records, or too large ones, or none")
 	case aws.ToString(in.DeliveryStreamName) != f.Stream:
 		return nil, &types.ResourceNotFoundException{Message: aws.String("stream not found")}
-	case size > maxRecordsBytes:
+	case size > 4<<20:
 		return nil, &types.InvalidArgumentException{Message: aws.String("Records size exceeds 4 MB limit")}
 	}
 	out := &firehose.PutRecordBatchOutput{FailedPutCount: aws.Int32(0)}

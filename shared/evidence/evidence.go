@@ -183,11 +183,9 @@ func open[Object any](line []byte) (object Object, err error) {
 		return object, fmt.Errorf("%w: the line is too short", ErrDamaged)
 	}
 	body := append(slices.Clip(line[:len(line)-digestSize]), '}')
-	if json.Unmarshal(body, &object, json.RejectUnknownMembers(true)) != nil {
-		return object, fmt.Errorf("%w: it is not a record", ErrDamaged)
-	}
-	if again, err := seal(object); err != nil || !bytes.Equal(again, line) {
-		return object, fmt.Errorf("%w: the digest or the form is another one", ErrDamaged)
+	err = json.Unmarshal(body, &object, json.RejectUnknownMembers(true))
+	if again, sealErr := seal(object); err != nil || sealErr != nil || !bytes.Equal(again, line) {
+		return object, fmt.Errorf("%w: it is not as it was written", ErrDamaged)
 	}
 	return object, nil
 }
@@ -195,7 +193,6 @@ func open[Object any](line []byte) (object Object, err error) {
 // Digest returns the digest of a line that [Record.Lines] or [Joiner.Join] returned. Repeated
 // lines have the same digest.
 func Digest(line []byte) string {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	line = bytes.TrimSuffix(line, []byte(`"}`))
+	line = bytes.TrimRight(line, "\"}\n")
 	return string(line[max(0, len(line)-2*sha256.Size):])
 }

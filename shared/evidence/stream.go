@@ -22,13 +22,12 @@ type StreamAPI interface {
 		...func(*firehose.Options)) (*firehose.PutRecordBatchOutput, error)
 }
 
-// batchLines is how many lines are sent at once. A PutRecordBatch can have 4 MiB (AWS,
-// https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
-const batchLines = 4 << 20 / MaxLine
-
 const (
 	attempts = 6                      // how often a line is tried in total
 	backoff  = 100 * time.Millisecond // the longest first pause, doubled for every further one
+	// batchLines is how many lines are sent at once. A PutRecordBatch can have 4 MiB (AWS,
+	// https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
+	batchLines = 4 << 20 / MaxLine
 )
 
 // Stream is a Firehose stream that stores records. It is safe for concurrent use.
@@ -81,12 +80,10 @@ func (s *Stream) put(ctx context.Context, lines [][]byte) error {
 // failed returns the lines that Firehose has not acknowledged, and why the last is not. It
 // answers 200 with failed records inside.
 func failed(lines [][]byte, answers []types.PutRecordBatchResponseEntry) (left [][]byte, err error) {
-	if len(answers) != len(lines) {
-		return lines, errors.New("PutRecordBatch did not answer every record")
-	}
-	for i, answer := range answers {
-		if answer.ErrorCode != nil || aws.ToString(answer.RecordId) == "" {
-			left, err = append(left, lines[i]), fmt.Errorf("record not taken: %s", aws.ToString(answer.ErrorCode))
+	answers = append(answers, make([]types.PutRecordBatchResponseEntry, len(lines))...) // if one is missing
+	for i, line := range lines {
+		if code := answers[i].ErrorCode; code != nil || aws.ToString(answers[i].RecordId) == "" {
+			left, err = append(left, line), fmt.Errorf("record not taken: %s", aws.ToString(code))
 		}
 	}
 	return left, err
