@@ -164,6 +164,15 @@ func TestParseJWKAcceptsOnlyConfiguredExponents(t *testing.T) {
 	if _, err := ParseJWK(jwk, id, allowed); !slices.Equal(violations(err), []Violation{BadExponent}) {
 		t.Errorf("got %v", err)
 	}
+	if _, err := ParseJWK(jwk, id, AnyExponent(jwk)); err != nil {
+		t.Error(err)
+	}
+	for _, e := range []int64{1, 2} {
+		jwk := text(t, members(generated(0).N, e))
+		if _, err := ParseJWK(jwk, id, AnyExponent(jwk)); !slices.Equal(violations(err), []Violation{BadExponent}) {
+			t.Errorf("exponent %d: got %v", e, err)
+		}
+	}
 }
 
 // notJWKs returns answers that are not the JWK with the id, although each has status 200
