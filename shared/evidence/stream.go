@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,11 +22,8 @@ type StreamAPI interface {
 }
 
 const (
-	attempts = 6                      // how often a line is tried in total
+	attempts = 8                      // how often a line is tried in total
 	backoff  = 100 * time.Millisecond // the longest first pause, doubled for every further one
-	// batchLines is how many lines are sent at once. A PutRecordBatch can have 4 MiB (AWS,
-	// https://docs.aws.amazon.com/firehose/latest/APIReference/API_PutRecordBatch.html).
-	batchLines = 4 << 20 / MaxLine
 )
 
 // Stream is a Firehose stream that stores records. It is safe for concurrent use.
@@ -42,51 +38,48 @@ func NewStream(client StreamAPI, name, version string) *Stream {
 	return &Stream{client, &name, version}
 }
 
-// Put stores a record and returns nil once Firehose has acknowledged all of its lines. It tries
-// again only the lines that are not acknowledged, until ctx ends. After an error, each line can
-// be stored or not; a complete record can be stored as well, if an answer was lost.
+// Put stores a record and returns nil once Firehose has acknowledged all of its lines. It sends one
+// after the other, since in most Regions a stream takes 1 MiB a second, which is hardly more than
+// the longest line (AWS, https://docs.aws.amazon.com/firehose/latest/dev/limits.html). It tries a
+// line again until ctx ends. After an error, each line can be stored or not; a complete record
+// can be stored as well, if an answer was lost.
 func (s *Stream) Put(ctx context.Context, r Record) error {
 	r.FunctionVersion = s.version
 	lines, err := r.Lines()
 	if err != nil {
 		return err
 	}
-	batches := slices.Collect(slices.Chunk(lines, batchLines))
-	results := make([]error, len(batches))
-	parallel.Each(len(batches), len(batches), func(i int) { results[i] = s.put(ctx, batches[i]) })
-	return errors.Join(results...)
-}
-
-// put stores the lines of one batch.
-func (s *Stream) put(ctx context.Context, lines [][]byte) error {
-	for attempt := 1; ; attempt++ {
-		in := &firehose.PutRecordBatchInput{DeliveryStreamName: s.name}
-		for _, line := range lines {
-			in.Records = append(in.Records, types.Record{Data: line})
-		}
-		out, err := s.client.PutRecordBatch(ctx, in)
-		if err == nil {
-			lines, err = failed(lines, out.RequestResponses)
-		}
-		if err == nil {
-			return nil
-		}
-		if !transient(err) || attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
+	for _, line := range lines {
+		if err := s.put(ctx, line); err != nil {
 			return fmt.Errorf("evidence: put: %w", err)
 		}
 	}
+	return nil
 }
 
-// failed returns the lines that Firehose has not acknowledged, and why the last is not. It
-// answers 200 with failed records inside.
-func failed(lines [][]byte, answers []types.PutRecordBatchResponseEntry) (left [][]byte, err error) {
-	answers = append(answers, make([]types.PutRecordBatchResponseEntry, len(lines))...) // if one is missing
-	for i, line := range lines {
-		if code := answers[i].ErrorCode; code != nil || aws.ToString(answers[i].RecordId) == "" {
-			left, err = append(left, line), fmt.Errorf("record not taken: %s", aws.ToString(code))
+// put stores a line.
+func (s *Stream) put(ctx context.Context, line []byte) error {
+	in := &firehose.PutRecordBatchInput{DeliveryStreamName: s.name, Records: []types.Record{{Data: line}}}
+	for attempt := 1; ; attempt++ {
+		out, err := s.client.PutRecordBatch(ctx, in)
+		if err == nil {
+			err = acknowledged(out.RequestResponses)
+		}
+		if err == nil || !transient(err) || attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
+			return err
 		}
 	}
-	return left, err
+}
+
+// acknowledged returns nil if Firehose has taken the line. It answers 200 also if it has not.
+func acknowledged(answers []types.PutRecordBatchResponseEntry) error {
+	if len(answers) != 1 {
+		return errors.New("PutRecordBatch did not answer the record")
+	}
+	if code := aws.ToString(answers[0].ErrorCode); code != "" || aws.ToString(answers[0].RecordId) == "" {
+		return fmt.Errorf("record not taken: %s", code)
+	}
+	return nil
 }
 
 // transient reports whether a call that failed may succeed if it is made again. Above the

@@ -36,7 +36,7 @@ func TestALargeRecordIsSentInSeveralCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.FunctionVersion = "v2"
-	if err := NewStream(client, "other", "v2").Put(t.Context(), r); err == nil || f.Calls() != 6 {
+	if err := NewStream(client, "other", "v2").Put(t.Context(), r); err == nil || f.Calls() != 12 {
 		t.Errorf("%v, %d calls", err, f.Calls())
 	}
 	var j Joiner
@@ -71,13 +71,31 @@ func TestOnlyWhatIsNotAcknowledgedIsSentAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if n := len(f.Records()); n != 3 || f.Calls() != 4 {
+	if n := len(f.Records()); n != 3 || f.Calls() != 9 {
 		t.Errorf("%d records after %d calls", n, f.Calls())
 	}
-	failures['3'] = -3 // fails once more than there are attempts
+	failures['3'] = 3 - attempts // fails at each attempt
 	synctest.Test(t, func(t *testing.T) {
 		if err := NewStream(f, "evidence", "v1").Put(t.Context(), r); err == nil {
 			t.Error("it is stored")
+		}
+	})
+}
+
+func TestALargeRecordIsStoredByAStreamThatTakesOneMiBASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirehose()
+		var taken time.Time
+		f.Fails = func([]byte) bool {
+			if time.Since(taken) < time.Second {
+				return true
+			}
+			taken = time.Now()
+			return false
+		}
+		r := record(t, bytes.Repeat([]byte(" "), 6<<20), true, true)
+		if err := NewStream(f, "evidence", "").Put(t.Context(), r); err != nil {
+			t.Error(err)
 		}
 	})
 }

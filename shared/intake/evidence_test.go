@@ -76,7 +76,7 @@ func TestARepeatedDeliveryIsRecordedAgainOnlyIfTheRecordMayBeMissing(t *testing.
 			fail: func(_ *parkedWorld, f *awstest.Firehose) {
 				f.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }
 			}},
-		"its answer is lost": {first: intake.EvidenceUnavailable, records: []int{6, 7, 7},
+		"its answer is lost": {first: intake.EvidenceUnavailable, records: []int{8, 9, 9},
 			fail: func(_ *parkedWorld, f *awstest.Firehose) {
 				f.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
 					_, _ = next(ctx, in)

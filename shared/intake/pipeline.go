@@ -143,11 +143,16 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 		}
 	}
 
+	left := inv.workUntil.Sub(p.opts.Now())
 	var store func(context.Context) error
 	if (err == nil || err == errConflict) && p.needsEvidence(rec) {
-		store = func(ctx context.Context) error { return p.storeEvidence(ctx, payload, delivery, proof) }
+		store = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, p.storeTime(len(payload), left))
+			defer cancel()
+			return p.storeEvidence(ctx, payload, delivery, proof)
+		}
 	}
-	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), inv.workUntil.Sub(p.opts.Now())), store)
+	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), left), store)
 	if pub.evidenceErr != nil {
 		err = fmt.Errorf("%w: %w", errEvidence, pub.evidenceErr)
 	} else if store != nil {

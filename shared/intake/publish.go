@@ -36,8 +36,15 @@ const publishTimeout = 5 * time.Second
 // time is left. A quarter of that is kept for the marks, since an event that is on the bus
 // without a mark is published again.
 func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
-	rounds := max(1, (n+bus.AtOnce-1)/bus.AtOnce) // one to store the evidence for duplicates
+	rounds := (n + bus.AtOnce - 1) / bus.AtOnce
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)
+}
+
+// storeTime returns how long a delivery tries to store the evidence of a payload of that size, if so
+// much time is left. A large record is 1.8 times as long as its payload, and in most Regions a
+// stream takes 1 MiB a second.
+func (p *Pipeline) storeTime(size int, left time.Duration) time.Duration {
+	return min(publishTimeout+3*time.Second*time.Duration(size>>20), left*3/4)
 }
 
 // publish puts entries on the bus, for at most the given time, and marks them. The caller
@@ -53,7 +60,7 @@ func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout 
 	publishing, cancel := context.WithTimeout(ctx, timeout)
 	var wg sync.WaitGroup
 	if store != nil {
-		wg.Go(func() { pub.evidenceErr = store(publishing) })
+		wg.Go(func() { pub.evidenceErr = store(ctx) })
 	}
 	failures := p.bus.Publish(publishing, events)
 	wg.Wait()
