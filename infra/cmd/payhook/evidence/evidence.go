@@ -40,9 +40,10 @@ func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Short: "Verify records",
 		Long: `Verifies each record: the line is undamaged, the signature over payload, timestamp and
 key id verifies with the stored JWK, the ids are those of the payload, and the client
-certificate was valid. Files have JSON lines, compressed with gzip or not. Only s3:// needs
-AWS. What does not verify is a line with file, line and reason. In the summary, duplicates
-are further records of a delivery, and notSigned those that were accepted by mtls alone.
+certificate was valid. Files have JSON lines, compressed with gzip or not. Only s3://
+needs AWS. What does not verify is a line with file, line and reason. In the summary,
+duplicates are further records of a delivery, and notSigned those that were accepted by
+mtls alone.
 
 Status 1: something does not verify, or there is no record.`,
 		Example: "  payhook evidence verify s3://BUCKET/2026/01/ --keys keys\n  payhook evidence verify evidence.gz",
@@ -124,8 +125,8 @@ func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use:   "find EVENT_ID",
 		Short: "Find the record of one event",
 		Long: `Finds the record of an event in the bucket of the stack, verifies it, and writes it to
-EVENT_ID.evidence.json. It prints the commands of a shell that verify the file with OpenSSL,
-without Payhook. Of several records, it takes the one that was accepted first.
+EVENT_ID.evidence.json. It prints the commands of a shell that verify the file with
+OpenSSL, without Payhook. Of several records, it takes the one that was accepted first.
 
 It searches the day that the ledger has, or --from to --to, and a day before and after.
 
