@@ -68,6 +68,18 @@ func TestTheDeployerMayAssumeTheRolesOfTheCDK(t *testing.T) {
 	}
 }
 
+// Whoever can move a tag of an action would get what the workflow may do, in production the role.
+func TestWorkflowsNameActionsByCommit(t *testing.T) {
+	for _, name := range []string{"../pipeline/deploy.yml", "../../.github/workflows/ci.yml"} {
+		for line := range strings.Lines(string(readFile(t, filepath.FromSlash(name)))) {
+			_, action, is := strings.Cut(line, "uses: ")
+			if is && !regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\n$`).MatchString(action) {
+				t.Errorf("%s: %s", name, action)
+			}
+		}
+	}
+}
+
 // unneeded are the permissions that CloudFormation needs for properties that no template has.
 var unneeded = strings.Fields(`
 	acm-pca:* application-autoscaling:* ec2:* elasticfilesystem:* kinesis:* s3files:* s3tables:* *:*Kinesis*
