@@ -9,8 +9,8 @@ MAKEFLAGS += --no-print-directory
 # installation sets local: https://go.dev/doc/toolchain
 export GOTOOLCHAIN := auto
 
-# Node 20 works, although its support has ended. Otherwise, the CDK's library says so
-# above every message; cdk.json sets it, too.
+# Node 20 works, although its support has ended: infra/local/check warns once. Otherwise, the
+# CDK's library says so above every message; cdk.json sets it, too.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
 PAYHOOK := .local/bin/payhook
@@ -105,7 +105,7 @@ payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=-
 # A program of its own, since it is compiled before it checks credentials, region and settings.
 # ENV counts only on the command line of make: shells have an environment variable of this name.
 CDK := .local/bin/deploy
-ON_AWS = { [ -x $(CDK) ] || echo "compiling infra/cmd/deploy (half a minute the first time) ..." >&2; } && \
+ON_AWS = infra/local/check node npm && { [ -x $(CDK) ] || echo "compiling infra/cmd/deploy (half a minute the first time) ..." >&2; } && \
 	$(BUILD) -o $(CDK) ./infra/cmd/deploy && \
 	exec $(CDK) $@ '$(if $(findstring command line,$(origin ENV)),$(ENV))' $(ARGS)
 
@@ -243,7 +243,7 @@ infra/node_modules/.package-lock.json: infra/package-lock.json
 ready:
 	@printf '[%6ds] compiling and installing what is missing\n' 0 >&2
 	@infra/local/check go node npm python3
-	@$(MAKE) -j prepare
+	@PAYHOOK_CHECKED=1 $(MAKE) -j prepare
 
 # What a local run needs, for make -j.
 .PHONY: prepare

@@ -93,7 +93,7 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 		{"v1.2.3", "", []string{"node is too old (v1.2.3); version 20.0", "npm is not installed",
 			"python3 is not installed; version 3.10 or newer is needed"}},
 		{"v19.9.9", "Python 3.9.18", []string{"node is too old", "npm", "python3 is too old"}},
-		{"v20.0.0", "Python 3.10.0", []string{"npm"}},
+		{"v20.0.0", "Python 3.10.0", []string{"warning: Node 20 works, but", "npm"}},
 		{"v22.1.0", "Python 4.0", []string{"npm"}},
 		{"none", "", []string{"node is too old", "npm"}},
 	} {
