@@ -142,7 +142,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	for name, change := range map[string]map[string]string{
 		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca.Certificate),
 	} {
-		change[settings.AllowedSources.Env()] = "192.0.2.0/24,2001:db8:1::/48"
+		change[settings.AllowedSources.Env()] = "192.0.2.0/24;2001:db8:1::/48"
 		change[names.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
 		for address, allowed := range map[string]bool{
 			"192.0.2.0": true, "192.0.2.255": true, "192.0.1.255": false, "192.0.3.0": false,

@@ -141,7 +141,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	settings.KeyExponents: passed(settings.KeyExponents, "3,65537",
+	settings.KeyExponents: passed(settings.KeyExponents, "3;65537",
 		func(o *keys.Options) { o.Exponents = []int{3, 65537} }),
 	settings.KeyFreshness: passed(
 		settings.KeyFreshness,

@@ -70,11 +70,6 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			[]string{"truststore: is required"}},
 		"a subject that is not a name": {mtls, map[string]string{"clientCertSubjects": "d.example;Payments Ltd"},
 			[]string{"clientCertSubjects: must be a name such as CN=Operator CA,O=Payments: \"Payments Ltd\" is not"}},
-		"a method that a function URL accepts": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
-		"a method that no route can have": {mtls, map[string]string{"httpMethod": "NOTIFY"},
-			[]string{"httpMethod: must be DELETE, GET"}},
-		"a method that is none": {mtls, map[string]string{"httpMethod": "post it"},
-			[]string{"httpMethod: must be an HTTP method"}},
 		"every setting of the endpoint": {mtls,
 			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC",
 				"throttleRate": "10000"}, nil},
@@ -217,7 +212,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 				"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
 				"PAYHOOK_API_ID":   "a1b2c3",
 				"LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
-				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;O=d, CN=c;e.example`,
+				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d, CN=c;e.example`,
 			})
 			delete(env, c.without)
 			file := filepath.Join(c.folder, names.TruststoreFile)

@@ -28,7 +28,6 @@ type format struct {
 var (
 	nonBlank       = format{func(v string) bool { return strings.TrimSpace(v) != "" }, "a text that is not blank"}
 	headerName     = format{httpguts.ValidHeaderFieldName, "the name of a header"}
-	method         = format{upTo(20, upper), "an HTTP method in upper case"}
 	source         = format{upTo(256, busCharacters+"/"), "at most 256 letters, digits, '.', '_', '/' and '-'"}
 	busName        = format{upTo(maxBusName, busCharacters), "at most 256 letters, digits, '.', '_' and '-'"}
 	domainName     = format{isDomainName, "a domain name in lower case"}
@@ -214,32 +213,28 @@ func isLoopback(host string) bool {
 // parseNetworks reads networks of which none contains another. 0.0.0.0/0 and ::/0 allow every
 // address of their version, so that with them no other network restricts anything.
 func parseNetworks(to *[]netip.Prefix, text string) error {
-	for part := range strings.SplitSeq(text, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+	return listOf(to, text, func(part string) (netip.Prefix, error) {
+		p, err := netip.ParsePrefix(part)
 		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
-			return fmt.Errorf("must be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by commas; "+
-				"%q is none", part)
+			return p, fmt.Errorf("must be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by "+
+				"semicolons; %q is none", part)
 		}
 		for _, other := range *to {
 			if p.Overlaps(other) || p.Bits() == 0 || other.Bits() == 0 {
-				return fmt.Errorf("must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; it has "+
-					"%s and %s", other, p)
+				return p, fmt.Errorf("must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; it "+
+					"has %s and %s", other, p)
 			}
 		}
-		*to = append(*to, p)
-	}
-	return nil
+		return p, nil
+	})
 }
 
-func parseExponents(to *[]int, text string) error {
-	for part := range strings.SplitSeq(text, ",") {
-		e, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
-		if err != nil || e < 3 || e%2 == 0 {
-			return errors.New("must be odd numbers from 3 to 2147483647, joined by commas")
-		}
-		*to = append(*to, int(e))
+func parseExponent(text string) (int, error) {
+	e, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || e < 3 || e%2 == 0 {
+		return 0, errors.New("must be odd numbers from 3 to 2147483647, joined by semicolons")
 	}
-	return nil
+	return int(e), nil
 }
 
 // parseScopes reads scopes of RFC 6749, section 3.3: visible ASCII characters except
@@ -256,7 +251,11 @@ func parseScopes(to *[]string, text string) error {
 
 // listOf reads values that are joined by semicolons.
 func listOf[T any](to *[]T, text string, parse func(string) (T, error)) error {
-	for _, part := range list(text) {
+	parts, err := list(text)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
 		value, err := parse(part)
 		if err != nil {
 			return err
@@ -266,9 +265,10 @@ func listOf[T any](to *[]T, text string, parse func(string) (T, error)) error {
 	return nil
 }
 
-// list splits text at semicolons. A semicolon that is quoted, or after a backslash, is
-// part of a name.
-func list(text string) (parts []string) {
+// list splits text at semicolons: names of certificates have commas and spaces. A semicolon
+// that is quoted, or after a backslash, is part of a name. No part is blank, so that a variable
+// without a value does not remove a restriction.
+func list(text string) (parts []string, err error) {
 	start, quoted, escaped := 0, false, false
 	for i, c := range text + ";" {
 		switch {
@@ -277,18 +277,23 @@ func list(text string) (parts []string) {
 		case c == '"':
 			quoted = !quoted
 		case i == len(text) || c == ';' && !quoted:
-			if part := strings.TrimSpace(text[start:i]); part != "" {
-				parts = append(parts, part)
+			part := strings.TrimSpace(text[start:i])
+			if parts = append(parts, part); part == "" {
+				return nil, fmt.Errorf("element %d is empty", len(parts))
 			}
 			start = i + 1
 		}
 	}
-	return parts
+	return parts, nil
 }
 
 // parseSubjects reads the subjects and DNS names of client certificates.
 func parseSubjects(to *clientcert.Policy, text string) error {
-	for _, part := range list(text) {
+	parts, err := list(text)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
 		if strings.Trim(part, lower+upper+digits+".*_-") == "" {
 			to.DNSNames = append(to.DNSNames, part)
 			continue

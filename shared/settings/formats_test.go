@@ -50,7 +50,6 @@ func TestSettingsHaveLimits(t *testing.T) {
 		// Names have as many characters as AWS allows.
 		{"eventBusName", "a/b", "b", strings.Repeat("b", 256), strings.Repeat("b", 257), nil},
 		{"eventSource", "a b", "s", strings.Repeat("s", 256), strings.Repeat("s", 257), nil},
-		{"httpMethod", "m", "M", strings.Repeat("M", 20), strings.Repeat("M", 21), nil},
 		{"stackName", "1", "A", strings.Repeat("A", 100), strings.Repeat("A", 101), nil},
 	} {
 		for value, valid := range map[string]bool{
@@ -72,7 +71,9 @@ func TestTextsHaveForms(t *testing.T) {
 	for key, c := range map[string]struct{ valid, invalid []string }{
 		"archiveRetention": {[]string{"off", "48h"}, []string{"", "0", "never", "36h", "-1d"}},
 		"claimRetention":   {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever"}},
-		"keyExponents":     {[]string{"3,5", "3, 65537"}, []string{"3,", "4", "3,4", "-3", "x", "1,3", ""}},
+		"keyExponents":     {[]string{"3;5", "3; 65537"}, []string{"3;", "4", "3;4", "3,5", "-3", "x", "1;3", ""}},
+		"alarmSilence":     {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m", "169h"}},
+		"httpMethod":       {[]string{"POST", "PUT", "PATCH"}, []string{"", "post", "BREW", "GET", "DELETE"}},
 		"keyFreshness":     {nil, []string{"", "x", "99999999999999999999"}},
 		"keyMissBudget":    {nil, []string{"", "x", "99999999999999999999"}},
 		"webhookTimeout":   {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
@@ -83,11 +84,11 @@ func TestTextsHaveForms(t *testing.T) {
 		"eventBusName":     {[]string{"default-payments"}, []string{"default", ""}},
 		"domainName": {nil, []string{"a", "a.B", "a..b", "-a.b", "a-.b", "a.b:443", strings.Repeat("a", 64) +
 			".b"}},
-		"allowedSources": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32, 198.51.100.0/24,2001:db8::/32"},
-			[]string{",", "192.0.2.0/24,", "192.0.2.0/24,,198.51.100.0/24", "192.0.2.1/24", "2001:db8::1/32",
+		"allowedSources": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32; 198.51.100.0/24;2001:db8::/32"},
+			[]string{",", "192.0.2.0/24,198.51.100.0/24", "192.0.2.1/24", "2001:db8::1/32",
 				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",
-				"192.0.2.0/24,192.0.2.0/24", "192.0.2.0/24,192.0.2.128/25", "2001:db8:1::/48,2001:db8::/32",
-				"0.0.0.0/0,192.0.2.0/24", "2001:db8::/32,0.0.0.0/0", "0.0.0.0/0,2001:db8::/32", "0.0.0.0/0,::/0"}},
+				"192.0.2.0/24;192.0.2.0/24", "192.0.2.0/24;192.0.2.128/25", "2001:db8:1::/48;2001:db8::/32",
+				"0.0.0.0/0;192.0.2.0/24", "2001:db8::/32;0.0.0.0/0", "0.0.0.0/0;2001:db8::/32", "0.0.0.0/0;::/0"}},
 		"alarmEmail": {[]string{"", "payments+alarms@mail.payments.example"}, []string{"ops", "ops@localhost",
 			"a@b.example, c@d.example", "<a@b.example>", "Ops <a@b.example>", " a@b.example"}},
 		"authUrl": {[]string{"https://api.example:8443/a/b", "http://127.0.0.1:8080", "http://localhost:1",
@@ -132,12 +133,28 @@ func TestTextsBecomeValues(t *testing.T) {
 		"baseUrl": {func(d settings.Deployment) any { return d.Webhook.BaseURL.String() },
 			map[string]any{"https://a.example/b%2Fc/": "https://a.example/b/c"}},
 		"keyExponents": {func(d settings.Deployment) any { return len(d.Webhook.KeyExponents) },
-			map[string]any{"3, 65537": 2}},
+			map[string]any{"3; 65537": 2}},
 	} {
 		for text, want := range c.texts {
 			d, err := deployment(map[string]string{key: text})
 			if err != nil || c.value(d) != want {
 				t.Errorf("%s=%q: %v, want %v, %v", key, text, c.value(d), want, err)
+			}
+		}
+	}
+}
+
+// A variable without a value must not remove a restriction.
+func TestNoElementOfAListIsEmpty(t *testing.T) {
+	for _, s := range settings.All() {
+		if s.Separator != ";" {
+			continue
+		}
+		one, _, _ := strings.Cut(s.Example, ";")
+		for text, want := range map[string]string{" ": "element 1", ";" + one: "element 1", one + "; ": "element 2"} {
+			got := problemsOf(s.Key, map[string]string{s.Key: text, "authentication": "both"})
+			if len(got) != 1 || !strings.HasPrefix(got[0], s.Key+": "+want+" is empty") {
+				t.Errorf("%s=%q: %q", s.Key, text, got)
 			}
 		}
 	}
@@ -156,10 +173,16 @@ func TestProblemsNameWhatIsAllowed(t *testing.T) {
 		"credentialEncoding":  "must be literal or form (",
 		"keysAuth":            "must be none or bearer (",
 		"deployment":          "must be all-at-once or canary (",
+		"alarmSilence=90m":    "must be whole hours, or off (",
+		"webhookTimeout=4.5s": "must be whole seconds (",
 		"logRetentionDays": "must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 " +
 			"3288 3653 (",
 	} {
-		got := problemsOf(key, map[string]string{key: "1x"})
+		key, value, ok := strings.Cut(key, "=")
+		if !ok {
+			value = "1x"
+		}
+		got := problemsOf(key, map[string]string{key: value})
 		if len(got) != 1 || !strings.HasPrefix(got[0], key+": "+want) {
 			t.Errorf("%q, want %s", got, want)
 		}

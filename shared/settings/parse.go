@@ -88,7 +88,10 @@ type Given struct {
 	Deployment string
 	// Local reports whether the deployment is for an emulator on this machine.
 	Local bool
-	Texts map[string]string // the texts of the settings that are set, by their keys
+	// Account and Region are where the stack is deployed; "" if unknown.
+	Account, Region string
+	BusARN          string            // of an existing bus; "" for none
+	Texts           map[string]string // the texts of the settings that are set, by their keys
 	// Unchecked are the keys of texts whose form is not checked: names and ARNs of existing
 	// resources, which can be unknown until the deployment.
 	Unchecked map[string]bool
@@ -102,7 +105,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 	texts := map[string]string{EventBusName.Key: DefaultBusName(given.Deployment)}
 	maps.Copy(texts, given.Texts)
 	r := fromTexts(texts)
-	r.unchecked = given.Unchecked
+	r.given = given
 	r.name = func(s *Setting) string { return cmp.Or(given.Names[s.Key], s.Key) }
 	known := declared
 	if !given.Local {
@@ -121,6 +124,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 	r.endpoint(&d)
 	r.clientCertificates(&d, time.Now())
 	r.contradictions(&d)
+	r.place(&d)
 	r.environmentSize()
 	for _, key := range slices.Sorted(maps.Keys(given.Texts)) {
 		if !slices.ContainsFunc(known, func(s *Setting) bool { return s.Key == key }) {
@@ -146,12 +150,12 @@ func DefaultBusName(deployment string) string {
 
 // reader reads settings from one source and collects their problems.
 type reader struct {
-	name      func(*Setting) string
-	text      func(*Setting) string
-	getenv    func(string) string // of a function
-	unchecked map[string]bool
-	problems  []error
-	invalid   []*Setting // the settings with a problem
+	name     func(*Setting) string
+	text     func(*Setting) string
+	getenv   func(string) string // of a function
+	given    Given               // of a deployment
+	problems []error
+	invalid  []*Setting // the settings with a problem
 }
 
 // fromEnvironment returns a reader of a function's environment. A missing variable
@@ -192,7 +196,7 @@ func (r *reader) read(list []*Setting) (d Deployment) {
 			if err != nil && s.Zero != "" {
 				err = fmt.Errorf("%w, or %s", err, s.Zero)
 			}
-			if err != nil && !r.unchecked[s.Key] {
+			if err != nil && !r.given.Unchecked[s.Key] {
 				r.wrong(s, err.Error())
 			}
 		}

@@ -38,7 +38,7 @@ func (r *reader) contradictions(d *Deployment) {
 
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
-	if w.EventBusName == "default" && !r.unchecked[EventBusName.Key] {
+	if w.EventBusName == "default" && !r.given.Unchecked[EventBusName.Key] {
 		r.wrong(EventBusName, "must not be default, which is the account's own bus: the stack creates one")
 	}
 
@@ -55,8 +55,66 @@ func (r *reader) contradictions(d *Deployment) {
 				"days", least, r.name(ArchiveRetention)))
 		}
 	}
+	if _, ok := r.given.Texts[EvidenceLock.Key]; ok && d.EvidenceRetention == 0 && r.valid(Evidence) {
+		r.wrong(EvidenceLock, "has no effect without "+r.name(Evidence))
+	}
 	r.encryptionKeys(d)
 	r.carriersDiffer()
+}
+
+// withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November
+// 2026). In China, Lambda has no function URLs (https://docs.amazonaws.cn/en_us/aws/latest/userguide/lambda.html).
+var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-west-1|cn-.+|eu-central-2|` +
+	`il-central-1|me-central-1|mx-central-1|us-gov-.+)$`)
+
+// place reports what the Region of the stack does not have, and existing resources of another account or Region.
+func (r *reader) place(d *Deployment) {
+	region := r.given.Region
+	if d.Local { // the emulator has everything
+		return
+	}
+	if d.Endpoint.DomainName == "" && r.valid(DomainName) && withoutFunctionURLs(region) {
+		r.wrong(DomainName, "is required in "+region+", where CloudFormation cannot create function URLs")
+	}
+	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
+	if d.ArchiveRetention > 0 && region == "ap-east-2" {
+		r.wrong(ArchiveRetention, "must be off in "+region+", where EventBridge has no archives")
+	}
+	r.inPlace(EventBusName, r.given.BusARN)
+	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
+	// the API Gateway Developer Guide).
+	for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, Encryption} {
+		r.inPlace(s, r.text(s))
+	}
+}
+
+// inPlace reports an ARN of another account or Region than the stack's. It does not compare what is unknown.
+func (r *reader) inPlace(s *Setting, arn string) {
+	if !r.valid(s) {
+		return
+	}
+	region, account := placeOf(arn)
+	if region != "" && r.given.Region != "" && region != r.given.Region {
+		r.wrong(s, "must be in the Region "+r.given.Region+" of the stack, not in "+region)
+	}
+	if account != "" && r.given.Account != "" && account != r.given.Account {
+		r.wrong(s, "must be in the account "+r.given.Account+" of the stack, not in "+account)
+	}
+}
+
+// placeOf returns the Region and the account of an ARN. Each is "" in a text that is no ARN, and if it is a token of
+// the CDK, whose value is unknown until the deployment.
+func placeOf(arn string) (region, account string) {
+	parts := strings.Split(arn, ":")
+	if len(parts) < 6 {
+		return "", ""
+	}
+	for _, i := range []int{3, 4} {
+		if strings.Contains(parts[i], "$") {
+			parts[i] = ""
+		}
+	}
+	return parts[3], parts[4]
 }
 
 // encryptionKeys reports existing resources that no permission can reach, and keys that
@@ -75,16 +133,14 @@ func (r *reader) encryptionKeys(d *Deployment) {
 		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+
 			", or be aws if they have none: the key that is created, as "+r.name(Encryption)+" is cmk, is another one")
 	}
-	region := ""
-	for _, key := range append([]string{d.Encryption}, d.FurtherEncryptionKeys...) {
-		parts := strings.Split(key, ":")
-		if len(parts) < 6 {
-			continue
-		}
-		if region != "" && parts[3] != region {
+	region, _ := placeOf(d.Encryption)
+	region = cmp.Or(r.given.Region, region)
+	for _, key := range d.FurtherEncryptionKeys {
+		if got, _ := placeOf(key); region != "" && got != region {
 			r.wrong(FurtherEncryptionKeys, "must name keys of one Region, that of the stack; "+key+" is not in "+region)
+		} else {
+			region = got
 		}
-		region = parts[3]
 	}
 }
 
@@ -111,10 +167,6 @@ func (r *reader) carriersDiffer() {
 // (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
 const maxAPITimeout = 30 * time.Second
 
-// routeMethods are the methods that a route of an HTTP API can have (AWS, "Create
-// routes for HTTP APIs in API Gateway").
-var routeMethods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
-
 // endpoint reports combinations of settings of the endpoint that API Gateway rejects or
 // that have no effect.
 func (r *reader) endpoint(d *Deployment) {
@@ -134,10 +186,6 @@ func (r *reader) endpoint(d *Deployment) {
 	}
 	if d.Webhook.Timeout > maxAPITimeout {
 		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+", the timeout of API Gateway")
-	}
-	if r.valid(HTTPMethod) && !slices.Contains(routeMethods, d.Webhook.HTTPMethod) {
-		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+
-			": a route of API Gateway has no other")
 	}
 }
 

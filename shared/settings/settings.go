@@ -119,7 +119,7 @@ var (
 		parse: func(d *Deployment, v string) error { return hostedZoneID.parse(&d.Endpoint.HostedZoneID, v) }})
 	ThrottleRate = declare(Setting{Key: "throttleRate", Default: "100", Example: "1000",
 		parse: func(d *Deployment, v string) error { return whole(&d.Endpoint.ThrottleRate, v, 1, 10000) }})
-	AllowedSources = declare(Setting{Key: "allowedSources", Example: "192.0.2.0/24,2001:db8:1::/48", Separator: ",",
+	AllowedSources = declare(Setting{Key: "allowedSources", Example: "192.0.2.0/24;2001:db8:1::/48", Separator: ";",
 		by:    webhook,
 		parse: func(d *Deployment, v string) error { return parseNetworks(&d.Webhook.AllowedSources, v) }})
 	// Truststore is a file in a function's package, because an environment is too small
@@ -156,9 +156,14 @@ var (
 	TimestampTolerance = declare(Setting{Key: "timestampTolerance", Default: "5m", Zero: Off, Example: "2m",
 		Section: "5.4", by: webhook | proof,
 		parse: func(d *Deployment, v string) error { return span(&d.window.Tolerance, v, time.Second, day) }})
+	// HTTPMethod is one of the methods whose payload has a meaning (RFC 9110, section 9.3; RFC 5789). A function URL
+	// and a route of an HTTP API can have each of them (AWS, "Invoking Lambda function URLs" in the Lambda Developer
+	// Guide and "Create routes for HTTP APIs in API Gateway").
 	HTTPMethod = declare(Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
-		by:    webhook | proof,
-		parse: func(d *Deployment, v string) error { return method.parse(&d.Webhook.HTTPMethod, v) }})
+		by: webhook | proof,
+		parse: func(d *Deployment, v string) error {
+			return choose(&d.Webhook.HTTPMethod, v, http.MethodPost, http.MethodPut, http.MethodPatch)
+		}})
 	SuccessStatus = declare(Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7", by: webhook,
 		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.SuccessStatus, v, 200, 299) }})
 	MaxPayloadBytes = declare(Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
@@ -168,9 +173,9 @@ var (
 	CaptureRejected = declare(Setting{Key: "captureRejected", Default: Off, Zero: Off, Example: "1h",
 		parse: func(d *Deployment, v string) error { return span(&d.CaptureRejected, v, time.Minute, 7*day) }})
 
-	KeyExponents = declare(Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
-		Separator: ",", by: publisher | proof,
-		parse: func(d *Deployment, v string) error { return parseExponents(&d.Webhook.KeyExponents, v) }})
+	KeyExponents = declare(Setting{Key: "keyExponents", Default: "65537", Example: "3;65537", Section: "2.6",
+		Separator: ";", by: publisher | proof,
+		parse: func(d *Deployment, v string) error { return listOf(&d.Webhook.KeyExponents, v, parseExponent) }})
 	KeyFreshness = declare(Setting{Key: "keyFreshness", Default: "1h", Example: "15m", Section: "5.4", by: webhook,
 		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyFreshness, v, time.Minute, 30*day) }})
 	KeyMaxAge = declare(Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4", by: webhook,
@@ -281,6 +286,14 @@ func (s *Setting) Env() string {
 		name = append(name, c)
 	}
 	return strings.ToUpper(string(name))
+}
+
+// Elements returns the parts of a list, of which none is blank.
+func (s *Setting) Elements(text string) ([]string, error) {
+	if s.Separator == " " {
+		return strings.Fields(text), nil
+	}
+	return list(text)
 }
 
 // Accepts reports whether the form of a text is that of the setting.

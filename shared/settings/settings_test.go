@@ -70,7 +70,7 @@ func environmentOf(d settings.Deployment) map[string]string {
 // The functions must accept what the deployment accepts, with the same result.
 func TestFunctionsParseSettingsAsTheDeploymentDoes(t *testing.T) {
 	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d",
-		"keyExponents": "3,65537"})
+		"keyExponents": "3;65537"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +171,9 @@ func TestRejectsContradictorySettings(t *testing.T) {
 			[]string{"keyMaxAge: must not be shorter than keyFreshness"}},
 		"nothing to explain": {map[string]string{"captureRejected": "1h", "authentication": "mtls"},
 			[]string{"captureRejected: must be off, as authentication is mtls"}},
+		"a lock of nothing": {map[string]string{"evidenceLock": "governance"},
+			[]string{"evidenceLock: has no effect without evidence"}},
+		"a lock of evidence": {map[string]string{"evidenceLock": "governance", "evidence": "7y"}, nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
 			"keyIdCarrier": "header:x-proof"},
 			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
@@ -335,6 +338,64 @@ func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
 	if got := problems(err); len(got) != 1 || !strings.HasPrefix(got[0], "hostedZoneId: needs domainName") ||
 		d.Webhook.EventBusName != "default" || d.Encryption != "${Token[1]}" {
 		t.Errorf("%+v, %q", d, got)
+	}
+}
+
+func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
+	const here, key = ":111122223333:", "key/11111111-2222-3333-4444-555555555555"
+	domain := map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate}
+	for name, c := range map[string]struct {
+		region, bus string
+		texts       map[string]string
+		want        []string
+	}{
+		"unknown": {"", "arn:aws:events:eu-west-1:444455556666:event-bus/b", domain, nil},
+		"here":    {"eu-central-1", "arn:aws:events:eu-central-1" + here + "event-bus/b", domain, nil},
+		"a bus in a Region": {"eu-central-1", "arn:aws:events:eu-west-1" + here + "event-bus/b", nil,
+			[]string{"eventBusName"}},
+		"a bus in an account": {"eu-central-1", "arn:aws:events:eu-central-1:444455556666:event-bus/b", nil,
+			[]string{"eventBusName"}},
+		"a bus elsewhere": {"eu-central-1", "arn:aws:events:eu-west-1:444455556666:event-bus/b", nil,
+			[]string{"eventBusName", "eventBusName"}},
+		"a bus that is known later": {"eu-central-1", "arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
+		"a bus in an account, in a Region that is known later": {"eu-central-1",
+			"arn:aws:events:${Token[R]}:444455556666:event-bus/b", nil, []string{"eventBusName"}},
+		"certificates": {"eu-west-1", "", map[string]string{"domainName": "hook.bank.example",
+			"certificateArn": certificate, "ownershipCertificateArn": certificate},
+			[]string{"certificateArn", "ownershipCertificateArn"}},
+		"a key": {"eu-central-1", "", map[string]string{"encryption": "arn:aws:kms:eu-central-1:444455556666:" + key},
+			[]string{"encryption"}},
+		"a further key": {"eu-central-1", "",
+			map[string]string{"furtherEncryptionKeys": "arn:aws:kms:eu-west-1" + here + key}, []string{"furtherEncryptionKeys"}},
+		"a further key of an account": {"eu-central-1", "",
+			map[string]string{"furtherEncryptionKeys": "arn:aws:kms:eu-central-1:444455556666:" + key}, nil},
+		"no function URLs":          {"us-gov-west-1", "", nil, []string{"domainName: is required in us-gov-west-1"}},
+		"no function URLs in China": {"cn-north-1", "", nil, []string{"domainName"}},
+		"no function URLs, and mtls": {"me-central-1", "", map[string]string{"authentication": "mtls"},
+			[]string{"domainName: is required, as", "truststore"}},
+		"no function URLs, on an emulator": {"mx-central-1", "", map[string]string{settings.LocalKey: "true"}, nil},
+		"an API, where no function URLs are": {"ap-southeast-4", "",
+			map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z1ABC"}, nil},
+		"function URLs":           {"ap-southeast-3", "", nil, nil},
+		"no archives":             {"ap-east-2", "", nil, []string{"domainName", "archiveRetention: must be off"}},
+		"no archives, and no one": {"ap-east-2", "", map[string]string{"archiveRetention": "off"}, []string{"domainName"}},
+	} {
+		given := settings.Given{Deployment: "Payhook", Texts: maps.Clone(required), Region: c.region, BusARN: c.bus,
+			Local: c.texts[settings.LocalKey] == "true", Unchecked: map[string]bool{"eventBusName": true}}
+		maps.Copy(given.Texts, c.texts)
+		delete(given.Texts, settings.LocalKey)
+		if c.region != "" {
+			given.Account = "111122223333"
+		}
+		_, err := settings.ParseDeployment(given)
+		got := problems(err)
+		ok := len(got) == len(c.want)
+		for i, want := range c.want {
+			ok = ok && strings.HasPrefix(got[i], want)
+		}
+		if !ok {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 
