@@ -43,15 +43,15 @@ func (p *Payhook) newArchive() {
 const maxArchiveName = 48
 
 // archiveName returns the name of the archive: that of the bus if the construct created it,
-// and otherwise that of the deployment with a digest of the bus. A name that is too long is
-// cut and ends in a digest. The policy of a key needs the name before the archive
-// exists. Another bus has another archive, because CloudFormation cannot replace an archive
-// by one of the same name.
+// and otherwise that of the deployment with a digest of the name of the bus. A name that is too
+// long is cut and ends in a digest. The policy of a key needs the name before the archive
+// exists. Another bus has another name of the archive, because CloudFormation cannot replace an
+// archive by one of the same name.
 func (p *Payhook) archiveName() string {
 	name := p.conf.Webhook.EventBusName
 	unique := name
 	if !p.ownsBus() {
-		name, unique = p.conf.StackName, p.conf.StackName+" "+*p.bus.Node().Path()
+		name, unique = p.conf.StackName, p.conf.StackName+" "+p.busName()
 	} else if len(name) <= maxArchiveName {
 		return name
 	}

@@ -1,9 +1,10 @@
 package payhook
 
 import (
+	"encoding/json"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -17,6 +18,20 @@ func (p *Payhook) newBus(given awsevents.IEventBus) {
 		EventBusName: jsii.String(p.conf.Webhook.EventBusName),
 		Description:  jsii.String("Payment events that Payhook has authenticated"),
 	})
+}
+
+// busName returns the name of the bus, which has no token if it is known in the app. Another bus in the account and
+// Region has another name.
+func (p *Payhook) busName() string {
+	name := p.bus.EventBusName()
+	if created, ok := p.bus.Node().DefaultChild().(awsevents.CfnEventBus); ok {
+		name = created.Name()
+	}
+	text, err := json.Marshal(awscdk.Stack_Of(p).Resolve(name))
+	if err != nil {
+		panic(err) // the CDK returns only values that JSON has
+	}
+	return string(text)
 }
 
 // ownsBus reports whether the construct created the bus.
@@ -42,12 +57,19 @@ func (p *Payhook) protectBus() {
 	if !p.conf.ProtectBus {
 		return
 	}
-	if protected := p.bus.Node().TryFindChild(jsii.String(onlyPayhookPublishes)); protected != nil {
-		awscdk.Annotations_Of(p).AddError(jsii.String("protectBus is true for two constructs on one bus: each would " +
-			"deny what the other publishes"))
-		return
+	node := p.bus.Node()
+	if node.DefaultChild() == nil { // the bus can be imported more than once
+		node = awscdk.Stack_Of(p).Node()
 	}
-	constructs.NewConstruct(p.bus.(constructs.Construct), jsii.String(onlyPayhookPublishes))
+	name := p.busName()
+	for _, entry := range *node.Metadata() {
+		if *entry.Type == onlyPayhookPublishes && entry.Data == name {
+			awscdk.Annotations_Of(p).AddError(jsii.String("protectBus is true for two constructs on one bus: each " +
+				"would deny what the other publishes"))
+			return
+		}
+	}
+	node.AddMetadata(jsii.String(onlyPayhookPublishes), name, nil)
 	awsevents.NewCfnEventBusPolicy(p, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
 		EventBusName: p.bus.EventBusName(),
 		StatementId:  jsii.String(onlyPayhookPublishes),
