@@ -16,8 +16,8 @@ import (
 // Props are the settings of a deployment. The zero value of a field is its default. The
 // first three fields are required. [New] reports all problems together.
 //
-// Strings and the parts of lists must be literals, no tokens of the CDK: they are checked
-// when the template is written.
+// Strings and the elements of lists must be literals, no tokens of the CDK: they are checked
+// when the template is written. No element of a list is blank.
 type Props struct {
 	// BaseURL is the base URL of the APIs; keys are at {BaseURL}/v1/keys/{keyId}.
 	BaseURL string `context:"baseUrl"`
@@ -26,8 +26,8 @@ type Props struct {
 	// TokenManagerID is the access_token_manager_id, assigned by the operator.
 	TokenManagerID string `context:"tokenManagerId"`
 
-	// Bus is an existing bus for the events, in place of EventBusName. Its policy is changed only
-	// if ProtectBus is true. Nil: a bus is created.
+	// Bus is an existing bus for the events, in place of EventBusName, in the account and Region of the
+	// stack. Its policy is changed only if ProtectBus is true. Nil: a bus is created.
 	Bus awsevents.IEventBus
 	// AlarmTopic is an existing topic that every alarm notifies. Nil: a topic is created.
 	AlarmTopic awssns.ITopic
@@ -78,7 +78,7 @@ type Props struct {
 	// TimestampTolerance is the accepted age of a webhook, in both directions; with Off, only the ledger
 	// detects repeated ones. Default: 5m.
 	TimestampTolerance time.Duration `context:"timestampTolerance"`
-	// HTTPMethod is the method of a webhook; others are answered 405. Default: POST.
+	// HTTPMethod is the method of a webhook: POST, PUT or PATCH; others are answered 405. Default: POST.
 	HTTPMethod string `context:"httpMethod"`
 	// SuccessStatus is the status of the answer to an accepted webhook, 200 to 299. Default: 200.
 	SuccessStatus int `context:"successStatus"`
@@ -168,7 +168,8 @@ type Props struct {
 	// Encryption is whose keys encrypt what is stored: "aws", or "cmk" for a key that is created; in the
 	// context also the ARN of a key. Default: aws.
 	Encryption Encryption `context:"encryption"`
-	// EncryptionKey is an existing key, in place of Encryption.
+	// EncryptionKey is an existing key, not an alias, in the account and Region of the stack, in place of
+	// Encryption.
 	EncryptionKey awskms.IKey
 	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use, such as those of
 	// LedgerTable, ClaimBucket and ParkingBucket; "aws" if these have none.

@@ -221,6 +221,13 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			p.FurtherEncryptionKeys = []string{*(*list)[0]}
 		}, []string{"Scopes: must be a literal", "EventSource: must be a literal",
 			"FurtherEncryptionKeys: must be a literal"}},
+		"elements that are no element": {nil, func(_ constructs.Construct, p *Props) {
+			p.AllowedSources, p.ClientCertPins, p.ClientCertSubjects = []string{""}, []string{"a", " "}, []string{"CN=a;CN=b"}
+			p.RevokedSerials, p.FurtherEncryptionKeys, p.Scopes = []string{"\t"}, []string{""}, []string{"a", "b c"}
+		}, []string{`AllowedSources: element 1, "", must be`, `ClientCertPins: element 2, " ", must be`,
+			`ClientCertSubjects: element 1, "CN=a;CN=b", must be`, `RevokedSerials: element 1, "\t", must be`,
+			`Scopes: element 2, "b c", must be`, `FurtherEncryptionKeys: element 1, "", must be`,
+			"ClientCertPins: has no effect", "ClientCertSubjects: has no effect", "RevokedSerials: has no effect"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},
@@ -233,6 +240,12 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"an alias": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Key_FromKeyArn(scope, jsii.String("Key"),
 				jsii.String("arn:aws:kms:eu-central-1:111122223333:key/a/b"))
+		}, []string{"EncryptionKey: must be aws, cmk, or the ARN of a key"}},
+		"an alias of a key that is known later": {nil, func(scope constructs.Construct, p *Props) {
+			p.EncryptionKey = awskms.Alias_FromAliasName(scope, jsii.String("Alias"), jsii.String("alias/payments"))
+		}, []string{"EncryptionKey: must be aws, cmk, or the ARN of a key"}},
+		"an alias in the app": {nil, func(scope constructs.Construct, p *Props) {
+			p.EncryptionKey = awskms.NewKey(scope, jsii.String("Key"), nil).AddAlias(jsii.String("alias/payments"))
 		}, []string{"EncryptionKey: must be aws, cmk, or the ARN of a key"}},
 		"a zone without a domain": {nil, func(scope constructs.Construct, p *Props) {
 			p.HostedZone = awsroute53.NewPublicHostedZone(scope, jsii.String("Zone"),
@@ -259,6 +272,35 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 				t.Errorf("the hint is wrong: %v", err)
 			}
 		})
+	}
+}
+
+// What is known of the ARN of an existing resource is compared with the stack of the construct, if it has an
+// environment.
+func TestExistingPartsMustBeWhereTheStackIs(t *testing.T) {
+	const elsewhere = ":eu-west-1:444455556666:"
+	for env, want := range map[*awscdk.Environment][]string{
+		nil: nil,
+		{Account: jsii.String("111122223333"), Region: jsii.String("us-gov-west-1")}: {
+			"DomainName: is required in us-gov-west-1", "Bus: must be in the Region us-gov-west-1",
+			"Bus: must be in the account 111122223333", "EncryptionKey: must be in the Region",
+			"EncryptionKey: must be in the account"},
+	} {
+		stack := awscdk.NewStack(newApp(t), jsii.String("Payhook"), &awscdk.StackProps{Env: env})
+		p := &Props{BaseURL: "https://a.example", AuthURL: "https://b.example", TokenManagerID: "c",
+			Bus: awsevents.EventBus_FromEventBusArn(stack, jsii.String("Bus"),
+				jsii.String("arn:aws:events"+elsewhere+"event-bus/payments")),
+			EncryptionKey: awskms.Key_FromKeyArn(stack, jsii.String("Key"), jsii.String("arn:aws:kms"+elsewhere+
+				"key/11111111-2222-3333-4444-555555555555"))}
+		_, err := p.resolve(stack)
+		for _, problem := range want {
+			if err == nil || !strings.Contains(err.Error(), "\n  "+problem) {
+				t.Errorf("no %q in %v", problem, err)
+			}
+		}
+		if want == nil && err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -92,6 +93,13 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	}
 	r := &resolver{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
 		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}
+	known := func(part *string) string {
+		if *awscdk.Token_IsUnresolved(part) {
+			return ""
+		}
+		return *part
+	}
+	r.Account, r.Region = known(awscdk.Stack_Of(scope).Account()), known(awscdk.Stack_Of(scope).Region())
 	for _, s := range settings.LocalSettings() {
 		if text := contextText(scope, s.Key); text != "" && r.Local {
 			r.Texts[s.Key] = text
@@ -125,6 +133,7 @@ type resolver struct {
 // set adds the text of a field.
 func (r *resolver) set(key, field string, value reflect.Value) {
 	var text string
+	s := settings.ByKey(key)
 	switch v := value.Interface().(type) {
 	case time.Duration:
 		text = durationText(v)
@@ -133,18 +142,28 @@ func (r *resolver) set(key, field string, value reflect.Value) {
 	case awslogs.RetentionDays:
 		text = retentionDays[v]
 	case []string:
-		text = strings.Join(v, settings.ByKey(key).Separator)
+		text = strings.Join(v, s.Separator)
+		for i, element := range v {
+			if parts, err := s.Elements(element); err != nil || len(parts) != 1 {
+				r.unchecked(key, fmt.Errorf("%s: element %d, %q, must be exactly one value", field, i+1,
+					element))
+			}
+		}
 	case []int:
-		text = strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", settings.ByKey(key).Separator)
+		text = strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", s.Separator)
 	default:
 		text = fmt.Sprint(v)
 	}
 	r.Names[key], r.Texts[key] = field, text
 	if *awscdk.Token_IsUnresolved(text) || strings.Contains(text, "#{Token[") { // the latter in a list
-		r.Unchecked[key] = true
-		r.problems = append(r.problems, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when "+
+		r.unchecked(key, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when "+
 			"the template is written", field))
 	}
+}
+
+// unchecked adds the problem of a text that is not checked further.
+func (r *resolver) unchecked(key string, problem error) {
+	r.Unchecked[key], r.problems = true, append(r.problems, problem)
 }
 
 // setExisting adds the names and ARNs of existing resources. Tokens are not checked.
@@ -171,11 +190,15 @@ func (r *resolver) setExisting(p *Props) {
 	if p.EncryptionKey != nil {
 		alone(settings.Encryption, "EncryptionKey")
 		add(settings.Encryption, "EncryptionKey", p.EncryptionKey.KeyArn())
+		if _, ok := p.EncryptionKey.(awskms.IAlias); ok {
+			r.Unchecked[settings.Encryption.Key] = false // permissions name keys
+		}
 	}
 	if p.Bus != nil {
 		alone(settings.EventBusName, "Bus")
 		add(settings.EventBusName, "Bus", p.Bus.EventBusName())
 		r.Unchecked[settings.EventBusName.Key] = true // also the bus default
+		r.BusARN = *p.Bus.EventBusArn()
 		if _, ok := r.Texts[settings.ProtectBus.Key]; !ok {
 			r.Texts[settings.ProtectBus.Key] = "false"
 		}

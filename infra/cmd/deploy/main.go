@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,13 +72,16 @@ func (c *call) run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	c.given = parse(args[2:])
-	stack, errSettings := c.settings()
 	var p place
 	var errPlace error
+	checked := place{region: cmp.Or(c.given.region, c.environment.Region)}
 	if c.command != "synth" {
-		if p, errPlace = c.place(ctx); errPlace == nil {
-			fmt.Fprintf(c.out, "account %s, region %s, stack %s\n", p.account, p.region, stack)
-		}
+		p, errPlace = c.place(ctx)
+		checked = p
+	}
+	stack, errSettings := c.settings(checked)
+	if p.account != "" {
+		fmt.Fprintf(c.out, "account %s, region %s, stack %s\n", p.account, p.region, stack)
 	}
 	if c.command == "bootstrap" {
 		errSettings = nil // the app is not used

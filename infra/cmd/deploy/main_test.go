@@ -189,6 +189,12 @@ func TestNothingIsStartedIfSomethingIsWrong(t *testing.T) {
 			"settings.baseurl: no such setting; did you mean baseUrl?"}},
 		"a wrong setting": {args: "synth full -c alarmSilnce=1h -c eventSource=aws.x", want: []string{
 			"alarmSilnce: no such setting; did you mean alarmSilence?", "eventSource: must"}},
+		"a Region without function URLs": {args: "deploy full --region me-central-1",
+			want: []string{"domainName: is required in me-central-1"}},
+		"a template for such a Region": {args: "synth full --region me-central-1",
+			want: []string{"domainName: is required in me-central-1"}},
+		"a key of another account": {args: "diff full -c encryption=arn:aws:kms:eu-north-1:444455556666:key/a",
+			want: []string{"encryption: must be in the account 111122223333 of the stack, not in 444455556666"}},
 		"npm fails": {args: "synth full", setup: func(t *testing.T) {
 			old := time.Unix(0, 0)
 			if err := os.Chtimes("infra/node_modules/.package-lock.json", old, old); err != nil {

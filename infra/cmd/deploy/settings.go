@@ -34,8 +34,9 @@ func parse(args []string) (g given) {
 	return g
 }
 
-// settings checks the settings of the app. It returns the name of the stack, also with an error.
-func (c *call) settings() (stack string, err error) {
+// settings checks the settings of the app in a place, of which account and region are "" if unknown. It returns the
+// name of the stack, also with an error.
+func (c *call) settings(p place) (stack string, err error) {
 	texts, err := c.texts()
 	if err != nil {
 		return "", err
@@ -43,7 +44,8 @@ func (c *call) settings() (stack string, err error) {
 	if stack = texts[settings.StackName.Key]; !settings.StackName.Accepts(stack) {
 		stack = settings.StackName.Default
 	}
-	if _, err := settings.ParseDeployment(settings.Given{Deployment: stack, Texts: texts}); err != nil {
+	given := settings.Given{Deployment: stack, Texts: texts, Account: p.account, Region: p.region}
+	if _, err := settings.ParseDeployment(given); err != nil {
 		file := `in cdk.json under "context", or in a file of ` + environments.Folder + " (ENV=NAME)"
 		if c.name != "" {
 			file = `in ` + environments.Folder + "/" + c.name + `.json under "settings"`
