@@ -266,23 +266,20 @@ func stepAttrs(s intake.Steps) (steps []any) {
 }
 
 // metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
-// alarm that needs ClientErrors exists only with a function URL, so not with client
-// certificates. It subtracts ClientErrors from another metric and needs its zeros: AWS
-// does not document what FILL returns for a metric without any data.
+// alarm that needs its zeros exists only with a function URL, so not with client
+// certificates. It subtracts ClientErrors from another metric: AWS does not document what
+// FILL returns for a metric without any data.
 func (h *handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
 	values := make([]awsenv.Value, 0, 7)
-	if h.origin == nil {
-		values = append(values, awsenv.Value{Metric: names.ClientErrorsMetric,
-			Value: count(answer.Status >= 400 && answer.Status <= 499)})
-	}
 	for _, v := range []awsenv.Value{
+		{Metric: names.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},
 		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
 		{Metric: names.ConflictsMetric, Value: float64(r.Conflicts)},
 		{Metric: names.ParkedMetric, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
 		{Metric: names.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
 		{Metric: names.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {
-		if v.Value != 0 {
+		if v.Value != 0 || v.Metric == names.ClientErrorsMetric && h.origin == nil {
 			values = append(values, v)
 		}
 	}

@@ -148,14 +148,17 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		rejectedByAWS(conf, webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
-		{name: "unauthenticated", metric: ownMetric(conf, names.UnauthenticatedMetric), statistic: sum, minutes: 15,
-			threshold: conf.AlarmUnauthenticated,
-			description: "More webhooks were rejected with 401 than other senders cause: a setting does not match " +
-				"the service, a key changed, or someone sends forged webhooks.",
-			action: "Count outcome in the webhook function's log. If nearly all have one outcome and few are " +
-				"accepted, a setting of that part of the proof or a key has changed: check both with the service's " +
-				"operator. If their key has another thumbprint than `payhook key ID` shows, drop it (`payhook key " +
-				"ID --drop`). If other webhooks are accepted, someone sends forged ones; they have no effect."},
+		{name: "refused", metric: ownMetric(conf, names.ClientErrorsMetric), statistic: sum, minutes: 15,
+			threshold: conf.AlarmRefused,
+			description: "More webhooks were answered 4xx than other senders cause: a setting does not match the " +
+				"service, a key or the service's addresses changed, or someone sends forged webhooks.",
+			action: "Count outcome in the webhook function's log; `payhook status` has the statuses. 401: if few " +
+				"webhooks are accepted and nearly all have one outcome, a setting of that part of the proof or a key " +
+				"has changed: check both with the service's operator; if their key has another thumbprint than " +
+				"`payhook key ID` shows, drop it (`payhook key ID --drop`). Otherwise someone sends forged webhooks, " +
+				"which have no effect. 403: compare cause with the service's addresses, and correct allowedSources. " +
+				"405: httpMethod. 413: maxPayloadBytes. 422: see parked. Then have the service's rejected webhooks " +
+				"sent again."},
 		{name: "key-unavailable", metric: ownMetric(conf, names.KeyUnavailableMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because no cache has their key and it could not be fetched: " +
@@ -305,7 +308,7 @@ func trustExpires(conf settings.Deployment) alarm {
 // certificateForbidden returns the alarm for certificates that API Gateway rejects.
 func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15,
-		threshold: conf.AlarmUnauthenticated,
+		threshold: conf.AlarmRefused,
 		description: "API Gateway rejected more requests for their client certificate (403) than other senders " +
 			"cause: the service's certificate expired, or its CA is not in the truststore.",
 		action: "Ask the service's operator which status their webhooks get. If it is 403, compare their " +

@@ -133,7 +133,7 @@ func TestEveryMetricHasAnAlarm(t *testing.T) {
 	want := map[string]bool{"AWS/Lambda Errors": true, "AWS/Lambda Throttles": true, "AWS/Lambda Url4xxCount": true,
 		"Payhook " + notInvokedMetric: true, "Payhook " + forbiddenMetric: true}
 	for _, m := range names.Metrics() {
-		if m != names.AcceptedMetric && m != names.SourceNotAllowedMetric { // for the main chart
+		if m != names.AcceptedMetric && m.Status/100 != 4 { // for the main chart
 			want["Payhook "+m.Name] = true
 		}
 	}
@@ -184,7 +184,7 @@ func TestOKIsNotifiedOnlyIfTheProblemIsSolved(t *testing.T) {
 		}
 	}
 	slices.Sort(silent)
-	if diff := cmp.Diff([]string{"conflicts", "key-withdrawn", "parked", "unauthenticated"}, silent); diff != "" {
+	if diff := cmp.Diff([]string{"conflicts", "key-withdrawn", "parked", "refused"}, silent); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -217,8 +217,8 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 		settings map[string]any
 		want     float64
 	}{
-		{"unauthenticated", nil, 10},
-		{"unauthenticated", map[string]any{"alarmUnauthenticated": 250}, 250},
+		{"refused", nil, 10},
+		{"refused", map[string]any{"alarmRefused": 250}, 250},
 		{"oldest-pending", nil, 300},
 		{"oldest-pending", map[string]any{"webhookTimeout": "2m"}, 390},
 	} {

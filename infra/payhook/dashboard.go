@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -116,13 +117,13 @@ func (p *Payhook) sections() []section {
 		}
 		return all
 	}
-	answers := chart{title: "Webhooks by answer", alarm: "unauthenticated", minutes: 5, stacked: true,
-		sentence: "Accepted 2xx, Unauthenticated 401, KeyUnavailable and NotStored 503.",
-		series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
-			names.NotStoredMetric)}
-	if conf.Webhook.AllowedSources != nil {
-		answers.sentence = "Accepted 2xx, Unauthenticated 401, SourceNotAllowed 403, KeyUnavailable and NotStored 503."
-		answers.series = append(answers.series, sums(names.SourceNotAllowedMetric)...)
+	answers := chart{title: "Webhooks by answer", alarm: "refused", minutes: 5, stacked: true,
+		sentence: "Webhooks by the function's answer: the status, and the metric that counts it.",
+		series:   []series{{ownMetric(conf, names.AcceptedMetric), sum, "2xx " + names.AcceptedMetric.Name}}}
+	for _, m := range names.Metrics() {
+		if m.Status != 0 && (m != names.SourceNotAllowedMetric || conf.Webhook.AllowedSources != nil) {
+			answers.series = append(answers.series, series{ownMetric(conf, m), sum, fmt.Sprint(m.Status, " ", m.Name)})
+		}
 	}
 	return []section{
 		{"Health", append([]chart{
@@ -146,7 +147,7 @@ func (p *Payhook) sections() []section {
 					{webhook.lambdaMetric("Duration"), "p99", "p99"}}},
 		}},
 		{"Rejections", []chart{
-			{title: "Causes", view: "table", alarm: "unauthenticated", query: logQuery{webhook.function, causesQuery},
+			{title: "Causes", view: "table", alarm: "refused", query: logQuery{webhook.function, causesQuery},
 				sentence: "Why webhooks were not answered 2xx, with the number of each outcome."},
 			{title: "Authentic, not published", alarm: "parked", minutes: 5,
 				sentence: "Authentic webhooks that could not be stored, what is parked, and events with two contents.",
@@ -209,13 +210,13 @@ func (p *Payhook) deadLetters() []series {
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 func (w webhook) requestSeries(conf settings.Deployment) []series {
+	own := series{ownMetric(conf, names.ClientErrorsMetric), sum, "4xx of the function"}
 	if w.api == nil {
 		return []series{{w.lambdaMetric("UrlRequestCount"), sum, "requests"},
-			{w.lambdaMetric("Url4xxCount"), sum, "4xx"}, {w.lambdaMetric("Url5xxCount"), sum, "5xx"},
-			{ownMetric(conf, names.ClientErrorsMetric), sum, "4xx of the function"}}
+			{w.lambdaMetric("Url4xxCount"), sum, "4xx"}, {w.lambdaMetric("Url5xxCount"), sum, "5xx"}, own}
 	}
 	all := []series{{w.apiMetric("Count"), sum, "requests"}, {w.apiMetric("4xx"), sum, "4xx"},
-		{w.apiMetric("5xx"), sum, "5xx"}, {w.requests(notInvokedMetric), sum, ""}}
+		{w.apiMetric("5xx"), sum, "5xx"}, own, {w.requests(notInvokedMetric), sum, ""}}
 	if conf.Webhook.UsesMTLS() {
 		all = append(all, series{w.requests(forbiddenMetric), sum, ""})
 	}

@@ -51,7 +51,7 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 	}{
 		{nil, []names.Metric{names.TrustDaysLeftMetric, names.SourceNotAllowedMetric}},
 		{map[string]any{"allowedSources": "192.0.2.0/24"}, []names.Metric{names.TrustDaysLeftMetric}},
-		{everyAlarm, []names.Metric{names.ClientErrorsMetric, names.SourceNotAllowedMetric}},
+		{everyAlarm, []names.Metric{names.SourceNotAllowedMetric}},
 	} {
 		tm := payhook(t, c.conf)
 		var want []string
@@ -74,8 +74,8 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(own)
-		if diff := cmp.Diff(want, own); diff != "" || len(own) > 15 {
-			t.Errorf("%d of 15 metrics (-declared +on the dashboard)\n%s", len(own), diff)
+		if diff := cmp.Diff(want, own); diff != "" || len(own) > 20 {
+			t.Errorf("%d of 20 metrics (-declared +on the dashboard)\n%s", len(own), diff)
 		}
 	}
 }

@@ -282,7 +282,7 @@ func TestRequestsThatDoNotReachTheFunctionRaiseAnAlarm(t *testing.T) {
 func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
 	for name, conf := range domains() {
 		conf = maps.Clone(conf)
-		conf["alarmUnauthenticated"] = 42
+		conf["alarmRefused"] = 42
 		tm := payhook(t, conf)
 		if name == settings.BySignature {
 			if tm.Resources["Alarms/certificate-forbidden"] != nil ||

@@ -146,9 +146,9 @@ type Props struct {
 	LogRetention awslogs.RetentionDays `context:"logRetentionDays"`
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `context:"alarmEmail"`
-	// AlarmUnauthenticated is the number of 401 answers within 15 minutes that raises an alarm: more
+	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm: more
 	// than other senders cause. Default: 10.
-	AlarmUnauthenticated int `context:"alarmUnauthenticated"`
+	AlarmRefused int `context:"alarmRefused"`
 	// AlarmSilence is how long no webhook must be accepted before an alarm is raised: whole hours up to
 	// 7d, longer than the longest pause of the service, or Off. Default: off.
 	AlarmSilence time.Duration `context:"alarmSilence"`

@@ -47,7 +47,7 @@ func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + "
 
 // lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks
 // and failures of the function raise them, so other senders cannot block a deployment.
-// (Any sender can raise unauthenticated.)
+// (Any sender can raise refused.)
 var lossAlarms = []string{"webhook-errors", "not-stored", "parked"}
 
 // shiftByCanary makes CodeDeploy shift the alias of the webhook function: a tenth of the

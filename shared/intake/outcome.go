@@ -92,18 +92,15 @@ type Answer struct {
 }
 
 // unauthentic is one answer for all reasons, so that a forger learns nothing.
-var unauthentic = Answer{
-	Status: http.StatusUnauthorized, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
-	Level: slog.LevelWarn,
-}
+var unauthentic = rejected(names.UnauthenticatedMetric, "The webhook is not authentic.")
 
-func rejected(status int, detail string) Answer {
-	return Answer{Status: status, Detail: detail, Level: slog.LevelWarn}
+func rejected(metric names.Metric, detail string) Answer {
+	return Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}
 }
 
 func unavailable(detail string, retryAfter int, metric names.Metric) Answer {
 	return Answer{
-		Status: http.StatusServiceUnavailable, Detail: detail, RetryAfter: retryAfter,
+		Status: metric.Status, Detail: detail, RetryAfter: retryAfter,
 		Metric: metric, Level: slog.LevelError,
 	}
 }
@@ -120,12 +117,11 @@ type row struct {
 var rows = []row{
 	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: names.AcceptedMetric}},
 
-	{is(ErrSource), SourceNotAllowed, Answer{Status: http.StatusForbidden, Detail: "The source address is not allowed.",
-		Metric: names.SourceNotAllowedMetric, Level: slog.LevelWarn}},
-	{is(ErrMethod), MethodNotAllowed, rejected(http.StatusMethodNotAllowed, "The method is not the one of webhooks.")},
-	{is(ErrPayloadEmpty), PayloadEmpty, rejected(http.StatusBadRequest, "The request has no body.")},
-	{is(ErrPayloadEncoding), PayloadEncoding, rejected(http.StatusBadRequest, "The body can't be decoded.")},
-	{is(ErrPayloadTooLarge), PayloadTooLarge, rejected(http.StatusRequestEntityTooLarge, "The body is too large.")},
+	{is(ErrSource), SourceNotAllowed, rejected(names.SourceNotAllowedMetric, "The source address is not allowed.")},
+	{is(ErrMethod), MethodNotAllowed, rejected(names.MethodNotAllowedMetric, "The method is not the one of webhooks.")},
+	{is(ErrPayloadEmpty), PayloadEmpty, rejected(names.BadRequestMetric, "The request has no body.")},
+	{is(ErrPayloadEncoding), PayloadEncoding, rejected(names.BadRequestMetric, "The body can't be decoded.")},
+	{is(ErrPayloadTooLarge), PayloadTooLarge, rejected(names.TooLargeMetric, "The body is too large.")},
 
 	{is(signature.ErrMissing), SignatureMissing, unauthentic},
 	{is(signature.ErrRepeated), SignatureRepeated, unauthentic},
@@ -160,8 +156,7 @@ var rows = []row{
 		unavailable("The delivery could not be recorded.", 5, names.NotStoredMetric)},
 
 	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
-	{isType[*payment.FieldError], Invalid,
-		Answer{Status: http.StatusUnprocessableEntity, Level: slog.LevelWarn}},
+	{isType[*payment.FieldError], Invalid, rejected(names.InvalidMetric, "")},
 
 	{match: is(claimcheck.ErrGone), outcome: Gone},
 	{match: is(errOtherBus), outcome: OtherBus},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,6 +59,9 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		if unavailable != (answer.RetryAfter > 0) || unavailable && answer.Level != slog.LevelError ||
 			answer.Status >= 400 && answer.Detail == "" && outcome != intake.Invalid {
 			t.Errorf("%s: %+v", outcome, answer)
+		}
+		if m := answer.Metric; m.Status != answer.Status || !slices.Contains(names.Metrics(), m) {
+			t.Errorf("%s: no metric counts its status: %+v", outcome, answer)
 		}
 		// Whoever sent it has proven nothing.
 		before := answer.Status == 400 || answer.Status == 401 || answer.Status == 405 || answer.Status == 413 ||

@@ -17,6 +17,7 @@ type Metric struct {
 	Name    string
 	Unit    Unit   `json:",omitempty"`
 	Meaning string `json:"-"` // for the table in functions/README.md
+	Status  int    `json:"-"` // of the answers that it counts; 0 if it counts something else, or 2xx
 }
 
 // Unit is the unit of a metric (AWS, MetricDatum). A count has none, so that its line is
@@ -29,23 +30,31 @@ const Seconds Unit = "Seconds"
 // The metrics of the webhook function. Each counts webhooks, unless it says events. A
 // webhook writes those that are not 0, and the zeros of ClientErrorsMetric.
 var (
-	AcceptedMetric = Metric{Name: "Accepted", Meaning: "webhooks answered 2xx"}
+	AcceptedMetric   = Metric{Name: "Accepted", Meaning: "webhooks answered 2xx"}
+	BadRequestMetric = Metric{Name: "BadRequest", Status: 400, Meaning: "webhooks answered 400: without a body, or " +
+		"with one that can't be decoded"}
 	// UnauthenticatedMetric counts webhooks that have no proof or whose proof does not
 	// verify.
-	UnauthenticatedMetric = Metric{Name: "Unauthenticated", Meaning: "webhooks answered 401"}
+	UnauthenticatedMetric = Metric{Name: "Unauthenticated", Status: 401, Meaning: "webhooks answered 401"}
 	// SourceNotAllowedMetric shows that a sender has a new address.
-	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Meaning: "webhooks answered 403, because " +
+	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Status: 403, Meaning: "webhooks answered 403, because " +
 		"`allowedSources` does not contain their source address"}
+	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405, Meaning: "webhooks answered 405, because " +
+		"they have another method than `httpMethod`"}
+	TooLargeMetric = Metric{Name: "TooLarge", Status: 413, Meaning: "webhooks answered 413 by the function, because " +
+		"they are larger than `maxPayloadBytes`"}
+	InvalidMetric = Metric{Name: "Invalid", Status: 422, Meaning: "authentic webhooks answered 422: not a delivery " +
+		"of the interface"}
 	// ClientErrorsMetric is part of Lambda's Url4xxCount, which also contains the requests
 	// that AWS itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors", Meaning: "webhooks answered 400 to 499; also written if it " +
-		"is 0, and not with `mtls` and `both`"}
-	NotStoredMetric = Metric{Name: "NotStored", Meaning: "authentic webhooks answered 503: an event was not " +
-		"recorded, an unusable delivery not parked, or no evidence stored"}
+		"is 0, except with `mtls` and `both`"}
+	NotStoredMetric = Metric{Name: "NotStored", Status: 503, Meaning: "authentic webhooks answered 503: an event " +
+		"was not recorded, an unusable delivery not parked, or no evidence stored"}
 	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
 	// authentic.
 	KeyUnavailableMetric = Metric{
-		Name: "KeyUnavailable",
+		Name: "KeyUnavailable", Status: 503,
 		Meaning: "webhooks answered 503, because no cache has their " +
 			"key and it could not be fetched: the key endpoint does not answer, or `keyMissBudget` is used up",
 	}
@@ -103,9 +112,9 @@ var (
 // Metrics returns every metric that the functions write.
 func Metrics() []Metric {
 	return []Metric{
-		AcceptedMetric, UnauthenticatedMetric, SourceNotAllowedMetric, ClientErrorsMetric, NotStoredMetric,
-		KeyUnavailableMetric, KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric,
-		TrustDaysLeftMetric,
+		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
+		TooLargeMetric, InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
+		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}
 }

@@ -110,9 +110,9 @@ type Deployment struct {
 	Concurrency     int    // 0: not reserved
 	LogRetention    int    // days
 	AlarmEmail      string // "": no subscription
-	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
+	// AlarmRefused is the number of webhooks answered 4xx within 15 minutes
 	// that raises an alarm.
-	AlarmUnauthenticated int
+	AlarmRefused int
 	// AlarmSilence is the time without an accepted webhook that raises an alarm; 0: none does.
 	AlarmSilence time.Duration
 	// StackName is the name of the deployment: that of the stack, if the deployment is alone in

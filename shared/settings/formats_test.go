@@ -44,7 +44,7 @@ func TestSettingsHaveLimits(t *testing.T) {
 		{"parkedRetention", "14d", "15d", "36500d", "36501d", nil},
 		{"webhookConcurrency", "0", "1", "100000", "100001", nil},
 		{"throttleRate", "0", "1", "10000", "10001", nil},
-		{"alarmUnauthenticated", "0", "1", "1000000", "1000001", nil},
+		{"alarmRefused", "0", "1", "1000000", "1000001", nil},
 		{"captureRejected", "59s", "1m", "168h", "168h1s", nil},
 		{"logRetentionDays", "0", "1", "3653", "3654", nil},
 		// Names have as many characters as AWS allows.

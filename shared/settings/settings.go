@@ -239,8 +239,8 @@ var (
 		parse: func(d *Deployment, v string) error { return logDays(&d.LogRetention, v) }})
 	AlarmEmail = declare(Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
 		parse: func(d *Deployment, v string) error { return email.parse(&d.AlarmEmail, v) }})
-	AlarmUnauthenticated = declare(Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
-		parse: func(d *Deployment, v string) error { return whole(&d.AlarmUnauthenticated, v, 1, 1000000) }})
+	AlarmRefused = declare(Setting{Key: "alarmRefused", Default: "10", Example: "100",
+		parse: func(d *Deployment, v string) error { return whole(&d.AlarmRefused, v, 1, 1000000) }})
 	AlarmSilence = declare(Setting{Key: "alarmSilence", Default: Off, Zero: Off, Example: "6h",
 		parse: func(d *Deployment, v string) error { return wholeHours(&d.AlarmSilence, v, 7*day) }})
 	StackName = declare(Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",

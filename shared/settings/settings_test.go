@@ -103,7 +103,7 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"archiveRetention":   "36h",
 		"webhookTimeout":     "1500ms",
 		"webhookConcurrency": "0",
-		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
+		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmRefused": "0",
 		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
 		"parkingBucket": "p",
 		"protectBus":    "no", "encryption": "kms", "tracing": "Active",
