@@ -3,7 +3,9 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,43 +35,57 @@ type series struct {
 	at        time.Time // of the minute of the last; zero: none
 }
 
-// fromMetrics makes the checks of metrics.
-func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	all, err := read(ctx, d, now)
+// measured makes the checks of metrics and alarms.
+func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
+	own, err := alarms(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	all, err := read(ctx, d, own, now)
 	if err != nil {
 		return nil, err
 	}
 	redrive, tokenRuns := runs("redrive", all["oldest"], now), runs("token runs", all["token"], now)
-	return []check{webhooks(all, redrive.State), redrive, tokenRuns, d.certificates(all["trust"], redrive.State)}, nil
+	return []check{webhooks(all, redrive.State), redrive, tokenRuns, d.certificates(all["trust"], redrive.State),
+		raised(own)}, nil
 }
 
-// read returns the metrics of the functions and of Lambda.
-func read(ctx context.Context, d *stack, now time.Time) (map[string]series, error) {
+// byGateway are the answers that API Gateway makes itself, by the alarms that watch their metrics.
+var byGateway = map[string]string{
+	"certificate-forbidden": "403 by API Gateway", "rejected-by-api": "429, 413 or 500 by API Gateway",
+}
+
+// read returns the metrics of the functions and of Lambda, those of answers by the name of the metric, and those
+// of API Gateway by the name of the alarm.
+func read(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now time.Time) (map[string]series, error) {
 	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // without the alias
-	own, lambda := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.FullName},
-		types.Dimension{Name: aws.String("FunctionName"), Value: &function}
+	all, ids := map[string]series{}, map[string]string{}
 	var queries []types.MetricDataQuery
-	for _, m := range []struct {
-		id, namespace, name, statistic string
-		dimension                      types.Dimension
-	}{
-		{"accepted", names.MetricNamespace, names.AcceptedMetric.Name, "Sum", own},
-		{"unauthenticated", names.MetricNamespace, names.UnauthenticatedMetric.Name, "Sum", own},
-		{"notStored", names.MetricNamespace, names.NotStoredMetric.Name, "Sum", own},
-		{"keyUnavailable", names.MetricNamespace, names.KeyUnavailableMetric.Name, "Sum", own},
-		{"oldest", names.MetricNamespace, names.OldestPendingMetric.Name, "Maximum", own},
-		{"token", names.MetricNamespace, names.TokenShortfallMetric.Name, "Maximum", own},
-		{"trust", names.MetricNamespace, names.TrustDaysLeftMetric.Name, "Minimum", own},
-		{"errors", "AWS/Lambda", "Errors", "Sum", lambda},
-		{"throttles", "AWS/Lambda", "Throttles", "Sum", lambda},
-	} {
-		queries = append(queries, types.MetricDataQuery{Id: &m.id, MetricStat: &types.MetricStat{
-			Stat: &m.statistic, Period: aws.Int32(minute),
-			Metric: &types.Metric{Namespace: &m.namespace, MetricName: &m.name,
-				Dimensions: []types.Dimension{m.dimension}},
+	query := func(id, namespace, name, statistic string, dimensions ...types.Dimension) {
+		n := fmt.Sprintf("m%d", len(queries))
+		ids[n] = id
+		queries = append(queries, types.MetricDataQuery{Id: &n, MetricStat: &types.MetricStat{
+			Stat: &statistic, Period: aws.Int32(minute),
+			Metric: &types.Metric{Namespace: &namespace, MetricName: &name, Dimensions: dimensions},
 		}})
 	}
-	all := map[string]series{}
+	stack := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.FullName}
+	query("oldest", names.MetricNamespace, names.OldestPendingMetric.Name, "Maximum", stack)
+	query("token", names.MetricNamespace, names.TokenShortfallMetric.Name, "Maximum", stack)
+	query("trust", names.MetricNamespace, names.TrustDaysLeftMetric.Name, "Minimum", stack)
+	for _, m := range names.Metrics() {
+		if m.Status != 0 || m == names.AcceptedMetric || m == names.ClientErrorsMetric {
+			query(m.Name, names.MetricNamespace, m.Name, "Sum", stack)
+		}
+	}
+	for _, name := range []string{"Errors", "Throttles", "Url4xxCount"} {
+		query(name, "AWS/Lambda", name, "Sum", types.Dimension{Name: aws.String("FunctionName"), Value: &function})
+	}
+	for name := range byGateway {
+		if a := own[name]; a.MetricName != nil {
+			query(name, aws.ToString(a.Namespace), aws.ToString(a.MetricName), "Sum", a.Dimensions...)
+		}
+	}
 	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
 		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
 	})
@@ -79,14 +95,15 @@ func read(ctx context.Context, d *stack, now time.Time) (map[string]series, erro
 			return nil, err
 		}
 		for _, r := range out.MetricDataResults {
-			s := all[aws.ToString(r.Id)]
+			id := ids[aws.ToString(r.Id)]
+			s := all[id]
 			for i := range min(len(r.Values), len(r.Timestamps)) {
 				s.sum += r.Values[i]
 				if r.Timestamps[i].After(s.at) {
 					s.last, s.at = r.Values[i], r.Timestamps[i]
 				}
 			}
-			all[aws.ToString(r.Id)] = s
+			all[id] = s
 		}
 	}
 	return all, nil
@@ -95,14 +112,31 @@ func read(ctx context.Context, d *stack, now time.Time) (map[string]series, erro
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
 func webhooks(all map[string]series, redrive state) check {
-	unavailable, failed := all["notStored"].sum+all["keyUnavailable"].sum, all["errors"].sum+all["throttles"].sum
-	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 503 in %s", all["accepted"].sum, all["unauthenticated"].sum,
-		unavailable, cli.Readable(window))
+	counts := map[string]float64{} // of the answers that are not 2xx
+	for _, m := range names.Metrics() {
+		if m.Status != 0 {
+			counts[strconv.Itoa(m.Status)] += all[m.Name].sum
+		}
+	}
+	for alarm, answer := range byGateway {
+		counts[answer] = all[alarm].sum
+	}
+	// The function's counts arrive later than Lambda's.
+	counts["4xx by AWS, or not counted by the function yet"] =
+		all["Url4xxCount"].sum - all[names.ClientErrorsMetric.Name].sum - all["Throttles"].sum
+	accepted, failed := all[names.AcceptedMetric.Name].sum, all["Errors"].sum+all["Throttles"].sum
+	text, refused := fmt.Sprintf("%.0f accepted", accepted), false
+	for _, answer := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[answer]; n > 0 {
+			text, refused = text+fmt.Sprintf(", %.0f × %s", n, answer), true
+		}
+	}
+	text += " in " + cli.Readable(window)
 	if failed > 0 {
-		text += fmt.Sprintf("; %.0f runs failed or did not start", failed)
+		text += fmt.Sprintf("; %s failed or did not start", cli.Counted(int(failed), "run", "runs"))
 	}
 	switch {
-	case failed > 0 || unavailable > 0:
+	case failed > 0 || counts["503"] > 0 || accepted == 0 && refused:
 		return check{"webhooks", attention, text}
 	case redrive == notMeasured:
 		return check{"webhooks", notMeasured, "no function has written metrics in " + cli.Readable(window)}
@@ -136,15 +170,13 @@ func (d *stack) certificates(trust series, redrive state) check {
 	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}
 }
 
-// alarms lists the alarms of the deployment that are raised, and those that are not measured:
-// they have no data, or do not exist any more.
-func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
+// alarms returns the alarms of the deployment, by their names without that of the deployment. One
+// that does not exist any more has no state.
+func alarms(ctx context.Context, d *stack) (map[string]types.MetricAlarm, error) {
 	all, err := alarmNames(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) == 0 {
-		return []check{{"alarms", notMeasured, "the deployment has no alarms"}}, nil
+	own := map[string]types.MetricAlarm{}
+	if err != nil || len(all) == 0 {
+		return own, err
 	}
 	// A call takes and returns up to 100, more than a stack of ours has:
 	// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
@@ -154,29 +186,38 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]types.StateValue{}
-	for _, a := range out.MetricAlarms {
-		states[aws.ToString(a.AlarmName)] = a.StateValue
-	}
-	var raised, without []string
+	short := func(name string) string { return strings.TrimPrefix(name, d.FullName+"-") }
 	for _, name := range all {
-		short := strings.TrimPrefix(name, d.FullName+"-")
-		switch states[name] {
+		own[short(name)] = types.MetricAlarm{}
+	}
+	for _, a := range out.MetricAlarms {
+		own[short(aws.ToString(a.AlarmName))] = a
+	}
+	return own, nil
+}
+
+// raised lists the alarms that are raised, and those that are not measured: they have no data, or do
+// not exist any more.
+func raised(own map[string]types.MetricAlarm) check {
+	var raised, without []string
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		switch own[name].StateValue {
 		case types.StateValueAlarm:
-			raised = append(raised, short)
+			raised = append(raised, name)
 		case types.StateValueOk:
 		default:
-			without = append(without, short)
+			without = append(without, name)
 		}
 	}
-	c := check{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all))}
-	if len(without) > 0 {
-		c.State, c.Text = notMeasured, "without data: "+strings.Join(without, ", ")
+	switch {
+	case len(own) == 0:
+		return check{"alarms", notMeasured, "the deployment has no alarms"}
+	case len(raised) > 0:
+		return check{"alarms", attention, "raised: " + strings.Join(raised, ", ")}
+	case len(without) > 0:
+		return check{"alarms", notMeasured, "without data: " + strings.Join(without, ", ")}
 	}
-	if len(raised) > 0 {
-		c.State, c.Text = attention, "raised: "+strings.Join(raised, ", ")
-	}
-	return []check{c}, nil
+	return check{"alarms", ok, fmt.Sprintf("none of %d is raised", len(own))}
 }
 
 // alarmNames returns the names of the deployment's alarms in the stack, sorted. DescribeStackResources would

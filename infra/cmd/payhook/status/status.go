@@ -102,7 +102,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		Checks  []check `json:"checks"`
 	}{Stack: d.Stack}
 	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
-		pending, parked, accessToken, fromMetrics, alarms,
+		pending, parked, accessToken, measured,
 	} {
 		checks, err := group(ctx, d, p.Now())
 		if err != nil {

@@ -38,7 +38,7 @@ type world struct {
 	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics map[string]float64
 	age     time.Duration               // of these values
-	alarms  map[string]types.StateValue // of all stacks
+	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
 	named   []string                    // the alarms of the stack; nil: all
 	secret  string                      // the name of the secret of the token
 }
@@ -91,11 +91,20 @@ func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsI
 	out := &cloudwatch.DescribeAlarmsOutput{}
 	for _, name := range in.AlarmNames {
 		if s, ok := w.alarms[name]; ok {
-			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s})
+			a := types.MetricAlarm{AlarmName: &name, StateValue: s}
+			if metric, ok := ofAPI[name]; ok {
+				a.Namespace, a.MetricName = aws.String("Payhook"), &metric
+				a.Dimensions = []types.Dimension{{Name: aws.String("ApiId"), Value: aws.String("api-1")}}
+			}
+			out.MetricAlarms = append(out.MetricAlarms, a)
 		}
 	}
 	return out, nil
 }
+
+// ofAPI are the metrics of API Gateway, by the alarms that watch them.
+var ofAPI = map[string]string{"Payhook-certificate-forbidden": "CertificateForbidden",
+	"Payhook-rejected-by-api": "NotInvoked"}
 
 // ListStackResources returns pages with one alarm and one other resource.
 func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
@@ -144,7 +153,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		verdict string
 		line    string
 	}{
-		"healthy":      {func(*world) {}, "healthy", "webhooks      ok     17 accepted, 3 401, 0 503 in 15m"},
+		"healthy":      {func(*world) {}, "healthy", "webhooks      ok     17 accepted, 3 × 401 in 15m\n"},
 		"certificates": {func(*world) {}, "healthy", "certificates  ok     no client certificate is required"},
 		"alarms":       {func(*world) {}, "healthy", "alarms        ok     none of 2 is raised"},
 		"another stack's alarm": {func(w *world) {
@@ -174,10 +183,45 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"an expired token":   {func(w *world) { w.storeToken(-time.Second) }, "NOT HEALTHY", "token         attention"},
 		"no token": {func(w *world) { w.secrets.Create("token2"); w.secret = "token2" }, "NOT HEALTHY",
 			"token         attention"},
-		"an answer of 503": {func(w *world) { w.metrics["Payhook NotStored"] = 1 }, "NOT HEALTHY", "3 401, 1 503"},
-		"no key":           {func(w *world) { w.metrics["Payhook KeyUnavailable"] = 1 }, "NOT HEALTHY", "3 401, 1 503"},
+		"an answer of 503": {func(w *world) { w.metrics["Payhook NotStored"] = 1 }, "NOT HEALTHY",
+			"3 × 401, 1 × 503 in"},
+		"no key": {func(w *world) { w.metrics["Payhook KeyUnavailable"] = 1 }, "NOT HEALTHY",
+			"3 × 401, 1 × 503 in"},
+		"every answer": {func(w *world) {
+			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
+				"TooLarge", "Invalid", "NotStored", "KeyUnavailable"} {
+				w.metrics["Payhook "+m] = float64(i + 1)
+			}
+		}, "NOT HEALTHY", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 413, 6 × 422, 15 × 503 in 15m"},
+		"rejections beside accepted webhooks": {func(w *world) { w.metrics["Payhook MethodNotAllowed"] = 99 },
+			"healthy", "ok     17 accepted, 3 × 401, 99 × 405 in 15m"},
+		"every webhook is rejected": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "NOT HEALTHY",
+			"webhooks      attention  0 accepted, 3 × 401 in 15m"},
+		"no webhooks": {func(w *world) {
+			delete(w.metrics, "Payhook Accepted")
+			delete(w.metrics, "Payhook Unauthenticated")
+		}, "healthy", "webhooks      ok     0 accepted in 15m"},
+		// Before the function runs.
+		"every webhook is too large for Lambda": {func(w *world) {
+			delete(w.metrics, "Payhook Accepted")
+			w.metrics["Payhook ClientErrors"], w.metrics["webhook Url4xxCount"] = 3, 5
+		}, "NOT HEALTHY", "0 accepted, 3 × 401, 2 × 4xx by AWS, or not counted by the function yet in 15m"},
+		"every 4xx is of the function, or a throttle": {func(w *world) {
+			w.metrics["Payhook ClientErrors"], w.metrics["webhook Url4xxCount"] = 3, 4
+			w.metrics["webhook Throttles"] = 1
+		}, "NOT HEALTHY", "17 accepted, 3 × 401 in 15m; 1 run failed or did not start"},
+		"every certificate is rejected": {func(w *world) {
+			delete(w.metrics, "Payhook Accepted")
+			delete(w.metrics, "Payhook Unauthenticated")
+			w.alarms["Payhook-certificate-forbidden"] = types.StateValueOk
+			w.metrics["api-1 CertificateForbidden"] = 2
+		}, "NOT HEALTHY", "webhooks      attention  0 accepted, 2 × 403 by API Gateway in 15m"},
+		"requests that API Gateway does not pass on": {func(w *world) {
+			w.alarms["Payhook-rejected-by-api"] = types.StateValueOk
+			w.metrics["api-1 NotInvoked"] = 2
+		}, "healthy", "3 × 401, 2 × 429, 413 or 500 by API Gateway in 15m"},
 		"a failed run": {func(w *world) { w.metrics["webhook Errors"] = 1 }, "NOT HEALTHY",
-			"1 runs failed or did not start"},
+			"1 run failed or did not start"},
 		"a throttled webhook": {func(w *world) { w.metrics["webhook Throttles"] = 1 }, "NOT HEALTHY",
 			"webhooks      attention"},
 		"redrive stopped": {func(w *world) { w.age = 6 * time.Minute }, "NOT HEALTHY", "redrive       attention"},
