@@ -6,7 +6,7 @@
 // It guarantees that it follows the interface unless a fault is set. It generates its
 // keys at the start unless one is given, its signatures are those of package signature,
 // and its token endpoint rejects every deviation from section 4.1. It listens only on
-// 127.0.0.1.
+// 127.0.0.1, and answers 403 to web pages.
 //
 //	service := paymenttest.NewServer(paymenttest.Options{})
 //	defer service.Close()
@@ -57,7 +57,7 @@ type Options struct {
 }
 
 // DefaultTokenLifetime is the lifetime of tokens, unless SetTokenLifetime changes it.
-const DefaultTokenLifetime = 5 * time.Minute
+const DefaultTokenLifetime = time.Hour
 
 // DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,
 // X-SVC-Timestamp and X-SVC-Key-Id.
@@ -125,7 +125,7 @@ func NewServer(opts Options) *Server {
 		opts.Key = NewKey(2048)
 	}
 	s.use(opts.Key)
-	s.server = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	s.server = &http.Server{Handler: notForPages(s.handler()), ReadHeaderTimeout: 10 * time.Second}
 	go s.server.Serve(listener)
 	return s
 }

@@ -422,8 +422,8 @@ func call(t *testing.T, service *paymenttest.Server, token, contentType string) 
 func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 	service := start(t, paymenttest.Options{Key: testKey()})
 	got := fetchToken(t, service)
-	if got.TokenType != "Bearer" || string(got.ExpiresIn) != "300" {
-		t.Errorf("token = %+v, want Bearer for 300 s", got)
+	if got.TokenType != "Bearer" || string(got.ExpiresIn) != "3600" {
+		t.Errorf("token = %+v, want Bearer for 3600 s", got)
 	}
 	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusOK {
 		t.Errorf("a live token is answered %d, want 200", status)
@@ -510,17 +510,37 @@ func TestKeyLookupCanRequireAToken(t *testing.T) {
 	}
 }
 
-func TestControlAPIIsOptionalAndRequiresJSON(t *testing.T) {
+func TestControlAPIIsOptional(t *testing.T) {
 	without := start(t, paymenttest.Options{Key: testKey()})
 	if r := get(t, without.URL+"/simulator/rotate"); r.status != http.StatusNotFound {
 		t.Errorf("without Control: %d, want 404", r.status)
 	}
-	with := start(t, paymenttest.Options{Key: testKey(), Control: true})
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/simulator/rotate",
-		strings.NewReader("{}"))
-	r.Header.Set("Content-Type", "text/plain")
-	if got := do(t, r); got.status != http.StatusUnsupportedMediaType {
-		t.Errorf("text/plain: %d, want 415", got.status)
+}
+
+func TestWebPagesAreAnswered403(t *testing.T) {
+	service := start(t, paymenttest.Options{Key: testKey(), Control: true})
+	for name, change := range map[string]func(*http.Request){
+		"":                         func(*http.Request) {},
+		"by name":                  func(r *http.Request) { r.Host = "LOCALHOST:1" },
+		"an origin":                func(r *http.Request) { r.Header.Set("Origin", "null") },
+		"a site":                   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") },
+		"another host":             func(r *http.Request) { r.Host = "attacker.test" },
+		"a longer name":            func(r *http.Request) { r.Host = "127.0.0.1.attacker.test" },
+		"a name that ends so":      func(r *http.Request) { r.Host = "attacker.localhost" },
+		"a dot at the end":         func(r *http.Request) { r.Host = "localhost." },
+		"every address":            func(r *http.Request) { r.Host = "0.0.0.0" },
+		"the address of version 6": func(r *http.Request) { r.Host = "[::1]:1" },
+	} {
+		for _, path := range []string{"/v1/keys/" + testKey().ID, "/simulator/rotate"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, service.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(r)
+			if got := do(t, r); (got.status == http.StatusForbidden) == (name == "" || name == "by name") {
+				t.Errorf("%s, %s: answered %d", path, name, got.status)
+			}
+		}
 	}
 }
 

@@ -155,10 +155,11 @@ func TestEventArrivesByteForByte(t *testing.T) {
 	}
 }
 
-// The rows of make run show the limit of function URLs.
-func TestTooLargeInvocationIsRejected(t *testing.T) {
+// newFunction creates a function whose program is a script, or that has none for "".
+func newFunction(t *testing.T, program string) (client *lambda.Client, name string) {
+	t.Helper()
 	config := emulated(t)
-	name := "function-" + uuid.New().String()
+	name = "function-" + uuid.New().String()
 	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
 		RoleName: &name,
 		AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
@@ -167,17 +168,35 @@ func TestTooLargeInvocationIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var code bytes.Buffer // without a program: the function fails if it runs
-	if err := zip.NewWriter(&code).Close(); err != nil {
+	var code bytes.Buffer
+	archive := zip.NewWriter(&code)
+	if program != "" {
+		header := &zip.FileHeader{Name: "bootstrap"}
+		header.SetMode(0o755)
+		file, err := archive.CreateHeader(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(file, program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
 		t.Fatal(err)
 	}
-	client := lambda.NewFromConfig(config)
+	client = lambda.NewFromConfig(config)
 	if _, err := client.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
 		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023,
 		Handler: aws.String("bootstrap"), Code: &lambdatypes.FunctionCode{ZipFile: code.Bytes()},
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return client, name
+}
+
+// The rows of make run show the limit of function URLs.
+func TestTooLargeInvocationIsRejected(t *testing.T) {
+	client, name := newFunction(t, "") // it fails if it runs
 	for kind, limit := range map[lambdatypes.InvocationType]int{
 		lambdatypes.InvocationTypeRequestResponse: lambdaLimit, lambdatypes.InvocationTypeEvent: 1 << 20} {
 		for _, size := range []int{limit - 1, limit} {

@@ -23,7 +23,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -31,6 +30,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
 )
 
 // maxPayload is a quota in bytes (AWS, "Quotas for configuring and running an HTTP API in API
@@ -119,9 +119,10 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 			return http.StatusForbidden, err
 		}
 	}
-	// Clients of this machine can use its name, as the domain need not be resolved.
-	if host, _, _ := strings.Cut(r.Host, ":"); !strings.EqualFold(host, e.api.Domain) && host != "127.0.0.1" {
-		return http.StatusForbidden, fmt.Errorf("there is no API on the domain %s", r.Host)
+	// Clients of this machine can use its name, as the domain need not be resolved. API Gateway answers
+	// 403 to another domain, too.
+	if err := paymenttest.FromPage(r, e.api.Domain); err != nil {
+		return http.StatusForbidden, err
 	}
 	if r.Method+" "+r.URL.EscapedPath() != e.api.RouteKey {
 		return http.StatusNotFound, errors.New("no route")

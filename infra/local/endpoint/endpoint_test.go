@@ -310,6 +310,7 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 		{"another path", func(r *http.Request) { r.URL.Path = "/other" }, 404},
 		{"another method", func(r *http.Request) { r.Method = http.MethodPut }, 404},
 		{"another domain", func(r *http.Request) { r.Host = "other.example" }, 403},
+		{"a web page", func(r *http.Request) { r.Header.Set("Origin", "https://other.example") }, 403},
 		{"more than 10 MB", func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 10<<20+1))), 10<<20+1
 		}, 413},

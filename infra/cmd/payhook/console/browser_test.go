@@ -1,10 +1,17 @@
 package console
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
@@ -18,6 +25,88 @@ const (
 	captured  = "20260131T120001.000Z-signature-mismatch-A.json"
 	parkedAs  = "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e.json"
 )
+
+// tab is a page of headless Chromium.
+type tab struct {
+	*testing.T
+	ctx context.Context
+}
+
+// newTab returns an empty page, or skips the test where there is no Chromium.
+func newTab(t *testing.T) *tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(t.Context())
+	t.Cleanup(end)
+	p := &tab{t, ctx}
+	if err := chromedp.Do(ctx); errors.Is(err, exec.ErrNotFound) {
+		t.Skip("there is no Chromium: install the package chromium to test the page in a browser")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// evaluate returns the value of a JavaScript expression.
+func (p *tab) evaluate(expression string) any {
+	p.Helper()
+	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](expression))
+	if err != nil {
+		p.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// until waits until a JavaScript expression is true.
+func (p *tab) until(expression string) {
+	p.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[chromedp.Void](expression,
+		chromedp.WithPollingInterval(20*time.Millisecond))); err != nil {
+		p.Fatalf("%s: %v\n%v", expression, err, p.evaluate("document.body.innerText"))
+	}
+}
+
+// shows waits until the page shows texts.
+func (p *tab) shows(texts ...string) {
+	p.Helper()
+	for _, text := range texts {
+		p.until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+	}
+}
+
+// open opens a page with a width in pixels.
+func (p *tab) open(url string, width int64) {
+	p.Helper()
+	p.do(chromedp.EmulateViewport(width, 900), chromedp.Navigate(url))
+}
+
+// click clicks on the element that an expression returns, once it is visible and nothing
+// covers it. The script clicks, because the page can move before a click with the mouse.
+func (p *tab) click(element string) {
+	p.Helper()
+	p.until(`(() => {
+		const element = ` + element + `;
+		if (!element) return false;
+		element.scrollIntoView({block: "center", behavior: "instant"});
+		const box = element.getBoundingClientRect();
+		const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+		if (!element.contains(top)) return false;
+		element.click();
+		return true;
+	})()`)
+}
+
+// clickButton clicks on the button with a text.
+func (p *tab) clickButton(text string) {
+	p.Helper()
+	p.click(fmt.Sprintf(`[...document.querySelectorAll("button")].find((e) => e.textContent.trim() === %q)`, text))
+}
 
 // fill fills the feed with one delivery of each kind.
 func fill(t *testing.T, f *feed) {
@@ -137,7 +226,7 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	// The keyboard reaches every button and uses it.
 	s.answer("by keyboard", true)
 	p.evaluate(`document.querySelector("button[data-do=repeat]").focus()`)
-	p.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Enter", "text": "\r"})
+	p.do(chromedp.KeyEvent("\r"))
 	p.shows("by keyboard")
 	if got := s.lastCall(); got != "send --local --events 7 --amount 99.50 --currency EUR --duplicates 1" {
 		t.Errorf("the keyboard: %q", got)
@@ -176,8 +265,10 @@ func TestSmallScreenAndIntendedRejections(t *testing.T) {
 	}
 	end()
 	for _, theme := range []string{"light", "dark"} {
-		p.call("Emulation.setEmulatedMedia",
-			map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": theme}}})
+		if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}); err != nil {
+			t.Fatal(err)
+		}
 		p.open(s.URL, 390)
 		p.shows("key-id-missing, as intended")
 		p.until(`document.querySelectorAll("#deliveries > .bad").length === 1`)
