@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"math"
@@ -115,14 +115,9 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	d := deploy(t, withCertificates(t, settings.ByMTLS, ca))
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, newEvent())
-	digest := sha256.Sum256(payload)
 	name := d.parkIt(parking.Parked{
 		Reason: parking.Invalid, ParkedAt: time.Now(), Bus: "bus", DeliveryID: id, Payload: payload,
-		Certificate: &evidence.Certificate{
-			PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(client), AcceptedAt: time.Now(),
-			Chain: []string{string(paymenttest.EncodeCertificate(client)),
-				string(paymenttest.EncodeCertificate(ca.Certificate))},
-		},
+		Certificate: evidence.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
 	})
 	if r := d.replay(event{}, name); r.Outcome != intake.Accepted || r.Unverified == "" ||
 		strings.Contains(r.Unverified, "truststore") {

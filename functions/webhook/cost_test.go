@@ -34,11 +34,10 @@ const (
 	perMetric    = 0.30
 	perDashboard = 3.00
 	// https://aws.amazon.com/secrets-manager/pricing/
-	perSecret     = 0.40
-	perSecretCall = 0.05 / 10_000
-	// https://aws.amazon.com/firehose/pricing/: each record is rounded up to 5 KB
-	perEvidenceByte = 0.029 / (1 << 30)
-	evidenceStep    = 5 << 10
+	perSecret      = 0.40
+	perSecretCall  = 0.05 / 10_000
+	perS3Put       = 5e-6 // https://aws.amazon.com/s3/pricing/
+	perS3ByteMonth = 0.023 / (1 << 30)
 )
 
 // lambdaMilliseconds are assumed: three round trips of 10 ms, and the CPU time that make
@@ -100,18 +99,17 @@ func use(t *testing.T, n int) (u used) {
 	return u
 }
 
-// evidenceOf returns the bytes that Firehose bills for the record of a delivery of n events.
-func evidenceOf(t *testing.T, n int) (billed int) {
+// evidenceOf returns the size of the record of a delivery of n events, in bytes.
+func evidenceOf(t *testing.T, n int) (size int) {
 	t.Helper()
-	e := newEndpoint(t, map[string]string{names.EvidenceStreamEnv: "evidence",
-		names.CodeDigestEnv: strings.Repeat("0", 64)})
+	e := newEndpoint(t, map[string]string{names.EvidenceBucketEnv: "evidence"})
 	if r := e.send(t, paymenttest.Events(n)...); r.StatusCode != 200 {
 		t.Fatalf("%d %s", r.StatusCode, r.Body)
 	}
-	for _, line := range e.firehose.Records() {
-		billed += (len(line) + evidenceStep - 1) / evidenceStep * evidenceStep
+	for _, object := range e.buckets.Objects("evidence") {
+		size += len(object)
 	}
-	return billed
+	return size
 }
 
 // alarms counts the alarms of the runbook's table that a stack has with the default
@@ -140,9 +138,8 @@ func alarms(t *testing.T) (alarms, watched int) {
 	return alarms, watched
 }
 
-// notByDefault are the alarms of domain names, client certificates, keys of KMS, alarmSilence and evidence.
-var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures", "silence",
-	"evidence-delivery"}
+// notByDefault are the alarms of domain names, client certificates, encryption keys and alarmSilence.
+var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures", "silence"}
 
 // alwaysWritten are the metrics that are written in an hour in which nothing goes wrong.
 var alwaysWritten = []names.Metric{
@@ -159,8 +156,9 @@ func TestTheTablesOfCostsAreComputed(t *testing.T) {
 			ms/1000*0.5*perGBSecond + float64(u.logBytes)*perLogByte
 		rows = append(rows, fmt.Sprintf("| %d | %d | %d | %d | %.0f ms | %.2f $ | %.2f $ |", n, u.units, u.events,
 			u.logBytes, ms, cost*1e6, cost*1e6/float64(n)))
-		billed := evidenceOf(t, n)
-		rows = append(rows, fmt.Sprintf("| %d | %d KB | %.2f $ |", n, billed>>10, float64(billed)*perEvidenceByte*1e6))
+		size := evidenceOf(t, n)
+		rows = append(rows, fmt.Sprintf("| %d | %.1f KB | %.2f $ | %.2f $ |", n, float64(size)/1e3, perS3Put*1e6,
+			float64(size)*perS3ByteMonth*1e6))
 	}
 	const runs = 60 * 730 // of each scheduled function in a month
 	alarms, watched := alarms(t)

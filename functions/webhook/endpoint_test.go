@@ -32,12 +32,11 @@ import (
 // payment service on this machine.
 type endpoint struct {
 	*handler
-	service  *paymenttest.Server
-	db       *awstest.DynamoDB
-	bus      *awstest.EventBridge
-	buckets  *awstest.S3
-	firehose *awstest.Firehose
-	log      *bytes.Buffer
+	service *paymenttest.Server
+	db      *awstest.DynamoDB
+	bus     *awstest.EventBridge
+	buckets *awstest.S3
+	log     *bytes.Buffer
 }
 
 // conf returns the default settings with some changes.
@@ -65,10 +64,10 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 
 // newServices returns AWS services in memory with the resources of the function.
 func newServices() *endpoint {
-	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
-		firehose: &awstest.Firehose{Stream: "evidence"}, log: &bytes.Buffer{}}
+	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
+	e.buckets.MakeBucket("evidence")
 	e.db.CreateLedger("ledger")
 	e.db.CreateTable("keys", names.KeysKey)
 	return e
@@ -77,7 +76,7 @@ func newServices() *endpoint {
 // start sets the function up. change are environment variables.
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
-	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, e.firehose, keyService},
+	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, keyService},
 		awsenv.NewLog(e.log, "webhook"))
 }
 

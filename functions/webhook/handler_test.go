@@ -222,7 +222,7 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 		})
 		e.handler = newHandler(
 			conf(t, "https://service.example", map[string]string{settings.TimestampTolerance.Env(): settings.Off}),
-			clients{e.db, e.bus, e.buckets, nil, &http.Client{Transport: service}},
+			clients{e.db, e.bus, e.buckets, &http.Client{Transport: service}},
 			awsenv.NewLog(e.log, "webhook"))
 		answer := make(chan []byte, 1)
 		go func() {
@@ -318,7 +318,7 @@ func BenchmarkWebhook(b *testing.B) {
 		}
 		return next(ctx, in)
 	}
-	h := newHandler(conf(b, service.URL, nil), clients{db, nothing{}, awstest.NewS3(), nil, &http.Client{}},
+	h := newHandler(conf(b, service.URL, nil), clients{db, nothing{}, awstest.NewS3(), &http.Client{}},
 		awsenv.NewLog(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
 	signed, err := service.Sender().Sign(b.Context(),

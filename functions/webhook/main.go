@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -57,11 +56,7 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	default:
 		others = []*url.URL{conf.BaseURL}
 	}
-	all := clients{c.DynamoDB, c.EventBridge, c.S3, nil, keyService}
-	if conf.EvidenceStream != "" {
-		all.firehose = c.Firehose()
-		others = append(others, c.FirehoseURL())
-	}
+	all := clients{c.DynamoDB, c.EventBridge, c.S3, keyService}
 	return newHandler(conf, all,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
@@ -71,7 +66,6 @@ type clients struct {
 	dynamoDB    dynamoDB
 	eventBridge bus.API
 	s3          setup.ObjectAPI
-	firehose    evidence.StreamAPI // nil unless evidence is stored
 	keyService  *http.Client
 }
 
@@ -115,11 +109,11 @@ func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 			s.CaptureUntil,
 		)
 	}
-	var store intake.Evidence
-	if s.EvidenceStream != "" {
-		store = evidence.NewStream(c.firehose, s.EvidenceStream, s.CodeDigest)
+	var evidence *parking.Store
+	if s.EvidenceBucket != "" {
+		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, store, s.Publishing),
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s.Publishing),
 		mechanisms)
 	return h
 }

@@ -131,7 +131,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		s := conf(t, service.URL, map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, nil, withToken(s, secrets.SDK())},
+		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, withToken(s, secrets.SDK())},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); !s.KeysBearer || r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)

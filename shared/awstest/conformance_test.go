@@ -27,8 +27,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/firehose"
-	firehosetypes "github.com/aws/aws-sdk-go-v2/service/firehose/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -38,7 +36,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
@@ -63,7 +60,6 @@ type (
 	}
 	eventBridge interface{ bus.API }
 	objects     interface{ parking.API }
-	streams     interface{ evidence.StreamAPI }
 )
 
 // services are the services of a test case: a table with the key "id" and the index
@@ -72,8 +68,7 @@ type services struct {
 	dynamoDB
 	eventBridge
 	objects
-	streams
-	table, bus, bucket, stream string
+	table, bus, bucket string
 	// reader may get the objects of the bucket, and may not list it.
 	reader objects
 }
@@ -93,12 +88,10 @@ func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 			buckets.MakeBucket("bucket")
 			reader.MakeBucket("bucket")
 			reader.DenyList = true
-			stream := &awstest.Firehose{Stream: "stream"}
-			s := services{db, events, buckets, stream, "table", "bus", "bucket", "stream", reader}
+			s := services{db, events, buckets, "table", "bus", "bucket", reader}
 			if name != "in memory" {
-				server := httptest.NewServer(awstest.Handler{DynamoDB: db, Firehose: stream})
+				server := httptest.NewServer(awstest.Handler{DynamoDB: db})
 				defer server.Close()
-				s.streams = firehose.NewFromConfig(configOf(server.URL))
 				s.dynamoDB = dynamodb.NewFromConfig(configOf(server.URL))
 			}
 			try(t, s)
@@ -215,18 +208,7 @@ func dial(t *testing.T, endpoint string) services {
 		}
 		_, _ = buckets.DeleteBucket(gone, &s3.DeleteBucketInput{Bucket: &name})
 	})
-	stream := firehose.NewFromConfig(cfg)
-	if _, err := stream.CreateDeliveryStream(ctx, &firehose.CreateDeliveryStreamInput{DeliveryStreamName: &name,
-		ExtendedS3DestinationConfiguration: &firehosetypes.ExtendedS3DestinationConfiguration{
-			BucketARN: aws.String("arn:aws:s3:::" + name),
-			RoleARN:   aws.String("arn:aws:iam::000000000000:role/" + name),
-		}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_, _ = stream.DeleteDeliveryStream(gone, &firehose.DeleteDeliveryStreamInput{DeliveryStreamName: &name})
-	})
-	return services{db, events, buckets, stream, name, name, name, name, dialReader(t, cfg, name)}
+	return services{db, events, buckets, name, name, name, dialReader(t, cfg, name)}
 }
 
 // dialReader creates a user that can only get the objects of a bucket.
@@ -901,43 +883,6 @@ func TestPutEventsRejectsRequestsOverALimit(t *testing.T) {
 			case test.rejected && code(err) != "ValidationException":
 				t.Errorf("%s: got %+v, %v, want ValidationException", test.name, out, err)
 			case !test.rejected && (err != nil || out.FailedEntryCount != 0):
-				t.Errorf("%s: got %+v, %v", test.name, out, err)
-			}
-		}
-	})
-}
-
-func TestPutRecordBatchRejectsRequestsOverALimit(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
-		sized := func(sizes ...int) (records []firehosetypes.Record) {
-			for _, size := range sizes {
-				records = append(records, firehosetypes.Record{Data: bytes.Repeat([]byte("x"), size)})
-			}
-			return records
-		}
-		for _, test := range []struct {
-			name    string
-			records []firehosetypes.Record
-			stream  string
-			code    string
-		}{
-			{"500 records", sized(slices.Repeat([]int{1}, 500)...), s.stream, ""},
-			{"501 records", sized(slices.Repeat([]int{1}, 501)...), s.stream, "ValidationException"},
-			{"no record", []firehosetypes.Record{}, s.stream, "ValidationException"},
-			{"a record of 1,000 KiB", sized(1000 << 10), s.stream, ""},
-			{"a larger record", sized(1, 1000<<10+1), s.stream, "ValidationException"},
-			{"4 MiB", sized(1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19), s.stream, ""},
-			{"a byte more", sized(1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1<<19, 1), s.stream,
-				"InvalidArgumentException"},
-			{"no such stream", sized(1), "none", "ResourceNotFoundException"},
-		} {
-			out, err := s.PutRecordBatch(t.Context(),
-				&firehose.PutRecordBatchInput{DeliveryStreamName: &test.stream, Records: test.records})
-			switch {
-			case test.code != "" && code(err) != test.code:
-				t.Errorf("%s: got %+v, %v, want %s", test.name, out, err, test.code)
-			case test.code == "" && (err != nil || *out.FailedPutCount != 0 ||
-				len(out.RequestResponses) != len(test.records) || out.RequestResponses[0].RecordId == nil):
 				t.Errorf("%s: got %+v, %v", test.name, out, err)
 			}
 		}

@@ -24,7 +24,6 @@ import (
 type Handler struct {
 	DynamoDB       *DynamoDB
 	SecretsManager *SecretsManager
-	Firehose       *Firehose
 }
 
 // The operation of a request, such as DynamoDB_20120810.PutItem, and the prefixes of its
@@ -33,7 +32,6 @@ const (
 	TargetHeader      = "X-Amz-Target"
 	DynamoDBTarget    = "DynamoDB_20120810."
 	EventBridgeTarget = "AWSEvents."
-	FirehoseTarget    = "Firehose_20150804."
 
 	secretsManagerTarget = "secretsmanager."
 )
@@ -46,8 +44,7 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target := r.Header.Get(TargetHeader)
 	version, operation, ok := "1.1", "", false
 	var service any
-	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager,
-		FirehoseTarget: h.Firehose} {
+	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager} {
 		if name, found := strings.CutPrefix(target, prefix); found {
 			service, operation, ok = s, name, true
 		}

@@ -1,6 +1,6 @@
-// Package evidence defines the record that is kept of each accepted delivery, so that an
-// institution can show later what was sent to it and by whom. It is the JSON lines format
-// of the evidence bucket. A [Joiner] puts lines together again.
+// Package evidence defines what is stored of a delivery so that an institution can show later
+// what was sent to it and by whom: the [Proof] of a delivery, which parked deliveries have, and
+// the [Record] of an accepted one. infra/EVIDENCE.md describes the format for auditors.
 //
 // A record shows that the holder of the private key of its JWK signed the payload. It does
 // not show whose key this is: compare the JWK with one from another source. A record of a
@@ -14,6 +14,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"encoding/pem"
@@ -22,6 +23,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"payhook.example/shared/clientcert"
@@ -43,25 +45,39 @@ type Proof struct {
 	Certificate *Certificate `json:"certificate,omitempty"`
 }
 
-// Certificate is the client certificate of a delivery and the digest of the payload.
+// Certificate is the client certificate of a delivery and the time at which it was verified.
 // It is not a signature: a certificate is public, so anyone with write access can
 // store it with another payload.
 type Certificate struct {
-	PayloadDigest []byte    `json:"payloadDigest"` // SHA-256
-	Chain         []string  `json:"chain"`         // in PEM, from the client's certificate to the root
-	Fingerprint   string    `json:"fingerprint"`   // of the client's certificate: SHA-256 in hexadecimal
-	AcceptedAt    time.Time `json:"acceptedAt"`    // when it was verified
+	// Digest is the [Digest] of payload, acceptedAt and chain. It finds damage, not forgery.
+	Digest      []byte    `json:"digest"`
+	Chain       []string  `json:"chain"`       // in PEM, from the client's certificate to the root
+	Fingerprint string    `json:"fingerprint"` // of the client's certificate: SHA-256 in hexadecimal
+	AcceptedAt  time.Time `json:"acceptedAt"`  // when it was verified; UTC, milliseconds
 }
 
-// NewCertificate returns what is kept of a delivery with that payload, whose client
+// NewCertificate returns what is stored of a delivery with that payload, whose client
 // certificate was verified at that time. The chain has at least one certificate.
 func NewCertificate(payload []byte, chain []*x509.Certificate, acceptedAt time.Time) *Certificate {
-	digest := sha256.Sum256(payload)
-	c := &Certificate{PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(chain[0]), AcceptedAt: acceptedAt}
+	c := &Certificate{Fingerprint: clientcert.Fingerprint(chain[0]),
+		AcceptedAt: acceptedAt.UTC().Truncate(time.Millisecond)}
+	fields := [][]byte{payload, []byte(c.AcceptedAt.Format(time.RFC3339Nano))}
 	for _, one := range chain {
-		c.Chain = append(c.Chain, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Raw})))
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Raw})
+		c.Chain, fields = append(c.Chain, string(text)), append(fields, text)
 	}
+	c.Digest = Digest(fields...)
 	return c
+}
+
+// Digest returns the SHA-256 of fields, each after its length in 8 bytes, the most significant first.
+func Digest(fields ...[]byte) []byte {
+	h := sha256.New()
+	for _, field := range fields {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		h.Write(field)
+	}
+	return h.Sum(nil)
 }
 
 // ErrAltered is returned when parts of a proof or of a record do not belong together.
@@ -70,6 +86,36 @@ var ErrAltered = errors.New("evidence: what is stored is not what was accepted")
 // HasSignature reports whether p has a signature, or any part of one.
 func (p Proof) HasSignature() bool {
 	return p.Timestamp != "" || p.KeyID != "" || p.Signature != "" || len(p.JWK) > 0
+}
+
+// SentAt returns the signed timestamp or, without a signature, the time of the latest event. It is
+// zero if the time can't be read.
+func (p Proof) SentAt() (at time.Time) {
+	if !p.HasSignature() {
+		return payment.PeekTime(p.Payload)
+	}
+	at, _ = signature.TimeOf(p.Timestamp)
+	return at
+}
+
+// Path returns how the name of an object with that time begins: the hour, as in 2026/01/31/12/, and the time
+// in milliseconds, as in 20260131T120000.123Z. It is that of 1970 for a time that has no such form.
+func Path(at time.Time) string {
+	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9999 {
+		at = time.UnixMilli(0).UTC()
+	}
+	return at.Format("2006/01/02/15/20060102T150405.000Z")
+}
+
+// Digest returns the digest of the payload and what it was authenticated by. A delivery that is sent
+// again without being signed again has the same digest. The certificate counts, but not when it was
+// verified.
+func (p Proof) Digest() []byte {
+	fingerprint := ""
+	if p.Certificate != nil {
+		fingerprint = p.Certificate.Fingerprint
+	}
+	return Digest(p.Payload, []byte(p.Timestamp), []byte(p.KeyID), []byte(p.Signature), p.JWK, []byte(fingerprint))
 }
 
 // VerifySignature returns the key of p after it verified the signature with it. exponents
@@ -86,34 +132,69 @@ func (p Proof) VerifySignature(exponents []int) (*rsa.PublicKey, error) {
 
 // Verify verifies the client's certificate as of the time of acceptance and returns the chain
 // that this found. A truststore of nil stands for the CAs that are stored. The error wraps
-// [ErrAltered] if the payload or the fingerprint is another one.
-func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore) (chain []*x509.Certificate, err error) {
+// [ErrAltered] if the payload or any part of c is another one.
+func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore) ([]*x509.Certificate, error) {
+	var stored []*x509.Certificate
 	for _, text := range c.Chain {
 		one, err := clientcert.Parse(text)
 		if err != nil {
 			return nil, err
 		}
-		chain = append(chain, one)
+		stored = append(stored, one)
 	}
-	digest := sha256.Sum256(payload)
-	if len(chain) == 0 || clientcert.Fingerprint(chain[0]) != c.Fingerprint ||
-		!bytes.Equal(digest[:], c.PayloadDigest) {
+	if len(stored) == 0 || !reflect.DeepEqual(NewCertificate(payload, stored, c.AcceptedAt), c) {
 		return nil, fmt.Errorf("%w: the payload or the certificate", ErrAltered)
 	}
 	if trusted == nil {
-		trusted = clientcert.TruststoreOf(chain...)
+		trusted = clientcert.TruststoreOf(stored...)
 	}
-	return clientcert.NewVerifier(trusted, clientcert.Policy{}).VerifyCertificate(chain[0], c.AcceptedAt)
+	return clientcert.NewVerifier(trusted, clientcert.Policy{}).VerifyCertificate(stored[0], c.AcceptedAt)
 }
 
-// Record is what is kept of an accepted delivery.
+// Record is what is stored of an accepted delivery. Its JSON members are those of a parked one.
 type Record struct {
-	AcceptedAt time.Time `json:"acceptedAt"` // when it was found authentic; UTC, milliseconds
-	// FunctionVersion identifies the code that accepted it.
-	FunctionVersion string   `json:"functionVersion"`
-	DeliveryID      string   `json:"deliveryId"`
-	EventIDs        []string `json:"eventIds"` // of all events in the payload, in their order, as sent
+	DeliveryID string   `json:"deliveryId"`
+	EventIDs   []string `json:"eventIds"` // of all events in the payload, in their order, as sent
 	Proof
+}
+
+// NewRecord returns the record of a delivery with that proof.
+func NewRecord(proof Proof) Record {
+	deliveryID, eventIDs := payment.PeekIDs(proof.Payload, math.MaxInt)
+	return Record{deliveryID, eventIDs, proof}
+}
+
+// Prefix begins the keys of all records.
+const Prefix = "accepted/"
+
+// Key returns the key of the record's object in S3, such as
+// accepted/2026/01/31/12/20260131T120000.123Z-DELIVERYID-DIGEST.json. The time is [Proof.SentAt], the
+// deliveryId is in lower case, and DIGEST is half of [Proof.Digest] in hexadecimal.
+func (r Record) Key() string {
+	return fmt.Sprintf("%s%s-%s-%x.json", Prefix, Path(r.SentAt()), strings.ToLower(r.DeliveryID),
+		r.Digest()[:sha256.Size/2])
+}
+
+// Encode returns the object of a record. A record has only one encoding.
+func (r Record) Encode() ([]byte, error) {
+	text, err := json.Marshal(r, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("evidence: %w", err)
+	}
+	return text, nil
+}
+
+// ErrDamaged is returned for what [Record.Encode] did not return.
+var ErrDamaged = errors.New("evidence: damaged")
+
+// Decode returns the record in an object. The error wraps [ErrDamaged] if the object is not the encoding
+// of a record.
+func Decode(object []byte) (r Record, err error) {
+	err = json.Unmarshal(object, &r, json.RejectUnknownMembers(true))
+	if again, encodeErr := r.Encode(); err != nil || encodeErr != nil || !bytes.Equal(again, object) {
+		return r, fmt.Errorf("%w: it is not the encoding of a record", ErrDamaged)
+	}
+	return r, nil
 }
 
 // Verify returns nil if the parts of the record belong together: the signature over payload,
@@ -122,7 +203,7 @@ type Record struct {
 // pins and revocations, and compares neither the JWK nor the CAs with another source. It is
 // safe for concurrent use.
 //
-// Nothing protects acceptedAt and functionVersion against whoever can write records.
+// Nothing protects a certificate's acceptedAt against whoever can write records.
 func (r Record) Verify() error {
 	if r.HasSignature() {
 		key, err := r.VerifySignature(keys.AnyExponent(r.JWK))
@@ -135,64 +216,13 @@ func (r Record) Verify() error {
 	} else if r.Certificate == nil {
 		return fmt.Errorf("%w: neither a signature nor a certificate", ErrAltered)
 	}
-	if c := r.Certificate; c != nil {
-		chain, err := c.Verify(r.Payload, nil)
-		if err != nil {
+	if r.Certificate != nil {
+		if _, err := r.Certificate.Verify(r.Payload, nil); err != nil {
 			return err
 		}
-		if !reflect.DeepEqual(NewCertificate(r.Payload, chain, r.AcceptedAt), c) {
-			return fmt.Errorf("%w: another chain or time of acceptance", ErrAltered)
-		}
 	}
-	deliveryID, eventIDs := payment.PeekIDs(r.Payload, math.MaxInt)
-	if deliveryID != r.DeliveryID || !slices.Equal(eventIDs, r.EventIDs) {
+	if want := NewRecord(r.Proof); want.DeliveryID != r.DeliveryID || !slices.Equal(want.EventIDs, r.EventIDs) {
 		return fmt.Errorf("%w: the ids are not those of the payload", ErrAltered)
 	}
 	return nil
-}
-
-// ErrDamaged is returned for a line that is not one that [Record.Lines] returned. A digest
-// of the line finds damage. It does not find forgery, since anyone can compute it.
-var ErrDamaged = errors.New("evidence: damaged")
-
-// Decode returns the record in a line, with or without the line feed at its end. The error
-// wraps [ErrDamaged] if any bit of the line is not as [Record.Lines] wrote it. It is safe for
-// concurrent use.
-func Decode(line []byte) (Record, error) { return open[Record](line) }
-
-// A line ends with the SHA-256 of all before it, in hexadecimal.
-const (
-	digestFormat = `,"sha256":"%x"}`
-	digestSize   = len(digestFormat) - len("%x") + 2*sha256.Size
-)
-
-// seal returns an object as a line without a line feed.
-func seal(object any) ([]byte, error) {
-	line, err := json.Marshal(object, json.Deterministic(true))
-	if err != nil {
-		return nil, fmt.Errorf("evidence: %w", err)
-	}
-	line = line[:len(line)-1]
-	return fmt.Appendf(line, digestFormat, sha256.Sum256(line)), nil
-}
-
-// open returns the object of a line that [seal] returned. An object has only one line.
-func open[Object any](line []byte) (object Object, err error) {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	if len(line) < digestSize {
-		return object, fmt.Errorf("%w: the line is too short", ErrDamaged)
-	}
-	body := append(slices.Clip(line[:len(line)-digestSize]), '}')
-	err = json.Unmarshal(body, &object, json.RejectUnknownMembers(true))
-	if again, sealErr := seal(object); err != nil || sealErr != nil || !bytes.Equal(again, line) {
-		return object, fmt.Errorf("%w: it is not as it was written", ErrDamaged)
-	}
-	return object, nil
-}
-
-// Digest returns the digest of a line that [Record.Lines] or [Joiner.Join] returned. Repeated
-// lines have the same digest.
-func Digest(line []byte) string {
-	line = bytes.TrimRight(line, "\"}\n")
-	return string(line[max(0, len(line)-2*sha256.Size):])
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
@@ -118,12 +119,18 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 			p.Certificate.Chain[0] = string(paymenttest.EncodeCertificate(strangers))
 		}, intake.Altered},
 		"a stranger's certificate": {func(p *parking.Parked) {
-			p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(strangers)),
-				clientcert.Fingerprint(strangers)
+			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{strangers}, p.Certificate.AcceptedAt)
 		}, intake.Outcome(clientcert.Untrusted)},
 		"it had expired": {func(p *parking.Parked) {
-			p.Certificate.AcceptedAt = p.ParkedAt.Add(2 * time.Hour)
+			client, err := clientcert.Parse(p.Certificate.Chain[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{client}, p.ParkedAt.Add(2*time.Hour))
 		}, intake.Outcome(clientcert.Expired)},
+		"another time": {func(p *parking.Parked) {
+			p.Certificate.AcceptedAt = p.Certificate.AcceptedAt.Add(time.Millisecond)
+		}, intake.Altered},
 		"it can't be read": {func(p *parking.Parked) { p.Certificate.Chain[0] += "x" },
 			intake.Outcome(clientcert.Malformed)},
 		"no proof at all": {func(p *parking.Parked) { p.Certificate = nil }, intake.Altered},
@@ -165,7 +172,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		}
 	}
 	w, p = certified(t, false)
-	p.Certificate.PayloadDigest[0] ^= 1
+	p.Certificate.Digest[0] ^= 1
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered {
 		t.Errorf("%+v", r)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,50 +12,43 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
-// newEvidenceWorld returns a world that stores evidence in a stream.
-func newEvidenceWorld(t *testing.T) (*parkedWorld, *awstest.Firehose) {
-	w, f := newParkedWorld(t), &awstest.Firehose{Stream: "evidence"}
-	w.opts.Evidence = evidence.NewStream(f, "evidence", "v1")
-	return w, f
+// newEvidenceWorld returns a world that stores evidence, and the S3 that has it.
+func newEvidenceWorld(t *testing.T) (*parkedWorld, *awstest.S3) {
+	w, objects := newParkedWorld(t), awstest.NewS3()
+	objects.MakeBucket("evidence")
+	w.opts.Evidence = parking.NewStore(objects, "evidence")
+	return w, objects
 }
 
-// stored returns the complete records that a stream has, which all verify.
-func stored(t *testing.T, f *awstest.Firehose) (all []evidence.Record) {
+// stored returns the records that a bucket has, which all verify.
+func stored(t *testing.T, objects *awstest.S3) (all []evidence.Record) {
 	t.Helper()
-	var j evidence.Joiner
-	for _, data := range f.Records() {
-		for line := range bytes.Lines(data) {
-			joined, err := j.Join(line)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if joined == nil {
-				continue
-			}
-			r, err := evidence.Decode(joined)
-			if err == nil {
-				err = r.Verify()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, r)
+	for key, object := range objects.Objects("evidence") {
+		r, err := evidence.Decode(object)
+		if err == nil {
+			err = r.Verify()
 		}
+		if err != nil || r.Key() != key {
+			t.Fatalf("%s: %v", key, err)
+		}
+		all = append(all, r)
 	}
 	return all
 }
 
-// A delivery is delivered, something fails, and it is repeated until it is accepted.
-func TestARepeatedDeliveryIsRecordedAgainOnlyIfTheRecordMayBeMissing(t *testing.T) {
+// A delivery is delivered, something fails, and the same request is repeated until it is accepted.
+func TestEachRequestThatIsAcceptedHasOneRecord(t *testing.T) {
 	mark := func(ctx context.Context, in any, next awstest.Next) (any, error) {
 		batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
 		if _, one := in.(*dynamodb.UpdateItemInput); one ||
@@ -66,142 +58,104 @@ func TestARepeatedDeliveryIsRecordedAgainOnlyIfTheRecordMayBeMissing(t *testing.
 		return next(ctx, in)
 	}
 	for name, test := range map[string]struct {
-		fail    func(w *parkedWorld, f *awstest.Firehose)
-		between func(w *parkedWorld)
+		fail    func(w *parkedWorld, objects *awstest.S3)
 		first   intake.Outcome
-		records []int // after the first delivery and after each repeated one
+		records int // after the first delivery
 	}{
-		"nothing fails": {first: intake.Accepted, records: []int{1, 1, 1}},
-		"Firehose is down": {first: intake.EvidenceUnavailable, records: []int{0, 1, 1},
-			fail: func(_ *parkedWorld, f *awstest.Firehose) {
-				f.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }
-			}},
-		"its answer is lost": {first: intake.EvidenceUnavailable, records: []int{8, 9, 9},
-			fail: func(_ *parkedWorld, f *awstest.Firehose) {
-				f.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-					_, _ = next(ctx, in)
-					return nil, errDown
-				}
-			}},
-		"it does not take the record": {first: intake.EvidenceUnavailable, records: []int{0, 1, 1},
-			fail: func(_ *parkedWorld, f *awstest.Firehose) {
-				f.Fails = func([]byte) bool { return true }
-			}},
-		"the mark fails": {first: intake.Accepted, records: []int{1, 2, 2},
-			fail: func(w *parkedWorld, _ *awstest.Firehose) { w.db.Hook = mark }},
-		"the bus is down": {first: intake.Accepted, records: []int{1, 2, 2},
-			fail: func(w *parkedWorld, _ *awstest.Firehose) {
-				w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-					return nil, errDown
-				}
-			}},
-		"redrive publishes it": {first: intake.Accepted, records: []int{1, 2, 2},
-			fail: func(w *parkedWorld, _ *awstest.Firehose) { w.db.Hook = mark },
-			between: func(w *parkedWorld) {
-				w.now = w.now.Add(5 * time.Minute)
-				if r := w.run(w.t); r.Published == 0 {
-					w.t.Errorf("%+v", r)
-				}
-			}},
-		"the window passes": {first: intake.Accepted, records: []int{1, 2, 2},
-			between: func(w *parkedWorld) { w.now = w.now.Add(31 * 24 * time.Hour) }},
+		"nothing fails": {nil, intake.Accepted, 1},
+		"S3 is down": {func(_ *parkedWorld, objects *awstest.S3) {
+			objects.Fails = func(string, string) error { return errDown }
+		}, intake.EvidenceUnavailable, 0},
+		"the mark fails": {func(w *parkedWorld, _ *awstest.S3) { w.db.Hook = mark }, intake.Accepted, 1},
+		"the bus is down": {func(w *parkedWorld, _ *awstest.S3) {
+			w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+		}, intake.Accepted, 1},
+		"the ledger is down": {func(w *parkedWorld, _ *awstest.S3) {
+			w.db.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }
+		}, intake.LedgerUnavailable, 0},
 	} {
-		for _, events := range [][][]byte{small(1), small(2), large(1), slices.Concat(small(1), large(1), small(1))} {
-			t.Run(fmt.Sprintf("%s, %d events", name, len(events)), func(t *testing.T) {
-				w, f := newEvidenceWorld(t)
-				payload := paymenttest.RawDelivery("0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", events...)
-				if test.fail != nil {
-					test.fail(w, f)
+		for _, events := range [][][]byte{small(1), slices.Concat(small(1), large(1), small(1))} {
+			w, objects := newEvidenceWorld(t)
+			request := w.signed(paymenttest.RawDelivery("0B7E4C1E-3d43-4f26-9c0d-2f1f6a5b7c8d", events...))
+			if test.fail != nil {
+				test.fail(w, objects)
+			}
+			want, records := test.first, test.records
+			for range 3 {
+				r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), request)
+				if got := stored(t, objects); r.Outcome != want || len(got) != records {
+					t.Fatalf("%s, %d events: %d records, %+v", name, len(events), len(got), r)
 				}
-				want := test.first
-				for i, n := range test.records {
-					if r := w.deliver(payload); r.Outcome != want {
-						t.Fatalf("delivery %d: %+v", i, r)
-					}
-					got := stored(t, f)
-					if len(got) != n {
-						t.Errorf("after delivery %d: %d records", i, len(got))
-					}
-					w.db.Hook, f.Hook, f.Fails, w.bus.Answer, want = nil, nil, nil, nil, intake.Accepted
-					if i == 0 && test.between != nil {
-						test.between(w)
-					}
-				}
-				for _, r := range stored(t, f) {
-					if !bytes.Equal(r.Payload, payload) || r.FunctionVersion != "v1" {
-						t.Errorf("%+v", r)
-					}
-				}
-			})
+				w.db.Hook, objects.Fails, w.bus.Answer, want, records = nil, nil, nil, intake.Accepted, 1
+				w.now = w.now.Add(5 * time.Minute)
+				w.run(t) // redrive publishes the events
+			}
+			if r := w.deliver(request.Payload); r.Outcome != intake.Accepted || len(stored(t, objects)) != 2 {
+				t.Errorf("%s: signed again: %+v", name, r)
+			}
 		}
 	}
 }
 
-// The note in the ledger is about one delivery.
-func TestEachDeliveryOfAnEventIsRecorded(t *testing.T) {
-	w, f := newEvidenceWorld(t)
-	event := paymenttest.Event()
-	w.deliver(paymenttest.Delivery(event))
-	w.deliver(paymenttest.Delivery(event)) // has another deliveryId
-	if n := len(stored(t, f)); n != 2 {
-		t.Errorf("%d records", n)
-	}
-}
-
-func TestWhatIsNotAcceptedIsNotRecorded(t *testing.T) {
-	w, f := newEvidenceWorld(t)
+func TestWhatIsNotAcceptedHasNoRecord(t *testing.T) {
+	w, objects := newEvidenceWorld(t)
 	if r := w.deliver([]byte(`{}`)); r.Outcome != intake.Invalid {
 		t.Errorf("%+v", r)
 	}
-	event := paymenttest.Event()
-	w.db.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }
-	if r := w.deliver(paymenttest.Delivery(event)); r.Outcome != intake.LedgerUnavailable {
-		t.Errorf("%+v", r)
-	}
-	w.db.Hook = nil
-	d := w.signed(paymenttest.Delivery(event))
-	d.Payload = paymenttest.Delivery(event)
+	d := w.signed(paymenttest.Delivery(paymenttest.Event()))
+	d.Payload = paymenttest.Delivery(paymenttest.Event())
 	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), d)
-	if r.Outcome != intake.SignatureMismatch || f.Calls() != 0 {
-		t.Errorf("%+v, %d calls", r, f.Calls())
+	if r.Outcome != intake.SignatureMismatch || objects.Calls("PutObject") != 0 {
+		t.Errorf("%+v, %d calls", r, objects.Calls("PutObject"))
 	}
 }
 
-// A delivery with a conflict is accepted, so it is recorded, each time.
-func TestADeliveryWithAConflictIsRecorded(t *testing.T) {
-	w, f := newEvidenceWorld(t)
+// While the evidence can't be stored, the service signs and sends again. The conflict must not be parked each time.
+func TestADeliveryWithAConflictIsParkedOnceItsRecordIsStored(t *testing.T) {
+	w, objects := newEvidenceWorld(t)
 	event := paymenttest.Event()
 	w.deliver(paymenttest.Delivery(event))
 	event.EventData.Amount = "0.01"
 	payload := paymenttest.Delivery(event)
-	f.Fails = func([]byte) bool { return true }
-	if r := w.deliver(payload); r.Outcome != intake.EvidenceUnavailable {
-		t.Errorf("%+v", r)
+	objects.Fails = func(string, string) error { return errDown }
+	for range 2 {
+		if r := w.deliver(payload); r.Outcome != intake.EvidenceUnavailable || r.Parked != "" {
+			t.Errorf("%+v", r)
+		}
+		w.now = w.now.Add(time.Minute)
 	}
-	f.Fails = nil
-	if r := w.deliver(payload); r.Outcome != intake.Conflict || len(stored(t, f)) != 2 {
+	objects.Fails = nil
+	if r := w.deliver(payload); r.Outcome != intake.Conflict || r.Parked == "" || len(stored(t, objects)) != 2 {
 		t.Errorf("%+v", r)
 	}
 	w.buckets.Fails = func(string, string) error { return errDown }
-	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed || len(stored(t, f)) != 2 {
+	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed {
 		t.Errorf("%+v", r)
 	}
 }
 
-// The record is sent while the events are, and within the time of publishing.
+// slowS3 takes some time for each write.
+type slowS3 struct {
+	*awstest.S3
+	takes time.Duration
+}
+
+func (s *slowS3) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	options ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	select {
+	case <-time.After(s.takes):
+		return s.S3.PutObject(ctx, in, options...)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// The record is stored while the events are published, and within the time for publishing.
 func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, f := newEvidenceWorld(t)
-		w.opts.Now = time.Now
-		takes := time.Second
-		f.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-			select {
-			case <-time.After(takes):
-				return next(ctx, in)
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
+		w, objects := newEvidenceWorld(t)
+		slow := &slowS3{objects, time.Second}
+		w.opts.Now, w.opts.Evidence = time.Now, parking.NewStore(slow, "evidence")
 		w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 			time.Sleep(time.Second)
 			return nil, nil
@@ -215,10 +169,10 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 			return r, time.Since(start)
 		}
 		if r, took := receive(paymenttest.Delivery(paymenttest.Event())); r.Outcome != intake.Accepted ||
-			took != time.Second {
+			took != time.Second || r.Steps.Evidence != time.Second {
 			t.Errorf("%+v after %s", r, took)
 		}
-		takes = time.Hour
+		slow.takes = time.Hour
 		payload := paymenttest.Delivery(paymenttest.Event())
 		for range 2 { // new, and a duplicate
 			if r, took := receive(payload); r.Outcome != intake.EvidenceUnavailable || took != 5*time.Second ||
@@ -232,20 +186,29 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		w, _ := certified(t, alone)
-		f := &awstest.Firehose{Stream: "evidence"}
-		w.opts.Evidence = evidence.NewStream(f, "evidence", "v1")
+		objects := awstest.NewS3()
+		objects.MakeBucket("evidence")
+		w.opts.Evidence = parking.NewStore(objects, "evidence")
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)
 		w.mechanisms.MTLS.Verifier = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate),
 			clientcert.Policy{})
 		payload := paymenttest.Delivery(paymenttest.Event())
-		if r := w.deliverWith(client, payload); r.Outcome != intake.Accepted {
-			t.Fatalf("%+v", r)
+		begin := w.now.UTC().Truncate(time.Millisecond)
+		for range 2 { // the second at another time
+			if r := w.deliverWith(client, payload); r.Outcome != intake.Accepted {
+				t.Fatalf("%+v", r)
+			}
+			if alone {
+				w.now = w.now.Add(time.Minute)
+			}
 		}
-		records := stored(t, f)
-		if len(records) != 1 || records[0].HasSignature() == alone || records[0].Certificate == nil ||
-			!records[0].AcceptedAt.Equal(w.now.Truncate(time.Millisecond)) {
-			t.Errorf("%+v", records)
+		records := stored(t, objects)
+		if len(records) != 1 || records[0].HasSignature() == alone || !bytes.Equal(records[0].Payload, payload) {
+			t.Fatalf("%+v", records)
+		}
+		if at := records[0].Certificate.AcceptedAt; !at.Equal(begin) {
+			t.Errorf("accepted at %s, want %s", at, begin)
 		}
 		delivery, err := payment.DecodeDelivery(payload)
 		if err != nil || records[0].DeliveryID != delivery.DeliveryID ||

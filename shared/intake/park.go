@@ -28,9 +28,6 @@ func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
 func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte,
 	proof proof) (ParkedAs, error) {
 	parked.ParkedAt, parked.Bus, parked.Proof = p.opts.Now(), p.bus.Name(), proof.of(payload)
-	if !proof.signed() {
-		parked.SentAt = payment.PeekTime(payload)
-	}
 	name, before, err := p.parking.Park(ctx, parked)
 	if err != nil {
 		return ParkedAs{}, fmt.Errorf("%w: %w", errParking, err)

@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"payhook.example/shared/bus"
@@ -42,12 +43,8 @@ type Options struct {
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
-	Evidence   Evidence         // of deliveries that a [Receiver] accepts; nil: none is stored
-}
-
-// Evidence stores a record and returns nil once it is stored. [evidence.Stream] implements it.
-type Evidence interface {
-	Put(ctx context.Context, r evidence.Record) error
+	// Evidence is the bucket with a record of each delivery that a [Receiver] accepts; nil: none is stored.
+	Evidence *parking.Store
 }
 
 // Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
@@ -130,35 +127,24 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	rec := p.record(ctx, delivery, start, inv)
 	steps.Record = p.opts.Now().Sub(start)
 	err = rec.err
-	var parked ParkedAs
-	if len(rec.conflicts) > 0 {
-		var parkErr error
-		parked, parkErr = p.parkDelivery(ctx, conflictOf(delivery, rec.conflicts), payload, proof)
-		// A delivery that could not be recorded is sent again in any case.
-		if err == nil {
-			err = errConflict
-			if parkErr != nil {
-				err = parkErr
-			}
-		}
-	}
-
 	left := inv.workUntil.Sub(p.opts.Now())
-	var store func(context.Context) error
-	if (err == nil || err == errConflict) && p.needsEvidence(rec) {
-		store = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, p.storeTime(len(payload), left))
-			defer cancel()
-			return p.storeEvidence(ctx, payload, delivery, proof)
-		}
+	var wg sync.WaitGroup
+	if err == nil && p.opts.Evidence != nil {
+		begin := p.opts.Now()
+		wg.Go(func() {
+			err = p.storeEvidence(ctx, proof.of(payload), p.publishTime(1, left))
+			steps.Evidence = p.opts.Now().Sub(begin)
+		})
 	}
-	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), left), store)
-	if pub.evidenceErr != nil {
-		err = fmt.Errorf("%w: %w", errEvidence, pub.evidenceErr)
-	} else if store != nil {
-		p.ledger.MarkEvidence(ctx, rec.unproven)
-	}
+	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), left))
+	wg.Wait()
 	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
+	var parked ParkedAs
+	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
+	if err == nil && len(rec.conflicts) > 0 {
+		parked, err = p.parkDelivery(ctx, conflictOf(delivery, rec.conflicts), payload, proof)
+		err = cmp.Or(err, errConflict)
+	}
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 	if cause == nil && len(pub.failed) > 0 {
 		cause = pub.failed[0].err
@@ -172,4 +158,14 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 		EventIDs: rec.eventIDs.published(rec.entries, pub.failed, unpublishable),
 		ParkedAs: parked, Steps: steps,
 	}
+}
+
+// storeEvidence stores the record of a delivery, for at most the given time.
+func (p *Pipeline) storeEvidence(ctx context.Context, proof evidence.Proof, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := p.opts.Evidence.Keep(ctx, evidence.NewRecord(proof)); err != nil {
+		return fmt.Errorf("%w: %w", errEvidence, err)
+	}
+	return nil
 }

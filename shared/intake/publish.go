@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"payhook.example/shared/bus"
@@ -14,8 +13,6 @@ type publication struct {
 	marked   int       // on the bus, and marked so
 	unmarked int       // on the bus, and not marked so
 	failed   []failure // not known to be on the bus
-
-	evidenceErr error // the evidence is not known to be stored
 
 	publishTime, markTime time.Duration
 }
@@ -40,30 +37,16 @@ func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)
 }
 
-// storeTime returns how long a delivery tries to store the evidence of a payload of that size, if so
-// much time is left. A large record is 1.8 times as long as its payload, and in most Regions a
-// stream takes 1 MiB a second.
-func (p *Pipeline) storeTime(size int, left time.Duration) time.Duration {
-	return min(publishTimeout+3*time.Second*time.Duration(size>>20), left*3/4)
-}
-
 // publish puts entries on the bus, for at most the given time, and marks them. The caller
-// holds them in the ledger. At the same time, it calls store, if that is not nil, which stores
-// the evidence.
-func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration,
-	store func(context.Context) error) (pub publication) {
+// holds them in the ledger.
+func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration) (pub publication) {
 	start := p.opts.Now()
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		events[i] = busEvent(e)
 	}
 	publishing, cancel := context.WithTimeout(ctx, timeout)
-	var wg sync.WaitGroup
-	if store != nil {
-		wg.Go(func() { pub.evidenceErr = store(ctx) })
-	}
 	failures := p.bus.Publish(publishing, events)
-	wg.Wait()
 	cancel()
 	published := make([]ledger.Entry, 0, len(entries))
 	for i, e := range entries {
@@ -76,7 +59,7 @@ func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout 
 	between := p.opts.Now()
 	pub.publishTime = between.Sub(start)
 
-	for _, err := range p.ledger.MarkPublished(ctx, published, store != nil && pub.evidenceErr == nil) {
+	for _, err := range p.ledger.MarkPublished(ctx, published) {
 		if err == nil {
 			pub.marked++
 		} else {

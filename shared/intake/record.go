@@ -33,7 +33,6 @@ func busEvent(e ledger.Entry) bus.Event {
 type recording struct {
 	entries    []ledger.Entry // new: this invocation publishes them
 	conflicts  []event        // seen before with other content
-	unproven   []ledger.Entry // duplicates of which the record may be missing
 	duplicates int
 	claimed    int   // of entries
 	unrecorded int   // not known to be recorded
@@ -69,9 +68,6 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		case r.Outcome == ledger.Duplicate:
 			rec.eventIDs.add(Duplicate, id)
 			rec.duplicates++
-			if !r.Evidence {
-				rec.unproven = append(rec.unproven, entry)
-			}
 		case r.Outcome == ledger.Conflict:
 			rec.conflicts = append(rec.conflicts, events[i])
 		}
@@ -201,7 +197,7 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 		case !known.Current(p.opts.Now()):
 			unknown = append(unknown, i)
 		case known.Digest == entry.Digest:
-			w.results[i] = ledger.Recording{Outcome: ledger.Duplicate, Evidence: known.EvidenceOf(entry.DeliveryID)}
+			w.results[i].Outcome = ledger.Duplicate
 		default:
 			w.results[i].Outcome = ledger.Conflict
 		}

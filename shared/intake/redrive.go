@@ -161,7 +161,7 @@ func chunks(pending []ledger.Item) iter.Seq[[]ledger.Item] {
 // publishChunk leases items and publishes those that this run holds.
 func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	entries, corrupt := r.lease(ctx, pending)
-	pub := r.pipeline.publish(ctx, entries, r.timeout*3/4, nil)
+	pub := r.pipeline.publish(ctx, entries, r.timeout*3/4)
 	failed := append(pub.failed, corrupt...)
 	if len(failed) > 0 {
 		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)

@@ -60,7 +60,7 @@ type ParkedAs struct {
 	ParkedBefore bool   // the same delivery, with the same proof, was parked before
 }
 
-// Steps has the time that each step took.
+// Steps has the time that each step took. Evidence is stored while events are published and marked.
 type Steps struct {
-	Authenticate, Decode, Record, Publish, Mark time.Duration
+	Authenticate, Decode, Record, Publish, Mark, Evidence time.Duration
 }

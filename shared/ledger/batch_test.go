@@ -147,7 +147,7 @@ func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
 	var leased [2][]ledger.Leased
 	batches := states(func() { b.Ledger.Record(t.Context(), entries, holder, due) },
 		func() { leased[0] = b.Ledger.Lease(t.Context(), pending, holder, until) },
-		func() { b.Ledger.MarkPublished(t.Context(), entries, true) })
+		func() { b.Ledger.MarkPublished(t.Context(), entries) })
 	if n := b.db.Calls("PutItem") + b.db.Calls("UpdateItem"); n != 0 || b.db.Calls("BatchExecuteStatement") != 3 {
 		t.Errorf("%d single writes", n)
 	}
@@ -162,7 +162,7 @@ func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
 		each(func(i int) {
 			leased[1] = append(leased[1], b.Ledger.Lease(t.Context(), pending[i:i+1], holder, until)...)
 		}),
-		each(func(i int) { b.Ledger.MarkPublished(t.Context(), entries[i:i+1], true) }))
+		each(func(i int) { b.Ledger.MarkPublished(t.Context(), entries[i:i+1]) }))
 	if n := b.db.Calls("PutItem") + b.db.Calls("UpdateItem"); n != 6 {
 		t.Errorf("%d single writes", n)
 	}
@@ -189,7 +189,7 @@ func TestManyEntriesTake25InACall(t *testing.T) {
 			held++
 		}
 	}
-	for _, err := range b.Ledger.MarkPublished(t.Context(), entries, false) {
+	for _, err := range b.Ledger.MarkPublished(t.Context(), entries) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -258,7 +258,7 @@ func TestOptionsOfALedger(t *testing.T) {
 	if !slices.Equal(f.sizes, []int{4, 4, 2}) {
 		t.Errorf("batches of %v", f.sizes)
 	}
-	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil {
+	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
 		t.Fatal(err)
 	}
 	b.now = b.now.Add(48 * time.Hour)
@@ -322,7 +322,7 @@ func TestTheTimeOfTheCallerEndsTheAttempts(t *testing.T) {
 		f.sizes, f.statement = nil, func(string) (string, bool) { return "ThrottlingError", false }
 		ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		for i, err := range b.Ledger.MarkPublished(ctx, entries, false) {
+		for i, err := range b.Ledger.MarkPublished(ctx, entries) {
 			if err == nil {
 				t.Errorf("%d is marked", i)
 			}
@@ -347,10 +347,10 @@ func TestEachEntryOfABatchHasItsOwnOutcome(t *testing.T) {
 		}
 	}
 	b.recordAll(t, []ledger.Entry{expired, pending})
-	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{expired}, false))
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{expired}))
 	b.now = b.now.Add(ledger.DefaultWindow)
 	b.recordAll(t, []ledger.Entry{published, parked})
-	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{published}, false))
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{published}))
 	mark(b.Ledger.MarkParked(t.Context(), []ledger.Entry{parked}))
 
 	other := func(e ledger.Entry) ledger.Entry { return b.entry(t, e.EventID, "1") }
@@ -425,7 +425,7 @@ func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
 				}
 				tried("lease")
 				fail()
-				if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil {
+				if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
 					t.Error(err)
 				}
 				tried("mark")
@@ -481,7 +481,7 @@ func TestFailedMarksAndLeasesAreErrors(t *testing.T) {
 			b.recordAll(t, entries)
 			b.now = b.now.Add(time.Hour)
 			f.statement = func(string) (string, bool) { return code, false }
-			for i, err := range b.Ledger.MarkPublished(t.Context(), entries, false) {
+			for i, err := range b.Ledger.MarkPublished(t.Context(), entries) {
 				if err == nil {
 					t.Errorf("%s: mark %d", code, i)
 				}
@@ -515,7 +515,7 @@ func TestABatchWhoseAnswerIsLostIsUncertain(t *testing.T) {
 		}
 	}
 	calls = 0
-	for i, err := range b.Ledger.MarkPublished(t.Context(), entries, false) {
+	for i, err := range b.Ledger.MarkPublished(t.Context(), entries) {
 		if (i >= 25 && i < 50) != errors.Is(err, lost) {
 			t.Errorf("%d: %v", i, err)
 		}
@@ -547,7 +547,7 @@ func TestWhatDynamoDBRejectsIsWrittenOneByOne(t *testing.T) {
 					t.Errorf("%+v", l)
 				}
 			}
-			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil ||
+			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil ||
 				len(b.due(t)) != 0 {
 				t.Errorf("%v, %d due", err, len(b.due(t)))
 			}
@@ -623,7 +623,7 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 				entries[i].EventTimestamp = at
 			}
 			b.recordAll(t, entries)
-			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil {
+			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
 				t.Fatal(err)
 			}
 			for i, e := range entries {
@@ -713,7 +713,7 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 		if moved, err := b.of("second").Move(t.Context(), "bus"); moved != n || err != nil {
 			t.Errorf("%d moved, %v", moved, err)
 		}
-		if err := errors.Join(b.of("second").Ledger.MarkPublished(t.Context(), entries, false)...); err != nil {
+		if err := errors.Join(b.of("second").Ledger.MarkPublished(t.Context(), entries)...); err != nil {
 			t.Error(err)
 		}
 	}
@@ -724,7 +724,7 @@ func TestAMarkLeavesWhatIsNotPending(t *testing.T) {
 		b := newFixture(t)
 		entries := b.entries(t, 3)
 		b.recordAll(t, entries[:2])
-		if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries[:1], false)...); err != nil {
+		if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries[:1])...); err != nil {
 			t.Fatal(err)
 		}
 		before := b.db.Items("ledger")
@@ -744,54 +744,5 @@ func TestAMarkLeavesWhatIsNotPending(t *testing.T) {
 		if diff := cmp.Diff(before, b.db.Items("ledger"), exported); diff != "" {
 			t.Error(diff)
 		}
-	}
-}
-
-// A record of a delivery proves nothing about another delivery that has the same events.
-func TestTheNoteOfEvidenceIsAboutTheDeliveryThatBroughtTheEvent(t *testing.T) {
-	b := newFixture(t)
-	noted, repeated, pending, other := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""),
-		b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
-	all := []ledger.Entry{noted, repeated, pending, other}
-	b.recordAll(t, all)
-	if err := errors.Join(slices.Concat(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{noted}, true),
-		b.Ledger.MarkPublished(t.Context(), []ledger.Entry{repeated, other}, false))...); err != nil {
-		t.Fatal(err)
-	}
-	evidence := func() (got []bool) {
-		for _, batch := range []int{1, len(all)} { // a single write and a batch
-			got = nil
-			for part := range slices.Chunk(all, batch) {
-				for _, r := range b.Ledger.Record(t.Context(), part, ledger.NewHolder(), b.now) {
-					if r.Err != nil || r.Outcome != ledger.Duplicate {
-						t.Errorf("%+v", r)
-					}
-					got = append(got, r.Evidence)
-				}
-			}
-		}
-		return got
-	}
-	if got := evidence(); !slices.Equal(got, []bool{true, false, false, false}) {
-		t.Error(got)
-	}
-	all[3].DeliveryID = uuid.New().String()
-	b.Ledger.MarkEvidence(t.Context(), all[1:])
-	if got := evidence(); !slices.Equal(got, []bool{true, true, true, false}) {
-		t.Error(got)
-	}
-	all[3].DeliveryID = other.DeliveryID
-	if got := evidence(); got[3] {
-		t.Error(got)
-	}
-	b.Ledger.MarkPublished(t.Context(), []ledger.Entry{pending}, false)
-	if got := evidence(); !got[2] {
-		t.Error("the mark removed the note")
-	}
-	changed := slices.Clone(all)
-	changed[3].Digest[0]++
-	b.Ledger.MarkEvidence(t.Context(), changed[3:])
-	if got := evidence(); got[3] {
-		t.Error("a conflict is noted")
 	}
 }

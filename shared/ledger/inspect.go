@@ -34,7 +34,7 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 // is DynamoDB's.
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
 	const wanted = "#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, " +
-		"#eventTimestamp, #parkedAt, #evidenceAt, #expiresAt"
+		"#eventTimestamp, #parkedAt, #expiresAt"
 	id := Key(eventID)
 	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName:                i.table,

@@ -41,9 +41,6 @@ type Item struct {
 	// was published before the ledger kept it, or whose time can't be represented there.
 	EventTimestamp time.Time `dynamodbav:"eventTimestamp"`
 	ParkedAt       time.Time `dynamodbav:"parkedAt"`
-	// EvidenceAt is when a record of that delivery was known to be stored as evidence; zero if it
-	// may be missing.
-	EvidenceAt time.Time `dynamodbav:"evidenceAt"`
 	// ExpiresAt is the end of the window, the TTL in Unix seconds. DynamoDB may take days
 	// more to delete the item. The other times are in Unix milliseconds.
 	ExpiresAt time.Time `dynamodbav:"expiresAt,unixtime"`
@@ -56,12 +53,6 @@ func (i Item) Pending() bool { return i.Shard != "" }
 func (i Item) Bus() string {
 	bus, _, _ := strings.Cut(i.Shard, "/")
 	return bus
-}
-
-// EvidenceOf reports whether the delivery of that id brought the event, and a record of it is
-// stored as evidence.
-func (i Item) EvidenceOf(deliveryID string) bool {
-	return !i.EvidenceAt.IsZero() && i.DeliveryID == deliveryID
 }
 
 // Current reports whether the window of an item has not passed. A pending item is current,

@@ -26,7 +26,7 @@ const readsPerWrite = 3
 
 // Known returns what the ledger has of different eventIds in lower case, by eventId,
 // with consistent reads, a hundred in one call: EventID, Digest, DeliveryID, Shard, Holder,
-// ParkedAt, EvidenceAt and ExpiresAt of each. It does not transfer the events' bytes, but is billed for them. With an
+// ParkedAt and ExpiresAt of each. It does not transfer the events' bytes, but is billed for them. With an
 // error it returns what it could read.
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
@@ -48,7 +48,7 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 // readPart is one call of Known, and those for what DynamoDB leaves of it.
 func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	found := make(map[string]Item, len(eventIDs))
-	const wanted = "#eventId, #digest, #deliveryId, #shard, #holder, #parkedAt, #evidenceAt, #expiresAt"
+	const wanted = "#eventId, #digest, #deliveryId, #shard, #holder, #parkedAt, #expiresAt"
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
 		ProjectionExpression:     aws.String(wanted),

@@ -16,56 +16,34 @@ const published = "publishedAt"
 // the error of each. It does nothing for an entry that is not pending any more, or was
 // moved to another bus.
 // It keeps the time that the event has on the bus, by which an archive of the bus is
-// searched. The item is smaller than before, so this costs no write unit. With evidence it also
-// notes that a record of their delivery is stored as evidence.
-func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry, evidence bool) []error {
-	return l.mark(ctx, entries, published, evidence)
+// searched. The item is smaller than before, so this costs no write unit.
+func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
+	return l.mark(ctx, entries, published)
 }
 
 // MarkParked marks entries as parked and removes their bytes, and returns the
 // error of each. The caller has stored them for a person to look at. It does
 // nothing for an entry that is not pending any more.
 func (l *Ledger) MarkParked(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, "parkedAt", false)
-}
-
-// MarkEvidence notes for duplicates that a record of their delivery is stored as evidence, one
-// write for each. It does nothing for those that another delivery brought. Errors are ignored:
-// without the note, the delivery is recorded once more if it is repeated.
-func (l *Ledger) MarkEvidence(ctx context.Context, entries []Entry) {
-	statement := aws.String("UPDATE " + quote(*l.table) + ` SET "evidenceAt" = ? ` +
-		`WHERE "eventId" = ? AND "digest" = ? AND "deliveryId" = ?`)
-	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
-		statements := make([]types.BatchStatementRequest, end-begin)
-		for i, e := range entries[begin:end] {
-			statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: []types.AttributeValue{
-				number(l.opts.Now().UnixMilli()), &types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]),
-				&types.AttributeValueMemberS{Value: e.DeliveryID}}}
-		}
-		l.execute(ctx, statements)
-	})
+	return l.mark(ctx, entries, "parkedAt")
 }
 
 // marking says how entries are marked.
 type marking struct {
 	at           string  // the attribute of the time
-	evidence     bool    // evidenceAt is set as well
 	plain, timed *string // the statements; timed sets the time that the event has on the bus
 }
 
-func (l *Ledger) mark(ctx context.Context, entries []Entry, at string, evidence bool) []error {
+func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 	results := make([]error, len(entries))
 	// It fails for an item that is not there as well (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
 	statement := func(more string) *string {
-		if evidence {
-			more = ` SET "evidenceAt" = ?` + more
-		}
 		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + ` = ? SET "expiresAt" = ?` + more +
 			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
 			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
 	}
-	m := marking{at, evidence, statement(""), statement(` SET "eventTimestamp" = ?`)}
+	m := marking{at, statement(""), statement(` SET "eventTimestamp" = ?`)}
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
 		l.markBatch(ctx, entries[begin:end], results[begin:end], m)
 	})
@@ -92,9 +70,6 @@ func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error
 	for i, e := range entries {
 		now, expires := l.markTimes(e)
 		statement, parameters := m.plain, []types.AttributeValue{now, expires}
-		if m.evidence {
-			parameters = append(parameters, now)
-		}
 		if onBus, ok := timeOnBus(e, m.at); ok {
 			statement, parameters = m.timed, append(parameters, onBus)
 		}
@@ -129,11 +104,8 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, m marking) error {
 	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
 		":shard": l.shardOf(e.EventID)}
 	set := ""
-	if m.evidence {
-		set = ", #evidenceAt = :now"
-	}
 	if onBus, ok := timeOnBus(e, m.at); ok {
-		set += ", #eventTimestamp = :eventTimestamp"
+		set = ", #eventTimestamp = :eventTimestamp"
 		values[":eventTimestamp"] = onBus
 	}
 	_, _, err := l.update(ctx, e.EventID, "SET #"+m.at+" = :now, #expiresAt = :expires"+set+

@@ -46,7 +46,7 @@ func TestAPendingItemBelongsToOneBus(t *testing.T) {
 			}
 		}
 		errs := append(
-			second.Ledger.MarkPublished(t.Context(), entries, false),
+			second.Ledger.MarkPublished(t.Context(), entries),
 			second.Ledger.MarkParked(t.Context(), entries)...)
 		errs = append(errs, second.Postpone(t.Context(), entries[0], holder, b.now.Add(time.Hour)))
 		if err := errors.Join(errs...); err != nil {

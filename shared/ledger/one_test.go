@@ -16,7 +16,7 @@ func (o one) Record(ctx context.Context, e ledger.Entry, holder ledger.Holder, d
 }
 
 func (o one) MarkPublished(ctx context.Context, e ledger.Entry) error {
-	return o.Ledger.MarkPublished(ctx, []ledger.Entry{e}, false)[0]
+	return o.Ledger.MarkPublished(ctx, []ledger.Entry{e})[0]
 }
 
 func (o one) MarkParked(ctx context.Context, e ledger.Entry) error {

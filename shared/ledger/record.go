@@ -30,10 +30,7 @@ const (
 // Recording is the result of an attempt to write one event.
 type Recording struct {
 	Outcome Outcome
-	// Evidence reports that the duplicate came with the same delivery, of which a record is
-	// stored as evidence.
-	Evidence bool
-	Err      error // if not nil, it is not known whether the event was written
+	Err     error // if not nil, it is not known whether the event was written
 }
 
 // slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
@@ -134,7 +131,7 @@ func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []execute
 		old, ok := known[entries[i].EventID]
 		switch {
 		case ok:
-			results[i] = recordingOf(old, entries[i], holder)
+			results[i].Outcome = outcomeOf(old, entries[i], holder)
 		case a.undecided():
 			undecided = append(undecided, i)
 		case a.err != nil:
@@ -193,12 +190,7 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 	case old == nil:
 		return Recording{Outcome: Recorded}
 	}
-	return recordingOf(*old, e, holder)
-}
-
-// recordingOf returns the result for an entry whose eventId the ledger has within the window.
-func recordingOf(old Item, e Entry, holder Holder) Recording {
-	return Recording{Outcome: outcomeOf(old, e, holder), Evidence: old.EvidenceOf(e.DeliveryID)}
+	return Recording{Outcome: outcomeOf(*old, e, holder)}
 }
 
 // outcomeOf returns the outcome of an entry whose eventId the ledger has within the

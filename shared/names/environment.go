@@ -18,13 +18,9 @@ const (
 // webhook function stores rejected requests. It is absent unless captureRejected is set.
 const CaptureUntilEnv = "PAYHOOK_CAPTURE_REJECTED_UNTIL"
 
-// EvidenceStreamEnv and CodeDigestEnv are the environment variables with the name of the stream
-// that takes evidence, and with the SHA-256 of the program in hexadecimal, which the records
-// have. They are absent unless evidence is set.
-const (
-	EvidenceStreamEnv = "PAYHOOK_EVIDENCE_STREAM"
-	CodeDigestEnv     = "PAYHOOK_CODE_SHA256"
-)
+// EvidenceBucketEnv is the environment variable with the name of the bucket that takes a record of
+// each accepted delivery. It is absent unless evidence is set.
+const EvidenceBucketEnv = "PAYHOOK_EVIDENCE_BUCKET"
 
 // APIIDEnv is the environment variable with the id of the HTTP API. The
 // deployment sets it.

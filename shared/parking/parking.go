@@ -26,8 +26,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -45,7 +43,6 @@ import (
 
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/signature"
 )
 
 // Reason is the reason why a delivery or an event is parked.
@@ -73,9 +70,6 @@ type Parked struct {
 	EventDigests [][]byte `json:"eventDigests,omitempty"`
 
 	evidence.Proof // of a delivery; zero for an event
-	// SentAt is the time of the delivery's latest event. It replaces the signed
-	// timestamp in the name of a delivery that has none.
-	SentAt time.Time `json:"sentAt,omitzero"`
 
 	// An event that the ledger had recorded; absent for a delivery.
 	Event      []byte    `json:"event,omitempty"`
@@ -116,6 +110,17 @@ type Store struct {
 
 // NewStore returns a Store that uses the bucket of that name.
 func NewStore(client API, bucket string) *Store { return &Store{client, bucket} }
+
+// Keep stores the record of an accepted delivery under its key, unless it is stored already. It
+// returns nil once S3 has acknowledged it, now or before. The bucket locks its objects.
+func (s *Store) Keep(ctx context.Context, r evidence.Record) error {
+	text, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = s.create(ctx, r.Key(), text)
+	return err
+}
 
 // maxIndexed is the maximum number of index objects of a parked delivery or event.
 const maxIndexed = 1000
@@ -163,39 +168,17 @@ func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, e
 
 // nameOf returns the name of p.
 func nameOf(p Parked) string {
-	at := p.RecordedAt
-	switch {
-	case p.Event != nil:
-	case p.Signature == "" && p.Certificate != nil:
-		at = p.SentAt
-	default:
-		at, _ = signature.TimeOf(p.Timestamp)
+	at := p.SentAt()
+	if p.Event != nil {
+		at = p.RecordedAt
 	}
-	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9999 {
-		at = time.UnixMilli(0).UTC()
-	}
-	h := sha256.New()
-	add := func(field []byte) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
-		h.Write(field)
-	}
-	for _, field := range []string{string(p.Reason), p.Timestamp, p.KeyID, p.Signature} {
-		add([]byte(field))
-	}
-	add(p.Payload)
-	add(p.Digest)
-	add([]byte(at.Format(time.RFC3339Nano)))
+	path := evidence.Path(at)
+	fields := [][]byte{[]byte(path), []byte(p.Reason), p.Proof.Digest(), p.Digest}
 	for _, id := range slices.Sorted(slices.Values(p.EventIDs)) {
-		add([]byte(id))
+		fields = append(fields, []byte(id))
 	}
-	for _, digest := range slices.SortedFunc(slices.Values(p.EventDigests), bytes.Compare) {
-		add(digest)
-	}
-	if p.Certificate != nil {
-		add([]byte(p.Certificate.Fingerprint))
-	}
-	base := at.Format(timeFormat) + "-" + string(p.Reason) + "-" + hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
-	return at.Format("2006/01/02/15/") + base
+	fields = append(fields, slices.SortedFunc(slices.Values(p.EventDigests), bytes.Compare)...)
+	return fmt.Sprintf("%s-%s-%x.json", path, p.Reason, evidence.Digest(fields...)[:16])
 }
 
 // timeFormat is the format of the time in a name.

@@ -336,7 +336,7 @@ func TestParkStoresTheSameContentOnce(t *testing.T) {
 		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
 	}
 	// The event was replayed and failed again. It is parked a second time.
-	for _, after := range []time.Duration{time.Microsecond, 24 * time.Hour} {
+	for _, after := range []time.Duration{time.Millisecond, 24 * time.Hour} {
 		event.RecordedAt = noon.Add(after)
 		if got := park(t, store, event); got == name {
 			t.Errorf("an event that was recorded again after %s has the same name", after)
@@ -413,24 +413,28 @@ func TestNamesContainTheSignedTime(t *testing.T) {
 // A certificate signs no time, so the name has that of the latest event. A signature
 // does.
 func TestNamesOfDeliveriesWithACertificate(t *testing.T) {
-	hour := noon.Add(time.Hour)
+	const noon13 = "2026-01-31T13:00:00.000Z"
 	store, _ := newStore()
 	for name, test := range map[string]struct {
 		signature   string
 		certificate bool
-		sent        time.Time
+		sent        string
 		want        string
 	}{
-		"certificate":           {"", true, hour, "2026/01/31/13/"},
-		"signature":             {"c2ln", false, hour, "2026/01/31/12/"},
-		"both":                  {"c2ln", true, hour, "2026/01/31/12/"},
-		"neither":               {"", false, hour, "2026/01/31/12/"},
-		"certificate, no event": {"", true, time.Time{}, "1970/01/01/00/19700101T000000.000Z-"},
-		"certificate, a late event": {"", true, time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600)),
+		"certificate":           {"", true, noon13, "2026/01/31/13/"},
+		"signature":             {"c2ln", false, noon13, "2026/01/31/12/"},
+		"both":                  {"c2ln", true, noon13, "2026/01/31/12/"},
+		"neither":               {"", false, noon13, "2026/01/31/12/"},
+		"certificate, no event": {"", true, "", "1970/01/01/00/19700101T000000.000Z-"},
+		"certificate, a late event": {"", true, "9999-12-31T23:59:59.000-01:00",
 			"1970/01/01/00/"}, // in UTC, that is in the year 10000
 	} {
 		p := parked(noon)
-		p.Signature, p.SentAt = test.signature, test.sent
+		p.Signature = test.signature
+		if test.signature == "" && test.certificate {
+			p.Timestamp, p.KeyID, p.JWK = "", "", nil
+		}
+		p.Payload = []byte(`{"events":[{"eventTimestamp":"` + test.sent + `"}]}`)
 		if test.certificate {
 			p.Certificate = &evidence.Certificate{Fingerprint: "00"}
 		}

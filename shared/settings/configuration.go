@@ -39,9 +39,8 @@ type Webhook struct {
 
 	Tracing bool // events continue the trace of the invocation; only in the function
 
-	// EvidenceStream is the stream that takes a record of each accepted delivery; "" for none.
-	// CodeDigest identifies the program in the records. Both only in the function.
-	EvidenceStream, CodeDigest string
+	// EvidenceBucket takes a record of each accepted delivery; "" for none. Only in the function.
+	EvidenceBucket string
 
 	Publishing
 	Timeout time.Duration // only in a deployment

@@ -38,7 +38,7 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 			r.problem(names.CaptureUntilEnv, "must be a time of RFC 3339")
 		}
 	}
-	w.EvidenceStream, w.CodeDigest = getenv(names.EvidenceStreamEnv), getenv(names.CodeDigestEnv)
+	w.EvidenceBucket = getenv(names.EvidenceBucketEnv)
 	w.Proof = map[string]string{}
 	for _, s := range ProofSettings() {
 		w.Proof[s.Key] = r.text(s)

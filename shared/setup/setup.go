@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/firehose"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/awsenv"
@@ -68,19 +67,6 @@ func (c Clients) Connect(others ...*url.URL) {
 	c.Connections.Open(ctx, others...)
 }
 
-// Firehose returns a client, which only a function that stores evidence needs. Package evidence
-// retries.
-func (c Clients) Firehose() *firehose.Client {
-	return firehose.NewFromConfig(c.Config, func(o *firehose.Options) { o.Retryer = aws.NopRetryer{} })
-}
-
-// FirehoseURL returns the URL that this client calls, for [Clients.Connect].
-func (c Clients) FirehoseURL() *url.URL {
-	p := firehose.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
-	e, _ := firehose.NewDefaultEndpointResolverV2().ResolveEndpoint(context.Background(), p) // without a host on error
-	return &e.URI
-}
-
 // ObjectAPI is what of S3 the pipeline needs.
 type ObjectAPI interface {
 	claimcheck.StoreAPI
@@ -89,7 +75,7 @@ type ObjectAPI interface {
 
 // Pipeline returns the pipeline that a function with these settings publishes with. evidence can
 // be nil.
-func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence intake.Evidence,
+func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parking.Store,
 	s settings.Publishing) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(db, s.LedgerTable, s.EventBusName, ledger.Options{Window: s.DeduplicationWindow}),

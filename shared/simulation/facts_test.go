@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -34,8 +33,7 @@ type facts struct {
 	authentic  map[string]bool // bytes of the events of authentic deliveries
 	bases      map[string]bool // ids of these deliveries
 	violations []string
-	records    map[string][]evidence.Record // that Firehose took, by deliveryId
-	accepting  map[*delivery]*invocation    // see clean
+	records    map[string]int // how many of a request are stored
 
 	counts
 	decisions map[decision]bool // about parked objects; true: stored
@@ -96,8 +94,8 @@ type counts struct {
 	ReadMeanwhile                        int // reads of the ledger while the first writes continue
 	Unpublished                          int // requests that the time for publishing ended
 	Records                              int // of evidence
+	Again                                int // attempts to store one that was stored before
 	Unproven                             int // deliveries answered 503, because a record may be missing
-	Again, Noted                         int // repeated deliveries that were recorded again, or not
 	Met                                  faultCounts
 }
 
@@ -135,8 +133,7 @@ func (c *counts) never() (paths []string) {
 		{"a slow ledger that is read while it is written", c.ReadMeanwhile},
 		{"a request that the time for publishing ended", c.Unpublished},
 		{"a delivery whose record may be missing", c.Unproven},
-		{"a repeated delivery that is recorded again", c.Again},
-		{"a repeated delivery that is not recorded again", c.Noted},
+		{"a repeated delivery that has a record", c.Again},
 	} {
 		if path.count == 0 {
 			paths = append(paths, path.name)
@@ -157,11 +154,11 @@ func (c counts) String() string {
 	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
 		"%d events: accepted %d, lost %d, unexpected %d, duplicated %d (publisher crashed %d, was suspended %d, lost "+
 		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d; "+
-		"%d records, %d may be missing, repeated and recorded again %d, not again %d",
+		"%d records, found again %d, may be missing %d",
 		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
 		c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,
-		c.ParkedEvents, c.Records, c.Unproven, c.Again, c.Noted)
+		c.ParkedEvents, c.Records, c.Again, c.Unproven)
 }
 
 func (f *facts) violated(format string, args ...any) {
@@ -214,10 +211,6 @@ func (f *facts) begin(c *call) {
 			c.op.ofStatements() ||
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
-	}
-	if c.op == keep {
-		inv.kept = true
-		f.needed(inv)
 	}
 	if inv != nil && inv.settle != nil && c.op != park {
 		f.violated("%s: %s, while it settles %s", c.instance.name, c.op, inv.settle.name)
@@ -296,7 +289,6 @@ func (f *facts) statement(i *instance, what op, id string,
 		f.recorded(i, id)
 	case what == leaseBatch:
 		f.updated(i, lease, id)
-	case what == noteBatch:
 	default:
 		f.updated(i, mark, id)
 	}
@@ -620,7 +612,7 @@ func (f *facts) check() counts {
 		}
 	}
 	f.checkLedger()
-	f.checkNotes()
+	f.checkEvidence()
 	f.checkDecisions()
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	firehosetypes "github.com/aws/aws-sdk-go-v2/service/firehose/types"
 	"github.com/aws/smithy-go"
 )
 
@@ -32,21 +31,19 @@ const (
 	recordBatch
 	leaseBatch
 	markBatch
-	noteBatch
-	keep // in Firehose
+	keep // a record, in S3
 	ops
 )
 
 func (o op) String() string {
 	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
 		"mark", "mark parked", "postpone", "move", "put", "read known", "record batch", "lease batch",
-		"mark batch", "note batch",
-		"keep"}[o]
+		"mark batch", "keep"}[o]
 }
 
 // ofStatements reports whether a call is a batch of statements.
 func (o op) ofStatements() bool {
-	return o == recordBatch || o == leaseBatch || o == markBatch || o == noteBatch
+	return o == recordBatch || o == leaseBatch || o == markBatch
 }
 
 // writes reports whether a call can change anything.
@@ -130,8 +127,6 @@ func (k kind) codesOf(o op) []string {
 		return []string{"ValidationException"}
 	case o.ofStatements():
 		return statementCodes[:5]
-	case o == keep:
-		return []string{"ServiceUnavailableException"}
 	}
 	return []string{"ThrottlingException", "MalformedDetail"}
 }
@@ -140,7 +135,7 @@ func (k kind) codesOf(o op) []string {
 func (k kind) applies(o op) bool {
 	switch k {
 	case partial:
-		return o == put || o == keep || o.ofStatements()
+		return o == put || o.ofStatements()
 	case partialLost:
 		return o.ofStatements()
 	case rejecting, poisoned:
@@ -175,9 +170,7 @@ var (
 // errorOf returns the error of a service for a kind of fault.
 func errorOf(k kind, o op) error {
 	switch {
-	case k == throttled && o == keep:
-		return &firehosetypes.ServiceUnavailableException{}
-	case k == throttled && (o == put || o == park || o == storeClaim || o == fetchKey):
+	case k == throttled && (o == put || o == park || o == keep || o == storeClaim || o == fetchKey):
 		return &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
 	case k == throttled:
 		return &dynamodbtypes.ProvisionedThroughputExceededException{}

@@ -25,7 +25,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -92,8 +91,6 @@ type world struct {
 	s3     *awstest.S3
 	bus    *awstest.EventBridge
 
-	firehose *awstest.Firehose
-
 	mu    sync.Mutex
 	inbox []*call       // calls made since the last admit
 	ended []*invocation // likewise
@@ -130,13 +127,13 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
-		firehose: &awstest.Firehose{Stream: stream},
-		failing:  map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
+		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.db.CreateLedger(ledgerTable)
 	w.db.CreateTable(keysTable, names.KeysKey)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
+	w.s3.MakeBucket(evidenceBucket)
 	w.facts.w = w
 	return w
 }
@@ -178,9 +175,6 @@ type invocation struct {
 	done     bool
 	result   intake.Result
 
-	kept   bool     // it sent a record
-	faulty bool     // one of its calls had a fault
-	ended  int      // the moment, if it is a clean one
 	begun  int      // the moment
 	died   int      // the moment; 0: never
 	frozen [][2]int // from and to which moment; 0: never ended
@@ -210,7 +204,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	store := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
 	if kind == "webhook" && w.evidence {
-		opts.Evidence = evidence.NewStream(i, stream, "v1")
+		opts.Evidence = parking.NewStore(i, evidenceBucket)
 	}
 	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store,
 		opts)
@@ -531,7 +525,7 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 // about describes the object of a call. It leaves out the part of a parked object's
 // name that depends on the keys, which are new in each process.
 func (c *call) about() string {
-	if c.op != park {
+	if c.op != park && c.op != keep {
 		return c.key
 	}
 	name, _, _ := strings.Cut(strings.Replace(c.key, "/", " ", 1), "/")
@@ -541,7 +535,7 @@ func (c *call) about() string {
 // do makes a call with the retries of the SDK.
 func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
-	if op == put || op == fetchKey || op == keep {
+	if op == put || op == fetchKey {
 		attempts = 1
 	}
 	for attempt := 1; ; attempt++ {
@@ -644,8 +638,6 @@ func statementsOf(statements []dynamodbtypes.BatchStatementRequest) (what op, id
 			what = recordBatch
 		case strings.HasSuffix(*s.Statement, "RETURNING ALL NEW *"):
 			what = leaseBatch
-		case strings.Contains(*s.Statement, ` SET "evidenceAt" = ? WHERE`):
-			what = noteBatch
 		case !strings.Contains(*s.Statement, `SET "publishedAt"`):
 			panic("an unknown statement: " + *s.Statement)
 		}
@@ -693,14 +685,15 @@ func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	if err != nil {
 		return nil, err
 	}
-	what := park
-	if *in.Bucket == claimBucket {
-		what = storeClaim
-	}
+	what := map[string]op{claimBucket: storeClaim, parkedBucket: park, evidenceBucket: keep}[*in.Bucket]
 	return do(i, ctx, what, *in.Key, nil, func() (*s3.PutObjectOutput, error) {
 		again := *in
 		again.Body = bytes.NewReader(body)
-		return i.w.s3.PutObject(context.Background(), &again)
+		out, err := i.w.s3.PutObject(context.Background(), &again)
+		if what == keep {
+			i.w.facts.kept(i.w.facts.executing.inv.sent, *in.Key, err != nil)
+		}
+		return out, err
 	})
 }
 
@@ -833,9 +826,6 @@ func (w *world) admitCall(c *call) {
 	}
 	if c.fault.kind != none {
 		w.facts.Faults++
-		if c.inv != nil {
-			c.inv.faulty = true
-		}
 		w.facts.Met[c.op][c.fault.kind]++
 	}
 	switch c.fault.kind {

@@ -189,7 +189,7 @@ func (w *world) recordOn(bus string, age time.Duration) ledger.Entry {
 // publish marks an event as published.
 func (w *world) publish(e ledger.Entry) {
 	w.t.Helper()
-	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Entry{e}, false)[0]; err != nil {
+	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Entry{e})[0]; err != nil {
 		w.t.Fatal(err)
 	}
 }
