@@ -125,7 +125,7 @@ func (f *fixture) testScenario(t *testing.T) {
 		t.Errorf("%s", &out)
 	}
 	// A row denies it.
-	if denied := f.proxy.denied(); !slices.Equal(denied, []string{"firehose:PutRecordBatch"}) {
+	if denied := f.proxy.denied(); !slices.Equal(denied, []string{"s3:PutObject"}) {
 		t.Errorf("IAM denied %q", denied)
 	}
 }

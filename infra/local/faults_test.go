@@ -30,7 +30,7 @@ func (f *fixture) testFaults(t *testing.T) {
 	random, calls, done := rand.New(rand.NewPCG(seed, 0)), 0, map[fault]int{}
 	f.proxy.decide(func(operation string) fault { // one call at a time
 		if !slices.Contains([]string{"PutItem", "UpdateItem", "BatchExecuteStatement", "PutEvents", "Query", "GetItem",
-			"PutRecordBatch"}, operation) {
+			"PutObject"}, operation) {
 			return ""
 		}
 		if calls++; calls%200 == 0 {
@@ -89,7 +89,7 @@ func (f *fixture) testFaults(t *testing.T) {
 	}
 	arrived := f.awaitReleased(t, ids...)
 	recorded := map[string]bool{} // the eventIds in the evidence
-	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(_ []byte, r records.Record, err error) {
+	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(r records.Record, err error) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -57,6 +57,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// As in DynamoDB_20120810.PutItem; some APIs have none.
 	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	if r.Header.Get("If-None-Match") != "" {
+		operation = "PutObject"
+	}
 	p.mu.Lock()
 	what := fault("")
 	if p.rule != nil {

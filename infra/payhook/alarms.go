@@ -111,9 +111,6 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	for _, a := range alarms(p.conf, p.webhook) {
 		p.newAlarm(scope, a)
 	}
-	if p.evidence.stream != nil {
-		p.newAlarm(scope, p.evidence.alarm())
-	}
 }
 
 // sortedKeys returns the names of alarms in the order in which they are written.

@@ -13,7 +13,8 @@ import (
 )
 
 // buckets are the buckets that contain payments: large events that the bus refers to,
-// parked deliveries and events, and evidence, which is nil unless it is kept.
+// parked deliveries and events, and records of accepted
+// deliveries, which is nil without the setting evidence.
 type buckets struct{ claims, parking, evidence awss3.IBucket }
 
 func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {

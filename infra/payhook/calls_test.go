@@ -43,6 +43,7 @@ var resources = map[string]map[string][]string{
 		"Store.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
 		"Store.list":         {"Parking.Arn"},
 		"Store.Capture":      {"Parking.Arn/captured/*"},
+		"Store.Keep":         {"Records.Arn/accepted/*"},
 		"Store.Captured":     {"Parking.Arn/captured/*"},
 	},
 	"token": {
@@ -63,9 +64,7 @@ var resources = map[string]map[string][]string{
 		"temporary.removeExpired": {"*"},
 	},
 	"operate": {"": {"Redrive/Alias"}},
-	// The package of the stream, and that of the commands.
-	"evidence": {"Stream.put": {"Evidence/Stream.Arn"},
-		"pass.objects": {"Evidence.Arn"}, "pass.object": {"Evidence.Arn/*"}},
+	"evidence": {"scan": {"Evidence.Arn"}, "read": {"Evidence.Arn/*"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
 	"status": {"": {"*"}, "alarmNames": {"the stack"}},
 }
@@ -73,7 +72,7 @@ var resources = map[string]map[string][]string{
 // services are the IAM prefixes of the SDK's packages.
 var services = map[string]string{
 	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
-	"firehose": "firehose", "lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
+	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
 	"cloudwatchlogs": "logs", "cloudwatch": "cloudwatch", "sqs": "sqs",
 }
 

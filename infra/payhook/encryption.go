@@ -62,9 +62,6 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 		p.newBusFailures(scope)
 	}
 	p.allowFunctions(key)
-	if e := p.evidence; e.stream != nil {
-		key.allow(e.role, "s3", s3Buckets(p.buckets.evidence.BucketArn()), "kms:Decrypt", "kms:GenerateDataKey")
-	}
 	for _, s := range []scheduled{p.redrive, p.token.scheduled} {
 		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
 		// management" in the SQS Developer Guide).
@@ -80,6 +77,9 @@ func (p *Payhook) allowFunctions(k customerKey) {
 	both := s3Buckets(p.buckets.claims.BucketArn(), p.buckets.parking.BucketArn())
 	k.allow(p.webhook.role, "dynamodb", tables(ledger, keys), "kms:Decrypt")
 	k.allow(p.webhook.role, "s3", both, "kms:GenerateDataKey")
+	if p.buckets.evidence != nil {
+		k.allow(p.webhook.role, "s3", s3Buckets(p.buckets.evidence.BucketArn()), "kms:GenerateDataKey")
+	}
 	if p.conf.Webhook.KeysBearer {
 		k.allow(p.webhook.role, "secretsmanager", secrets(p.token.secret.AttrId()), "kms:Decrypt")
 	}
@@ -264,11 +264,10 @@ const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
 // keyProperties are the paths of the properties that name a key, by resource type.
 var keyProperties = map[string]string{
-	"AWS::DynamoDB::GlobalTable":           "Replicas.0.SSESpecification.KMSMasterKeyId",
-	"AWS::Events::Archive":                 "KmsKeyIdentifier",
-	"AWS::Events::EventBus":                "KmsKeyIdentifier",
-	"AWS::KinesisFirehose::DeliveryStream": "DeliveryStreamEncryptionConfigurationInput.KeyARN",
-	"AWS::Logs::LogGroup":                  "KmsKeyId",
+	"AWS::DynamoDB::GlobalTable": "Replicas.0.SSESpecification.KMSMasterKeyId",
+	"AWS::Events::Archive":       "KmsKeyIdentifier",
+	"AWS::Events::EventBus":      "KmsKeyIdentifier",
+	"AWS::Logs::LogGroup":        "KmsKeyId",
 	"AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0." +
 		"ServerSideEncryptionByDefault.KMSMasterKeyID",
 	"AWS::SecretsManager::Secret": "KmsKeyId",
@@ -289,12 +288,6 @@ func (p *Payhook) encryptAll(k customerKey) {
 		case "AWS::DynamoDB::GlobalTable":
 			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEEnabled"), true)
 			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEType"), "KMS")
-		case "AWS::KinesisFirehose::DeliveryStream":
-			// Firehose creates a grant for itself, so the webhook function needs no permission on
-			// the key (AWS,
-			// https://docs.aws.amazon.com/firehose/latest/APIReference/API_StartDeliveryStreamEncryption.html).
-			resource.AddPropertyOverride(jsii.String("DeliveryStreamEncryptionConfigurationInput.KeyType"),
-				"CUSTOMER_MANAGED_CMK")
 		case "AWS::S3::Bucket":
 			const rule = "BucketEncryption.ServerSideEncryptionConfiguration.0."
 			resource.AddPropertyOverride(jsii.String(rule+"ServerSideEncryptionByDefault.SSEAlgorithm"), "aws:kms")

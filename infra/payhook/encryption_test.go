@@ -78,12 +78,6 @@ func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 				}
 			case "AWS::SNS::Topic":
 				key = r.Properties["KmsMasterKeyId"]
-			case "AWS::KinesisFirehose::DeliveryStream":
-				key = at(r.Properties, "DeliveryStreamEncryptionConfigurationInput", "KeyARN")
-				if got := at(r.Properties, "DeliveryStreamEncryptionConfigurationInput", "KeyType"); got !=
-					"CUSTOMER_MANAGED_CMK" {
-					t.Errorf("%s is encrypted with a %v", name, got)
-				}
 			case "AWS::Events::EventBus", "AWS::Events::Archive":
 				key = r.Properties["KmsKeyIdentifier"]
 			case "AWS::Logs::LogGroup", "AWS::SecretsManager::Secret":

@@ -42,7 +42,6 @@ type Payhook struct {
 	ledger, keysTable awsdynamodb.ITableV2
 	bus               awsevents.IEventBus
 	buckets           buckets
-	evidence          evidence
 	webhook           webhook
 	redrive           scheduled
 	token             token
@@ -105,7 +104,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.newArchive()
 	p.buckets = newBuckets(p, conf)
 	p.token = newToken(p, conf, code("token"))
-	p.newEvidence(programs["webhook"])
+	p.lockEvidence()
 	p.newWebhook(code("webhook"), newEndpoint(p, conf))
 	p.newRedrive(code("redrive"))
 	p.protectBus()

@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"maps"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -36,7 +35,9 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
 		resources[names.CaptureUntilEnv] = jsii.String(until)
 	}
-	maps.Copy(resources, p.evidence.environment)
+	if p.buckets.evidence != nil {
+		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
+	}
 	f := newFunction(scope, conf, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
@@ -57,8 +58,8 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	if conf.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
 	}
-	if p.evidence.stream != nil {
-		f.allow([]string{"firehose:PutRecordBatch"}, p.evidence.stream.AttrArn())
+	if p.buckets.evidence != nil {
+		f.allow([]string{"s3:PutObject"}, p.buckets.evidence.ArnForObjects(jsii.String(evidencePrefix+"*")))
 	}
 	endpoint.connect(p, f)
 	p.webhook = webhook{f, endpoint}

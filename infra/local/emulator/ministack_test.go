@@ -3,12 +3,12 @@ package emulator
 import (
 	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,8 +28,6 @@ import (
 	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/firehose"
-	firehosetypes "github.com/aws/aws-sdk-go-v2/service/firehose/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
@@ -375,18 +373,13 @@ func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
 	}
 }
 
-// A record arrives compressed, under its day, and locked as the stack of its bucket says.
-func TestFirehoseDeliversIntoALockedBucket(t *testing.T) {
+// What a stack's Object Lock protects, S3 protects.
+func TestABucketWithObjectLockRejectsWhatS3Rejects(t *testing.T) {
 	config := emulated(t)
 	ctx, name := t.Context(), "locked-"+uuid.New().String()
 	template := `{"Resources":{"Bucket":{"Type":"AWS::S3::Bucket","Properties":{"BucketName":"` + name + `",` +
 		`"VersioningConfiguration":{"Status":"Enabled"},"ObjectLockEnabled":true,"ObjectLockConfiguration":` +
-		`{"ObjectLockEnabled":"Enabled","Rule":{"DefaultRetention":{"Mode":"GOVERNANCE","Days":1}}}}},` +
-		`"Stream":{"Type":"AWS::KinesisFirehose::DeliveryStream","DependsOn":"Bucket","Properties":` +
-		`{"DeliveryStreamName":"` + name + `","ExtendedS3DestinationConfiguration":{"BucketARN":"arn:aws:s3:::` + name +
-		`","RoleARN":"arn:aws:iam::` + Account + `:role/none","Prefix":"!{timestamp:yyyy/MM/dd}/",` +
-		`"ErrorOutputPrefix":"errors/!{firehose:error-output-type}/","CompressionFormat":"GZIP",` +
-		`"FileExtension":".jsonl.gz"}}}}}`
+		`{"ObjectLockEnabled":"Enabled","Rule":{"DefaultRetention":{"Mode":"GOVERNANCE","Days":1}}}}}}}`
 	stacks := cloudformation.NewFromConfig(config)
 	if _, err := stacks.CreateStack(ctx, &cloudformation.CreateStackInput{StackName: &name,
 		TemplateBody: &template}); err != nil {
@@ -396,37 +389,27 @@ func TestFirehoseDeliversIntoALockedBucket(t *testing.T) {
 		&cloudformation.DescribeStacksInput{StackName: &name}, waitTimeout); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := firehose.NewFromConfig(config).PutRecordBatch(ctx, &firehose.PutRecordBatchInput{
-		DeliveryStreamName: &name, Records: []firehosetypes.Record{{Data: []byte("a\n")}}}); err != nil {
+	put := func(in s3.PutObjectInput, calculation aws.RequestChecksumCalculation) (*s3.PutObjectOutput, error) {
+		in.Bucket, in.Key, in.Body = &name, aws.String("record"), strings.NewReader("{}")
+		return s3.NewFromConfig(config, func(o *s3.Options) {
+			o.UsePathStyle, o.RequestChecksumCalculation = true, calculation
+		}).PutObject(ctx, &in)
+	}
+	if _, err := put(s3.PutObjectInput{}, aws.RequestChecksumCalculationWhenRequired); err == nil {
+		t.Error("it is stored without a checksum")
+	}
+	sum := sha256.Sum256([]byte("{}"))
+	record := s3.PutObjectInput{IfNoneMatch: aws.String("*"),
+		ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:]))}
+	out, err := put(record, aws.RequestChecksumCalculationWhenRequired)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := put(record, aws.RequestChecksumCalculationWhenRequired); err == nil {
+		t.Error("it is written twice")
 	}
 	objects := s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true })
-	var key string
-	for deadline := time.Now().Add(waitTimeout); key == ""; time.Sleep(50 * time.Millisecond) {
-		out, err := objects.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &name})
-		if err != nil || time.Now().After(deadline) {
-			t.Fatal("nothing is delivered", err)
-		}
-		if len(out.Contents) > 0 {
-			key = *out.Contents[0].Key
-		}
-	}
-	day := time.Now().UTC().Format("2006/01/02/")
-	if !strings.HasPrefix(key, day) || !strings.HasSuffix(key, ".jsonl.gz") {
-		t.Errorf("got %s", key)
-	}
-	out, err := objects.GetObject(ctx, &s3.GetObjectInput{Bucket: &name, Key: &key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	unpacked, err := gzip.NewReader(out.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err := io.ReadAll(unpacked); err != nil || string(text) != "a\n" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if _, err := objects.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: &key,
+	if _, err := objects.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: aws.String("record"),
 		VersionId: out.VersionId}); err == nil {
 		t.Error("the version is deleted")
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
 	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/deployment"
@@ -18,9 +21,11 @@ func (s *Scenario) evidenceChecks() []*Check {
 	if s.EvidenceBucket == "" {
 		return []*Check{{What: "the records of accepted deliveries", NotShown: "the setting evidence is off"}}
 	}
-	checks := []*Check{NewCheck("a webhook, the same again, a large one", "1 and 1 record, all verify", s.recorded)}
+	checks := []*Check{
+		NewCheck("a webhook, signed twice, and a large one", "2 and 1 record, all verify", s.recorded),
+		NewCheck("a record is deleted, or written without a checksum", "both refused by S3", s.locked)}
 	if s.Endpoint != "" { // on AWS, a policy takes effect with a delay
-		checks = append(checks, NewCheck("Firehose refuses records, and takes them again",
+		checks = append(checks, NewCheck("the bucket refuses records, and takes them again",
 			fmt.Sprintf("503, then %d and 1 record", s.successStatus()), s.refused))
 	}
 	return checks
@@ -32,15 +37,38 @@ func (s *Scenario) recorded(ctx context.Context) string {
 	s.post(ctx, first)
 	s.post(ctx, first)
 	s.post(ctx, paymenttest.RawDelivery(large, padded(paymenttest.Event(), 2_000_000)))
-	found := s.records(ctx, one, large)
-	for bit := range 8 * len(found[one][0]) {
-		line := []byte(found[one][0])
-		line[bit/8] ^= 1 << (bit % 8)
-		if _, err := records.Decode(line); err == nil {
-			return fmt.Sprintf("bit %d of byte %d can be flipped", bit%8, bit/8)
+	found := s.records(ctx)
+	if !UsesSignature(s.Settings) && len(found[one]) == 1 {
+		return "2 and 1 record, all verify; without a signature, both are the same request"
+	}
+	for _, r := range found[one] {
+		text := Must(r.Encode())
+		for bit := range 8 * len(text) {
+			changed := slices.Clone(text)
+			changed[bit/8] ^= 1 << (bit % 8)
+			if r, err := records.Decode(changed); err == nil && r.Verify() == nil {
+				return fmt.Sprintf("bit %d of byte %d can be flipped", bit%8, bit/8)
+			}
 		}
 	}
 	return fmt.Sprintf("%d and %d record, all verify; each flipped bit is found", len(found[one]), len(found[large]))
+}
+
+// locked tries what Object Lock forbids: to delete a version, and to write an object without a checksum (AWS,
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
+func (s *Scenario) locked(ctx context.Context) string {
+	client := s.S3()
+	all := Must(client.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.EvidenceBucket})).Versions
+	_, deleted := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.EvidenceBucket, Key: all[0].Key,
+		VersionId: all[0].VersionId})
+	_, written := s3.NewFromConfig(s.AWS, func(o *s3.Options) {
+		o.UsePathStyle, o.RequestChecksumCalculation = true, aws.RequestChecksumCalculationWhenRequired
+	}).PutObject(ctx, &s3.PutObjectInput{Bucket: &s.EvidenceBucket, Key: aws.String("other"),
+		Body: strings.NewReader("{}")})
+	if deleted == nil || written == nil {
+		return fmt.Sprintf("deleted: %t, written: %t", deleted == nil, written == nil)
+	}
+	return "both refused by S3"
 }
 
 func (s *Scenario) refused(ctx context.Context) string {
@@ -51,25 +79,20 @@ func (s *Scenario) refused(ctx context.Context) string {
 		Require(deployment.SetRolePolicy(context.WithoutCancel(ctx), s.AWS, role, name, policy))
 	}
 	defer set("")
-	set(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"firehose:*","Resource":"*"}]}`)
+	set(fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"s3:PutObject",`+
+		`"Resource":"arn:aws:s3:::%s/*"}]}`, s.EvidenceBucket))
 	refused := s.post(ctx, payload).Status
 	set("")
 	again := s.post(ctx, payload).Status
-	return fmt.Sprintf("%d, then %d and %d record", refused, again, len(s.records(ctx, id)[id]))
+	return fmt.Sprintf("%d, then %d and %d record", refused, again, len(s.records(ctx)[id]))
 }
 
-// records waits until the bucket has records of deliveries, and returns the lines of all records by
-// deliveryId. It ends the check that runs if one does not verify.
-func (s *Scenario) records(ctx context.Context, ids ...string) (found map[string][]string) {
-	Require(Poll(ctx, s.within(30*time.Second), s.within(50*time.Millisecond), func() (bool, error) {
-		found = map[string][]string{}
-		err := evidence.Scan(ctx, s.S3(), s.EvidenceBucket, func(line []byte, r records.Record, err error) {
-			Require(err)
-			if !slices.Contains(found[r.DeliveryID], string(line)) { // Firehose can deliver a line again
-				found[r.DeliveryID] = append(found[r.DeliveryID], string(line))
-			}
-		})
-		return !slices.ContainsFunc(ids, func(id string) bool { return found[id] == nil }), err
+// records returns all records by deliveryId. It ends the check that runs if one does not verify.
+func (s *Scenario) records(ctx context.Context) map[string][]records.Record {
+	found := map[string][]records.Record{}
+	Require(evidence.Scan(ctx, s.S3(), s.EvidenceBucket, func(r records.Record, err error) {
+		Require(err)
+		found[r.DeliveryID] = append(found[r.DeliveryID], r)
 	}))
 	return found
 }

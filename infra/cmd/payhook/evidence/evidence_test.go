@@ -2,16 +2,13 @@ package evidence
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,65 +25,47 @@ import (
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
 
 var (
 	key       = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-	largeKey  = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(3072) })
-	accepted  = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
+	otherKey  = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(3072) })
+	noon      = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
 	authority = sync.OnceValue(func() *paymenttest.CA { return paymenttest.NewCA("CA") })
 )
 
 // signed returns a record of a payload.
-func signed(t testing.TB, with paymenttest.Key, payload []byte) records.Record {
+func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) records.Record {
 	t.Helper()
-	r := records.Record{AcceptedAt: accepted, FunctionVersion: "1", Payload: payload}
-	r.DeliveryID, r.EventIDs = payment.PeekIDs(payload, math.MaxInt)
-	r.Timestamp, r.KeyID = signature.FormatAuto.Text(accepted), with.ID
-	r.JWK = keys.FormatJWK(with.ID, &with.Private.PublicKey)
+	proof := records.Proof{Payload: payload, Timestamp: signature.FormatRFC3339.Text(at), KeyID: with.ID,
+		JWK: keys.FormatJWK(with.ID, &with.Private.PublicKey)}
 	var err error
-	if r.Signature, err = signature.Sign(with.Private, payload, r.Timestamp, r.KeyID); err != nil {
+	if proof.Signature, err = signature.Sign(with.Private, payload, proof.Timestamp, proof.KeyID); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return records.NewRecord(proof)
 }
 
 // certified adds a client certificate.
 func certified(r records.Record) records.Record {
-	r.AcceptedAt = time.Now().UTC().Truncate(time.Millisecond)
 	r.Certificate = records.NewCertificate(r.Payload,
-		[]*x509.Certificate{authority().Client(nil).Leaf, authority().Certificate}, r.AcceptedAt)
+		[]*x509.Certificate{authority().Client(nil).Leaf, authority().Certificate}, time.Now())
 	return r
 }
 
 func unsigned(r records.Record) records.Record {
-	r = certified(r)
-	r.Timestamp, r.KeyID, r.Signature, r.JWK = "", "", "", nil
-	return r
+	return certified(records.NewRecord(records.Proof{Payload: r.Payload}))
 }
 
-func lines(t testing.TB, all ...records.Record) []byte {
+func encoded(t testing.TB, r records.Record) []byte {
 	t.Helper()
-	var text []byte
-	for _, r := range all {
-		own, err := r.Lines()
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(text, bytes.Join(own, nil)...)
+	text, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return text
-}
-
-func compressed(text []byte) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	w.Write(text)
-	w.Close()
-	return b.Bytes()
 }
 
 // run runs the command below evidence.
@@ -101,198 +80,110 @@ func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	return o.String(), e.String(), status
 }
 
-// write writes a file named f in a folder of its own, and returns its path.
-func write(t *testing.T, text []byte) string {
+// folder writes files into a folder.
+func folder(t *testing.T, files map[string][]byte) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
+	name := t.TempDir()
+	for base, text := range files {
+		file := filepath.Join(name, base)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return file
-}
-
-// verified verifies a file, and returns the lines of JSON before the summary, and the summary.
-func verified(t *testing.T, text []byte) (summary map[string]int, problems []string, status int) {
-	t.Helper()
-	out, stderr, status := run(t.Context(), "verify", write(t, text), "--json")
-	all := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-	if err := json.Unmarshal([]byte(all[len(all)-1]), &summary); err != nil {
-		t.Fatalf("%v: %s%s", err, out, stderr)
-	}
-	return summary, all[:len(all)-1], status
+	return name
 }
 
 func TestVerifyCounts(t *testing.T) {
-	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...))
-	two := certified(signed(t, largeKey(), paymenttest.Delivery(paymenttest.Event())))
-	later := one
-	later.AcceptedAt = later.AcceptedAt.Add(time.Hour)
+	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), noon)
+	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), noon))
 	forged := one
-	forged.EventIDs = forged.EventIDs[1:]
-	large := signed(t, key(), paymenttest.RawDelivery("0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", paymenttest.Encode(
-		paymenttest.Event()), bytes.Repeat([]byte(" "), 2<<20)))
-	parts, err := large.Lines()
-	if err != nil || len(parts) < 3 {
-		t.Fatal(len(parts), err)
-	}
-	both := lines(t, one, two)
-	type numbers = map[string]int
+	forged.Proof.Payload = paymenttest.Delivery(paymenttest.Event())
+	files := folder(t, map[string][]byte{"one": encoded(t, one), "2026/01/other": encoded(t, other),
+		"2026/02/unsigned": encoded(t, unsigned(one)), "forged": encoded(t, forged), "empty": nil,
+		"cut": encoded(t, one)[:500]})
+	intact := folder(t, map[string][]byte{"one": encoded(t, one), "2": encoded(t, unsigned(one))})
+	jwk := key().JWK()
+	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
-		text    []byte
-		numbers numbers
-		problem string // a part of it
+		args     []string
+		want     string // the counts
+		status   int
+		problems []string
 	}{
-		"plain":        {both, numbers{"verified": 2}, ""},
-		"gzip":         {compressed(both), numbers{"verified": 2}, ""},
-		"no line feed": {both[:len(both)-1], numbers{"verified": 2}, ""},
-		"two members": {slices.Concat(compressed(lines(t, one)), compressed(lines(t, two))),
-			numbers{"verified": 2}, ""},
-		"a line again": {slices.Concat(both, lines(t, one)),
-			numbers{"verified": 3, "duplicates": 1}, ""},
-		"a delivery again": {slices.Concat(both, lines(t, later)),
-			numbers{"verified": 3, "duplicates": 1}, ""},
-		"mtls alone": {lines(t, one, unsigned(one)),
-			numbers{"verified": 2, "duplicates": 1, "notSigned": 1}, ""},
-		"parts": {slices.Concat(slices.Concat(parts...), lines(t, large)),
-			numbers{"verified": 1}, ""},
-		"a missing part": {slices.Concat(both, parts[0], slices.Concat(parts[2:]...)),
-			numbers{"verified": 2, "failed": 1},
-			`f:3","error":"parts of the record are missing`},
-		"other ids": {slices.Concat(lines(t, forged), both),
-			numbers{"verified": 2, "failed": 1},
-			`f:1","error":"evidence: what is stored is not what was accepted: the ids`},
-		"an empty line": {slices.Concat(both, []byte("\n")),
-			numbers{"verified": 2, "failed": 1},
-			`f:3","error":"evidence: damaged: the line is too short`},
-		"nothing":            {nil, numbers{}, ""},
-		"an empty gzip file": {compressed(nil), numbers{}, ""},
+		"all":    {[]string{files}, `{"verified":2,"damaged":3,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{"cut", "empty", "forged"}},
+		"intact": {[]string{intact}, `{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 0, nil},
+		"with keys": {[]string{files, "--keys", trusted},
+			`{"verified":1,"damaged":3,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
+			[]string{"2026/01/other", "2026/02/unsigned", "cut", "empty", "forged"}},
+		"not signed, with keys": {[]string{intact, "--keys", trusted},
+			`{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{"2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problems, status := verified(t, test.text)
-			maps.DeleteFunc(got, func(_ string, n int) bool { return n == 0 })
-			want := 0
-			if test.problem != "" || len(test.numbers) == 0 {
-				want = cli.StatusFailed
+			out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, test.args...)...)
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			var problems []string
+			for _, line := range lines[:len(lines)-1] {
+				var problem struct{ At, Error string }
+				if err := json.Unmarshal([]byte(line), &problem, json.MatchCaseInsensitiveNames(true)); err != nil ||
+					problem.Error == "" {
+					t.Errorf("%v: %s", err, line)
+				}
+				problems = append(problems, strings.TrimPrefix(problem.At, test.args[0]+"/"))
 			}
-			if all := strings.Join(problems, ""); !maps.Equal(got, test.numbers) || status != want ||
-				len(problems) != test.numbers["failed"] || !strings.Contains(all, test.problem) {
-				t.Errorf("%d, %v %v", status, got, problems)
+			if lines[len(lines)-1] != test.want || status != test.status || !slices.Equal(problems, test.problems) {
+				t.Errorf("%d, %s%s", status, out, stderr)
 			}
 		})
 	}
 }
 
-func TestEveryFlippedBitIsFound(t *testing.T) {
-	text := lines(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()))))
-	for at := range text {
-		var changed []byte // eight lines
-		for bit := range 8 {
-			changed = append(changed, text...)
-			changed[len(changed)-len(text)+at] ^= 1 << bit
-			if at == len(text)-1 {
-				changed = append(changed, '\n')
-			}
-		}
-		if got, problems, status := verified(t, changed); status != cli.StatusFailed || got["verified"] > 0 ||
-			len(problems) < 8 {
-			t.Fatalf("byte %d: %d, %v, %s", at, status, got, problems)
-		}
-	}
-}
-
-// Some bits of gzip are no content: a time in the header, and what fills up the last byte.
-func TestDamagedGzipIsFound(t *testing.T) {
-	plain := lines(t, signed(t, key(), paymenttest.Delivery(paymenttest.Event())))
-	text := compressed(plain)
-	for at := range text {
-		changed := slices.Clone(text)
-		changed[at] ^= 1 << (at % 8)
-		var content []byte
-		r, err := gzip.NewReader(bytes.NewReader(changed))
-		if err == nil {
-			content, err = io.ReadAll(r)
-		}
-		damaged := err != nil || !bytes.Equal(content, plain)
-		if got, _, status := verified(t, changed); (status == cli.StatusFailed) != damaged {
-			t.Fatalf("byte %d: %d, %v, damaged: %t", at, status, got, damaged)
-		}
-		if got, _, status := verified(t, text[:at]); status != cli.StatusFailed {
-			t.Fatalf("%d of %d bytes: %v", at, len(text), got)
-		}
-	}
-	if _, problems, status := verified(t, append(text, 'x')); status != cli.StatusFailed {
-		t.Error(problems)
-	}
-}
-
-func TestKeysOfAnotherSource(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))
-	other := string(keys.FormatJWK(key().ID, &largeKey().Private.PublicKey))
-	own := string(r.JWK)
+func TestWhatCannotBeVerified(t *testing.T) {
+	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), noon))})
 	for name, test := range map[string]struct {
-		file   string
-		status int
+		args    []string
+		status  int
+		message string
 	}{
-		"the key":           {own, 0},
-		"another of its id": {other, cli.StatusFailed},
-		"no key":            {"{}", cli.StatusFailed},
-		"no JSON":           {"x", cli.StatusUsage},
+		"no argument":       {nil, cli.StatusUsage, "takes s3://BUCKET/PREFIX or FOLDER"},
+		"an empty folder":   {[]string{t.TempDir()}, cli.StatusFailed, "there is no record in"},
+		"no folder":         {[]string{filepath.Join(files, "missing")}, cli.StatusFailed, "missing"},
+		"no keys":           {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage, "there is no file in"},
+		"no folder of keys": {[]string{files, "--keys", "missing"}, cli.StatusUsage, "missing"},
+		"no JWK":            {[]string{files, "--keys", files}, cli.StatusUsage, "one"},
 	} {
-		folder := filepath.Dir(write(t, []byte(test.file)))
-		out, stderr, status := run(t.Context(), "verify", write(t, lines(t, r, unsigned(r))), "--keys", folder)
-		if status != test.status {
+		if out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...); status != test.status ||
+			!strings.Contains(stderr, test.message) {
 			t.Errorf("%s: %d, %s%s", name, status, out, stderr)
 		}
-		if status == cli.StatusFailed && !strings.Contains(out, "f:1") {
-			t.Errorf("%s: %s", name, out)
-		}
 	}
-	if _, stderr, status := run(t.Context(), "verify", "f", "--keys", "missing"); status != cli.StatusUsage {
-		t.Error(status, stderr)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if out, stderr, status := run(ctx, "verify", files); status != cli.StatusInterrupted || out != "" {
+		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
 func TestProgressIsShown(t *testing.T) {
-	now := accepted
+	now := noon
 	var stderr bytes.Buffer
-	p := &pass{Program: &cli.Program{Err: &stderr, Now: func() time.Time {
-		now = now.Add(time.Second)
+	p := &cli.Program{Err: &stderr, Now: func() time.Time {
+		now = now.Add(2 * time.Second)
 		return now
-	}}, got: func(*item) {}}
-	if err := p.run(t.Context(), []string{write(t, bytes.Repeat([]byte("x\n"), 9))}); err != nil {
-		t.Fatal(err)
+	}}
+	progress := newProgress(p)
+	for range 5 {
+		progress(1000)
 	}
-	if want := "4 records\n8 records\n"; stderr.String() != want {
+	if want := "2000 records read\n4000 records read\n"; stderr.String() != want {
 		t.Errorf("%s, want %s", &stderr, want)
 	}
 }
 
-func TestSeveralFilesAreRead(t *testing.T) {
-	r := lines(t, signed(t, key(), paymenttest.Delivery(paymenttest.Event())))
-	one, two, damaged := write(t, r), write(t, compressed(r)), write(t, []byte("damaged\n"))
-	out, stderr, status := run(t.Context(), "verify", one, two, damaged)
-	if status != cli.StatusFailed || !strings.Contains(out, "verified    2\nfailed      1\nduplicates  1\n") ||
-		!strings.Contains(out, damaged+":1") {
-		t.Errorf("%d, %s%s", status, out, stderr)
-	}
-	missing := filepath.Join(t.TempDir(), "missing")
-	if _, stderr, status := run(t.Context(), "verify", missing); status != cli.StatusFailed ||
-		!strings.Contains(stderr, missing) {
-		t.Errorf("%d, %s", status, stderr)
-	}
-}
-
-func TestCtrlCEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	out, stderr, status := run(ctx, "verify", write(t, []byte("{}\n")))
-	if status != cli.StatusInterrupted || out != "" || !strings.HasSuffix(stderr, "payhook: interrupted\n") {
-		t.Errorf("%d, %s%s", status, out, stderr)
-	}
-}
-
-// bucket is an S3 bucket with versions, by key?versionId. It also has the answers of DynamoDB and
-// CloudFormation.
+// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
+// answers of DynamoDB and CloudFormation. A version without content is a delete marker.
 type bucket map[string][]byte
 
 func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -306,22 +197,50 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	if !query.Has("versions") {
-		text, ok := b[strings.TrimPrefix(r.URL.Path, "/evidence-1/")+"?"+query.Get("versionId")]
+		name := strings.TrimPrefix(r.URL.Path, "/evidence-1/") + "?" + query.Get("versionId")
+		text, ok := b[name]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
+		}
+		sum := sha256.Sum256(text)
+		if strings.HasSuffix(name, "?bad") {
+			sum[0]++
+		}
+		if r.Header.Get("X-Amz-Checksum-Mode") == "ENABLED" {
+			w.Header().Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
 		}
 		w.Write(text)
 		return
 	}
-	fmt.Fprint(w, `<ListVersionsResult><IsTruncated>false</IsTruncated>`)
-	for _, name := range slices.Sorted(maps.Keys(b)) {
-		key, version, _ := strings.Cut(name, "?")
-		if strings.HasPrefix(key, query.Get("prefix")) {
-			fmt.Fprintf(w, `<Version><Key>%s</Key><VersionId>%s</VersionId><IsLatest>%t</IsLatest><Size>%d</Size>
-				</Version>`, key, version, version == "1", len(b[name]))
+	// In pages of two versions, so that those of a key can be on different pages.
+	fmt.Fprint(w, `<ListVersionsResult>`)
+	n := 0
+	for _, name := range slices.SortedFunc(maps.Keys(b), func(x, y string) int { return versionOrder(x, y) }) {
+		object, version, _ := strings.Cut(name, "?")
+		if version == "" || !strings.HasPrefix(object, query.Get("prefix")) ||
+			query.Has("key-marker") && versionOrder(name, query.Get("key-marker")+"?"+query.Get("version-id-marker")) <= 0 {
+			continue
 		}
+		if n++; n > 2 {
+			break
+		}
+		kind := "Version"
+		if b[name] == nil {
+			kind = "DeleteMarker"
+		}
+		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>2026-01-31T12:00:01.000Z</LastModified></%s>
+			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`, kind, object, version, kind)
 	}
-	fmt.Fprint(w, `</ListVersionsResult>`)
+	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListVersionsResult>`, n > 2)
+}
+
+func versionOrder(x, y string) int {
+	keyX, versionX, _ := strings.Cut(x, "?")
+	keyY, versionY, _ := strings.Cut(y, "?")
+	if c := strings.Compare(keyX, keyY); c != 0 {
+		return c
+	}
+	return strings.Compare(versionY, versionX)
 }
 
 // account sets the usual variables for a place of AWS.
@@ -334,24 +253,55 @@ func account(t *testing.T, endpoint string) {
 	t.Chdir(t.TempDir())
 }
 
+func serve(t *testing.T, b bucket) {
+	t.Helper()
+	server := httptest.NewServer(b)
+	t.Cleanup(server.Close)
+	account(t, server.URL)
+}
+
 func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	b := bucket{}
-	for i := range 4 {
-		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))
-		b[fmt.Sprintf("2026/01/%02d/a?1", i)] = compressed(lines(t, r))
-		b[fmt.Sprintf("2026/01/%02d/a?0", i)] = lines(t, r)
+	var all []records.Record
+	for range 5 {
+		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
+		b[r.Key()+"?1"] = encoded(t, r)
+		all = append(all, r)
 	}
-	b["2026/02/a?1"] = []byte("damaged")
-	server := httptest.NewServer(b)
-	defer server.Close()
-	account(t, server.URL)
-	out, stderr, status := run(t.Context(), "verify", "s3://evidence-1/2026/01/")
-	if status != 0 || !strings.Contains(out, "verified    8") || !strings.Contains(out, "duplicates  4") {
-		t.Errorf("%d, %s%s", status, out, stderr)
+	counts := func(damaged, versions int) string {
+		return fmt.Sprintf(`{"verified":5,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`, damaged, versions)
 	}
-	if out, _, status := run(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusFailed ||
-		!strings.Contains(out, "s3://evidence-1/2026/02/a?versionId=1:1") {
-		t.Errorf("%d, %s", status, out)
+	for name, test := range map[string]struct {
+		change  func(b bucket)
+		want    string
+		status  int
+		message string
+	}{
+		"one each": {func(bucket) {}, counts(0, 0), 0, ""},
+		"a second, the same": {func(b bucket) { b[all[0].Key()+"?2"] = encoded(t, all[0]) },
+			strings.Replace(counts(0, 1), "5", "6", 1), 1, "?versionId=1"},
+		"a second, damaged": {func(b bucket) { b[all[1].Key()+"?2"] = []byte("x") }, counts(1, 1), 1, "?versionId=2"},
+		"a delete marker":   {func(b bucket) { b[all[2].Key()+"?2"] = nil }, counts(0, 1), 1, "it is a delete marker"},
+		"another name":      {func(b bucket) { b["accepted/2026/01/31/12/x?1"] = encoded(t, all[0]) }, counts(1, 0), 1, "the name"},
+		"the checksum": {func(b bucket) {
+			r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
+			b[r.Key()+"?bad"] = encoded(t, r)
+		}, counts(1, 0), 1, "checksum"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := maps.Clone(b)
+			test.change(changed)
+			serve(t, changed)
+			out, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2026/01/", "--json")
+			if status != test.status || !strings.Contains(out, test.want) || !strings.Contains(out, test.message) {
+				t.Errorf("%d, %s%s", status, out, stderr)
+			}
+		})
+	}
+	serve(t, b)
+	if _, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2027"); status != cli.StatusFailed ||
+		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2027") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 	account(t, "http://127.0.0.1:1")
 	if _, stderr, status := run(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusUnreachable {
@@ -376,98 +326,139 @@ func stack(evidence bool) []byte {
 	return []byte(text + "</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>")
 }
 
-// find31 finds the record of an event in an object of that key of January 31.
-func find31(t *testing.T, id, key string, text []byte) (out, stderr string, status int) {
-	t.Helper()
-	server := httptest.NewServer(bucket{"stack": stack(true), "2026/01/31/" + key + "?1": text})
-	defer server.Close()
-	account(t, server.URL)
-	return run(t.Context(), "find", id, "--stack", "Payhook", "--from", "2026-01-31", "--to", "2026-01-31")
-}
-
-func TestTheDaysAroundTheRecordAreSearched(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))
-	again := r
-	again.AcceptedAt = again.AcceptedAt.Add(time.Hour)
-	id, text := r.EventIDs[0], lines(t, again, r)
-	item := func(times string) []byte {
-		return fmt.Appendf(nil, `{"Item":{"eventId":{"S":%q},"digest":{"B":%q}%s}}`, id,
-			base64.StdEncoding.EncodeToString(make([]byte, 32)), times)
+func TestTheHoursOfTheEventAreSearched(t *testing.T) {
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
+	id := r.EventIDs[0]
+	item := func(recorded, event time.Time) []byte {
+		return fmt.Appendf(nil, `{"Item":{"eventId":{"S":%q},"digest":{"B":%q},"recordedAt":{"N":"%d"},`+
+			`"eventTimestamp":{"N":"%d"}}}`, id, base64.StdEncoding.EncodeToString(make([]byte, 32)),
+			recorded.UnixMilli(), event.UnixMilli())
 	}
-	times := func(name string, at time.Time) string { return fmt.Sprintf(`,%q:{"N":"%d"}`, name, at.UnixMilli()) }
-	recorded := times("recordedAt", accepted)
-	// A repeated delivery was recorded as evidence ten days later.
-	later := recorded + times("evidenceAt", accepted.AddDate(0, 0, 10))
-	without, with := stack(false), stack(true)
-	days := []string{"--from", "2026-01-11", "--to", "2026-01-12"}
+	day := 24 * time.Hour
 	for name, test := range map[string]struct {
-		stack, ledger []byte
-		day           string // of the record
-		args          []string
-		status        int
-		message       string
+		ledger  []byte
+		id      string
+		args    []string
+		status  int
+		message string
 	}{
-		"the day before": {with, item(recorded), "2026/01/30", nil, 0, ""},
-		"the day":        {with, item(recorded), "2026/01/31", nil, 0, ""},
-		"the day after":  {with, item(recorded), "2026/02/01", nil, 0, ""},
-		"two days after": {with, item(recorded), "2026/02/02", nil, cli.StatusFailed, "no record of the event"},
-		"ten days later": {with, item(later), "2026/02/11", nil, 0, ""},
-		"long ago":       {with, []byte("{}"), "2026/01/31", nil, cli.StatusUsage, "--from and --to"},
-		"with a range":   {with, []byte("{}"), "2026/01/10", days, 0, ""},
-		"the end of it":  {with, []byte("{}"), "2026/01/13", days, 0, ""},
-		"outside":        {with, []byte("{}"), "2026/01/14", days, 1, "no record"},
-		"until today": {with, nil, time.Now().UTC().Format("2006/01/02"),
-			[]string{"--from", time.Now().UTC().AddDate(0, 0, -3).Format(time.DateOnly)}, 0, ""},
-		"not a day":        {with, nil, "2026/01/14", []string{"--from", "yesterday"}, cli.StatusUsage, "--from"},
-		"without evidence": {without, item(recorded), "2026/01/31", nil, cli.StatusUsage, "keeps no evidence"},
+		"at once":                            {item(noon, noon), id, nil, 0, ""},
+		"in upper case":                      {item(noon, noon), strings.ToUpper(id), nil, 0, ""},
+		"the service sent it late":           {item(noon.Add(time.Hour), noon.Add(-day)), id, nil, 0, ""},
+		"parked and replayed ten days later": {item(noon.Add(10*day), noon.Add(-time.Minute)), id, nil, 0, ""},
+		"recorded long after the event":      {item(noon.Add(40*day), noon), id, nil, 1, "no record of"},
+		"recorded three hours later":         {item(noon.Add(3*time.Hour), noon.Add(3*time.Hour)), id, nil, 1, "--from"},
+		"expired":                            {[]byte("{}"), id, nil, cli.StatusUsage, "--from and --to"},
+		"a range of days":                    {nil, id, []string{"--from", "2026-01-30", "--to", "2026-01-31"}, 0, ""},
+		"a range of hours":                   {nil, id, []string{"--from", "2026-01-31T12", "--to", "2026-01-31T12"}, 0, ""},
+		"the hour before":                    {nil, id, []string{"--from", "2026-01-31T10", "--to", "2026-01-31T11"}, 1, "no record"},
+		"a deliveryId":                       {nil, r.DeliveryID, []string{"--from", "2026-01-31", "--to", "2026-02-01"}, 0, ""},
+		"an end alone":                       {nil, id, []string{"--to", "2026-02-01"}, cli.StatusUsage, "--to needs --from"},
+		"no time":                            {nil, id, []string{"--from", "noon"}, cli.StatusUsage, "must be as"},
+		"no id":                              {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(bucket{"stack": test.stack, "ledger": test.ledger, test.day + "/a?1": text})
-			defer server.Close()
-			account(t, server.URL)
-			args := append([]string{"find", id, "--stack", "Payhook"}, test.args...)
-			out, stderr, status := run(t.Context(), args...)
+			serve(t, bucket{"stack": stack(true), "ledger": test.ledger, r.Key() + "?1": encoded(t, r)})
+			out, stderr, status := run(t.Context(), append([]string{"find", test.id, "--stack", "Payhook"}, test.args...)...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
-				status == 0 && !strings.Contains(out, "s3://evidence-1/"+test.day+"/a?versionId=1:2 verifies") {
+				(status == 0) != strings.Contains(out, "verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)
+			}
+			if files, err := os.ReadDir("."); err != nil || len(files) > 0 {
+				t.Errorf("it wrote %v, %v", files, err)
+			}
+		})
+	}
+	serve(t, bucket{"stack": stack(false)})
+	if _, stderr, status := run(t.Context(), "find", id, "--stack", "Payhook"); status != cli.StatusUsage ||
+		!strings.Contains(stderr, "evidence is off") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+}
+
+func TestAllRecordsOfAnEventAreFound(t *testing.T) {
+	event := paymenttest.Event()
+	event.EventTimestamp = noon.Add(-time.Second)
+	first := signed(t, key(), paymenttest.Delivery(event), noon)
+	again := signed(t, key(), paymenttest.Delivery(event), noon.Add(time.Hour))
+	changed := event
+	changed.EventData.Amount = "0.01"
+	conflict := signed(t, key(), paymenttest.Delivery(changed), noon)
+	unknown := signed(t, otherKey(), paymenttest.Delivery(event), noon)
+	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), noon.Add(-time.Hour)))
+	same := unsigned(first)
+	damaged := bytes.Replace(encoded(t, first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
+	for name, test := range map[string]struct {
+		further map[string][]byte
+		status  int
+		results []string
+		message string
+	}{
+		"one":        {nil, 0, []string{"verifies"}, ""},
+		"sent again": {map[string][]byte{again.Key(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
+		"unsigned as well": {map[string][]byte{same.Key(): encoded(t, same)}, 0,
+			[]string{"verifies", "not signed: the certificate verifies"}, ""},
+		"a conflict":  {map[string][]byte{conflict.Key(): encoded(t, conflict)}, 1, []string{"verifies", "verifies"}, "differ in the bytes"},
+		"another key": {map[string][]byte{unknown.Key(): encoded(t, unknown)}, 1, []string{"verifies", "verifies"}, "differ in the key"},
+		"a forged one": {map[string][]byte{forged.Key(): encoded(t, forged)}, 1,
+			[]string{"verifies", "not signed: the certificate verifies"}, "differ in the bytes"},
+		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies", "does not verify"}, ""},
+		"not a record":  {map[string][]byte{"accepted/2026/01/31/12/a": []byte("a\x1b[2J")}, 1, []string{"verifies"}, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bucket{"stack": stack(true), first.Key() + "?1": encoded(t, first)}
+			for key, text := range test.further {
+				b[key+"?1"] = text
+			}
+			serve(t, b)
+			out, stderr, status := run(t.Context(), "find", event.EventID, "--stack", "Payhook", "--json",
+				"--from", "2026-01-30", "--to", "2026-02-01")
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			if status != test.status || len(lines) != len(test.results) || !strings.Contains(stderr, test.message) {
+				t.Fatalf("%d, %s%s", status, out, stderr)
+			}
+			for i, want := range test.results {
+				if !strings.Contains(lines[i], want) {
+					t.Errorf("%s, want %s", lines[i], want)
+				}
 			}
 		})
 	}
 }
 
-// The commands that find prints verify the record with OpenSSL.
+// The script that find writes verifies the record with OpenSSL.
 func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Skip("openssl is not installed: the commands that payhook evidence find prints were not tried")
+		t.Skip("openssl is not installed: the script that payhook evidence find writes was not tried")
 	}
 	large := paymenttest.RawDelivery("0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", paymenttest.Encode(paymenttest.Event()),
 		bytes.Repeat([]byte(" "), 5<<20))
 	upper := paymenttest.Event()
 	upper.EventID = strings.ToUpper(upper.EventID)
 	for name, r := range map[string]records.Record{
-		"upper case": signed(t, key(), paymenttest.Delivery(upper)),
-		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...)),
-		"3072 bits":  signed(t, largeKey(), paymenttest.Delivery(paymenttest.Event())),
-		"in parts":   signed(t, key(), large),
-		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()))),
-		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()))),
-		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event())),
+		"upper case": signed(t, key(), paymenttest.Delivery(upper), noon),
+		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), noon),
+		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), noon),
+		"large":      signed(t, key(), large, noon),
+		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)),
+		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)),
+		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), noon),
 	} {
 		t.Run(name, func(t *testing.T) {
-			other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))
-			later := r
-			later.FunctionVersion = "2" // found as well
-			id := r.EventIDs[len(r.EventIDs)-1]
-			script, stderr, status := find31(t, id, "a\nfalse\n", compressed(lines(t, other, r, later)))
-			if status != 0 {
-				t.Fatalf("%d, %s%s", status, script, stderr)
+			serve(t, bucket{"stack": stack(true), r.Key() + "?1": encoded(t, r)})
+			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
+			at := r.SentAt().UTC().Format(time.DateOnly)
+			out, stderr, status := run(t.Context(), "find", id, "--stack", "Payhook", "--from", at, "--to", at,
+				"--out", "case")
+			file := filepath.Join("case", id+".json")
+			if status != 0 || !strings.Contains(stderr, file+" has the first record, with payment data") {
+				t.Fatalf("%d, %s%s", status, out, stderr)
 			}
-			file := strings.ToLower(id) + ".evidence.json"
-			if out, stderr, status := run(t.Context(), "verify", file); status != 0 {
-				t.Errorf("%d, %s%s", status, out, stderr)
+			if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, encoded(t, r)) {
+				t.Error(err)
 			}
 			shell := func() (string, error) {
-				out, err := exec.Command("sh", "-e", "-c", script).CombinedOutput()
+				out, err := exec.Command("sh", filepath.Join("case", id+".verify.sh")).CombinedOutput()
 				return string(out), err
 			}
 			want := ""
@@ -475,18 +466,15 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 				want += "Verified OK\n"
 			}
 			if r.Certificate != nil {
-				want += file + ".chain: OK\n"
+				want += id + ".json.chain: OK\n"
 			}
 			if out, err := shell(); err != nil || out != want {
-				t.Fatalf("%v: %s\n%s", err, out, script)
+				t.Fatalf("%v: %s", err, out)
 			}
 			if !r.HasSignature() {
 				return
 			}
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := encoded(t, r)
 			text[bytes.Index(text, []byte(`"payload":"`))+20] ^= 2
 			if err := os.WriteFile(file, text, 0o600); err != nil {
 				t.Fatal(err)
@@ -496,52 +484,4 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWhatIsNotFound(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))
-	forged := r
-	forged.EventIDs = []string{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"}
-	for id, want := range map[string]struct {
-		status  int
-		message string
-	}{
-		"x":                                    {cli.StatusUsage, "must be a UUID"},
-		"1b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d": {cli.StatusFailed, "no record of the event"},
-		forged.EventIDs[0]:                     {cli.StatusFailed, "a?versionId=1:1: "},
-		r.EventIDs[0]:                          {0, ""},
-	} {
-		if out, stderr, status := find31(t, id, "a", lines(t, forged, r)); status != want.status ||
-			!strings.Contains(stderr, want.message) {
-			t.Errorf("%s: %d, %s%s", id, status, out, stderr)
-		}
-	}
-}
-
-// BenchmarkVerify verifies 100,000 different records in one compressed file.
-func BenchmarkVerify(b *testing.B) {
-	file := filepath.Join(b.TempDir(), "evidence.gz")
-	f, err := os.Create(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	w := gzip.NewWriter(f)
-	const n = 100_000
-	r := signed(b, key(), paymenttest.Delivery(paymenttest.Event()))
-	for i := range n {
-		if i%1000 == 0 {
-			r = signed(b, key(), paymenttest.Delivery(paymenttest.Event()))
-		}
-		r.FunctionVersion = fmt.Sprint(i)
-		w.Write(lines(b, r))
-	}
-	if err := errors.Join(w.Close(), f.Close()); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		if out, stderr, status := run(b.Context(), "verify", file); status != 0 {
-			b.Fatal(status, out, stderr)
-		}
-	}
-	b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "records/s")
 }

@@ -13,7 +13,7 @@ if [ "$(field signature)" ]; then
   openssl pkey -pubin -inform DER -in "$file.der" -out "$file.pem"
   openssl dgst -sha256 -verify "$file.pem" -signature "$file.signature" "$file.signed"
 fi
-chain=$(tr '{' '\n' < "$file" | sed -n 's/^"payloadDigest.*"chain":\["\([^]]*\)"\].*/\1/p')
+chain=$(tr '{' '\n' < "$file" | sed -n 's/^"digest.*"chain":\["\([^]]*\)"\].*/\1/p')
 if [ "$chain" ]; then
   printf '%b' "$chain" | sed 's/","//' > "$file.chain"
   openssl verify -purpose sslclient -attime $acceptedAt -CAfile "$file.chain" "$file.chain"

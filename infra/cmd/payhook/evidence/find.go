@@ -1,0 +1,247 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	records "payhook.example/shared/evidence"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
+)
+
+func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+	var from, to time.Time
+	var out string
+	cmd := &cobra.Command{
+		Use:   "find EVENT_ID|DELIVERY_ID",
+		Short: "Find the records of an event or a delivery",
+		Long: `Lists and verifies every record of an event or of a delivery, the signed ones first. It
+searches the hours between the time of the event and an hour after the ledger recorded it,
+or from --from to --to. The hour of a record is that of its signed timestamp or, with mtls
+alone, that of its latest event. The ledger knows events alone, for deduplicationWindow: for
+a deliveryId, give --from.
+
+With --out, it writes the first of them to FOLDER/ID.json, which is payment data, and a
+script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
+
+Status 1: no record was found, one does not verify, or they differ in the event's bytes or
+in the key.`,
+		Example: "  payhook evidence find 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --out ~/case-7\n" +
+			"  payhook evidence find 5f1c0f6e-8a53-4d0e-9b59-3f0b6f1c2a7d --from 2026-01-31T22 --to 2026-02-01",
+		Args: cli.Args("EVENT_ID or DELIVERY_ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := strings.ToLower(args[0])
+			switch {
+			case !payment.IsUUID(id):
+				return cli.Usage("%s is not a UUID", args[0])
+			case from.IsZero() && !to.IsZero():
+				return cli.Usage("--to needs --from")
+			}
+			d, err := p.Connect(cmd.Context(), t)
+			if err == nil && d.EvidenceBucket == "" {
+				err = cli.Usage("the stack stores no evidence: the setting evidence is off")
+			}
+			if err == nil && from.IsZero() {
+				from, to, err = hours(cmd.Context(), d, id)
+			}
+			if err != nil {
+				return cli.Unreachable(err)
+			}
+			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now()), out)
+		},
+	}
+	cmd.Flags().Func("from", "the first `hour` (UTC), as in 2026-01-31T22, or the first day", func(text string) (err error) {
+		from, err = hour(text, 0)
+		return err
+	})
+	cmd.Flags().Func("to", "the last `hour` or day (default: now)", func(text string) (err error) {
+		to, err = hour(text, 23*time.Hour)
+		return err
+	})
+	cmd.Flags().StringVar(&out, "out", "", "the `folder` into which the record and the script are written")
+	return cmd
+}
+
+// hour returns an hour. That of a day begins so long after the day.
+func hour(text string, ofDay time.Duration) (time.Time, error) {
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at.Add(ofDay), nil
+	}
+	at, err := time.Parse("2006-01-02T15", text)
+	if err != nil {
+		return at, errors.New("must be as 2026-01-31T22 or 2026-01-31")
+	}
+	return at, nil
+}
+
+// longest is how long before its recording an event is searched. An event that was parked was
+// recorded again when it was replayed.
+const longest = 31 * 24 * time.Hour
+
+// hours returns the time in which the records of an event are searched.
+func hours(ctx context.Context, d *deployment.Deployment, id string) (from, to time.Time, err error) {
+	item, known, err := ledger.NewInspector(dynamodb.NewFromConfig(d.AWS), d.LedgerTable).Find(ctx, id)
+	if err == nil && !known {
+		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
+			"also for a deliveryId")
+	}
+	from = item.RecordedAt
+	if at := item.EventTimestamp; at.Before(from) && from.Sub(at) < longest {
+		from = at
+	}
+	return from.Add(-time.Hour), item.RecordedAt.Add(time.Hour), err
+}
+
+// found is a record as find prints it.
+type found struct {
+	StoredAt   time.Time `json:"storedAt"` // by S3
+	DeliveryID string    `json:"deliveryId"`
+	Timestamp  string    `json:"timestamp,omitempty"` // signed
+	KeyID      string    `json:"keyId,omitempty"`
+	Result     string    `json:"result"`
+	Object     string    `json:"object"`
+}
+
+func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, from, to time.Time,
+	folder string) error {
+	var all []object
+	problems := 0
+	client := d.S3()
+	for at := from.UTC().Truncate(time.Hour); !at.After(to); at = at.Add(time.Hour) {
+		path, _, _ := strings.Cut(records.Path(at), "T")
+		prefix := records.Prefix + path[:strings.LastIndex(path, "/")+1]
+		if err := scan(ctx, p, client, d.EvidenceBucket, prefix, func(o object) {
+			switch {
+			case has(o.record, id):
+				all = append(all, o)
+			case o.deleted, o.err != nil:
+				problems++
+				fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.name), cmp.Or(o.version, fmt.Sprint(o.err)))
+			}
+		}); err != nil {
+			return cli.Unreachable(err)
+		}
+	}
+	searched := fmt.Sprintf("from %s to %s", from.UTC().Format("2006-01-02T15"), to.UTC().Format("2006-01-02T15"))
+	if len(all) == 0 {
+		fmt.Fprintf(p.Err, "no record of %s has a signed timestamp %s; --from and --to choose another time\n", id, searched)
+		return cli.ErrAttention
+	}
+	slices.SortStableFunc(all, func(a, b object) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.storedAt.Compare(b.storedAt))
+	})
+	rows := make([]found, len(all))
+	for i, o := range all {
+		rows[i] = found{o.storedAt.UTC(), o.record.DeliveryID, o.record.Timestamp, o.record.KeyID,
+			[]string{"verifies", "not signed: the certificate verifies", fmt.Sprint(o.err)}[rank(o)], o.name}
+		if o.err != nil || o.version != "" {
+			problems++
+		}
+	}
+	if err := cli.PrintTable(p, rows); err != nil {
+		return err
+	}
+	for _, difference := range differences(all, id) {
+		problems++
+		fmt.Fprintln(p.Err, "the records differ in", difference)
+	}
+	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", searched)
+	if folder != "" {
+		if err := write(p, folder, id, all[0].record); err != nil {
+			return err
+		}
+	}
+	if problems > 0 {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// rank orders records: signed, not signed, not verified.
+func rank(o object) int {
+	switch {
+	case o.err != nil:
+		return 2
+	case o.key == nil:
+		return 1
+	}
+	return 0
+}
+
+// has reports whether a record is of the delivery or has the event of an id.
+func has(r records.Record, id string) bool {
+	return strings.EqualFold(r.DeliveryID, id) ||
+		slices.ContainsFunc(r.EventIDs, func(text string) bool { return strings.EqualFold(text, id) })
+}
+
+// differences returns in what the records that verify differ.
+func differences(all []object, id string) (in []string) {
+	contents, signers := map[string]bool{}, map[string]bool{}
+	for _, o := range all {
+		if o.err != nil {
+			continue
+		}
+		if o.key != nil {
+			signers[o.key.N.String()] = true
+		}
+		delivery, err := payment.DecodeDelivery(o.record.Payload)
+		if err != nil || strings.EqualFold(o.record.DeliveryID, id) {
+			contents[string(o.record.Payload)] = true
+			continue
+		}
+		for _, e := range delivery.Events {
+			if strings.EqualFold(e.EventID, id) {
+				contents[string(e.Bytes)] = true
+			}
+		}
+	}
+	if len(contents) > 1 {
+		in = append(in, "the bytes")
+	}
+	if len(signers) > 1 {
+		in = append(in, "the key")
+	}
+	return in
+}
+
+//go:embed openssl.sh
+var openssl string
+
+// write writes a record, and the script that verifies it.
+func write(p *cli.Program, folder, id string, r records.Record) error {
+	text, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	var acceptedAt int64
+	if r.Certificate != nil {
+		acceptedAt = r.Certificate.AcceptedAt.Unix()
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	name := filepath.Join(folder, id)
+	if err := os.WriteFile(name+".json", text, 0o600); err != nil {
+		return err
+	}
+	script := fmt.Sprintf("set -e\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s", id, acceptedAt, openssl)
+	if err := os.WriteFile(name+".verify.sh", []byte(script), 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Err, "%s.json has the first record, with payment data; sh %s.verify.sh verifies it with OpenSSL\n",
+		name, name)
+	return nil
+}
