@@ -124,7 +124,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		{name: "not-stored", metric: ownMetric(conf, names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
 			notifyOK: true,
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
-				"evidence stream could not be written. Unless the service sends them again, their events are lost.",
+				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
 				"service's operator to send each delivery again that has no later line with its deliveryId. " +
 				"`payhook event ID` shows whether an event has arrived since."},
