@@ -54,7 +54,8 @@ func TestTheWebhookFunctionOnlyWritesRecords(t *testing.T) {
 			want, bucket = "s3:PutObject", "Records"
 		}
 		variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
-		if got := at(variables, names.EvidenceBucketEnv); conf != nil && tm.render(got) != bucket || conf == nil && got != nil {
+		if got := at(variables, names.EvidenceBucketEnv); conf != nil && tm.render(got) != bucket ||
+			conf == nil && got != nil {
 			t.Errorf("%v: it writes to %v", conf, got)
 		}
 		if got := tm.render(tm.Outputs[names.EvidenceBucketOutput].Value); conf != nil && got != bucket {

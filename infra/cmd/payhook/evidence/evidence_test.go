@@ -113,7 +113,8 @@ func TestVerifyCounts(t *testing.T) {
 		status   int
 		problems []string
 	}{
-		"all":    {[]string{files}, `{"verified":2,"damaged":3,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{"cut", "empty", "forged"}},
+		"all": {[]string{files}, `{"verified":2,"damaged":3,"notSigned":1,"keyUnknown":0,"versions":0}`, 1,
+			[]string{"cut", "empty", "forged"}},
 		"intact": {[]string{intact}, `{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 0, nil},
 		"with keys": {[]string{files, "--keys", trusted},
 			`{"verified":1,"damaged":3,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
@@ -229,7 +230,8 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			kind = "DeleteMarker"
 		}
 		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>2026-01-31T12:00:01.000Z</LastModified></%s>
-			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`, kind, object, version, kind)
+			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`, kind, object, version,
+			kind)
 	}
 	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListVersionsResult>`, n > 2)
 }
@@ -282,7 +284,8 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 			strings.Replace(counts(0, 1), "5", "6", 1), 1, "?versionId=1"},
 		"a second, damaged": {func(b bucket) { b[all[1].Key()+"?2"] = []byte("x") }, counts(1, 1), 1, "?versionId=2"},
 		"a delete marker":   {func(b bucket) { b[all[2].Key()+"?2"] = nil }, counts(0, 1), 1, "it is a delete marker"},
-		"another name":      {func(b bucket) { b["accepted/2026/01/31/12/x?1"] = encoded(t, all[0]) }, counts(1, 0), 1, "the name"},
+		"another name": {func(b bucket) { b["accepted/2026/01/31/12/x?1"] = encoded(t, all[0]) }, counts(1,
+			0), 1, "the name"},
 		"the checksum": {func(b bucket) {
 			r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
 			b[r.Key()+"?bad"] = encoded(t, r)
@@ -347,19 +350,25 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"the service sent it late":           {item(noon.Add(time.Hour), noon.Add(-day)), id, nil, 0, ""},
 		"parked and replayed ten days later": {item(noon.Add(10*day), noon.Add(-time.Minute)), id, nil, 0, ""},
 		"recorded long after the event":      {item(noon.Add(40*day), noon), id, nil, 1, "no record of"},
-		"recorded three hours later":         {item(noon.Add(3*time.Hour), noon.Add(3*time.Hour)), id, nil, 1, "--from"},
-		"expired":                            {[]byte("{}"), id, nil, cli.StatusUsage, "--from and --to"},
-		"a range of days":                    {nil, id, []string{"--from", "2026-01-30", "--to", "2026-01-31"}, 0, ""},
-		"a range of hours":                   {nil, id, []string{"--from", "2026-01-31T12", "--to", "2026-01-31T12"}, 0, ""},
-		"the hour before":                    {nil, id, []string{"--from", "2026-01-31T10", "--to", "2026-01-31T11"}, 1, "no record"},
-		"a deliveryId":                       {nil, r.DeliveryID, []string{"--from", "2026-01-31", "--to", "2026-02-01"}, 0, ""},
-		"an end alone":                       {nil, id, []string{"--to", "2026-02-01"}, cli.StatusUsage, "--to needs --from"},
-		"no time":                            {nil, id, []string{"--from", "noon"}, cli.StatusUsage, "must be as"},
-		"no id":                              {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
+		"recorded three hours later": {item(noon.Add(3*time.Hour), noon.Add(3*time.Hour)), id, nil, 1,
+			"--from"},
+		"expired":         {[]byte("{}"), id, nil, cli.StatusUsage, "--from and --to"},
+		"a range of days": {nil, id, []string{"--from", "2026-01-30", "--to", "2026-01-31"}, 0, ""},
+		"a range of hours": {nil, id, []string{"--from", "2026-01-31T12", "--to",
+			"2026-01-31T12"}, 0, ""},
+		"the hour before": {nil, id, []string{"--from", "2026-01-31T10", "--to",
+			"2026-01-31T11"}, 1, "no record"},
+		"a deliveryId": {nil, r.DeliveryID, []string{"--from", "2026-01-31", "--to",
+			"2026-02-01"}, 0, ""},
+		"an end alone": {nil, id, []string{"--to", "2026-02-01"}, cli.StatusUsage,
+			"--to needs --from"},
+		"no time": {nil, id, []string{"--from", "noon"}, cli.StatusUsage, "must be as"},
+		"no id":   {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, bucket{"stack": stack(true), "ledger": test.ledger, r.Key() + "?1": encoded(t, r)})
-			out, stderr, status := run(t.Context(), append([]string{"find", test.id, "--stack", "Payhook"}, test.args...)...)
+			args := append([]string{"find", test.id, "--stack", "Payhook"}, test.args...)
+			out, stderr, status := run(t.Context(), args...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				(status == 0) != strings.Contains(out, "verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)
@@ -398,12 +407,16 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 		"sent again": {map[string][]byte{again.Key(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
 		"unsigned as well": {map[string][]byte{same.Key(): encoded(t, same)}, 0,
 			[]string{"verifies", "not signed: the certificate verifies"}, ""},
-		"a conflict":  {map[string][]byte{conflict.Key(): encoded(t, conflict)}, 1, []string{"verifies", "verifies"}, "differ in the bytes"},
-		"another key": {map[string][]byte{unknown.Key(): encoded(t, unknown)}, 1, []string{"verifies", "verifies"}, "differ in the key"},
+		"a conflict": {map[string][]byte{conflict.Key(): encoded(t, conflict)}, 1, []string{"verifies",
+			"verifies"}, "differ in the bytes"},
+		"another key": {map[string][]byte{unknown.Key(): encoded(t, unknown)}, 1, []string{"verifies",
+			"verifies"}, "differ in the key"},
 		"a forged one": {map[string][]byte{forged.Key(): encoded(t, forged)}, 1,
 			[]string{"verifies", "not signed: the certificate verifies"}, "differ in the bytes"},
-		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies", "does not verify"}, ""},
-		"not a record":  {map[string][]byte{"accepted/2026/01/31/12/a": []byte("a\x1b[2J")}, 1, []string{"verifies"}, "damaged"},
+		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies",
+			"does not verify"}, ""},
+		"not a record": {map[string][]byte{"accepted/2026/01/31/12/a": []byte("a\x1b[2J")}, 1,
+			[]string{"verifies"}, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bucket{"stack": stack(true), first.Key() + "?1": encoded(t, first)}

@@ -63,10 +63,11 @@ in the key.`,
 			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now()), out)
 		},
 	}
-	cmd.Flags().Func("from", "the first `hour` (UTC), as in 2026-01-31T22, or the first day", func(text string) (err error) {
-		from, err = hour(text, 0)
-		return err
-	})
+	cmd.Flags().Func("from", "the first `hour` (UTC), as in 2026-01-31T22, or the first day",
+		func(text string) (err error) {
+			from, err = hour(text, 0)
+			return err
+		})
 	cmd.Flags().Func("to", "the last `hour` or day (default: now)", func(text string) (err error) {
 		to, err = hour(text, 23*time.Hour)
 		return err
