@@ -63,7 +63,7 @@ var resources = map[string]map[string][]string{
 		// Service Authorization Reference: ListRules has no resource.
 		"temporary.removeExpired": {"*"},
 	},
-	"operate": {"": {"Redrive/Alias"}},
+	"operate":  {"": {"Redrive/Alias"}},
 	"evidence": {"scan": {"Evidence.Arn"}, "read": {"Evidence.Arn/*"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
 	"status": {"": {"*"}, "alarmNames": {"the stack"}},
