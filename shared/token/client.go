@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if origin(request.URL) != t.origin {
 		return t.base.RoundTrip(request)
 	}
-	used, err := t.reader.bearer(request.Context())
+	used, err := t.reader.Bearer(request.Context())
 	if err != nil {
 		closeBody(request)
 		return nil, err
@@ -53,7 +53,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	t.reader.Drop(used.AccessToken.Reveal())
-	other, err := t.reader.bearer(request.Context())
+	other, err := t.reader.Bearer(request.Context())
 	if err != nil || other.AccessToken.Equal(used.AccessToken) {
 		return response, nil
 	}

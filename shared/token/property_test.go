@@ -106,6 +106,48 @@ func TestCallersHaveATokenAtAllTimes(t *testing.T) {
 	}
 }
 
+// Runs start up to 50 s late, and an answer takes 3 s. A failure is reported while callers still have a token.
+func TestATokenIsLateOnlyIfRefreshesFail(t *testing.T) {
+	for _, lifetime := range []time.Duration{3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 21 * time.Minute,
+		time.Hour} {
+		for _, fails := range []bool{false, true} {
+			parallelBubble(t, fmt.Sprint(lifetime, " ", fails), func(t *testing.T) {
+				s := &service{lifetime: lifetime, takes: 3 * time.Second}
+				r := newRig(t, s.ServeHTTP)
+				r.run(t, token.Refreshed)
+				start, late := time.Now(), 0
+				if fails {
+					s.from, s.to = start, start.Add(24*time.Hour)
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for run := range time.Duration(3 * lifetime / time.Minute) {
+						time.Sleep(time.Until(start.Add(run*time.Minute + run%2*50*time.Second)))
+						ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+						_, _ = r.refresher.Run(ctx, false)
+						cancel()
+					}
+				}()
+				for time.Since(start) < 3*lifetime-time.Minute {
+					time.Sleep(time.Second)
+					b, err := r.reader().Bearer(t.Context()) // another Reader would return what it holds
+					if err != nil && !fails {
+						t.Error(err)
+					}
+					if err == nil && b.Late(time.Now()) {
+						late++
+					}
+				}
+				<-done
+				if want := fails && lifetime > 3*time.Minute; (late > 0) != want {
+					t.Errorf("it is late for %d s", late)
+				}
+			})
+		}
+	}
+}
+
 // A secret accepts no version after the hundredth of a day, and the reports predict when
 // this happens.
 func TestTheSecretIsFullWhenTheReportSaysSo(t *testing.T) {

@@ -70,7 +70,7 @@ func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.
 // TokenContext is [Reader.Token] with a context. It returns the context's error when ctx
 // ends.
 func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
-	b, err := r.bearer(ctx)
+	b, err := r.Bearer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,8 @@ func (r *Reader) Drop(accessToken string) {
 	r.dropped, r.refusedUntil = access, now.Add(remember)
 }
 
-func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
+// Bearer is [Reader.TokenContext] with the time of issue.
+func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 	held, err, settled := r.recall()
 	if settled {
 		return held, err

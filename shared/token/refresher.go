@@ -234,13 +234,24 @@ func due(b Bearer) bool {
 	return b.ExpiresAt.Sub(now) < refreshAt(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
 }
 
+// Late reports whether callers can soon be without a token: less life is left than they need after a run,
+// and the token has been due for the time of two runs. One run can start that long after the previous one
+// (see reserve).
+func (b Bearer) Late(now time.Time) bool {
+	return b.ExpiresAt.Sub(now) < min(b.need(), refreshAt(b.Lifetime())-2*interval)
+}
+
+// need is the remaining life that callers need after a run: see [Report.Shortfall].
+func (b Bearer) need() time.Duration {
+	oneRun := interval + b.margin()
+	return max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
+}
+
 func reportOf(o Outcome, b Bearer, calls int) Report {
 	remaining := max(0, time.Until(b.ExpiresAt))
 	report := Report{Outcome: o, Known: true, Remaining: remaining, Lifetime: b.Lifetime(), Calls: calls}
 	if o != Unchanged || remaining == 0 {
-		oneRun := interval + b.margin()
-		need := max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
-		report.Shortfall = max(0, need-remaining)
+		report.Shortfall = max(0, b.need()-remaining)
 	}
 	return report
 }

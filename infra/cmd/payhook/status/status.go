@@ -176,21 +176,18 @@ func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	return []check{{"parked", ok, "nothing is open"}}, nil
 }
 
-// tokenNeeds is the lifetime that callers need at most; see names.TokenShortfallMetric.
-const tokenNeeds = 185 * time.Second
-
 // accessToken reads how long the stored token is valid.
 func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	t, err := token.NewReader(d.secrets, d.TokenSecret).TokenContext(ctx)
+	t, err := token.NewReader(d.secrets, d.TokenSecret).Bearer(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, err.Error()}}, nil
 	case err != nil:
 		return nil, fmt.Errorf("secretsmanager:GetSecretValue: %w", err) // it does not name the service
 	}
-	left := t.Expiry.Sub(now)
-	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(left), t.Expiry.UTC().Format(time.RFC3339))
-	if left < tokenNeeds {
+	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
+		t.ExpiresAt.UTC().Format(time.RFC3339))
+	if t.Late(now) {
 		return []check{{"token", attention, text}}, nil
 	}
 	return []check{{"token", ok, text}}, nil

@@ -55,15 +55,15 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateLedger("ledger")
 	w.s3.MakeBucket("parking")
 	w.secrets.Create("token")
-	w.storeToken(time.Hour)
+	w.storeToken(time.Hour, 59*time.Minute)
 	return w
 }
 
 const accessToken1 = "CANARY-of-the-token"
 
-func (w *world) storeToken(left time.Duration) {
+func (w *world) storeToken(lifetime, left time.Duration) {
 	w.secrets.Put("token", fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-		accessToken1, w.now.Add(-time.Minute).Format(time.RFC3339), w.now.Add(left).Format(time.RFC3339)))
+		accessToken1, w.now.Add(left-lifetime).Format(time.RFC3339Nano), w.now.Add(left).Format(time.RFC3339Nano)))
 }
 
 func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
@@ -177,10 +177,17 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, "NOT HEALTHY", "parked        attention  1 open"},
-		"a token that ends": {func(w *world) { w.storeToken(184 * time.Second) }, "NOT HEALTHY",
+		"a token that ends": {func(w *world) { w.storeToken(time.Hour, 184*time.Second) }, "NOT HEALTHY",
 			"token         attention  valid for"},
-		"a token that lives": {func(w *world) { w.storeToken(time.Hour) }, "healthy", "token         ok     valid for"},
-		"an expired token":   {func(w *world) { w.storeToken(-time.Second) }, "NOT HEALTHY", "token         attention"},
+		"a token that lives": {func(w *world) { w.storeToken(time.Hour, 190*time.Second) }, "healthy",
+			"token         ok     valid for"},
+		// It is due 198 s before its end, and the next run is a minute later.
+		"a token of 5 minutes": {func(w *world) { w.storeToken(5*time.Minute, 137*time.Second) }, "healthy",
+			"token         ok     valid for"},
+		"a token of 5 minutes that is not replaced": {func(w *world) { w.storeToken(5*time.Minute, 77*time.Second) },
+			"NOT HEALTHY", "token         attention  valid for"},
+		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
+			"token         attention"},
 		"no token": {func(w *world) { w.secrets.Create("token2"); w.secret = "token2" }, "NOT HEALTHY",
 			"token         attention"},
 		"an answer of 503": {func(w *world) { w.metrics["Payhook NotStored"] = 1 }, "NOT HEALTHY",
