@@ -115,7 +115,15 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no record in %s", where)
 	}
-	if err := p.Print(n); err != nil || n.Damaged+n.Versions == 0 && (known == nil || n.NotSigned+n.KeyUnknown == 0) {
+	counts := func() error {
+		if p.JSON {
+			return p.PrintJSON(n)
+		}
+		_, err := fmt.Fprintf(p.Out, "verified %d, damaged %d, not signed %d, key unknown %d, further versions %d\n",
+			n.Verified, n.Damaged, n.NotSigned, n.KeyUnknown, n.Versions)
+		return err
+	}
+	if err := counts(); err != nil || n.Damaged+n.Versions == 0 && (known == nil || n.NotSigned+n.KeyUnknown == 0) {
 		return err
 	}
 	return cli.ErrAttention

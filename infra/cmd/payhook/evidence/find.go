@@ -238,7 +238,7 @@ func write(p *cli.Program, folder, id string, r records.Record) error {
 	if err := os.WriteFile(name+".json", text, 0o600); err != nil {
 		return err
 	}
-	script := fmt.Sprintf("set -e\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s", id, acceptedAt, openssl)
+	script := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s", id, acceptedAt, openssl)
 	if err := os.WriteFile(name+".verify.sh", []byte(script), 0o600); err != nil {
 		return err
 	}
