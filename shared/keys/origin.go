@@ -58,7 +58,7 @@ func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
 	case http.StatusNotFound, http.StatusGone:
 		return nil, fmt.Errorf("keys: origin: %w", ErrUnknown)
 	default:
-		return nil, unavailable(fmt.Sprintf("status %d", resp.StatusCode), nil)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, StatusError(resp.StatusCode))
 	}
 	if !isJSON(resp.Header.Get("Content-Type")) {
 		return nil, unavailable("content type is not JSON", nil)
@@ -72,6 +72,12 @@ func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// StatusError is the status of an answer of the key service that is neither a key nor says that there is
+// none. An error wraps it beside [ErrUnavailable].
+type StatusError int
+
+func (e StatusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
 
 func unavailable(what string, err error) error {
 	if err != nil {

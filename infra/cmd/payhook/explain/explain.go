@@ -54,7 +54,8 @@ Status 0: it verifies with the settings as they are, or with those that are prin
 Status 1: it verifies with no settings. Status 3: the key service could not be reached.
 
 With --json, one document: verdict (authentic, settings, age, unsupported, changed,
-other-key, no-key, no-signature), outcome, cause, settings, differences, advice.`
+other-key, keys-down, no-key, no-signature), outcome, cause, settings, differences,
+advice.`
 
 const example = `  payhook explain --last
   payhook explain --last -c baseUrl=https://api.test.payments.example
@@ -137,7 +138,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 		return err
 	case found.Verdict == authentic || found.Verdict == otherSettings:
 		return nil
-	case found.Verdict == noKey && service.failed > 0:
+	case found.Verdict == keysDown, found.Verdict == noKey && service.failed > 0:
 		return cli.Unreachable(errors.New("the key service did not answer"))
 	}
 	return cli.ErrAttention
@@ -165,6 +166,7 @@ var verdicts = map[verdict]string{
 	unsupported:   "it verifies, but only in a way that Payhook does not support",
 	changed:       "the signature is not one of the body that arrived",
 	otherKey:      "the signature was made with none of the keys that were found",
+	keysDown:      "the key service is down, so it is not known whether the signature verifies",
 	noKey:         "no key was found to verify the signature with",
 	noSignature:   "there is no RSA signature in the request",
 }

@@ -117,9 +117,10 @@ func signaturesIn(all []value) (found []signed) {
 
 var isUUID = regexp.MustCompile(`(?i)^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// keyIDsIn returns the values that can be the key id, but no ids of events and payments.
+// keyIDsIn returns the values that can be the key id, but no ids of deliveries, events and payments.
 func keyIDsIn(all []value) []value {
 	return slices.DeleteFunc(slices.Clone(all), func(v value) bool {
-		return !isUUID.MatchString(v.text) || strings.HasPrefix(v.place, "JSON field events.")
+		return !isUUID.MatchString(v.text) || v.place == "JSON field deliveryId" ||
+			strings.HasPrefix(v.place, "JSON field events.")
 	})
 }

@@ -27,6 +27,7 @@ const (
 	unsupported   verdict = "unsupported"  // it verifies only in a way for which there is no setting
 	changed       verdict = "changed"      // a key of the service signed a message with another payload
 	otherKey      verdict = "other-key"    // no key that was found made the signature
+	keysDown      verdict = "keys-down"    // the key service does not work, so there is no key
 	noKey         verdict = "no-key"       // no key was found that can be used
 	noSignature   verdict = "no-signature" // the request contains no signature of section 5.4
 )
@@ -105,8 +106,14 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		e.Verdict = authentic
-		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
-			"(authentication=both): look up outcome and cause in the webhook function's log.")
+		e.adviseAuthentic()
+		return
+	case isDown(err):
+		e.Verdict = keysDown
+		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.BaseURL, err)
+		e.say("Every check that needs no key succeeds. If webhooks were accepted with these settings before, nothing " +
+			"is wrong with the settings. When the service is up again, ask its operator to send the webhooks again " +
+			"that were answered 503.")
 		return
 	case len(signatures) == 0:
 		e.Verdict = noSignature
@@ -151,6 +158,19 @@ func (e *explainer) judge(ctx context.Context, err error) {
 			"on the way or is of another kind. Ask the operator which key signed.", e.conf.BaseURL)
 	default:
 		e.adviseNoKey()
+	}
+}
+
+// adviseAuthentic is for a webhook that verifies with the settings as they are.
+func (e *explainer) adviseAuthentic() {
+	switch intake.Outcome(e.request.Outcome) {
+	case intake.KeyUnavailable, intake.KeyOutOfBudget:
+		e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up (%s). "+
+			"Nothing is wrong with the settings. Ask the operator to send the webhooks again that were answered 503.",
+			e.request.Outcome)
+	default:
+		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
+			"(authentication=both): look up outcome and cause in the webhook function's log.")
 	}
 }
 
@@ -254,13 +274,20 @@ func (e *explainer) adviseNoSignature() {
 }
 
 func (e *explainer) adviseNoKey() {
-	if len(e.keys.results) == 0 {
+	ids := keyIDsIn(e.values)
+	if len(ids) == 0 {
 		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
 			"send its id, ask the operator for the id and repeat this with --key-id UUID.")
 		return
 	}
 	for _, k := range e.keys.results {
-		e.say("The key %s: %v.", k.id, k.err)
+		if isDown(k.err) {
+			e.say("The key service at baseUrl (%s) is down: %v. Repeat this when it is up again.", e.conf.BaseURL, k.err)
+			return
+		}
+		if i := slices.IndexFunc(ids, func(v value) bool { return v.text == k.id }); i >= 0 {
+			e.say("There is no key for %s, which is in the %s: %v.", k.id, ids[i].place, k.err)
+		}
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
 		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and "+

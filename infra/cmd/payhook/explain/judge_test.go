@@ -10,7 +10,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -51,7 +53,7 @@ type call struct {
 	key     paymenttest.Key // that signs
 
 	jwks   map[string][]byte // of the key service, by the id
-	status int               // of the key service; 0: it answers
+	status int               // of the key service; 0: it answers; -1: it hangs up
 	asked  []string          // ids
 }
 
@@ -63,6 +65,8 @@ func sent(t *testing.T) *call {
 		c.asked = append(c.asked, id)
 		w.Header().Set("Content-Type", "application/json")
 		switch jwk, ok := c.jwks[id]; {
+		case c.status < 0:
+			panic(http.ErrAbortHandler)
 		case c.status != 0:
 			w.WriteHeader(c.status)
 		case !ok:
@@ -267,8 +271,24 @@ func TestEachVariantIsExplained(t *testing.T) {
 		// Keys.
 		"a key that the service does not know": {func(c *call) { c.jwks = nil },
 			want{noKey, "key-unknown", "", "unknown key"}},
-		"a key service that does not answer": {func(c *call) { c.status = 500 },
-			want{noKey, "key-unavailable", "", "key service unavailable: status 500"}},
+		"a key service that fails": {func(c *call) { c.status = 500 },
+			want{keysDown, "key-unavailable", "", "nothing is wrong with the settings"}},
+		"a key service that limits": {func(c *call) { c.status = 429 },
+			want{keysDown, "key-unavailable", "", "send the webhooks again"}},
+		"a key service that is not reached": {func(c *call) { c.request.Settings["baseUrl"] = "http://127.0.0.1:1" },
+			want{keysDown, "key-unavailable", "", "send the webhooks again"}},
+		"a key service that hangs up": {func(c *call) { c.status = -1 },
+			want{keysDown, "key-unavailable", "", "send the webhooks again"}},
+		"a key service that wants a token": {func(c *call) { c.status = 401 },
+			want{noKey, "key-unavailable", "", "keysAuth is wrong (401 or 403)"}},
+		"another method while the key service is down": {func(c *call) { c.status, c.request.Method = 500, "PUT" },
+			want{noKey, "method-not-allowed", "", "status 500. Repeat this when it is up again"}},
+		"a key service that was down": {func(c *call) { c.request.Outcome = "key-unavailable" },
+			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the operator to send"}},
+		"a budget that was used up": {func(c *call) { c.request.Outcome = "key-out-of-budget" },
+			want{authentic, "accepted", "", "keyMissBudget was used up (key-out-of-budget). Nothing is wrong"}},
+		"a key id in a header that is not known": {func(c *call) { c.jwks = nil },
+			want{noKey, "key-unknown", "", "There is no key for " + key().ID + ", which is in the header X-Svc-Key-Id: "}},
 		"a key service that answers something else": {func(c *call) { c.jwks[c.key.ID] = []byte(`{"keys":[]}`) },
 			want{noKey, "key-unavailable", "", "not the requested JWK"}},
 		"a key that must not be used": {func(c *call) {
@@ -298,7 +318,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 	}
 }
 
-// The requests to the key service are limited, and no ids of events are sent to it.
+// The requests to the key service are limited, and no ids of deliveries and events are sent to it.
 func TestFewKeysAreLookedUp(t *testing.T) {
 	c := sent(t)
 	for i := range 2 * maxKeys {
@@ -309,13 +329,23 @@ func TestFewKeysAreLookedUp(t *testing.T) {
 		t.Errorf("%s; asked for %q", r.Verdict, c.asked)
 	}
 	c.asked, c.status = nil, 500
-	if c.explain(); len(c.asked) != 2 {
-		t.Errorf("a service that does not answer was asked for %q", c.asked)
+	if c.explain(); len(c.asked) != 1 {
+		t.Errorf("a service that is down was asked for %q", c.asked)
 	}
 	c = sent(t)
 	c.sign("another message")
-	if c.explain(); len(c.asked) != 2 || c.asked[1] != "b3f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d60" {
+	if c.explain(); len(c.asked) != 1 {
 		t.Errorf("asked for %q", c.asked)
+	}
+}
+
+// The name in baseUrl can be wrong if it does not exist, and is not if the resolver fails.
+func TestAHostThatDoesNotExistIsNotDown(t *testing.T) {
+	for _, missing := range []bool{true, false} {
+		err := fmt.Errorf("%w: %w", keys.ErrUnavailable, &net.DNSError{IsNotFound: missing})
+		if isDown(err) == missing {
+			t.Errorf("%v: %t", err, !missing)
+		}
 	}
 }
 

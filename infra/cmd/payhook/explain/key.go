@@ -7,7 +7,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
+	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 
@@ -57,6 +60,19 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 	r.err = err
 	k.results = append(k.results, r)
 	return r
+}
+
+// isDown reports whether an error of a lookup shows that the key service is down. With another status, or if
+// the host does not exist, a setting can be wrong.
+func isDown(err error) bool {
+	if status, ok := errors.AsType[keys.StatusError](err); ok {
+		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+	}
+	if host, ok := errors.AsType[*net.DNSError](err); ok && host.IsNotFound {
+		return false
+	}
+	_, failed := errors.AsType[net.Error](err) // also a timeout
+	return failed || errors.Is(err, io.EOF)
 }
 
 // Lookup implements [intake.Keys].
