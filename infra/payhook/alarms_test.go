@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,7 +95,40 @@ func alarmTable(t *testing.T) string {
 	}
 	slices.Sort(rows)
 	rows = slices.Compact(rows)
+	for _, name := range alarmNames(t) {
+		if !slices.ContainsFunc(rows, func(row string) bool { return strings.HasPrefix(row, "| `"+name+"` |") }) {
+			t.Errorf("no configuration of this test has the alarm %s: add one", name)
+		}
+	}
 	return "| alarm | raised when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
+}
+
+// alarmNames returns the names of the alarms in the source of the package, whatever settings they need.
+func alarmNames(t *testing.T) (found []string) {
+	t.Helper()
+	files, _ := filepath.Glob("*.go")
+	for _, file := range files {
+		parsed, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			fields := map[string]ast.Expr{}
+			if literal, ok := n.(*ast.CompositeLit); ok {
+				for _, element := range literal.Elts {
+					if pair, ok := element.(*ast.KeyValueExpr); ok {
+						fields[fmt.Sprint(pair.Key)] = pair.Value
+					}
+				}
+			}
+			if fields["action"] != nil { // of an alarm
+				name, _ := strconv.Unquote(fields["name"].(*ast.BasicLit).Value)
+				found = append(found, name)
+			}
+			return true
+		})
+	}
+	return found
 }
 
 func TestRunbookListsEveryAlarm(t *testing.T) {
