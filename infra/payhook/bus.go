@@ -1,7 +1,7 @@
 package payhook
 
 import (
-	"encoding/json"
+	"fmt"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
@@ -27,11 +27,7 @@ func (p *Payhook) busName() string {
 	if created, ok := p.bus.Node().DefaultChild().(awsevents.CfnEventBus); ok {
 		name = created.Name()
 	}
-	text, err := json.Marshal(awscdk.Stack_Of(p).Resolve(name))
-	if err != nil {
-		panic(err) // the CDK returns only values that JSON has
-	}
-	return string(text)
+	return fmt.Sprint(awscdk.Stack_Of(p).Resolve(name))
 }
 
 // ownsBus reports whether the construct created the bus.
@@ -44,7 +40,8 @@ const onlyPayhookPublishes = "OnlyPayhookPublishes"
 // publish, so that no other principal of the account can publish events that look
 // authenticated. Without the policy, every principal with events:PutEvents can. protectBus
 // does nothing unless the setting protectBus is true. A bus can have this policy from one
-// construct only, because a second one would deny what the first one publishes.
+// construct only, because a second one would deny what the first one publishes. It is
+// an error for one bus construct, and for two imports in one stack, which the CDK reports.
 //
 // For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
 // session (AWS, "AWS global condition context keys" in the IAM User Guide).
@@ -57,19 +54,14 @@ func (p *Payhook) protectBus() {
 	if !p.conf.ProtectBus {
 		return
 	}
-	node := p.bus.Node()
-	if node.DefaultChild() == nil { // the bus can be imported more than once
-		node = awscdk.Stack_Of(p).Node()
-	}
-	name := p.busName()
-	for _, entry := range *node.Metadata() {
-		if *entry.Type == onlyPayhookPublishes && entry.Data == name {
+	for _, entry := range *p.bus.Node().Metadata() {
+		if *entry.Type == onlyPayhookPublishes {
 			awscdk.Annotations_Of(p).AddError(jsii.String("protectBus is true for two constructs on one bus: each " +
 				"would deny what the other publishes"))
 			return
 		}
 	}
-	node.AddMetadata(jsii.String(onlyPayhookPublishes), name, nil)
+	p.bus.Node().AddMetadata(jsii.String(onlyPayhookPublishes), true, nil)
 	awsevents.NewCfnEventBusPolicy(p, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
 		EventBusName: p.bus.EventBusName(),
 		StatementId:  jsii.String(onlyPayhookPublishes),

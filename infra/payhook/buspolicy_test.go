@@ -1,9 +1,9 @@
 package payhook
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -76,45 +76,31 @@ func TestBusPolicyCanBeDisabled(t *testing.T) {
 	}
 }
 
-// newBus creates or imports a bus.
-type newBus func(awscdk.Stack, *string) awsevents.IEventBus
+const busARN = "arn:aws:events:eu-central-1:111122223333:event-bus/"
 
-func imported(name string) newBus {
-	return func(stack awscdk.Stack, id *string) awsevents.IEventBus {
-		return awsevents.EventBus_FromEventBusName(stack, id, &name)
-	}
-}
-
-func importedARN(name string) newBus {
-	arn := "arn:aws:events:eu-central-1:111122223333:event-bus/" + name
-	return func(stack awscdk.Stack, id *string) awsevents.IEventBus {
-		return awsevents.EventBus_FromEventBusArn(stack, id, &arn)
-	}
-}
-
-func created(name string) newBus {
-	props := &awsevents.EventBusProps{}
-	if name != "" {
-		props.EventBusName = &name
-	}
-	return func(stack awscdk.Stack, id *string) awsevents.IEventBus {
-		return awsevents.NewEventBus(stack, id, props)
-	}
-}
-
-// onBuses synthesizes a stack with a construct on each bus. The first one has the id Default.
-func onBuses(t *testing.T, props Props, buses ...newBus) (*template, error) {
+// onBuses synthesizes stacks with a construct on each bus: a bus of the app, if its name begins with a plus sign,
+// and otherwise one that is imported by its ARN or its name. It returns the template of the first one.
+func onBuses(t *testing.T, protect bool, buses ...string) (*template, error) {
 	t.Helper()
 	app := newApp(t)
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
-	props.BaseURL, props.AuthURL, props.TokenManagerID = "https://a.example", "https://b.example", "c"
-	id := "Default"
+	created := map[string]awsevents.IEventBus{}
 	for i, bus := range buses {
-		props.Bus = bus(stack, jsii.String(fmt.Sprint("Bus", i)))
-		create(stack, &id, &props, func(string) (map[string][]byte, error) {
+		stack := awscdk.NewStack(app, jsii.String("Payhook"+strings.Repeat("2", i)), nil)
+		p := &Props{BaseURL: "https://a.example", AuthURL: "https://b.example", TokenManagerID: "c",
+			ProtectBus: &protect, Bus: created[bus]}
+		switch name, ok := strings.CutPrefix(bus, "+"); {
+		case p.Bus != nil:
+		case ok:
+			p.Bus = awsevents.NewEventBus(stack, jsii.String("Given"), &awsevents.EventBusProps{EventBusName: &name})
+			created[bus] = p.Bus
+		case strings.HasPrefix(bus, busARN):
+			p.Bus = awsevents.EventBus_FromEventBusArn(stack, jsii.String("Given"), &bus)
+		default:
+			p.Bus = awsevents.EventBus_FromEventBusName(stack, jsii.String("Given"), &bus)
+		}
+		create(stack, jsii.String("Default"), p, func(string) (map[string][]byte, error) {
 			return map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}, nil
 		})
-		id = fmt.Sprint("Other", i)
 	}
 	if err := synthesize(app); err != nil {
 		return nil, err
@@ -124,12 +110,9 @@ func onBuses(t *testing.T, props Props, buses ...newBus) (*template, error) {
 
 func TestAGivenBusCanBeProtected(t *testing.T) {
 	const here = "arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/"
-	for want, bus := range map[string]newBus{
-		"payments " + here + "payments": imported("payments"), "default " + here + "default": imported("default"),
-		"bank arn:aws:events:eu-central-1:111122223333:event-bus/bank": importedARN("bank"),
-		"Payhook/Bus0 Payhook/Bus0.Arn":                                created("new"),
-	} {
-		tm, err := onBuses(t, Props{ProtectBus: jsii.Bool(true)}, bus)
+	for bus, want := range map[string]string{"payments": "payments " + here + "payments",
+		busARN + "bank": "bank " + busARN + "bank", "+new": "Payhook/Given Payhook/Given.Arn"} {
+		tm, err := onBuses(t, true, bus)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,24 +126,9 @@ func TestAGivenBusCanBeProtected(t *testing.T) {
 
 // Each would deny what the other publishes.
 func TestABusIsProtectedByOneConstruct(t *testing.T) {
-	var one awsevents.IEventBus
-	shared := func(stack awscdk.Stack, id *string) awsevents.IEventBus {
-		if one == nil {
-			one = created("a")(stack, id)
-		}
-		return one
-	}
-	for name, c := range map[string]struct {
-		first, second newBus
-		ok            bool
-	}{
-		"one bus of the app":             {shared, shared, false},
-		"one bus that is imported twice": {imported("a"), importedARN("a"), false},
-		"two buses of the app":           {created("a"), created("b"), true},
-		"two imported buses":             {imported("a"), importedARN("b"), true},
-	} {
-		if _, err := onBuses(t, Props{ProtectBus: jsii.Bool(true)}, c.first, c.second); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+	for buses, ok := range map[[2]string]bool{{"+a", "+a"}: false, {"+a", "+b"}: true, {"a", busARN + "b"}: true} {
+		if _, err := onBuses(t, true, buses[:]...); (err == nil) != ok {
+			t.Errorf("%q: %v", buses, err)
 		}
 	}
 }

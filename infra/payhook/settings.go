@@ -93,13 +93,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	}
 	r := &resolver{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
 		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}
-	known := func(part *string) string {
-		if *awscdk.Token_IsUnresolved(part) {
-			return ""
-		}
-		return *part
-	}
-	r.Account, r.Region = known(awscdk.Stack_Of(scope).Account()), known(awscdk.Stack_Of(scope).Region())
+	r.Account, r.Region = *awscdk.Stack_Of(scope).Account(), *awscdk.Stack_Of(scope).Region()
 	for _, s := range settings.LocalSettings() {
 		if text := contextText(scope, s.Key); text != "" && r.Local {
 			r.Texts[s.Key] = text
@@ -145,8 +139,7 @@ func (r *resolver) set(key, field string, value reflect.Value) {
 		text = strings.Join(v, s.Separator)
 		for i, element := range v {
 			if parts, err := s.Elements(element); err != nil || len(parts) != 1 {
-				r.unchecked(key, fmt.Errorf("%s: element %d, %q, must be exactly one value", field, i+1,
-					element))
+				r.unchecked(key, fmt.Errorf("%s: element %d, %q, must be exactly one value", field, i+1, element))
 			}
 		}
 	case []int:

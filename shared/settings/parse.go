@@ -88,7 +88,7 @@ type Given struct {
 	Deployment string
 	// Local reports whether the deployment is for an emulator on this machine.
 	Local bool
-	// Account and Region are where the stack is deployed; "" if unknown.
+	// Account and Region are where the stack is deployed; "" or a token of the CDK if unknown.
 	Account, Region string
 	BusARN          string            // of an existing bus; "" for none
 	Texts           map[string]string // the texts of the settings that are set, by their keys
@@ -98,6 +98,9 @@ type Given struct {
 	// Names are the names of settings in problems, by their keys, if they differ from these.
 	Names map[string]string
 }
+
+// place returns an ARN of the account and Region of the stack.
+func (g Given) place() string { return "arn:::" + g.Region + ":" + g.Account + ":" }
 
 // ParseDeployment parses the settings of a deployment. Its error lists every missing,
 // invalid and unknown setting and every rejected combination, one in a line.

@@ -69,10 +69,10 @@ var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-w
 
 // place reports what the Region of the stack does not have, and existing resources of another account or Region.
 func (r *reader) place(d *Deployment) {
-	region := r.given.Region
 	if d.Local { // the emulator has everything
 		return
 	}
+	region := r.given.Region
 	if d.Endpoint.DomainName == "" && r.valid(DomainName) && withoutFunctionURLs(region) {
 		r.wrong(DomainName, "is required in "+region+", where CloudFormation cannot create function URLs")
 	}
@@ -80,41 +80,34 @@ func (r *reader) place(d *Deployment) {
 	if d.ArchiveRetention > 0 && region == "ap-east-2" {
 		r.wrong(ArchiveRetention, "must be off in "+region+", where EventBridge has no archives")
 	}
-	r.inPlace(EventBusName, r.given.BusARN)
 	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
 	// the API Gateway Developer Guide).
 	for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, Encryption} {
-		r.inPlace(s, r.text(s))
-	}
-}
-
-// inPlace reports an ARN of another account or Region than the stack's. It does not compare what is unknown.
-func (r *reader) inPlace(s *Setting, arn string) {
-	if !r.valid(s) {
-		return
-	}
-	region, account := placeOf(arn)
-	if region != "" && r.given.Region != "" && region != r.given.Region {
-		r.wrong(s, "must be in the Region "+r.given.Region+" of the stack, not in "+region)
-	}
-	if account != "" && r.given.Account != "" && account != r.given.Account {
-		r.wrong(s, "must be in the account "+r.given.Account+" of the stack, not in "+account)
-	}
-}
-
-// placeOf returns the Region and the account of an ARN. Each is "" in a text that is no ARN, and if it is a token of
-// the CDK, whose value is unknown until the deployment.
-func placeOf(arn string) (region, account string) {
-	parts := strings.Split(arn, ":")
-	if len(parts) < 6 {
-		return "", ""
-	}
-	for _, i := range []int{3, 4} {
-		if strings.Contains(parts[i], "$") {
-			parts[i] = ""
+		if r.valid(s) {
+			r.elsewhere(s, r.text(s))
 		}
 	}
-	return parts[3], parts[4]
+	r.elsewhere(EventBusName, r.given.BusARN)
+}
+
+// elsewhere reports an ARN of another account or Region than the stack's.
+func (r *reader) elsewhere(s *Setting, arn string) {
+	for i, what := range []string{regionPart: "Region", accountPart: "account"} {
+		if got, want := part(arn, i), part(r.given.place(), i); got != "" && want != "" && got != want {
+			r.wrong(s, "must be in the "+what+" "+want+" of the stack, not in "+got)
+		}
+	}
+}
+
+const regionPart, accountPart = 3, 4 // of an ARN
+
+// part returns a part of an ARN. It is "" in another text, and if it is unknown: a token of the CDK.
+func part(arn string, i int) string {
+	parts := strings.Split(arn, ":")
+	if len(parts) < 6 || strings.Contains(parts[i], "${Token[") {
+		return ""
+	}
+	return parts[i]
 }
 
 // encryptionKeys reports existing resources that no permission can reach, and keys that
@@ -133,13 +126,10 @@ func (r *reader) encryptionKeys(d *Deployment) {
 		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+
 			", or be aws if they have none: the key that is created, as "+r.name(Encryption)+" is cmk, is another one")
 	}
-	region, _ := placeOf(d.Encryption)
-	region = cmp.Or(r.given.Region, region)
+	region := cmp.Or(part(r.given.place(), regionPart), part(d.Encryption, regionPart))
 	for _, key := range d.FurtherEncryptionKeys {
-		if got, _ := placeOf(key); region != "" && got != region {
+		if region = cmp.Or(region, part(key, regionPart)); part(key, regionPart) != region {
 			r.wrong(FurtherEncryptionKeys, "must name keys of one Region, that of the stack; "+key+" is not in "+region)
-		} else {
-			region = got
 		}
 	}
 }

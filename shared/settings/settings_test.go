@@ -341,59 +341,59 @@ func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
 	}
 }
 
-func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
-	const here, key = ":111122223333:", "key/11111111-2222-3333-4444-555555555555"
-	domain := map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate}
-	for name, c := range map[string]struct {
-		region, bus string
-		texts       map[string]string
-		want        []string
-	}{
-		"unknown": {"", "arn:aws:events:eu-west-1:444455556666:event-bus/b", domain, nil},
-		"here":    {"eu-central-1", "arn:aws:events:eu-central-1" + here + "event-bus/b", domain, nil},
-		"a bus in a Region": {"eu-central-1", "arn:aws:events:eu-west-1" + here + "event-bus/b", nil,
-			[]string{"eventBusName"}},
-		"a bus in an account": {"eu-central-1", "arn:aws:events:eu-central-1:444455556666:event-bus/b", nil,
-			[]string{"eventBusName"}},
-		"a bus elsewhere": {"eu-central-1", "arn:aws:events:eu-west-1:444455556666:event-bus/b", nil,
-			[]string{"eventBusName", "eventBusName"}},
-		"a bus that is known later": {"eu-central-1", "arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
-		"a bus in an account, in a Region that is known later": {"eu-central-1",
-			"arn:aws:events:${Token[R]}:444455556666:event-bus/b", nil, []string{"eventBusName"}},
-		"certificates": {"eu-west-1", "", map[string]string{"domainName": "hook.bank.example",
-			"certificateArn": certificate, "ownershipCertificateArn": certificate},
-			[]string{"certificateArn", "ownershipCertificateArn"}},
-		"a key": {"eu-central-1", "", map[string]string{"encryption": "arn:aws:kms:eu-central-1:444455556666:" + key},
-			[]string{"encryption"}},
-		"a further key": {"eu-central-1", "",
-			map[string]string{"furtherEncryptionKeys": "arn:aws:kms:eu-west-1" + here + key}, []string{"furtherEncryptionKeys"}},
-		"a further key of an account": {"eu-central-1", "",
-			map[string]string{"furtherEncryptionKeys": "arn:aws:kms:eu-central-1:444455556666:" + key}, nil},
-		"no function URLs":          {"us-gov-west-1", "", nil, []string{"domainName: is required in us-gov-west-1"}},
-		"no function URLs in China": {"cn-north-1", "", nil, []string{"domainName"}},
-		"no function URLs, and mtls": {"me-central-1", "", map[string]string{"authentication": "mtls"},
-			[]string{"domainName: is required, as", "truststore"}},
-		"no function URLs, on an emulator": {"mx-central-1", "", map[string]string{settings.LocalKey: "true"}, nil},
-		"an API, where no function URLs are": {"ap-southeast-4", "",
-			map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z1ABC"}, nil},
-		"function URLs":           {"ap-southeast-3", "", nil, nil},
-		"no archives":             {"ap-east-2", "", nil, []string{"domainName", "archiveRetention: must be off"}},
-		"no archives, and no one": {"ap-east-2", "", map[string]string{"archiveRetention": "off"}, []string{"domainName"}},
+// problemsIn returns the problems of settings in an account and a Region.
+func problemsIn(region string, texts map[string]string, bus string) []string {
+	given := settings.Given{Deployment: "Payhook", Texts: maps.Clone(required), Account: "111122223333",
+		Region: region, BusARN: bus, Local: texts[settings.LocalKey] != ""}
+	maps.Copy(given.Texts, texts)
+	delete(given.Texts, settings.LocalKey)
+	_, err := settings.ParseDeployment(given)
+	return problems(err)
+}
+
+func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
+	domain := map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z1ABC", "archiveRetention": "off"}
+	for region, want := range map[string]int{"eu-central-1": 0, "ap-southeast-3": 0, "eu-south-2": 0, "us-east-1": 0,
+		"${Token[AWS.Region.4]}": 0, "ap-south-2": 1, "ap-southeast-4": 1, "ap-southeast-5": 1, "ap-southeast-6": 1,
+		"ap-southeast-7": 1, "ca-west-1": 1, "cn-north-1": 1, "cn-northwest-1": 1, "eu-central-2": 1,
+		"il-central-1": 1, "me-central-1": 1, "mx-central-1": 1, "us-gov-east-1": 1, "us-gov-west-1": 1,
+		"ap-east-2": 2, // has no archives either
 	} {
-		given := settings.Given{Deployment: "Payhook", Texts: maps.Clone(required), Region: c.region, BusARN: c.bus,
-			Local: c.texts[settings.LocalKey] == "true", Unchecked: map[string]bool{"eventBusName": true}}
-		maps.Copy(given.Texts, c.texts)
-		delete(given.Texts, settings.LocalKey)
-		if c.region != "" {
-			given.Account = "111122223333"
+		got := problemsIn(region, nil, "")
+		if len(got) != want || want > 0 && !strings.HasPrefix(got[0], "domainName: is required in "+region) ||
+			want > 1 && !strings.HasPrefix(got[1], "archiveRetention: must be off in "+region) {
+			t.Errorf("%s: %q", region, got)
 		}
-		_, err := settings.ParseDeployment(given)
-		got := problems(err)
-		ok := len(got) == len(c.want)
-		for i, want := range c.want {
-			ok = ok && strings.HasPrefix(got[i], want)
+		local := map[string]string{settings.LocalKey: "true"}
+		if got := slices.Concat(problemsIn(region, domain, ""), problemsIn(region, local, "")); len(got) > 0 {
+			t.Errorf("%s: %q with a domain name, or on an emulator", region, got)
 		}
-		if !ok {
+	}
+}
+
+func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
+	const key = "key/11111111-2222-3333-4444-555555555555"
+	domain := map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate,
+		"ownershipCertificateArn": certificate}
+	for name, c := range map[string]struct {
+		region string
+		texts  map[string]string
+		bus    string
+		want   []string
+	}{
+		"here":        {"eu-central-1", domain, "arn:aws:events:eu-central-1:111122223333:event-bus/b", nil},
+		"known later": {"eu-central-1", nil, "arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil},
+		"a bus": {"us-east-1", nil, "arn:aws:events:eu-west-1:1:event-bus/b",
+			[]string{"eventBusName", "eventBusName"}},
+		"half of its ARN": {"us-east-1", nil, "arn:aws:events:${Token[R]}:1:event-bus/b", []string{"eventBusName"}},
+		"certificates":    {"eu-west-1", domain, "", []string{"certificateArn", "ownershipCertificateArn"}},
+		"a key": {"us-east-1", map[string]string{"encryption": "arn:aws:kms:us-east-1:444455556666:" + key}, "",
+			[]string{"encryption: must be in the account 111122223333 of the stack"}},
+		"further keys": {"us-east-1", map[string]string{"furtherEncryptionKeys": "arn:aws:kms:us-east-1:444455556666:" +
+			key + ";arn:aws:kms:eu-west-1:111122223333:" + key}, "", []string{"furtherEncryptionKeys: must name keys of one"}},
+	} {
+		got := problemsIn(c.region, c.texts, c.bus)
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
