@@ -14,17 +14,16 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// customerKey is the customer managed key that encrypts the stored data.
-type customerKey struct{ arn *string }
-
 // encrypt encrypts everything that the construct stores with the key of the setting
-// encryption, which it creates unless the key exists, and gives each role the
-// permissions on the key that its other permissions need. If the setting is aws, the
-// services use keys of AWS. The functions can use the keys of the setting
-// furtherEncryptionKeys in the same way: for resources that the stack did not create, for
-// objects that keep an old key, and for a key that the next deployment gives to tables
-// and buckets, which CloudFormation changes before the permissions. Call it after
-// everything else is created.
+// encryption, which it creates unless the key exists, and lets each role use the key as its
+// other permissions need. If the setting is aws, the services use keys of AWS. The functions
+// can use the keys of the setting furtherEncryptionKeys in the same way: for resources that
+// the stack did not create, and for objects that keep an old key. Call it after everything
+// else is created.
+//
+// What is encrypted depends on the policies that allow the use of the key, so that a
+// deployment that changes the key allows its use first. It keeps the policies of the earlier
+// key until everything has the new one (see namePoliciesByContent).
 //
 // Three things use keys of AWS in any case: the access logs, which S3 does not deliver
 // to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
@@ -33,9 +32,10 @@ type customerKey struct{ arn *string }
 func (p *Payhook) encrypt(given awskms.IKey) {
 	conf := p.conf
 	for _, arn := range conf.FurtherEncryptionKeys {
-		p.allowFunctions(customerKey{jsii.String(arn)})
+		p.customerKeys = append(p.customerKeys, jsii.String(arn))
 	}
 	if conf.Encryption == settings.EncryptionAWS {
+		p.allowKeys(nil)
 		return
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
@@ -53,51 +53,80 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 			RemovalPolicy: keptUnlessLocal(conf),
 		})
 	}
-	key := customerKey{given.KeyArn()}
+	p.customerKeys = append(p.customerKeys, given.KeyArn())
 	p.allowServices(given, sids)
-	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
+	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", given.KeyArn())
 
-	p.encryptAll(key)
+	p.encryptAll(given.KeyArn(), p.allowKeys(given.KeyArn()))
 	if p.ownsBus() {
 		p.newBusFailures(scope)
 	}
-	p.allowFunctions(key)
-	for _, s := range []scheduled{p.redrive, p.token.scheduled} {
-		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
-		// management" in the SQS Developer Guide).
-		key.allow(s.scheduleRole, "sqs", encryptionContext{}, "kms:Decrypt", "kms:GenerateDataKey")
-	}
 }
 
-// allowFunctions gives the functions' roles the permissions on the key that their other
-// permissions need.
-func (p *Payhook) allowFunctions(k customerKey) {
-	p.customerKeys = append(p.customerKeys, k)
-	ledger, keys := p.ledger.TableName(), p.keysTable.TableName()
-	both := s3Buckets(p.buckets.claims.BucketArn(), p.buckets.parking.BucketArn())
-	k.allow(p.webhook.role, "dynamodb", tables(ledger, keys), "kms:Decrypt")
-	k.allow(p.webhook.role, "s3", both, "kms:GenerateDataKey")
-	if p.buckets.evidence != nil {
-		k.allow(p.webhook.role, "s3", s3Buckets(p.buckets.evidence.BucketArn()), "kms:GenerateDataKey")
+// allowKeys lets the functions' roles use the customer managed keys, and other roles use the
+// one that encrypts the stored data, which is nil if that is a key of AWS. Each role has a
+// policy for this, which refers to nothing of the stack but the keys: tables and others depend
+// on it. So it names the services through which a role uses a key, and not the tables. What a
+// role reads and writes through these services is limited by its other permissions.
+//
+// For a request, DynamoDB decrypts the table's key on behalf of the caller, so a caller needs
+// only kms:Decrypt (AWS, "DynamoDB encryption at rest usage notes" in the DynamoDB Developer
+// Guide). To write a secret or to send a message to a queue, a caller needs both (AWS, "Secret
+// encryption and decryption in AWS Secrets Manager" in the Secrets Manager User Guide, and "Key
+// management" in the SQS Developer Guide).
+func (p *Payhook) allowKeys(current *string) (policies []constructs.IDependable) {
+	allow := func(role awsiam.Role, keys []*string, decrypt, generate []string) {
+		policies = append(policies, awsiam.NewPolicy(role, jsii.String("Keys"), &awsiam.PolicyProps{
+			Roles: &[]awsiam.IRole{role},
+			Statements: &[]awsiam.PolicyStatement{
+				useOf(keys, decrypt, nil, "kms:Decrypt"), useOf(keys, generate, nil, "kms:GenerateDataKey")},
+		}))
 	}
-	if p.conf.Webhook.KeysBearer {
-		k.allow(p.webhook.role, "secretsmanager", secrets(p.token.secret.AttrId()), "kms:Decrypt")
+	if len(p.customerKeys) > 0 {
+		read := []string{"dynamodb"}
+		if p.conf.Webhook.KeysBearer {
+			read = append(read, "secretsmanager")
+		}
+		allow(p.webhook.role, p.customerKeys, read, []string{"s3"})
+		allow(p.redrive.role, p.customerKeys, []string{"dynamodb", "s3"}, []string{"s3"})
+		allow(p.token.role, p.customerKeys, []string{"secretsmanager"}, []string{"secretsmanager"})
 	}
-	read := []*string{ledger}
-	if p.conf.Webhook.UsesMTLS() {
-		read = append(read, keys)
+	if current != nil {
+		for _, s := range []scheduled{p.redrive, p.token.scheduled} {
+			allow(s.scheduleRole, []*string{current}, []string{"sqs"}, []string{"sqs"})
+		}
 	}
-	k.allow(p.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
-	k.allow(p.redrive.role, "s3", both, "kms:GenerateDataKey")
-	k.allow(p.redrive.role, "s3", s3Buckets(p.buckets.parking.BucketArn()), "kms:Decrypt")
-	k.allow(
-		p.token.role,
-		"secretsmanager",
-		secrets(p.token.secret.AttrId()),
-		"kms:Decrypt",
-		"kms:GenerateDataKey",
-	)
-	k.allow(p.token.role, "secretsmanager", secrets(p.token.credentials.AttrId()), "kms:Decrypt")
+	return policies
+}
+
+// useOf returns the permission to use keys through services, and only with an encryption
+// context if that is not nil. AWS lists the names of services with the suffix amazonaws.com
+// (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the
+// Regions of China, there are policies with amazonaws.com.cn
+// (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
+func useOf(keys []*string, services []string, context map[string]any, actions ...string) awsiam.PolicyStatement {
+	var via []string
+	for _, service := range services {
+		name := service + "." + *awscdk.Aws_REGION() + "."
+		via = append(via, name+"amazonaws.com", name+*awscdk.Aws_URL_SUFFIX())
+	}
+	conditions := map[string]any{"StringEquals": map[string]any{"kms:ViaService": via}}
+	if context != nil {
+		conditions["StringLike"] = context
+	}
+	return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings(actions...), Resources: &keys, Conditions: &conditions,
+	})
+}
+
+// grantUse lets the principal decrypt with the customer managed keys that the functions can
+// use, through one service and for the values of one key of the encryption context.
+func (p *Payhook) grantUse(grantee awsiam.IGrantable, service, key string, values ...*string) {
+	if len(p.customerKeys) == 0 {
+		return
+	}
+	grantee.GrantPrincipal().AddToPrincipalPolicy(useOf(p.customerKeys, []string{service},
+		map[string]any{"kms:EncryptionContext:" + key: values}, "kms:Decrypt"))
 }
 
 // allowServices adds the statements that three services need to the policy of the key. A
@@ -120,65 +149,6 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 	}
 	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.Encryption.Key), jsii.String(
 		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+string(text)))
-}
-
-// encryptionContext is a condition on the encryption context with which a service
-// uses the key: the values of one key, with wildcards.
-type encryptionContext struct {
-	key    string
-	values []*string
-}
-
-// tables returns the encryption context of tables. For a request, DynamoDB decrypts the
-// table's key on behalf of the caller, so a caller needs only kms:Decrypt. A principal
-// that creates the table also needs kms:CreateGrant and others (AWS, "DynamoDB
-// encryption at rest usage notes" in the DynamoDB Developer Guide).
-func tables(list ...*string) encryptionContext {
-	return encryptionContext{"aws:dynamodb:tableName", list}
-}
-
-// s3Buckets returns the encryption context of buckets. PutObject needs
-// kms:GenerateDataKey on the key of the bucket, GetObject needs kms:Decrypt on the key
-// of the object, which keeps it when the bucket gets another key. With an S3 Bucket Key
-// the context is the ARN of the bucket, and otherwise that of the object (AWS, "Using
-// server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with
-// Amazon S3 Bucket Keys" in the S3 User Guide). A bucket that the stack did not create
-// may have no Bucket Key.
-func s3Buckets(arns ...*string) encryptionContext {
-	context := encryptionContext{key: "aws:s3:arn"}
-	for _, arn := range arns {
-		context.values = append(context.values, arn, jsii.String(*arn+"/*"))
-	}
-	return context
-}
-
-// secrets returns the encryption context of secrets. GetSecretValue needs kms:Decrypt,
-// PutSecretValue needs kms:GenerateDataKey and kms:Decrypt (AWS, "Secret encryption and
-// decryption in AWS Secrets Manager" in the Secrets Manager User Guide). After a change
-// of the key, a version can still have the old one (AWS, "Change the encryption key for
-// an AWS Secrets Manager secret", same guide).
-func secrets(arns ...*string) encryptionContext {
-	return encryptionContext{"SecretARN", arns}
-}
-
-// allow lets the principal use the key through one service and for one encryption context;
-// the zero value for any. AWS lists the names of services with the suffix amazonaws.com
-// (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the
-// Regions of China, there are policies with amazonaws.com.cn
-// (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
-func (k customerKey) allow(grantee awsiam.IGrantable, service string, context encryptionContext, actions ...string) {
-	name := service + "." + *awscdk.Aws_REGION() + "."
-	conditions := map[string]any{"StringEquals": map[string]any{
-		"kms:ViaService": []string{name + "amazonaws.com", name + *awscdk.Aws_URL_SUFFIX()},
-	}}
-	if context.key != "" {
-		conditions["StringLike"] = map[string]any{"kms:EncryptionContext:" + context.key: context.values}
-	}
-	grantee.GrantPrincipal().AddToPrincipalPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions:    jsii.Strings(actions...),
-		Resources:  &[]*string{k.arn},
-		Conditions: &conditions,
-	}))
 }
 
 // keyStatements returns the statements of the key policy for the three services that
@@ -275,15 +245,17 @@ var keyProperties = map[string]string{
 	"AWS::SQS::Queue":             "KmsMasterKeyId",
 }
 
-// encryptAll sets the key of every resource of the construct that stores data.
-func (p *Payhook) encryptAll(k customerKey) {
+// encryptAll sets the key of every resource of the construct that stores data, which then
+// depends on the policies.
+func (p *Payhook) encryptAll(key *string, policies []constructs.IDependable) {
 	for _, resource := range p.resources() {
 		kind := *resource.CfnResourceType()
 		property, stores := keyProperties[kind]
 		if !stores || *resource.Node().Path() == *p.Node().Path()+"/AccessLogs/Resource" {
 			continue
 		}
-		resource.AddPropertyOverride(jsii.String(property), k.arn)
+		resource.AddPropertyOverride(jsii.String(property), key)
+		resource.Node().AddDependency(policies...)
 		switch kind {
 		case "AWS::DynamoDB::GlobalTable":
 			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEEnabled"), true)

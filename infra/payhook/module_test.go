@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -176,7 +177,9 @@ func TestFeatureFlagsOfTheAppDoNotMatter(t *testing.T) {
 		if err := json.Unmarshal(text, &resources); err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(order(resources))
+		// The names of policies depend on the order of their statements.
+		digests := regexp.MustCompile(`(RoleDefaultPolicy[0-9A-F]{8})[0-9A-F]{8}`)
+		return digests.ReplaceAllString(fmt.Sprint(order(resources)), "$1")
 	}
 	withFlags, without := payhook(t), map[string]any{}
 	for flag := range flags(t) {

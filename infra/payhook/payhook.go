@@ -48,7 +48,7 @@ type Payhook struct {
 	alarmTopic        awssns.ITopic
 	alarms            map[string]awscloudwatch.CfnAlarm // by their names without that of the deployment
 	busFailures       awssqs.Queue                      // nil unless a customer managed key encrypts the bus
-	customerKeys      []customerKey                     // that the functions can use
+	customerKeys      []*string                         // ARNs of those that the functions can use
 }
 
 // New creates the construct in a stack. It builds the functions for it, which takes
@@ -113,6 +113,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 		p.shiftByCanary()
 	}
 	p.encrypt(props.EncryptionKey)
+	p.namePoliciesByContent()
 	dashboard := p.newMonitoring()
 	p.explainFindings()
 
@@ -186,9 +187,7 @@ func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
 // Props.Encryption and those of Props.FurtherEncryptionKeys.
 func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 	secret := p.token.secret.AttrId()
-	for _, key := range p.customerKeys {
-		key.allow(grantee, "secretsmanager", secrets(secret), "kms:Decrypt")
-	}
+	p.grantUse(grantee, "secretsmanager", "SecretARN", secret)
 	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
 		Grantee: grantee, Actions: jsii.Strings("secretsmanager:GetSecretValue"), ResourceArns: &[]*string{secret},
 	})
@@ -198,9 +197,12 @@ func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 // the bus, which package [payhook.example/shared/claimcheck] resolves. It includes
 // kms:Decrypt as GrantReadToken does.
 func (p *Payhook) GrantReadClaims(grantee awsiam.IGrantable) awsiam.Grant {
-	for _, key := range p.customerKeys {
-		key.allow(grantee, "s3", s3Buckets(p.buckets.claims.BucketArn()), "kms:Decrypt")
-	}
+	bucket := p.buckets.claims.BucketArn()
+	// With an S3 Bucket Key, the context is the ARN of the bucket, and otherwise that of the object
+	// (AWS, "Using server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with
+	// Amazon S3 Bucket Keys" in the S3 User Guide). A bucket that the stack did not create may have
+	// no Bucket Key.
+	p.grantUse(grantee, "s3", "aws:s3:arn", bucket, jsii.String(*bucket+"/*"))
 	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
 		Grantee: grantee, Actions: jsii.Strings("s3:GetObject"),
 		ResourceArns: &[]*string{p.buckets.claims.ArnForObjects(jsii.String("events/*"))},

@@ -1,8 +1,12 @@
 package payhook
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscodedeploy"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -44,6 +48,38 @@ func newAlias(scope constructs.Construct, f awslambda.Function) awslambda.Alias 
 // invokedAs returns the qualified name with which callers invoke the function: its name
 // and the alias.
 func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }
+
+// namePoliciesByContent gives each policy of a role a name that depends on its permissions, so
+// that no deployment changes a policy in use. A function depends on its policies: a new one is
+// created before the function is updated. CloudFormation deletes the one that it replaces in
+// UPDATE_COMPLETE_CLEANUP_IN_PROGRESS, after all updates, and so after the alias has moved, also
+// by a canary (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The
+// version in use keeps the permissions that a setting takes away. A rollback deletes the new
+// policy only. Call it after everything else is created.
+//
+// An invocation of the old version can run a little longer than its policy exists. IAM is
+// eventually consistent, in both directions (https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html).
+//
+// Meanwhile, a role has both policies. IAM allows 10,240 characters for all inline policies of a
+// role (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). The largest
+// role here has less than 4,000, with the longest names.
+func (p *Payhook) namePoliciesByContent() {
+	stack := awscdk.Stack_Of(p)
+	for _, resource := range p.resources() {
+		policy, ok := resource.(awsiam.CfnPolicy)
+		if !ok {
+			continue
+		}
+		// A bus with another name is another bus, to which a policy refers in the same way.
+		content, err := json.Marshal([]any{p.conf.Webhook.EventBusName, stack.Resolve(policy.PolicyDocument())})
+		if err != nil {
+			panic(err) // the CDK returns only values that JSON has
+		}
+		sum := sha256.Sum256(content)
+		// The CDK takes the logical id as the name of the policy.
+		policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
+	}
+}
 
 // lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks
 // and failures of the function raise them, so other senders cannot block a deployment.

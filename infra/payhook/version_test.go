@@ -99,6 +99,64 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	}
 }
 
+// While an alias moves, the version in use and the next one both have their permissions: no
+// deployment changes a policy, the next version waits for the new one, and the old one is deleted
+// in the cleanup of the deployment.
+func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
+	webhook, both := []string{"Webhook/Role/DefaultPolicy"},
+		[]string{"Redrive/Role/DefaultPolicy", "Webhook/Role/DefaultPolicy"}
+	all := append([]string{"Redrive/ScheduleRole/DefaultPolicy", "Token/Role/DefaultPolicy",
+		"Token/ScheduleRole/DefaultPolicy"}, both...)
+	slices.Sort(all)
+	for setting, c := range map[string]struct {
+		value   any
+		changes []string
+	}{
+		"keysAuth":              {"bearer", webhook},
+		"captureRejected":       {"1h", webhook},
+		"evidence":              {"7y", webhook},
+		"ledgerTable":           {"another", both},
+		"claimBucket":           {"another", both},
+		"parkingBucket":         {"another", both},
+		"eventBusName":          {"another", all},
+		"encryption":            {"cmk", nil},
+		"furtherEncryptionKeys": {furtherKey, nil},
+	} {
+		without, with := payhook(t, nil), payhook(t, map[string]any{setting: c.value})
+		var changed []string
+		for id, name := range without.names {
+			policy := without.Resources[name]
+			if policy.Type != "AWS::IAM::Policy" {
+				continue
+			}
+			if with.names[id] == "" {
+				changed = append(changed, name)
+			} else if diff := cmp.Diff(policy.Properties, with.Resources[name].Properties); diff != "" {
+				t.Errorf("%s changes %s (-without +with)\n%s", setting, name, diff)
+			}
+		}
+		slices.Sort(changed)
+		if !slices.Equal(changed, c.changes) {
+			t.Errorf("%s replaces the policies %q, want %q", setting, changed, c.changes)
+		}
+		for id, name := range with.names {
+			policy := with.Resources[name]
+			if policy.Type != "AWS::IAM::Policy" {
+				continue
+			}
+			// Two policies of one name in one role would be one, which the cleanup would delete.
+			if policy.Properties["PolicyName"] != id || policy.DeletionPolicy != "" {
+				t.Errorf("%s: %s is named %v, and its DeletionPolicy is %q", setting, id,
+					policy.Properties["PolicyName"], policy.DeletionPolicy)
+			}
+			function, _, _ := strings.Cut(name, "/Role/")
+			if f := with.Resources[function+"/Function"]; f != nil && !slices.Contains(f.DependsOn, id) {
+				t.Errorf("%s: %s does not wait for %s", setting, function, name)
+			}
+		}
+	}
+}
+
 func TestLossAlarmsRollBackACanary(t *testing.T) {
 	tm := payhook(t, map[string]any{"deployment": "canary"})
 	group := tm.get(t, "Canary/Group", "AWS::CodeDeploy::DeploymentGroup").Properties
