@@ -46,10 +46,6 @@ import (
 // through the real SDK clients.
 const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 
-// tablesVariable contains the URL of an engine that has DynamoDB alone. If it is set, the
-// tests of tables also run against it.
-const tablesVariable = "PAYHOOK_DYNAMODB_ENDPOINT"
-
 // The operations are those that the packages call.
 type (
 	dynamoDB interface {
@@ -77,7 +73,8 @@ var pendingIndex = awstest.Index{Name: "pending", PartitionKey: "shard", Partiti
 	SortKey: "due", SortType: types.ScalarAttributeTypeN, Include: []string{"kept"}}
 
 // inMemory runs a test case with the services in memory, called directly and over HTTP
-// with the real SDK clients.
+// with the real SDK clients. The emulator accepts what some cases expect to be rejected: those run
+// in memory only.
 func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	for _, name := range []string{"in memory", "in memory over HTTP"} {
@@ -109,33 +106,6 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 	}
 	t.Run("endpoint", func(t *testing.T) {
 		try(t, dial(t, endpoint))
-	})
-}
-
-// onTables runs a test case that needs the table alone as on does, and with the engine
-// that has DynamoDB alone, if there is one.
-func onTables(t *testing.T, try func(t *testing.T, s services)) {
-	t.Helper()
-	on(t, try)
-	onEngine(t, try)
-}
-
-// onStrictTables is onTables without the endpoint, for requests that the emulator accepts.
-func onStrictTables(t *testing.T, try func(t *testing.T, s services)) {
-	t.Helper()
-	inMemory(t, try)
-	onEngine(t, try)
-}
-
-func onEngine(t *testing.T, try func(t *testing.T, s services)) {
-	t.Helper()
-	endpoint := os.Getenv(tablesVariable)
-	if endpoint == "" {
-		return
-	}
-	t.Run("tables", func(t *testing.T) {
-		name := "conformance-" + uuid.New().String()
-		try(t, services{dynamoDB: dialTable(t, configOf(endpoint), name), table: name})
 	})
 }
 
@@ -320,7 +290,7 @@ func TestConditionsOfTheLedger(t *testing.T) {
 		"replace what is parked":    {replace, awstest.Item{"digest": binary("d"), "parkedAt": number(1)}, true},
 		"replace what is pending":   {replace, awstest.Item{"digest": binary("e"), "shard": number(1)}, false},
 	}
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				id := "condition " + name
@@ -371,7 +341,7 @@ func TestConditionsOfTheLedger(t *testing.T) {
 }
 
 func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})
 		for _, id := range []string{"published", "absent"} {
 			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v",
@@ -395,7 +365,7 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 
 // This is the condition with which package keys counts.
 func TestConditionOfBudgets(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		var left atomic.Int32
 		var wg sync.WaitGroup
 		for range 12 {
@@ -483,7 +453,7 @@ func TestConditionsOfKeys(t *testing.T) {
 				"seen not so long ago": {awstest.Item{"seenAt": number(101)}, nil},
 			}},
 	}
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		for name, test := range tests {
 			for which, c := range test.changes {
 				id := name + ", " + which
@@ -545,7 +515,7 @@ func (s services) query(t *testing.T, shard, at, limit int) (ids []string, pages
 }
 
 func TestIndexIsSparseAndInNumericOrder(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		for _, due := range []int{100, 9, 10, 1000, 99} {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint("due ", due)), "shard": number(1), "due": number(due),
 				"event": binary("{}")})
@@ -586,7 +556,7 @@ func TestIndexIsSparseAndInNumericOrder(t *testing.T) {
 }
 
 func TestQueryContinuesAfterThePageDespiteChanges(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		for due := range 6 {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint(due)), "shard": number(1), "due": number(due)})
 		}
@@ -652,7 +622,7 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 
 // The names and types of keys are those of the table and its index.
 func TestKeysAreChecked(t *testing.T) {
-	onStrictTables(t, func(t *testing.T, s services) {
+	inMemory(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(1), "kept": number(1)})
 		rejected := func(name string, err error) {
 			t.Helper()
@@ -708,7 +678,7 @@ func TestKeysAreChecked(t *testing.T) {
 
 // A key condition compares each key of the index once, with a value of its type.
 func TestKeyConditionsAreChecked(t *testing.T) {
-	onStrictTables(t, func(t *testing.T, s services) {
+	inMemory(t, func(t *testing.T, s services) {
 		query := func(condition string, due types.AttributeValue, start awstest.Item) error {
 			in := &dynamodb.QueryInput{TableName: &s.table, IndexName: aws.String("pending"),
 				KeyConditionExpression: &condition, ExclusiveStartKey: start,
@@ -768,7 +738,7 @@ func (s services) entries(n int) []eventbridgetypes.PutEventsRequestEntry {
 }
 
 func TestItemsAreLimitedTo400KB(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		const limit = 400 << 10
 		filler := func(rest int) types.AttributeValue { return binary(strings.Repeat("x", limit-rest)) }
 		for _, test := range []struct {
@@ -1084,7 +1054,7 @@ func TestPutObjectWithIfNoneMatch(t *testing.T) {
 }
 
 func TestBatchGetItem(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		key := func(i int) awstest.Item {
 			return awstest.Item{"id": text(fmt.Sprint("batch ", i))}
 		}
@@ -1141,7 +1111,7 @@ func TestBatchGetItem(t *testing.T) {
 }
 
 func TestQueryDescendingWithProjection(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
+	on(t, func(t *testing.T, s services) {
 		for i := range 4 {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint("backwards ", i)), "shard": number(61), "due": number(i),
 				"kept": number(10 * i), "other": number(i)})

@@ -25,7 +25,7 @@ const maxStatementBytes = 8192
 // BatchExecuteStatement runs INSERT and UPDATE statements, each for itself. A statement
 // that fails has an error in its response, and the call succeeds (AWS,
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
-// If two statements have the same key, the call fails, as with DynamoDB Local.
+// If two statements have the same key, the call fails, as with DynamoDB Local 3.3.1.
 func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
 	return processed(ctx, db, in, db.batchExecuteStatement)
