@@ -282,7 +282,8 @@ func (e *explainer) adviseNoKey() {
 	}
 	for _, k := range e.keys.results {
 		if isDown(k.err) {
-			e.say("The key service at baseUrl (%s) is down: %v. Repeat this when it is up again.", e.conf.BaseURL, k.err)
+			e.say("The key service at baseUrl (%s) is down: %v. Repeat this when it is up again.",
+				e.conf.BaseURL, k.err)
 			return
 		}
 		if i := slices.IndexFunc(ids, func(v value) bool { return v.text == k.id }); i >= 0 {

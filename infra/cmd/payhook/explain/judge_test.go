@@ -286,9 +286,11 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"a key service that was down": {func(c *call) { c.request.Outcome = "key-unavailable" },
 			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the operator to send"}},
 		"a budget that was used up": {func(c *call) { c.request.Outcome = "key-out-of-budget" },
-			want{authentic, "accepted", "", "keyMissBudget was used up (key-out-of-budget). Nothing is wrong"}},
+			want{authentic, "accepted", "",
+				"keyMissBudget was used up (key-out-of-budget). Nothing is wrong"}},
 		"a key id in a header that is not known": {func(c *call) { c.jwks = nil },
-			want{noKey, "key-unknown", "", "There is no key for " + key().ID + ", which is in the header X-Svc-Key-Id: "}},
+			want{noKey, "key-unknown", "",
+				"There is no key for " + key().ID + ", which is in the header X-Svc-Key-Id: "}},
 		"a key service that answers something else": {func(c *call) { c.jwks[c.key.ID] = []byte(`{"keys":[]}`) },
 			want{noKey, "key-unavailable", "", "not the requested JWK"}},
 		"a key that must not be used": {func(c *call) {
