@@ -19,6 +19,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -79,7 +81,7 @@ func NewStore(client StoreAPI, bucket string) *Store { return &Store{client, buc
 func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error) {
 	sum := sha256.Sum256(event.Bytes)
 	digest := hex.EncodeToString(sum[:])
-	key := "events/" + event.EventID + "/" + digest + ".json"
+	key := folder(event.EventID) + digest + ".json"
 	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket:         &s.bucket,
 		Key:            &key,
@@ -100,6 +102,10 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 	}
 	return detail, nil
 }
+
+// folder returns what the keys of all contents of an event begin with. Case has no meaning in a UUID (RFC 9562,
+// section 4).
+func folder(eventID string) string { return "events/" + strings.ToLower(eventID) + "/" }
 
 // Exists returns nil if the event that detail refers to is still stored, and [ErrGone] if it
 // is not. It lists the key instead of requesting the object, so s3:ListBucket is enough:
@@ -161,10 +167,45 @@ func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) 
 	if err := json.Unmarshal(detail, &claim); err != nil {
 		return nil, fmt.Errorf("claimcheck: detail: %w", err)
 	}
-	ref := claim.ClaimCheck
-	if ref == nil {
+	if claim.ClaimCheck == nil {
 		return detail, nil
 	}
+	return get(ctx, client, *claim.ClaimCheck)
+}
+
+// FindAPI is the part of the S3 client that [Find] uses.
+type FindAPI interface {
+	GetAPI
+	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
+}
+
+// Find returns the content of an eventId in a bucket for which is returns true, and nil if there is none. It
+// needs no reference: it reads what a [Store] has stored. It is safe for concurrent use.
+func Find(ctx context.Context, client FindAPI, bucket, eventID string, is func(event []byte) bool) ([]byte, error) {
+	pages := s3.NewListObjectsV2Paginator(client,
+		&s3.ListObjectsV2Input{Bucket: &bucket, Prefix: aws.String(folder(eventID))})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("claimcheck: list: %w", err)
+		}
+		for _, object := range page.Contents {
+			key := aws.ToString(object.Key)
+			event, err := get(ctx, client, Reference{Bucket: bucket, Key: key, Size: int(aws.ToInt64(object.Size)),
+				SHA256: strings.TrimSuffix(path.Base(key), ".json")})
+			if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrAltered) {
+				return nil, err
+			}
+			if err == nil && is(event) {
+				return event, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// get returns the event of a reference.
+func get(ctx context.Context, client GetAPI, ref Reference) ([]byte, error) {
 	out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &ref.Bucket, Key: &ref.Key})
 	if err != nil {
 		if _, ok := errors.AsType[*types.NoSuchKey](err); ok {

@@ -73,6 +73,46 @@ func TestAnEventExistsUntilItIsDeleted(t *testing.T) {
 	}
 }
 
+// A content is found by the id alone, in any case, and only if it is not changed.
+func TestContentsOfAnEventAreFound(t *testing.T) {
+	bucket, _ := stored(t, event)
+	second := event
+	second.EventID, second.Bytes = strings.ToUpper(event.EventID), []byte(`{"amount":2}`)
+	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	find := func(id string, wanted []byte) []byte {
+		t.Helper()
+		found, err := claimcheck.Find(t.Context(), bucket, "claims", id,
+			func(content []byte) bool { return bytes.Equal(content, wanted) })
+		if err != nil {
+			t.Error(err)
+		}
+		return found
+	}
+	for _, want := range [][]byte{event.Bytes, second.Bytes} {
+		if got := find(second.EventID, want); !bytes.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := find(event.EventID[:8], event.Bytes); got != nil {
+		t.Errorf("another id: %q", got)
+	}
+	for key := range bucket.Objects("claims") {
+		if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key,
+			Body: strings.NewReader("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := find(event.EventID, []byte("{}")); got != nil {
+		t.Errorf("changed: %q", got)
+	}
+	bucket.DenyList = true
+	if _, err := claimcheck.Find(t.Context(), bucket, "claims", event.EventID, nil); err == nil {
+		t.Error("a list that is denied is no error")
+	}
+}
+
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, event)
 	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil ||

@@ -18,9 +18,8 @@ type InspectAPI interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
-// Inspector reads a ledger for a person. It guarantees that it writes nothing and
-// never reads the bytes of an event. It is safe for concurrent
-// use.
+// Inspector reads a ledger for a person. It guarantees that it writes nothing, and that it reads the
+// bytes of an event only with FindContent. It is safe for concurrent use.
 type Inspector struct {
 	client InspectAPI
 	table  *string
@@ -33,14 +32,24 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 // nothing: the event was never accepted, or its window is over. The error
 // is DynamoDB's.
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
-	const wanted = "#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, " +
-		"#eventTimestamp, #parkedAt, #expiresAt"
-	id := Key(eventID)
+	return i.find(ctx, Key(eventID), findable)
+}
+
+// FindContent is [Inspector.Find] with the bytes of an event that is pending.
+func (i *Inspector) FindContent(ctx context.Context, eventID string) (Item, bool, error) {
+	return i.find(ctx, Key(eventID), findable+", #event")
+}
+
+// findable are the attributes of an item without the bytes of the event.
+const findable = "#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, " +
+	"#eventTimestamp, #parkedAt, #expiresAt"
+
+func (i *Inspector) find(ctx context.Context, id, wanted string) (Item, bool, error) {
 	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName:                i.table,
 		Key:                      keyOf(id),
 		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String(wanted),
+		ProjectionExpression:     &wanted,
 		ExpressionAttributeNames: expressionNames(wanted),
 	})
 	if err != nil {

@@ -166,7 +166,7 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, version string, n
 		if err != nil {
 			return err
 		}
-		both, err := d.compare(ctx, parked)
+		both, err := p.compare(ctx, d, parked)
 		if err == nil {
 			err = writeVersions(p.Err, both, p.Now())
 		}

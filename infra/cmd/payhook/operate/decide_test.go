@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -213,7 +214,7 @@ func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	name, id := w.conflict()
 	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
 	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00",
-		"EUR", "RELEASED", "The ledger keeps only the digest",
+		"EUR", "RELEASED", "Payhook does not store the first version any more. Consumers have it",
 		"Consumers may process a second payment. Publish the parked version", "--yes")
 	if strings.Count(err, "not available  ") != 3 || len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)
@@ -250,14 +251,70 @@ func TestFirstVersionIsFoundInParkedObjects(t *testing.T) {
 	}
 }
 
+// The first version is shown from the ledger while it is pending, and from the bucket of large events.
+func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
+	for name, test := range map[string]struct{ large, published bool }{
+		"pending": {false, false}, "large and pending": {true, false}, "large and published": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			id := uuid.New().String()
+			claims := claimcheck.NewStore(w.s3, "claims")
+			var e ledger.Entry
+			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
+				raw, err := payment.DecodeRawEvent(paymentOf(strings.ToUpper(id), amount))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e = ledger.NewEntry(raw, uuid.New().String(), w.now); test.large {
+					detail, err := claims.Put(t.Context(), raw)
+					if err != nil {
+						t.Fatal(err)
+					}
+					e = e.AsClaim(detail)
+				}
+			}
+			w.ledger.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), w.now)
+			if test.published {
+				w.publish(e)
+			}
+			parked, _ := w.park(time.Minute, parking.Conflict, func(p *parking.Parked) {
+				p.EventIDs, p.EventDigests = []string{id}, [][]byte{{1}}
+			})
+			out, _ := w.expect(0, "parked", "show", parked, "--json")
+			if v := document[proof](t, out).Versions[0].First; v.Amount != "100.00" || !v.Found || v.Where != "" ||
+				(v.State == "published") != test.published || (v.State == "pending") == test.published {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+// What is not stored can be found elsewhere, also by a person who has no consumer.
+func TestItIsSaidWhoHasTheFirstVersion(t *testing.T) {
+	w := newWorld(t)
+	name, id := w.conflict()
+	out, _ := w.expect(0, "parked", "show", name)
+	if w.contains(out, "Consumers have it", "archive of the bus"); strings.Contains(out, "evidence") {
+		t.Errorf("there is no evidence:\n%s", out)
+	}
+	w.at.EvidenceBucket = "evidence"
+	out, _ = w.expect(0, "parked", "show", name)
+	w.contains(out, "payhook evidence find "+id)
+	w.s3.Fails = func(_, key string) error {
+		if strings.HasPrefix(key, "events/") {
+			return errors.New("denied")
+		}
+		return nil
+	}
+	w.expect(cli.StatusUnreachable, "parked", "show", name)
+}
+
 // What the ledger does not have is not invented.
 func TestFirstVersionHasItsState(t *testing.T) {
 	for state, change := range map[string]func(w *world, p *parking.Parked){
 		"unknown": func(w *world, p *parking.Parked) {
 			p.EventIDs, p.EventDigests = []string{uuid.New().String()}, [][]byte{{1}}
-		},
-		"pending": func(w *world, p *parking.Parked) {
-			p.EventIDs, p.EventDigests = []string{w.record(time.Second).EventID}, [][]byte{{1}}
 		},
 		"replaced": func(w *world, p *parking.Parked) {
 			e := w.record(time.Second)

@@ -99,11 +99,12 @@ func attention(err error, wrong bool) error {
 type stack struct {
 	*deployment.Deployment
 
-	ledger *ledger.Inspector
-	keys   *keys.Inspector
-	store  *parking.Store
-	lambda *lambda.Client
-	sts    *sts.Client
+	ledger  *ledger.Inspector
+	keys    *keys.Inspector
+	objects parking.API
+	store   *parking.Store
+	lambda  *lambda.Client
+	sts     *sts.Client
 }
 
 // connect finds the deployment that is meant.
@@ -120,11 +121,12 @@ func newStack(d *deployment.Deployment, objects parking.API) *stack {
 	return &stack{
 		Deployment: d,
 
-		ledger: ledger.NewInspector(db, d.LedgerTable),
-		keys:   keys.NewInspector(db, d.KeysTable),
-		store:  parking.NewStore(objects, d.ParkingBucket),
-		lambda: lambda.NewFromConfig(d.AWS),
-		sts:    sts.NewFromConfig(d.AWS),
+		ledger:  ledger.NewInspector(db, d.LedgerTable),
+		keys:    keys.NewInspector(db, d.KeysTable),
+		objects: objects,
+		store:   parking.NewStore(objects, d.ParkingBucket),
+		lambda:  lambda.NewFromConfig(d.AWS),
+		sts:     sts.NewFromConfig(d.AWS),
 	}
 }
 

@@ -51,12 +51,13 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateLedger("ledger")
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
+	w.s3.MakeBucket("claims")
 	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return w.now }})
 	w.store = parking.NewStore(w.s3, "parking")
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", Bus: "bus", LedgerTable: "ledger", KeysTable: "keys",
-		ParkingBucket: "parking", Functions: map[string]string{"redrive": "redrive:live"},
+		ParkingBucket: "parking", ClaimBucket: "claims", Functions: map[string]string{"redrive": "redrive:live"},
 		AWS: deployment.EmulatorConfig(server.URL, "us-east-1")}
 	return w
 }

@@ -48,9 +48,9 @@ func (p *program) showCommand() *cobra.Command {
 		Long: `Shows one thing that is parked, with everything that proves it except the payload,
 and what was decided about it. "payhook parked list" has the names.
 
-Of a conflict, it shows amount, currency and status of both versions, as far as they are
-stored. The ledger keeps only the digest of what is published: consumers and the archive
-have the content. The state of the first version is published, pending or parked; unknown
+Of a conflict, it shows amount, currency and status of both versions. The first one is
+stored while it is pending or parked, and for claimRetention if it is too large for the
+bus. Otherwise, the output says who has it. The state of the first version is published, pending or parked; unknown
 if its de-duplication window is over; replaced if the ledger has the parked version.
 
 Status 1: nothing is parked under this name.`,
@@ -240,7 +240,7 @@ func (p *program) parkedShow(ctx context.Context, d *stack, given string, payloa
 	}
 	var both []versions
 	if parked.Reason == parking.Conflict {
-		if both, err = d.compare(ctx, parked); err != nil {
+		if both, err = p.compare(ctx, d, parked); err != nil {
 			return err
 		}
 	}

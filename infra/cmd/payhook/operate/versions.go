@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -34,12 +35,13 @@ type version struct {
 	At         time.Time `json:"at,omitzero"` // when it got the state
 	DeliveryID string    `json:"deliveryId,omitempty"`
 	SHA256     string    `json:"sha256,omitempty"`
-	// Found reports whether the content is parked, too: the ledger keeps only the digest of
-	// what is published.
+	// Found reports whether the content is stored: parked, pending or as a claim check. The ledger
+	// keeps only the digest of what is published.
 	Found    bool   `json:"found"`
 	Amount   string `json:"amount,omitempty"`
 	Currency string `json:"currency,omitempty"`
 	Status   string `json:"status,omitempty"`
+	Where    string `json:"where,omitempty"` // the content can be found, if it is not stored
 }
 
 // read takes amount, currency and status from an event, or from its claim check, which has
@@ -91,8 +93,28 @@ func (d *stack) contents(ctx context.Context, eventID string) (map[string][]byte
 	return found, nil
 }
 
+// first returns the event of an item from the item itself, or from the bucket of large events; nil if it is
+// in neither.
+func (d *stack) first(ctx context.Context, item ledger.Item) ([]byte, error) {
+	is := func(event []byte) bool { return ledger.DigestOf(event) == item.Digest }
+	if is(item.Detail) {
+		return item.Detail, nil
+	}
+	return claimcheck.Find(ctx, d.objects, d.ClaimBucket, item.EventID, is)
+}
+
+// elsewhere says who has the first version of an event that is not stored.
+func (p *program) elsewhere(d *stack, id string) string {
+	text := "Payhook does not store the first version any more. Consumers have it, and for archiveRetention the " +
+		"archive of the bus."
+	if d.EvidenceBucket != "" {
+		text += " Its delivery is found by: " + p.hint("evidence find "+id)
+	}
+	return text
+}
+
 // compare returns both versions of each event that is in conflict.
-func (d *stack) compare(ctx context.Context, parked parking.Parked) ([]versions, error) {
+func (p *program) compare(ctx context.Context, d *stack, parked parking.Parked) ([]versions, error) {
 	digests := parked.EventDigests
 	if parked.Reason == parking.Unpublishable {
 		digests = [][]byte{parked.Digest}
@@ -101,7 +123,7 @@ func (d *stack) compare(ctx context.Context, parked parking.Parked) ([]versions,
 	for i, id := range parked.EventIDs[:min(len(parked.EventIDs), len(digests))] {
 		v := versions{EventID: id, Parked: version{State: "parked", At: parked.ParkedAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(digests[i])}}
-		item, known, err := d.ledger.Find(ctx, id)
+		item, known, err := d.ledger.FindContent(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +140,15 @@ func (d *stack) compare(ctx context.Context, parked parking.Parked) ([]versions,
 		if err != nil {
 			return nil, err
 		}
-		v.First.read(found[v.First.SHA256])
+		event := found[v.First.SHA256]
+		if event == nil && v.First.SHA256 != "" {
+			if event, err = d.first(ctx, item); err != nil {
+				return nil, err
+			}
+		}
+		if v.First.read(event); !v.First.Found {
+			v.First.Where = p.elsewhere(d, id)
+		}
 		v.Parked.read(found[v.Parked.SHA256])
 		all = append(all, v)
 	}
@@ -134,8 +164,8 @@ func writeVersions(w io.Writer, all []versions, now time.Time) error {
 		for i, name := range []string{"state", "delivery", "sha256", "amount", "currency", "status"} {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", name, cli.Plain(first[i]), cli.Plain(parked[i]))
 		}
-		if !v.First.Found {
-			fmt.Fprintln(t, "The ledger keeps only the digest of what is published: consumers and the archive have it.")
+		if v.First.Where != "" {
+			fmt.Fprintln(t, v.First.Where)
 		}
 	}
 	return t.Flush()
