@@ -341,59 +341,59 @@ func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
 	}
 }
 
-// problemsIn returns the problems of settings in an account and a Region.
-func problemsIn(region string, texts map[string]string, bus string) []string {
+// problemsIn returns the problems of settings in a Region of the account 111122223333.
+func problemsIn(region, bus string, texts map[string]string, local bool) []string {
 	given := settings.Given{Deployment: "Payhook", Texts: maps.Clone(required), Account: "111122223333",
-		Region: region, BusARN: bus, Local: texts[settings.LocalKey] != ""}
+		Region: region, BusARN: bus, Local: local}
 	maps.Copy(given.Texts, texts)
-	delete(given.Texts, settings.LocalKey)
 	_, err := settings.ParseDeployment(given)
 	return problems(err)
 }
 
 func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
 	domain := map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z1ABC", "archiveRetention": "off"}
-	for region, want := range map[string]int{"eu-central-1": 0, "ap-southeast-3": 0, "eu-south-2": 0, "us-east-1": 0,
-		"${Token[AWS.Region.4]}": 0, "ap-south-2": 1, "ap-southeast-4": 1, "ap-southeast-5": 1, "ap-southeast-6": 1,
-		"ap-southeast-7": 1, "ca-west-1": 1, "cn-north-1": 1, "cn-northwest-1": 1, "eu-central-2": 1,
-		"il-central-1": 1, "me-central-1": 1, "mx-central-1": 1, "us-gov-east-1": 1, "us-gov-west-1": 1,
-		"ap-east-2": 2, // has no archives either
-	} {
-		got := problemsIn(region, nil, "")
-		if len(got) != want || want > 0 && !strings.HasPrefix(got[0], "domainName: is required in "+region) ||
-			want > 1 && !strings.HasPrefix(got[1], "archiveRetention: must be off in "+region) {
+	const missing = "ap-south-2 ap-southeast-4 ap-southeast-5 ap-southeast-6 ap-southeast-7 ca-west-1 cn-north-1 " +
+		"cn-northwest-1 eu-central-2 il-central-1 me-central-1 mx-central-1 us-gov-east-1 us-gov-west-1 ap-east-2"
+	for _, region := range strings.Fields(missing) {
+		got := problemsIn(region, "", nil, false)
+		want := []string{"domainName: is required in " + region, "archiveRetention: must be off in ap-east-2"}
+		if region != "ap-east-2" {
+			want = want[:1]
+		}
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%s: %q", region, got)
 		}
-		local := map[string]string{settings.LocalKey: "true"}
-		if got := slices.Concat(problemsIn(region, domain, ""), problemsIn(region, local, "")); len(got) > 0 {
-			t.Errorf("%s: %q with a domain name, or on an emulator", region, got)
+		if got := slices.Concat(problemsIn(region, "", domain, false), problemsIn(region, "", nil, true)); got != nil {
+			t.Errorf("%s, with a domain name or on an emulator: %q", region, got)
+		}
+	}
+	for _, region := range []string{"eu-central-1", "ap-southeast-3", "us-east-1", "${Token[AWS.Region.4]}"} {
+		if got := problemsIn(region, "", nil, false); got != nil {
+			t.Errorf("%s: %q", region, got)
 		}
 	}
 }
 
 func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
-	const key = "key/11111111-2222-3333-4444-555555555555"
-	domain := map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate,
-		"ownershipCertificateArn": certificate}
+	const here, key = "arn:aws:kms:us-east-1:111122223333:", "key/11111111-2222-3333-4444-555555555555"
+	const elsewhere, otherAccount = "arn:aws:kms:eu-west-1:111122223333:", "arn:aws:kms:us-east-1:444455556666:"
 	for name, c := range map[string]struct {
-		region string
-		texts  map[string]string
-		bus    string
-		want   []string
+		bus   string
+		texts map[string]string
+		want  []string
 	}{
-		"here":        {"eu-central-1", domain, "arn:aws:events:eu-central-1:111122223333:event-bus/b", nil},
-		"known later": {"eu-central-1", nil, "arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil},
-		"a bus": {"us-east-1", nil, "arn:aws:events:eu-west-1:1:event-bus/b",
-			[]string{"eventBusName", "eventBusName"}},
-		"half of its ARN": {"us-east-1", nil, "arn:aws:events:${Token[R]}:1:event-bus/b", []string{"eventBusName"}},
-		"certificates":    {"eu-west-1", domain, "", []string{"certificateArn", "ownershipCertificateArn"}},
-		"a key": {"us-east-1", map[string]string{"encryption": "arn:aws:kms:us-east-1:444455556666:" + key}, "",
+		"here":            {here, map[string]string{"encryption": here + key}, nil},
+		"known later":     {"arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
+		"a bus":           {"arn:aws:events:eu-west-1:1:event-bus/b", nil, []string{"eventBusName", "eventBusName"}},
+		"half of its ARN": {"arn:aws:events:${Token[R]}:1:event-bus/b", nil, []string{"eventBusName"}},
+		"certificates": {"", map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate,
+			"ownershipCertificateArn": certificate}, []string{"certificateArn", "ownershipCertificateArn"}},
+		"a key": {"", map[string]string{"encryption": otherAccount + key},
 			[]string{"encryption: must be in the account 111122223333 of the stack"}},
-		"further keys": {"us-east-1", map[string]string{"furtherEncryptionKeys": "arn:aws:kms:us-east-1:444455556666:" +
-			key + ";arn:aws:kms:eu-west-1:111122223333:" + key}, "", []string{"furtherEncryptionKeys: must name keys of one"}},
+		"further keys": {"", map[string]string{"furtherEncryptionKeys": otherAccount + key + ";" + elsewhere + key},
+			[]string{"furtherEncryptionKeys: must name keys of one"}},
 	} {
-		got := problemsIn(c.region, c.texts, c.bus)
-		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+		if got := problemsIn("us-east-1", c.bus, c.texts, false); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
