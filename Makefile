@@ -25,10 +25,11 @@ export PAYHOOK_STARTED := $(PAYHOOK_STARTED)
 STEP := infra/local/step
 
 # $(call venv,FOLDER,REQUIREMENTS,PACKAGES) installs Python packages into a virtual environment,
-# unless they are there. It does not survive being moved.
+# unless they are there. It does not survive being moved. Its programs start with its python: as scripts, they
+# name that in double quotes for sh if the path has a space.
 venv = @wanted="$$(python3 --version; pwd; cat $2)"; [ "$$wanted" = "$$(cat .local/$1/installed 2>/dev/null)" ] || { \
 	$(STEP) "installing $3 into .local/$1" sh -ec 'rm -rf .local/$1; python3 -m venv .local/$1; \
-	.local/$1/bin/pip install --disable-pip-version-check --no-input --no-compile --no-deps -r $2' && \
+	.local/$1/bin/python -m pip install --disable-pip-version-check --no-input --no-compile --no-deps -r $2' && \
 	echo "$$wanted" >.local/$1/installed; }
 
 # Packages whose tests run with the race detector. The CDK's own library has

@@ -89,7 +89,8 @@ func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 	audited(t)
 	explained, files := explained(t, "checkov", "skip")
 	for name, file := range files {
-		cmd := exec.Command(filepath.Join("..", "..", ".local", "audit", "bin", "checkov"), "--file", file,
+		bin := filepath.Join("..", "..", ".local", "audit", "bin")
+		cmd := exec.Command(filepath.Join(bin, "python"), filepath.Join(bin, "checkov"), "--file", file,
 			"--framework", "cloudformation", "--skip-download", "--output", "json", "--soft-fail")
 		output, err := cmd.Output()
 		if err != nil {

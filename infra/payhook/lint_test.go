@@ -53,11 +53,10 @@ func TestTemplatesPassCfnLint(t *testing.T) {
 // lint fails the test if cfn-lint reports anything about the templates.
 func lint(t *testing.T, files ...string) {
 	t.Helper()
-	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code",
-		"informational", "--"}, files...)
-	output, err := exec.Command(
-		filepath.Join("..", "..", ".local", "lint", "bin", "cfn-lint"),
-		args...).CombinedOutput()
+	bin := filepath.Join("..", "..", ".local", "lint", "bin")
+	args := append([]string{filepath.Join(bin, "cfn-lint"), "--config-file", "cfnlint.yaml", "--include-checks", "I",
+		"--non-zero-exit-code", "informational", "--"}, files...)
+	output, err := exec.Command(filepath.Join(bin, "python"), args...).CombinedOutput()
 	if err != nil || len(output) > 0 {
 		t.Errorf("cfn-lint: %v\n%s", err, output)
 	}

@@ -134,6 +134,24 @@ func TestUnusableHomeIsNamed(t *testing.T) {
 	}
 }
 
+func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
+	clone := filepath.Join(t.TempDir(), "a clone of $HOME's")
+	requirements := "infra/local/emulator/requirements.txt"
+	for _, name := range []string{"Makefile", "infra/local/check", "infra/local/step", requirements} {
+		text, err := os.ReadFile(filepath.Join("../../..", name))
+		if name == requirements {
+			text = nil // nothing is downloaded
+		}
+		path := filepath.Join(clone, name)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("make", "-C", clone, ".local/venv").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestREADMENamesTheCheckedVersions(t *testing.T) {
 	text, err := os.ReadFile("../../../README.md")
 	check, errCheck := os.ReadFile("../check")
