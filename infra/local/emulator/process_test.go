@@ -143,7 +143,8 @@ func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
 			text = nil // nothing is downloaded
 		}
 		path := filepath.Join(clone, name)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o700)); err != nil {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o700))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -67,8 +67,23 @@ func (p *Program) JSONLines(cmd *cobra.Command) bool {
 	return p.JSON || !p.Reader && !cmd.Flags().Changed("json")
 }
 
+// output is where results are written. It keeps the first error, so that commands need not look at each.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.Writer.Write(text)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
 // Root returns the command payhook, without commands below it.
 func (p *Program) Root(long string) *cobra.Command {
+	p.Out = &output{Writer: p.Out}
 	root := &cobra.Command{
 		Use: "payhook", Short: "Run, use and operate Payhook", Long: long, Version: version(),
 		SilenceErrors: true, SilenceUsage: true,
@@ -78,6 +93,10 @@ func (p *Program) Root(long string) *cobra.Command {
 	root.PersistentFlags().BoolVar(&p.JSON, "json", false,
 		"print JSON: one document, or one a line where there are several")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words, ok := errors.AsType[listed](err); ok {
+			_, err := fmt.Fprintln(p.Out, words)
+			return err
+		}
 		if strings.Contains(err.Error(), "\n") {
 			return Usage("%w", err) // it lists what the flag takes
 		}
@@ -135,6 +154,10 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 	root.SetArgs(args)
 	p.started = false
 	err := root.ExecuteContext(ctx)
+	if o, ok := p.Out.(*output); ok && o.err != nil {
+		fmt.Fprintln(p.Err, "payhook: the output cannot be written:", o.err)
+		return StatusFailed
+	}
 	if err == nil {
 		return 0
 	}

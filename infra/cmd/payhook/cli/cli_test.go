@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +57,30 @@ func TestExitStatusTellsTheKindOfError(t *testing.T) {
 				t.Errorf("%d, %q, %q", status, out, stderr)
 			}
 		})
+	}
+}
+
+// full is a writer without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+	for name, f := range map[string]func(*Program) error{
+		"unreachable": func(p *Program) error { return Unreachable(p.PrintJSON("text")) },
+		"not noticed": func(p *Program) error { _ = p.PrintJSON("text"); return nil },
+	} {
+		var stderr bytes.Buffer
+		p := &Program{Out: full{}, Err: &stderr}
+		root := p.Root("")
+		root.AddCommand(&cobra.Command{Use: "do", RunE: func(*cobra.Command, []string) error { return f(p) }})
+		for _, arg := range []string{"do", "--help"} {
+			status := p.Run(t.Context(), root, []string{arg})
+			if want := "payhook: the output cannot be written: no space left on device\n"; status != StatusFailed ||
+				!strings.HasSuffix(stderr.String(), want) {
+				t.Errorf("%s, %s: %d, %s", name, arg, status, &stderr)
+			}
+		}
 	}
 }
 

@@ -62,8 +62,13 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...stri
 	}
 }
 
+// listed is the error of a flag whose value is list: the words that it takes. The program prints them.
+type listed string
+
+func (l listed) Error() string { return string(l) }
+
 // OneOf returns an error that lists the words unless text is one of them. A word can be followed by a tab
-// and an explanation; then each is listed in a line of its own.
+// and an explanation; then each is listed in a line of its own, and the text list asks for the list.
 func OneOf(text string, words ...string) error {
 	separator := " "
 	var list strings.Builder
@@ -80,6 +85,9 @@ func OneOf(text string, words ...string) error {
 		separator = ", "
 	}
 	t.Flush()
+	if lines, ok := strings.CutPrefix(list.String(), "\n"); ok && text == "list" {
+		return listed(lines)
+	}
 	return errors.New("must be one of" + list.String())
 }
 

@@ -33,13 +33,14 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 	}
 }
 
-// Choose completes a target that no flag names: it is the local run if one is up, as Err then says. It
-// is an error if the local run was killed, so that nothing goes to AWS by accident.
+// Choose completes a target that no flag names: it is the local run if one is up. Err then says so, if a
+// stack in AWS could have been meant. It is an error if the local run was killed, so that nothing goes to
+// AWS by accident.
 func (p *Program) Choose(ctx context.Context, t *deployment.Target) error {
 	if t.Named() {
 		return nil
 	}
-	_, err := deployment.Running(ctx)
+	local, err := deployment.Running(ctx)
 	switch {
 	case errors.Is(err, deployment.ErrNotUp):
 		return nil
@@ -47,7 +48,9 @@ func (p *Program) Choose(ctx context.Context, t *deployment.Target) error {
 		return fmt.Errorf("%w\n--stack, --region or --profile chooses AWS", err)
 	}
 	t.Local = true
-	fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
+	if deployment.AWSConfigured(ctx, local.Endpoint) {
+		fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
+	}
 	return nil
 }
 

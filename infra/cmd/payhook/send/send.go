@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"os"
 	"regexp"
@@ -119,7 +120,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	webhooks, err := o.webhooks()
+	webhooks, err := o.webhooks() // before anything is done, since a flag can be wrong
 	if err != nil {
 		return err
 	}
@@ -140,10 +141,7 @@ func (o *options) run(ctx context.Context) error {
 			return cli.Unreachable(err)
 		}
 	}
-	for i := range webhooks {
-		webhooks[i].URL = d.WebhookURL + webhooks[i].URL
-	}
-	return o.sendAll(ctx, from, webhooks)
+	return o.sendAll(ctx, from, d.WebhookURL, webhooks)
 }
 
 // connect returns the deployment that webhooks are sent to. With --url, it has that URL.
@@ -178,6 +176,13 @@ func (o *options) connect(ctx context.Context) (d *deployment.Deployment, err er
 func (o *options) check() error {
 	if o.count < 0 || o.events < 0 || o.duplicates < 0 || o.pad < 0 {
 		return cli.Usage("no number may be negative")
+	}
+	// Lambda takes 6 MB (AWS, "Lambda quotas").
+	if o.events > 20_000 || o.pad > 100<<20 {
+		return cli.Usage("at most 20000 events and 100 MiB of white space: a delivery with more is never accepted")
+	}
+	if _, ok := payment.Amount(o.amount).Rat(); o.amount != "" && !ok {
+		return cli.Usage("--amount %s: is not a JSON number", o.amount)
 	}
 	for expected := range strings.SplitSeq(o.expect, ",") {
 		if !expectation.MatchString(expected) {
@@ -237,8 +242,9 @@ func (o *options) change(ctx context.Context, remote paymenttest.Remote) (err er
 	return err
 }
 
-// webhooks returns what is sent, in this order. Their URLs have at most a query.
-func (o *options) webhooks() ([]paymenttest.Webhook, error) {
+// webhooks returns what is sent, in this order. Each is made when it is sent, and stays in memory only if it is
+// sent again. Their URLs have at most a query.
+func (o *options) webhooks() (iter.Seq[paymenttest.Webhook], error) {
 	if o.count == 0 && (o.duplicates > 0 || o.conflict) {
 		return nil, cli.Usage("--duplicates and --conflict need a delivery to repeat: --count must be at least 1")
 	}
@@ -246,27 +252,48 @@ func (o *options) webhooks() ([]paymenttest.Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []paymenttest.Webhook
-	for i := range o.count {
-		w := given
-		if o.file == "" {
-			if w.Payload, err = o.payload(i == 0); err != nil {
-				return nil, err
+	first := o.webhook(given, o.eventID)
+	again := first
+	if o.conflict {
+		if again, err = conflicting(first); err != nil {
+			return nil, err
+		}
+	}
+	return func(yield func(paymenttest.Webhook) bool) {
+		var kept []paymenttest.Webhook
+		for i := range o.count {
+			w := first
+			if i > 0 {
+				w = o.webhook(given, "")
+			}
+			if i < o.duplicates {
+				kept = append(kept, w)
+			}
+			if !yield(w) {
+				return
 			}
 		}
-		w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
-		o.sign.apply(&w)
-		w.Certificate = paymenttest.CertificateFlaw(o.certificate)
-		all = append(all, w)
+		for i := range o.duplicates {
+			if !yield(kept[i%len(kept)]) {
+				return
+			}
+		}
+		if o.conflict {
+			yield(again)
+		}
+	}, nil
+}
+
+// webhook returns a webhook like the given one, and with new events unless there is a file. eventID is that of the
+// first event; "" for a new one.
+func (o *options) webhook(w paymenttest.Webhook, eventID string) paymenttest.Webhook {
+	if o.file == "" {
+		w.Payload = o.payload(eventID)
 	}
-	for i := range o.duplicates {
-		all = append(all, all[i%o.count])
-	}
-	if !o.conflict {
-		return all, nil
-	}
-	again, err := conflicting(all[0])
-	return append(all, again), err
+	w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
+	o.sign.apply(&w)
+	w.Certificate = paymenttest.CertificateFlaw(o.certificate)
+	return w
 }
 
 // conflicting returns a delivery with the first event of another and another amount.
@@ -303,26 +330,23 @@ func (o *options) given() (w paymenttest.Webhook, err error) {
 	return w, nil
 }
 
-func (o *options) payload(first bool) ([]byte, error) {
+func (o *options) payload(eventID string) []byte {
 	events := make([][]byte, o.events)
 	for i := range events {
 		e := paymenttest.Event()
-		if o.eventID != "" && first && i == 0 {
-			e.EventID = o.eventID
+		if eventID != "" && i == 0 {
+			e.EventID = eventID
 		}
 		if o.name != "" {
 			e.EventName = o.name
 		}
 		if o.amount != "" {
 			e.EventData.Amount = payment.Amount(o.amount)
-			if _, ok := e.EventData.Amount.Rat(); !ok {
-				return nil, cli.Usage("--amount %s: is not a JSON number", o.amount)
-			}
 		}
 		e.EventData.PaymentCurrency = cmp.Or(o.currency, e.EventData.PaymentCurrency)
 		events[i] = paymenttest.Encode(e)
 	}
-	return paymenttest.RawDelivery(uuid.New().String(), events...), nil
+	return paymenttest.RawDelivery(uuid.New().String(), events...)
 }
 
 // result is one answer.
@@ -334,40 +358,43 @@ type result struct {
 	Answer       any   `json:"answer,omitempty"` // JSON, or text
 }
 
-// sendAll sends webhooks one after another and prints every answer.
-func (o *options) sendAll(ctx context.Context, from service, webhooks []paymenttest.Webhook) error {
-	var unexpected []int // statuses
+// sendAll sends webhooks to a URL, one after another, and prints every answer.
+func (o *options) sendAll(ctx context.Context, from service, url string, webhooks iter.Seq[paymenttest.Webhook]) error {
+	sent, unexpected, unauthorized := 0, 0, false
 	var noAnswer error
 	start := time.Now()
-	for i, w := range webhooks {
+	for w := range webhooks {
+		sent++
+		w.URL = url + w.URL
 		got, err := o.sendOne(ctx, from, w)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		got.Number, got.Expected = i+1, o.expected(got.Status)
+		got.Number, got.Expected = sent, o.expected(got.Status)
 		switch {
 		case got.Expected:
 		case err != nil:
 			noAnswer = err
 		default:
-			unexpected = append(unexpected, got.Status)
+			unexpected++
+			unauthorized = unauthorized || got.Status == http.StatusUnauthorized
 		}
 		if err := o.print(got); err != nil {
 			return err
 		}
 	}
-	if len(webhooks) > 1 {
-		fmt.Fprintf(o.p.Err, "%d webhooks were sent in %s\n", len(webhooks), cli.Readable(time.Since(start)))
+	if sent > 1 {
+		fmt.Fprintf(o.p.Err, "%d webhooks were sent in %s\n", sent, cli.Readable(time.Since(start)))
 	}
 	if noAnswer != nil {
 		return cli.Unreachable(fmt.Errorf("no answer: %w", noAnswer))
 	}
-	if len(unexpected) == 0 {
+	if unexpected == 0 {
 		return nil
 	}
 	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
-		cli.Counted(len(unexpected), "webhook was", "webhooks were"), o.expect)
-	if !slices.Contains(unexpected, http.StatusUnauthorized) || o.url != "" {
+		cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
+	if !unauthorized || o.url != "" {
 		return err
 	}
 	return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,

@@ -277,25 +277,56 @@ func TestRejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 	}
 }
 
-// Each flaw and fault is explained where it is misspelled.
+// Each flaw and fault is explained on request, and where it is misspelled.
 func TestFlawsAndFaultsAreListed(t *testing.T) {
-	local(t)
-	for args, want := range map[string][]string{
-		"--corrupt list": {"must be one of\n  signature            one bit of",
-			"\n  keyid-repeated       the key id is sent twice\n"},
-		"--fault list": {"\n  token=down     503\n", "\n  api=           no fault any more\n", "keys=slow "},
+	_, h := local(t)
+	for flag, want := range map[string][]string{
+		"--corrupt": {"  signature            one bit of", "\n  keyid-repeated       the key id is sent twice\n"},
+		"--fault":   {"\n  token=down     503\n", "\n  api=           no fault any more\n", "keys=slow "},
 	} {
-		_, stderr, status := run(t, append(strings.Fields(args), "--local")...)
+		out, stderr, status := run(t, flag, "list")
+		if status != 0 || stderr != "" {
+			t.Errorf("%s list: %d, %s", flag, status, stderr)
+		}
+		if _, stderr, status = run(t, flag, "lost"); status != cli.StatusUsage ||
+			!strings.Contains(stderr, " must be one of\n"+out) {
+			t.Errorf("%s lost: %d, %s", flag, status, stderr)
+		}
 		for _, text := range want {
-			if status != cli.StatusUsage || !strings.Contains(stderr, text) {
-				t.Errorf("%s: %d, no %q in\n%s", args, status, text, stderr)
+			if !strings.Contains(out, text) {
+				t.Errorf("%s: no %q in\n%s", flag, text, out)
 			}
 		}
-		for line := range strings.Lines(stderr) {
-			if strings.HasPrefix(line, "  ") && len(strings.Fields(line)) < 2 {
-				t.Errorf("%s: not explained: %s", args, line)
+		for line := range strings.Lines(out) {
+			if len(strings.Fields(line)) < 2 {
+				t.Errorf("%s: not explained: %s", flag, line)
 			}
 		}
+	}
+	if len(h.payloads) > 0 {
+		t.Errorf("sent %q", h.payloads)
+	}
+}
+
+// A wrong number ends with Ctrl-C, and not when the memory is full.
+func TestWebhooksAreMadeOneAfterAnother(t *testing.T) {
+	_, h := local(t)
+	made := 0
+	all, err := (&options{count: 1e12, events: 1, duplicates: 1}).webhooks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range all {
+		if made++; len(w.Payload) == 0 || made == 1000 {
+			break
+		}
+	}
+	if made != 1000 {
+		t.Errorf("%d are made", made)
+	}
+	works(t, "--local", "--count", "2", "--duplicates", "3", "--conflict")
+	if p := h.payloads; len(p) != 6 || p[2] != p[0] || p[3] != p[1] || p[4] != p[0] || p[0] == p[1] || p[5] == p[0] {
+		t.Errorf("sent %q", p)
 	}
 }
 
@@ -355,6 +386,7 @@ func TestPrivateKeySigns(t *testing.T) {
 
 func TestWithoutFlagsItIsTheLocalRun(t *testing.T) {
 	_, h := local(t)
+	t.Setenv("AWS_REGION", "eu-west-1")
 	if _, stderr, status := run(t); status != 0 || len(h.payloads) != 1 ||
 		!strings.HasPrefix(stderr, "this is the local run") {
 		t.Errorf("send: %d, %s", status, stderr)
@@ -378,7 +410,7 @@ func TestWithoutFlagsItIsTheLocalRun(t *testing.T) {
 func TestWrongCallSendsNothing(t *testing.T) {
 	_, h := local(t)
 	for _, args := range []string{
-		"--count -1", "--count 0 --duplicates 2", "--events -1", "--amount ten",
+		"--count -1", "--count 0 --duplicates 2", "--events 20001", "--pad 104857601", "--events -1", "--amount ten",
 		"--corrupt nothing", "--file missing",
 		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem",
 		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
