@@ -203,11 +203,6 @@ mutants: check-go ## change the core, one mistake at a time, and list those that
 			printf "killed %d, lived %d (%.1f %% killed; at least 95 are required), not covered %d, timed out %d, " \
 				"not viable %d\n", killed, lived, efficacy, uncovered, late, broken; exit efficacy < 95 }' mutants.txt
 
-.PHONY: rule-results
-rule-results: check-go ## match the events of events/rules/testdata with AWS's rule engine and record the results (Java 17, Maven)
-	go test ./events/consumer -count=1 -run '^TestTheRecordedEventsAreThoseOfTheCode$$' -update
-	events/rules/testdata/ruler/record
-
 FUZZTIME ?= 20s
 
 .PHONY: fuzz
