@@ -39,53 +39,26 @@ RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)
 
-# The variables that each target takes on the command line of make. Any other is an
-# error, so that a misspelled one is not ignored, except those that other programs
-# read.
-UP_VARIABLES := BASE_URL AUTH_URL TOKEN_MANAGER_ID CLIENT_ID CLIENT_SECRET SETTINGS TRUSTSTORE
-VARIABLES_run := ONCE WIDE $(UP_VARIABLES)
-VARIABLES_up := $(UP_VARIABLES)
-VARIABLES_prepare := ONCE WIDE $(UP_VARIABLES)
-VARIABLES_send := ARGS
-VARIABLES_invoke := FUNCTION EVENT ARGS
-VARIABLES_payhook := ARGS
-VARIABLES_deploy := ENV ARGS
-VARIABLES_diff := ENV ARGS
-VARIABLES_synth := ENV ARGS
-VARIABLES_bootstrap := ENV ARGS
-VARIABLES_destroy := ENV ARGS
-VARIABLES_bench := ROUNDS
-VARIABLES_soak := SEEDS SEED
-VARIABLES_mutants := PACKAGE
-VARIABLES_fuzz := FUZZTIME
-OTHER_PROGRAMS := GO% CGO_% AWS_% CDK_% NODE_% npm_% PIP_% PYTHON% %_PROXY %_proxy CC SHELL PATH HOME TMPDIR MAKEFLAGS
+# The variables of the command line of make. Any other is an error, so that a misspelled one is not ignored.
+VARIABLES := ARGS ENV ONCE SETTINGS FUNCTION EVENT SEEDS SEED PACKAGE FUZZTIME GO% CGO_% AWS_% CDK_% NODE_% npm_% PIP_% \
+	%_PROXY %_proxy CC SHELL PATH HOME TMPDIR MAKEFLAGS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
-UNKNOWN := $(filter-out $(OTHER_PROGRAMS) $(foreach goal,$(MAKECMDGOALS),$(VARIABLES_$(goal))),$(GIVEN))
-# The flags of payhook that take no value.
-SWITCHES := ROTATE REKEY ROTATE_CERTIFICATE CONFLICT FRESH HELP
-as_flag = --$(shell echo '$(1)' | tr A-Z_ a-z-)$(if $(filter $(1),$(SWITCHES)),, $($(1)))
-ifneq ($(UNKNOWN),)
-$(error make $(MAKECMDGOALS) takes no variable $(UNKNOWN)$(if $(filter send invoke payhook,$(MAKECMDGOALS)),: \
-use ARGS="$(strip $(foreach name,$(UNKNOWN),$(call as_flag,$(name))))"; ARGS=--help lists the flags,; it takes: \
-$(or $(strip $(foreach goal,$(MAKECMDGOALS),$(VARIABLES_$(goal)))),none)))
-endif
-
-# NAME=VALUE of make becomes --name VALUE.
-flag = $(if $($(1)),--$(2) '$($(1))')
-UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,setting) \
-	$(if $(TOKEN_MANAGER_ID),--setting 'tokenManagerId=$(TOKEN_MANAGER_ID)') $(if $(TRUSTSTORE),--setting 'truststore=$(TRUSTSTORE)')
+$(foreach name,$(filter-out $(VARIABLES),$(GIVEN)),$(error make has no variable $(name): use ARGS="--flag value"; \
+	ARGS=--help lists the flags))
 
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
 
+UP_FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
+
 .PHONY: run
-run: ready ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then, WIDE=1 shows all columns; variables as for up
-	@PAYHOOK_READY=1 CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local run $(if $(filter-out 0 false no,$(ONCE)),--once) $(if $(filter-out 0 false no,$(WIDE)),--wide) $(UP_FLAGS)
+run: ready ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then; SETTINGS="key=value ..."
+	@PAYHOOK_READY=1 exec $(PAYHOOK) local run $(if $(ONCE),--once) $(UP_FLAGS)
 
 .PHONY: up
-up: ready ## deploy on this machine in the background; SETTINGS="key=value ...", BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, TRUSTSTORE=
-	@PAYHOOK_READY=1 CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local up $(UP_FLAGS)
+up: ready ## deploy on this machine in the background; SETTINGS="key=value ...", ARGS=--help
+	@PAYHOOK_READY=1 exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
 down: ## end what make up or make run started
@@ -103,32 +76,29 @@ invoke: $(PAYHOOK) ## invoke a function of the local run; FUNCTION=webhook EVENT
 payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
-# A program of its own, since it is compiled before it checks credentials, region and settings.
 # ENV counts only on the command line of make: shells have an environment variable of this name.
-CDK := .local/bin/deploy
-ON_AWS = infra/local/check node npm && { [ -x $(CDK) ] || echo "compiling infra/cmd/deploy (half a minute the first time) ..." >&2; } && \
-	$(BUILD) -o $(CDK) ./infra/cmd/deploy && \
-	exec $(CDK) $@ '$(if $(findstring command line,$(origin ENV)),$(ENV))' $(ARGS)
+CDK = infra/node_modules/.bin/cdk $@ $(if $(findstring command line,$(origin ENV)),-c env='$(ENV)') $(ARGS)
 
 .PHONY: deploy
-deploy: check-go ## deploy to AWS with cdk deploy: ENV=staging takes infra/environments/staging.json; ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
-	@$(ON_AWS)
+deploy: check-go infra/node_modules/.package-lock.json ## deploy to AWS with cdk deploy; ENV=staging adds infra/environments/staging.json; ARGS="-c baseUrl=... --profile NAME"
+	@$(CDK)
 
 .PHONY: diff
-diff: check-go ## show what make deploy would change; variables as for deploy
-	@$(ON_AWS)
+diff: check-go infra/node_modules/.package-lock.json ## show what make deploy would change; variables as for deploy
+	@$(CDK)
 
 .PHONY: synth
-synth: check-go ## write the template, without AWS; variables as for deploy
-	@$(ON_AWS)
-
-.PHONY: bootstrap
-bootstrap: check-go ## prepare account and region for the CDK, once; variables as for deploy
-	@$(ON_AWS)
+synth: check-go infra/node_modules/.package-lock.json ## write the template, without AWS; variables as for deploy
+	@$(CDK)
 
 .PHONY: destroy
-destroy: check-go ## delete the stack, after a question; tables and buckets remain; variables as for deploy
-	@$(ON_AWS)
+destroy: check-go infra/node_modules/.package-lock.json ## delete the stack, after a question; tables and buckets remain; variables as for deploy
+	@$(CDK)
+
+# In the folder of cdk.json, the CDK CLI would synthesize the app, which needs the settings.
+.PHONY: bootstrap
+bootstrap: infra/node_modules/.package-lock.json ## prepare account and region for the CDK, once; ARGS="aws://ACCOUNT/REGION --profile NAME"
+	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS)
 
 .PHONY: test
 test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests

@@ -1,5 +1,5 @@
 // Command infra is the CDK app: one stack with one [payhook.Payhook], whose settings come
-// from the CDK context.
+// from the CDK context. With -c env=NAME, those of infra/environments/NAME.json are added.
 //
 // It writes the template only if every setting is valid. All invalid, missing and unknown
 // settings are reported together on standard error, with exit status 1. The CDK CLI
@@ -52,22 +52,27 @@ func synthesize() (err error) {
 
 	// AutoSynth would write a template at exit, even if the settings are invalid.
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	newStack(app)
+	env, err := payhook.Environment(app, "infra/environments")
+	if err != nil {
+		return err
+	}
+	newStack(app, env)
 	for _, settings := range localStacks(app) {
 		scope := constructs.NewConstruct(app, jsii.String(settings["stackName"]))
 		for key, value := range settings {
 			scope.Node().SetContext(jsii.String(key), value)
 		}
-		newStack(scope)
+		newStack(scope, env)
 	}
 	app.Synth(nil)
 	return nil
 }
 
-// newStack creates the stack with the settings of the context of scope.
-func newStack(scope constructs.Construct) {
+// newStack creates the stack with the settings of the context of scope, in an environment unless that is nil.
+func newStack(scope constructs.Construct, env *awscdk.Environment) {
 	local := fmt.Sprint(scope.Node().TryGetContext(jsii.String("payhook:local"))) == "true"
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
+		Env:         env,
 		StackName:   payhook.StackName(scope),
 		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
 		// Termination protection prevents an accidental deletion of the stack and its URL.

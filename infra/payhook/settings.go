@@ -28,7 +28,7 @@ func PropsFromContext(scope constructs.Construct) *Props {
 	context, _ := scope.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
 	for key, value := range context {
-		if value != nil && !settings.OfCDK(key) {
+		if value != nil && key != environmentKey && !settings.OfCDK(key) {
 			texts[key] = settingText(value)
 		}
 	}

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 
-	"payhook.example/infra/environments"
 	"payhook.example/shared/settings"
 )
 
@@ -38,22 +36,6 @@ func TestReportsUnknownSettings(t *testing.T) {
 			t.Errorf("%s: got error %v", key, err)
 		}
 	}
-}
-
-// The example of a file for an environment is one that can be deployed.
-func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
-	e, err := environments.Read("../environments", "staging")
-	if err != nil || e.Profile == "" || e.Region == "" {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	conf := map[string]any{}
-	for key, text := range e.Settings {
-		conf[key] = text
-	}
-	if _, stack := newPayhook(t, "", conf); *awscdk.Stack_Of(stack).StackName() != "PayhookStaging" {
-		t.Error(*awscdk.Stack_Of(stack).StackName())
-	}
-	synthesized(t, "", conf)
 }
 
 func TestCDKContextIsNotASetting(t *testing.T) {

@@ -1,0 +1,60 @@
+package payhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// environmentKey is the context key of the name of an environment: cdk deploy -c env=staging.
+const environmentKey = "env"
+
+// Environment reads the file NAME.json in a folder, if the context of app has env=NAME, and nothing
+// otherwise. The file is a JSON object with settings, which replace those of cdk.json, and with account and
+// region, which Environment returns for the stack. The CDK CLI refuses to deploy with credentials of another
+// account. What -c sets on the command line replaces the settings of the file.
+func Environment(app constructs.Construct, folder string) (*awscdk.Environment, error) {
+	name := contextText(app, environmentKey)
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(folder, name+".json"))
+	if err != nil || filepath.Base(name) != name {
+		files, _ := filepath.Glob(filepath.Join(folder, "*.json"))
+		for i, file := range files {
+			files[i] = strings.TrimSuffix(filepath.Base(file), ".json")
+		}
+		return nil, fmt.Errorf("there is no environment %q; %s has: %s", name, folder, strings.Join(files, ", "))
+	}
+	var file map[string]any
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%s/%s.json: must be a JSON object: %w", folder, name, err)
+	}
+	var cdk struct{ Context map[string]any }
+	if text, err := os.ReadFile("cdk.json"); err == nil {
+		if err := json.Unmarshal(text, &cdk); err != nil {
+			return nil, fmt.Errorf("cdk.json: %w", err)
+		}
+	}
+	env := &awscdk.Environment{}
+	for key, value := range file {
+		switch key {
+		case "account":
+			env.Account = jsii.String(settingText(value))
+		case "region":
+			env.Region = jsii.String(settingText(value))
+		default:
+			given := contextText(app, key)
+			if given == "" || given == settingText(cdk.Context[key]) { // not from the command line
+				app.Node().SetContext(jsii.String(key), value)
+			}
+		}
+	}
+	return env, nil
+}
