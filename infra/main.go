@@ -68,7 +68,7 @@ func synthesize() (err error) {
 	return nil
 }
 
-// newStack creates the stack with the settings of the context of scope, in an environment unless that is nil.
+// newStack creates the stack with the settings of the context of scope.
 func newStack(scope constructs.Construct, env *awscdk.Environment) {
 	local := fmt.Sprint(scope.Node().TryGetContext(jsii.String("payhook:local"))) == "true"
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{

@@ -10,19 +10,29 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/settings"
 )
 
 // environmentKey is the context key of the name of an environment: cdk deploy -c env=staging.
 const environmentKey = "env"
 
-// Environment reads the file NAME.json in a folder, if the context of app has env=NAME, and nothing
-// otherwise. The file is a JSON object with settings, which replace those of cdk.json, and with account and
-// region, which Environment returns for the stack. The CDK CLI refuses to deploy with credentials of another
-// account. What -c sets on the command line replaces the settings of the file.
+// Environment returns the account and Region for the stack: those of the credentials of the CDK CLI, if they are
+// known. So [New] can report what they do not have.
+//
+// If the context of app has env=NAME, it reads the file NAME.json in a folder: a JSON object with settings, which
+// replace those of cdk.json, and with account and region, for the stack. The CDK CLI refuses to deploy with credentials
+// of another account. What -c sets on the command line replaces the settings of the file.
 func Environment(app constructs.Construct, folder string) (*awscdk.Environment, error) {
+	env := &awscdk.Environment{}
+	// AWS, https://docs.aws.amazon.com/cdk/v2/guide/configure-env.html. The emulator is in no Region.
+	region, account := os.Getenv("CDK_DEFAULT_REGION"), os.Getenv("CDK_DEFAULT_ACCOUNT")
+	if contextText(app, settings.LocalKey) != "true" && region != "" && account != "" {
+		env.Region, env.Account = &region, &account
+	}
 	name := contextText(app, environmentKey)
 	if name == "" {
-		return nil, nil
+		return env, nil
 	}
 	text, err := os.ReadFile(filepath.Join(folder, name+".json"))
 	if err != nil || filepath.Base(name) != name {
@@ -42,7 +52,6 @@ func Environment(app constructs.Construct, folder string) (*awscdk.Environment, 
 			return nil, fmt.Errorf("cdk.json: %w", err)
 		}
 	}
-	env := &awscdk.Environment{}
 	for key, value := range file {
 		switch key {
 		case "account":

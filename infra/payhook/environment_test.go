@@ -63,7 +63,10 @@ func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if env, err := Environment(apps[""], "."); env != nil || err != nil {
+	t.Setenv("CDK_DEFAULT_ACCOUNT", "111122223333")
+	t.Setenv("CDK_DEFAULT_REGION", "me-central-1")
+	if env, err := Environment(apps[""], "."); err != nil || *env.Account != "111122223333" ||
+		*env.Region != "me-central-1" {
 		t.Error(env, err)
 	}
 }
