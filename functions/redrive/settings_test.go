@@ -70,8 +70,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		func(c *trusted) []string { return c.Pins }),
 	settings.ClientCertSubjects: reported(settings.ClientCertSubjects, "CN=a",
 		func(c *trusted) []string { return c.Subjects }),
-	settings.RevokedSerials: reported(settings.RevokedSerials, "1f@CN=a",
-		func(c *trusted) []string { return c.Revoked }),
+	settings.RevokedKeys: reported(settings.RevokedKeys, strings.Repeat("cd", 32),
+		func(c *trusted) []string { return c.RevokedKeys }),
 }
 
 // onItsBus tests that the function publishes with its settings.

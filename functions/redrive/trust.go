@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
-	"slices"
 	"time"
 
 	"payhook.example/shared/clientcert"
@@ -25,19 +23,19 @@ type trusted struct {
 	Authentication string                    `json:"authentication"`
 	DaysLeft       float64                   `json:"daysLeft"` // as the metric TrustDaysLeft
 	CAs            []authority               `json:"cas"`
-	Pins           []string                  `json:"pins,omitempty"` // hexadecimal
+	Pins           []string                  `json:"pins,omitempty"`
 	Subjects       []string                  `json:"subjects,omitempty"`
-	Revoked        []string                  `json:"revoked,omitempty"` // SERIAL@ISSUER
-	Last           *keys.AcceptedCertificate `json:"last,omitempty"`    // nil: none was accepted yet
+	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
+	Last           *keys.AcceptedCertificate `json:"last,omitempty"` // nil: none was accepted yet
 }
 
 // authority is one certificate of the truststore.
 type authority struct {
-	Subject      string    `json:"subject"`
-	Issuer       string    `json:"issuer"`
-	SerialNumber string    `json:"serialNumber"`
-	Fingerprint  string    `json:"fingerprint"`
-	NotAfter     time.Time `json:"notAfter"`
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	Fingerprint string    `json:"fingerprint"`
+	Pin         string    `json:"pin"`
+	NotAfter    time.Time `json:"notAfter"`
 }
 
 // report returns the report, with only the mechanism if no client certificate is
@@ -48,21 +46,19 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	}
 	last, err := keys.LastCertificate(ctx, t.client, t.table)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
-		Subjects: slices.Clone(t.Policy.DNSNames)}
-	for _, name := range t.Policy.Subjects {
-		out.Subjects = append(out.Subjects, string(name))
-	}
+		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins), RevokedKeys: texts(t.Policy.RevokedKeys)}
 	for _, c := range t.Truststore.Certificates() {
 		out.CAs = append(out.CAs, authority{
-			clientcert.Subject(c), clientcert.Issuer(c), clientcert.SerialOf(c).Number, clientcert.Fingerprint(c),
+			clientcert.Subject(c), clientcert.Issuer(c), clientcert.Fingerprint(c), clientcert.PinOf(c).String(),
 			c.NotAfter.UTC(),
 		})
 	}
-	for _, pin := range t.Policy.Pins {
-		out.Pins = append(out.Pins, hex.EncodeToString(pin[:]))
-	}
-	for _, serial := range t.Policy.Revoked {
-		out.Revoked = append(out.Revoked, serial.Number+"@"+string(serial.Issuer))
-	}
 	return out, err
+}
+
+func texts(pins []clientcert.Pin) (texts []string) {
+	for _, pin := range pins {
+		texts = append(texts, pin.String())
+	}
+	return texts
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -79,10 +78,10 @@ func TestCertificatesAreReported(t *testing.T) {
 	ca := root.NewIntermediate("Issuing CA", nil)
 	conf := withCertificates(t, settings.ByBoth, ca)
 	client := ca.Client(nil).Leaf
-	pin := clientcert.PinOf(client)
-	conf[settings.ClientCertPins.Env()] = hex.EncodeToString(pin[:])
+	pin, revoked := clientcert.PinOf(client).String(), clientcert.PinOf(root.Client(nil).Leaf).String()
+	conf[settings.ClientCertPins.Env()] = pin
 	conf[settings.ClientCertSubjects.Env()] = "CN=a;CN=b"
-	conf[settings.RevokedSerials.Env()] = "00:0A@CN=a"
+	conf[settings.RevokedKeys.Env()] = revoked
 	d := deploy(t, conf)
 	d.now = time.Now
 	if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, time.Now()); err != nil {
@@ -96,9 +95,10 @@ func TestCertificatesAreReported(t *testing.T) {
 	if c.Authentication != "both" || math.Round(c.DaysLeft) != 365 || len(c.CAs) != 2 ||
 		c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
 		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
+		c.CAs[0].Pin != clientcert.PinOf(ca.Certificate).String() ||
 		!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) ||
-		!slices.Equal(c.Pins, []string{hex.EncodeToString(pin[:])}) ||
-		!slices.Equal(c.Subjects, []string{"CN=a", "CN=b"}) || !slices.Equal(c.Revoked, []string{"a@CN=a"}) ||
+		!slices.Equal(c.Pins, []string{pin}) ||
+		!slices.Equal(c.Subjects, []string{"CN=a", "CN=b"}) || !slices.Equal(c.RevokedKeys, []string{revoked}) ||
 		c.Last == nil || c.Last.Fingerprint != clientcert.Fingerprint(client) {
 		t.Errorf("got %+v", c)
 	}

@@ -48,7 +48,8 @@ func certificateAttr(c *x509.Certificate) slog.Attr {
 	return slog.Group("certificate",
 		slog.String("subject", clientcert.Subject(c)),
 		slog.String("issuer", clientcert.Issuer(c)),
-		slog.String("serialNumber", clientcert.SerialOf(c).Number),
+		slog.String("serialNumber", c.SerialNumber.Text(16)),
 		slog.String("fingerprint", clientcert.Fingerprint(c)),
+		slog.String("pin", clientcert.PinOf(c).String()),
 	)
 }

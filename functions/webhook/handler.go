@@ -96,7 +96,7 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 		Headers:     r.Headers,
 		RawQuery:    r.RawQueryString,
 		SourceIP:    source,
-		Certificate: r.certificate(),
+		Certificate: r.RequestContext.Authentication.ClientCert.PEM,
 	})
 }
 

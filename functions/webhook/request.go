@@ -7,7 +7,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 
-	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 )
 
@@ -28,14 +27,7 @@ type request struct {
 		} `json:"http"`
 		Authentication struct {
 			ClientCert struct {
-				PEM          string `json:"clientCertPem"`
-				SubjectDN    string `json:"subjectDN"`
-				IssuerDN     string `json:"issuerDN"`
-				SerialNumber string `json:"serialNumber"`
-				Validity     struct {
-					NotBefore string `json:"notBefore"`
-					NotAfter  string `json:"notAfter"`
-				} `json:"validity"`
+				PEM string `json:"clientCertPem"` // the other fields say nothing more
 			} `json:"clientCert"`
 		} `json:"authentication"`
 	} `json:"requestContext"`
@@ -76,13 +68,6 @@ func decodeRequest(event []byte) (r request, err error) {
 		r.body = event[r.Body.begin:r.Body.end]
 	}
 	return r, nil
-}
-
-// certificate returns the client certificate that the event has; zero for none.
-func (r request) certificate() clientcert.Presented {
-	c := r.RequestContext.Authentication.ClientCert
-	return clientcert.Presented{PEM: c.PEM, SubjectDN: c.SubjectDN, IssuerDN: c.IssuerDN,
-		SerialNumber: c.SerialNumber, NotBefore: c.Validity.NotBefore, NotAfter: c.Validity.NotAfter}
 }
 
 // unquote returns the text of a JSON string, in memory of its own: Lambda's library uses

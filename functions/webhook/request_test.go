@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 )
 
@@ -67,14 +66,13 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			if err != nil {
 				return
 			}
-			context, c := want.RequestContext, want.RequestContext.Authentication.ClientCert
+			context := want.RequestContext
 			if diff := cmp.Diff([]any{want.Version, want.RawPath, want.RawQueryString, want.IsBase64Encoded,
 				context.DomainName, context.APIID, context.HTTP.Method, context.HTTP.SourceIP,
-				clientcert.Presented{PEM: c.ClientCertPem, SubjectDN: c.SubjectDN, IssuerDN: c.IssuerDN,
-					SerialNumber: c.SerialNumber, NotBefore: c.Validity.NotBefore, NotAfter: c.Validity.NotAfter}},
+				context.Authentication.ClientCert.ClientCertPem},
 				[]any{got.Version, got.RawPath, got.RawQueryString, got.IsBase64Encoded, got.RequestContext.DomainName,
 					got.RequestContext.APIID, got.RequestContext.HTTP.Method, got.RequestContext.HTTP.SourceIP,
-					got.certificate()}); diff != "" || !maps.Equal(want.Headers, got.Headers) {
+					got.RequestContext.Authentication.ClientCert.PEM}); diff != "" || !maps.Equal(want.Headers, got.Headers) {
 				t.Errorf("the headers are %v; (-want +got):\n%s", got.Headers, diff)
 			}
 			sent := []byte(want.Body)

@@ -97,9 +97,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
 	settings.ClientCertSubjects: rejected(settings.ClientCertSubjects,
 		func(*x509.Certificate) string { return "CN=other" }),
-	settings.RevokedSerials: rejected(settings.RevokedSerials, func(c *x509.Certificate) string {
-		return clientcert.SerialOf(c).Number + "@" + clientcert.Issuer(c)
-	}),
+	settings.RevokedKeys: rejected(settings.RevokedKeys,
+		func(c *x509.Certificate) string { return clientcert.PinOf(c).String() }),
 	settings.Authentication: func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		for authentication, want := range map[string][3]int{ // signed; with a certificate; both

@@ -89,7 +89,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 // chosen are the settings that a run chooses.
 var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName,
 	settings.EventBusName, settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects,
-	settings.RevokedSerials}
+	settings.RevokedKeys}
 
 func (f *flags) addSetting(text string) error {
 	key, value, ok := strings.Cut(text, "=")

@@ -57,12 +57,12 @@ type Props struct {
 	// ClientCertPins are the keys that client certificates can have: SHA-256 of the subject public key
 	// info in hexadecimal; none: every key.
 	ClientCertPins []string `context:"clientCertPins"`
-	// ClientCertSubjects are the subjects (RFC 4514) or DNS names that client certificates can have;
-	// with ClientCertPins, both must match; none: every subject.
+	// ClientCertSubjects are the DNS names, or the subjects exactly as `payhook certificates` shows
+	// them, that client certificates can have; with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `context:"clientCertSubjects"`
-	// RevokedSerials are certificates to reject: SERIAL@ISSUER, the serial number in hexadecimal. No
-	// revocation list is read.
-	RevokedSerials []string `context:"revokedSerials"`
+	// RevokedKeys are the keys that no certificate of a chain can have, in the form of ClientCertPins.
+	// No revocation list is read.
+	RevokedKeys []string `context:"revokedKeys"`
 
 	// SignatureHeader is the header of the signature; SVC stands for a brand. Default: X-SVC-Signature.
 	SignatureHeader string `context:"signatureHeader"`

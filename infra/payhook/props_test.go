@@ -121,8 +121,6 @@ func complete(t *testing.T, scope constructs.Construct) (*Props, map[string]any)
 		switch s {
 		case settings.Truststore:
 			text = truststores()[0]
-		case settings.RevokedSerials:
-			text = "0a@CN=Operator CA 0,O=Payment Service"
 		}
 		context[s.Key] = text
 		switch to := field.Addr().Interface().(type) {
@@ -223,12 +221,12 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			"FurtherEncryptionKeys: must be a literal"}},
 		"elements that are no element": {nil, func(_ constructs.Construct, p *Props) {
 			p.AllowedSources, p.ClientCertPins, p.Scopes = []string{""}, []string{"a", " "}, []string{"a", "b c"}
-			p.RevokedSerials, p.FurtherEncryptionKeys = []string{"\t"}, []string{""}
+			p.RevokedKeys, p.FurtherEncryptionKeys = []string{"\t"}, []string{""}
 			p.ClientCertSubjects = []string{"CN=a;CN=b"}
 		}, []string{`AllowedSources: element 1, "", must be`, `ClientCertPins: element 2, " ", must be`,
-			`ClientCertSubjects: element 1, "CN=a;CN=b", must be`, `RevokedSerials: element 1, "\t", must be`,
+			`ClientCertSubjects: element 1, "CN=a;CN=b", must be`, `RevokedKeys: element 1, "\t", must be`,
 			`Scopes: element 2, "b c", must be`, `FurtherEncryptionKeys: element 1, "", must be`,
-			"ClientCertPins: has no effect", "ClientCertSubjects: has no effect", "RevokedSerials: has no effect"}},
+			"ClientCertPins: has no effect", "ClientCertSubjects: has no effect", "RevokedKeys: has no effect"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},

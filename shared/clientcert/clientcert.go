@@ -22,10 +22,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // Reason is the reason why a certificate is rejected. Its text is stable and appears in logs.
@@ -43,13 +43,12 @@ const (
 	Untrusted   Reason = "certificate-untrusted"     // it does not chain to a CA of the truststore
 	Revoked     Reason = "certificate-revoked"       // the settings revoke it, or a CA of its chain
 	NotPinned   Reason = "certificate-not-pinned"    // it does not match the pins of the settings
-	Contradicts Reason = "certificate-contradicts"   // the other fields of the event contradict the PEM
 )
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{Missing, WrongOrigin, Malformed, Expired, NotYetValid, Weak, WrongUsage, Untrusted, Revoked,
-		NotPinned, Contradicts}
+		NotPinned}
 }
 
 // Error is returned when a certificate is rejected.
@@ -71,27 +70,19 @@ func reject(reason Reason, format string, args ...any) error {
 }
 
 // Pin is the SHA-256 of a certificate's subject public key info (RFC 7469,
-// section 2.4).
+// section 2.4). Unlike a certificate's fingerprint, it has only one value for a key.
 type Pin [sha256.Size]byte
-
-// Serial identifies a certificate by its issuer and serial number (RFC 5280, section
-// 4.1.2.2).
-type Serial struct {
-	Issuer Name
-	Number string // hexadecimal, lower case, without leading zeros
-}
 
 // Policy restricts the certificates that are accepted, in addition to the truststore.
 type Policy struct {
 	// Pins are the accepted keys; every key if it is empty.
 	Pins []Pin
-	// Subjects and DNSNames are the accepted subjects and DNS names. A certificate must
-	// have one of them, unless both are empty. With Pins, it must match both.
-	Subjects []Name
-	DNSNames []string
-	// Revoked are the rejected certificates. If one is a CA, all certificates that it
-	// issued are rejected.
-	Revoked []Serial
+	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A
+	// certificate must have one of them, unless it is empty. With Pins, it must match both.
+	Subjects []string
+	// RevokedKeys are rejected. If one is the key of a CA, all certificates that it issued
+	// are rejected.
+	RevokedKeys []Pin
 }
 
 // Verifier verifies client certificates. It is safe for concurrent use.
@@ -105,39 +96,26 @@ func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
 	return &Verifier{truststore, policy}
 }
 
-// Presented is the client certificate in an event of API Gateway with payload format
-// 2.0: requestContext.authentication.clientCert (AWS, "Create AWS Lambda proxy
-// integrations for HTTP APIs in API Gateway").
-type Presented struct {
-	PEM                 string
-	SubjectDN, IssuerDN string
-	SerialNumber        string
-	NotBefore, NotAfter string
-}
-
-// Verify returns the chain of the certificate of p if it is accepted at the time now:
+// Verify returns the chain of a certificate in PEM if it is accepted at the time now:
 // the certificate first, its root last. Otherwise the error is an [*Error], and the
 // chain contains only the certificate, for logs, or is empty if it could not be
 // parsed.
-func (v *Verifier) Verify(p Presented, now time.Time) (chain []*x509.Certificate, err error) {
-	if p.PEM == "" {
+func (v *Verifier) Verify(text string, now time.Time) (chain []*x509.Certificate, err error) {
+	if text == "" {
 		return nil, reject(Missing, "")
 	}
-	c, err := Parse(p.PEM)
+	c, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	if chain, err = v.VerifyCertificate(c, now); err == nil {
-		err = contradiction(c, p)
-	}
-	if err != nil {
+	if chain, err = v.VerifyCertificate(c, now); err != nil {
 		return []*x509.Certificate{c}, err
 	}
 	return chain, nil
 }
 
-// VerifyCertificate is [Verifier.Verify] for a certificate without the other fields
-// of API Gateway. The chain is nil if the certificate is rejected.
+// VerifyCertificate is [Verifier.Verify] for a certificate that is parsed. The chain is nil
+// if the certificate is rejected.
 func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain []*x509.Certificate, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
 		// RFC 5280, section 4.1.2.2.
@@ -191,8 +169,8 @@ func (v *Verifier) checkChain(chain []*x509.Certificate) error {
 		if err := checkStrength(c); err != nil {
 			return reject(Weak, "%s %s", Subject(c), err)
 		}
-		if slices.Contains(v.policy.Revoked, SerialOf(c)) {
-			return reject(Revoked, "%s", Subject(c))
+		if slices.Contains(v.policy.RevokedKeys, PinOf(c)) {
+			return reject(Revoked, "the key of %s", Subject(c))
 		}
 	}
 	return nil
@@ -202,9 +180,10 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 	if pins := v.policy.Pins; len(pins) > 0 && !slices.Contains(pins, PinOf(c)) {
 		return reject(NotPinned, "its key is not in clientCertPins")
 	}
-	p := v.policy
-	if len(p.Subjects)+len(p.DNSNames) == 0 || slices.Contains(p.Subjects, SubjectName(c)) ||
-		slices.ContainsFunc(c.DNSNames, func(name string) bool { return slices.Contains(p.DNSNames, name) }) {
+	accepted := v.policy.Subjects
+	// A subject has an equals sign. A DNS name that has one must not pass as a subject.
+	named := func(name string) bool { return !strings.Contains(name, "=") && slices.Contains(accepted, name) }
+	if len(accepted) == 0 || slices.Contains(accepted, Subject(c)) || slices.ContainsFunc(c.DNSNames, named) {
 		return nil
 	}
 	return reject(NotPinned, "its subject is not in clientCertSubjects")
@@ -237,97 +216,28 @@ func Parse(text string) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// contradiction returns an error if another field of the event contradicts the
-// certificate. AWS does not document the format of serial numbers and names: its
-// examples have "1" and "a1:a1:a1". So a serial number can be decimal or hexadecimal,
-// and a name contradicts only if a word of one of its common attributes is missing.
-func contradiction(c *x509.Certificate, p Presented) error {
-	if text := p.SerialNumber; text != "" && text != c.SerialNumber.String() &&
-		canonicalSerial(text) != SerialOf(c).Number {
-		return reject(Contradicts, "serialNumber")
-	}
-	for _, field := range []struct {
-		name, text string
-		is         time.Time
-	}{{"validity.notBefore", p.NotBefore, c.NotBefore}, {"validity.notAfter", p.NotAfter, c.NotAfter}} {
-		if field.text == "" {
-			continue
-		}
-		if at, err := time.Parse("Jan _2 15:04:05 2006 MST", field.text); err != nil || !at.Equal(field.is) {
-			return reject(Contradicts, "%s", field.name)
-		}
-	}
-	for _, field := range []struct {
-		name, text string
-		raw        []byte
-	}{{"subjectDN", p.SubjectDN, c.RawSubject}, {"issuerDN", p.IssuerDN, c.RawIssuer}} {
-		if field.text == "" {
-			continue
-		}
-		for _, word := range wordsOf(field.raw) {
-			if !strings.Contains(field.text, word) {
-				return reject(Contradicts, "%s", field.name)
-			}
-		}
-	}
-	return nil
-}
-
-// wordsOf returns the words of ASCII letters and digits in the values of a name. All
-// other characters separate words, because they can be escaped in several ways. It
-// considers only the attributes that every implementation writes as text (RFC 4514,
-// section 3: CN, L, ST, O, OU, C).
-func wordsOf(rawName []byte) (words []string) {
-	for _, set := range sequence(rawName) {
-		for _, attribute := range set {
-			text, _ := attribute.Value.(string) // other values have no words
-			if slices.Contains(commonAttributes, attribute.Type.String()) {
-				words = append(words, strings.FieldsFunc(text, separates)...)
-			}
-		}
-	}
-	return words
-}
-
-// commonAttributes are the types CN, C, L, ST, O and OU.
-var commonAttributes = []string{"2.5.4.3", "2.5.4.6", "2.5.4.7", "2.5.4.8", "2.5.4.10", "2.5.4.11"}
-
-func separates(r rune) bool {
-	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
-}
-
-func sequence(rawName []byte) (s pkix.RDNSequence) {
-	_, _ = asn1.Unmarshal(rawName, &s) // crypto/x509 has parsed it
-	return s
-}
-
-// Subject returns the subject of a certificate in the form of RFC 4514, for people.
-func Subject(c *x509.Certificate) string { return sequence(c.RawSubject).String() }
+// Subject returns the subject of a certificate in the form of RFC 4514.
+func Subject(c *x509.Certificate) string { return nameOf(c.RawSubject) }
 
 // Issuer returns the issuer of a certificate in the form of [Subject].
-func Issuer(c *x509.Certificate) string { return sequence(c.RawIssuer).String() }
+func Issuer(c *x509.Certificate) string { return nameOf(c.RawIssuer) }
 
-// SerialOf returns the issuer and the serial number of a certificate.
-func SerialOf(c *x509.Certificate) Serial {
-	return Serial{IssuerName(c), canonicalSerial(c.SerialNumber.Text(16))}
+func nameOf(raw []byte) string {
+	var name pkix.RDNSequence
+	_, _ = asn1.Unmarshal(raw, &name) // crypto/x509 has parsed it
+	return name.String()
 }
 
 // PinOf returns the pin of a certificate's key.
 func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
 
+// String returns a pin in hexadecimal.
+func (p Pin) String() string { return hex.EncodeToString(p[:]) }
+
 // Fingerprint returns the SHA-256 of a certificate in hexadecimal.
 func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
 	return hex.EncodeToString(sum[:])
-}
-
-// canonicalSerial returns the canonical form of a hexadecimal serial number.
-func canonicalSerial(text string) string {
-	text = strings.ToLower(strings.ReplaceAll(text, ":", ""))
-	if trimmed := strings.TrimLeft(text, "0"); trimmed != "" {
-		return trimmed
-	}
-	return "0"
 }
 
 // plain returns the text of an error of crypto/x509 without its prefix.
@@ -342,14 +252,18 @@ func ParsePin(text string) (p Pin, err error) {
 	return p, nil
 }
 
-// ParseSerial parses SERIAL@ISSUER: a serial number in hexadecimal, with or without
-// colons, and the issuer as [ParseName] accepts it.
-func ParseSerial(text string) (Serial, error) {
-	text, issuer, ok := strings.Cut(strings.TrimSpace(text), "@")
-	number := canonicalSerial(strings.TrimPrefix(text, "serial=")) // openssl x509 writes it
-	if !ok || text == "" || strings.Trim(number, "0123456789abcdef") != "" {
-		return Serial{}, errors.New("must be SERIAL@ISSUER, as in 0a1b2c@CN=Operator CA,O=Payments")
+// subjectForm is a DNS name, or a name as pkix.RDNSequence writes it. It does not contain the
+// replacement character, which stands for different bytes.
+var subjectForm = regexp.MustCompile(`^(?:[\w.*-]+|` + attributeForm + `(?:[,+]` + attributeForm + `)*)$`)
+
+const attributeForm = `(?:[A-Z]+|\d+(?:\.\d+)+)=(?:[^\\,+"<>;\x{FFFD}]|\\.)*`
+
+// ParseSubject returns a text that is a DNS name, or a subject in the form in which [Subject]
+// returns it. In another spelling, a subject would match no certificate.
+func ParseSubject(text string) (string, error) {
+	if !subjectForm.MatchString(text) {
+		return "", errors.New("must be a DNS name, or a subject exactly as `payhook certificates` shows it, " +
+			"such as CN=webhooks.payments.example,O=Payments")
 	}
-	name, err := ParseName(issuer)
-	return Serial{name, number}, err
+	return text, nil
 }

@@ -25,7 +25,7 @@ func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake
 	if w.mechanisms.Signature != nil {
 		d = w.signed(payload)
 	}
-	d.Certificate = clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}
+	d.Certificate = string(paymenttest.EncodeCertificate(client.Leaf))
 	return r.Receive(w.ctx(), d)
 }
 

@@ -142,7 +142,6 @@ var rows = []row{
 	{reason(clientcert.Untrusted), Outcome(clientcert.Untrusted), unauthentic},
 	{reason(clientcert.Revoked), Outcome(clientcert.Revoked), unauthentic},
 	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), unauthentic},
-	{reason(clientcert.Contradicts), Outcome(clientcert.Contradicts), unauthentic},
 
 	{is(keys.ErrOutOfBudget), KeyOutOfBudget,
 		unavailable("The signature can't be checked now.", 60, names.KeyUnavailableMetric)},

@@ -24,9 +24,9 @@ type Delivery struct {
 	// decides which budget of key lookups applies, and nothing else. The zero Addr
 	// is an unknown source.
 	SourceIP netip.Addr
-	// Certificate is the client certificate that API Gateway passed on. The caller
-	// must know that the webhook came through API Gateway.
-	Certificate clientcert.Presented
+	// Certificate is the client certificate, in PEM, that API Gateway passed on; "" for none. The
+	// caller must know that the webhook came through API Gateway.
+	Certificate string
 }
 
 // Keys finds keys by their ids. [keys.Cache] implements it.

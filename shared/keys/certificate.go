@@ -3,7 +3,6 @@ package keys
 import (
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"sync"
@@ -72,11 +71,10 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 	if !c.due(fingerprint, now) {
 		return nil
 	}
-	pin := clientcert.PinOf(certificate)
 	item := marshal(certificateItem{lastCertificateID, AcceptedCertificate{
 		Subject: clientcert.Subject(certificate), Issuer: clientcert.Issuer(certificate),
-		SerialNumber: clientcert.SerialOf(certificate).Number, Fingerprint: fingerprint,
-		Pin: hex.EncodeToString(pin[:]), NotAfter: certificate.NotAfter,
+		SerialNumber: certificate.SerialNumber.Text(16), Fingerprint: fingerprint,
+		Pin: clientcert.PinOf(certificate).String(), NotAfter: certificate.NotAfter,
 	}, millisecondsOf(now)})
 	_, err := c.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &c.table,

@@ -3,7 +3,6 @@ package keys_test
 import (
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"testing"
 	"time"
@@ -39,11 +38,10 @@ func TestRecordWritesACertificateOnceADay(t *testing.T) {
 			t.Errorf("step %d: %d writes, want %d", i, n, step.writes)
 		}
 		want := step.last
-		pin := clientcert.PinOf(want)
 		last, err := keys.LastCertificate(t.Context(), db, "keys")
 		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) ||
-			last.Subject != clientcert.Subject(want) || last.Pin != hex.EncodeToString(pin[:]) ||
-			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != clientcert.SerialOf(want).Number {
+			last.Subject != clientcert.Subject(want) || last.Pin != clientcert.PinOf(want).String() ||
+			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != want.SerialNumber.Text(16) {
 			t.Errorf("step %d: %+v, %v", i, last, err)
 		}
 	}

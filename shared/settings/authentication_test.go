@@ -57,19 +57,11 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate}, nil},
 		"mtls": {mtls, nil, nil},
 		"both": {mtls, map[string]string{"authentication": "both"}, nil},
-		"pins, subjects and revoked": {mtls,
-			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O="c;\";";*.d.example`,
-				"revokedSerials": "0a:1B@CN=Operator CA,O=Payment Service;1@O = Payment Service, CN = Operator CA;" +
-					"2@/O=Payment Service/CN=Operator CA"}, nil},
-		"issuers that are not in the truststore": {mtls,
-			map[string]string{"revokedSerials": "1@CN=Other CA; 2@CN=Operator CA,O=Payment Service;3@CN=Operator CA"},
-			[]string{"revokedSerials: 1@CN=Other CA; 3@CN=Operator CA: the issuer must be the subject of a " +
-				"certificate of truststore: CN=Operator CA,O=Payment Service ("}},
-		"an issuer and the truststore": {mtls,
-			map[string]string{"revokedSerials": "1@CN=Other CA", "truststore": ""},
-			[]string{"truststore: is required"}},
-		"a subject that is not a name": {mtls, map[string]string{"clientCertSubjects": "d.example;Payments Ltd"},
-			[]string{"clientCertSubjects: must be a name such as CN=Operator CA,O=Payments: \"Payments Ltd\" is not"}},
+		"pins, subjects and revoked keys": {mtls,
+			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c\\;*.d.example`,
+				"revokedKeys": pin + ";" + strings.ToUpper(pin)}, nil},
+		"a subject in another form": {mtls, map[string]string{"clientCertSubjects": "d.example;C = DE, CN = a"},
+			[]string{"clientCertSubjects: must be a DNS name, or a subject exactly as `payhook certificates` shows it"}},
 		"every setting of the endpoint": {mtls,
 			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC",
 				"throttleRate": "10000"}, nil},
@@ -95,8 +87,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			[]string{"clientCertPins: has no effect"}},
 		"signature with subjects": {nil, map[string]string{"clientCertSubjects": "CN=a"},
 			[]string{"clientCertSubjects: has no effect"}},
-		"signature with revoked certificates": {nil, map[string]string{"revokedSerials": "1@CN=a"},
-			[]string{"revokedSerials: has no effect"}},
+		"signature with revoked keys": {nil, map[string]string{"revokedKeys": pin},
+			[]string{"revokedKeys: has no effect"}},
 		"longer than API Gateway waits": {mtls, map[string]string{"webhookTimeout": "31s"},
 			[]string{"webhookTimeout: must be at most 30s with domainName"}},
 		"as long as API Gateway waits": {mtls, map[string]string{"webhookTimeout": "30s"}, nil},
@@ -114,8 +106,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"not a rate": {mtls, map[string]string{"throttleRate": "0"}, []string{"throttleRate: must be"}},
 		"not a pin": {mtls, map[string]string{"clientCertPins": pin[1:]},
 			[]string{"clientCertPins: must be a SHA-256"}},
-		"not a serial number": {mtls, map[string]string{"revokedSerials": "12"},
-			[]string{"revokedSerials: must be SERIAL@ISSUER"}},
+		"not a revoked key": {mtls, map[string]string{"revokedKeys": "12@CN=a"},
+			[]string{"revokedKeys: must be a SHA-256"}},
 		"no such file": {mtls, map[string]string{"truststore": truststore + "x"},
 			[]string{"truststore: can't be read"}},
 		"a private key": {mtls,
@@ -211,8 +203,8 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 			maps.Copy(env, map[string]string{
 				"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
 				"PAYHOOK_API_ID":   "a1b2c3",
-				"LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
-				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d, CN=c;e.example`,
+				"LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_KEYS": pin,
+				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d\\;e.example`,
 			})
 			delete(env, c.without)
 			file := filepath.Join(c.folder, names.TruststoreFile)
@@ -231,8 +223,8 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 				t.Fatalf("%+v, %v", w.MTLS, err)
 			}
 			want := &settings.MTLS{DomainName: "hook.bank.example", APIID: "a1b2c3", Truststore: w.MTLS.Truststore,
-				Policy: clientcert.Policy{Pins: w.MTLS.Policy.Pins, Subjects: []clientcert.Name{`CN=a\;b`, `CN=c,O=d`},
-					DNSNames: []string{"e.example"}, Revoked: []clientcert.Serial{{Number: "a", Issuer: "CN=a"}}}}
+				Policy: clientcert.Policy{Pins: w.MTLS.Policy.Pins, RevokedKeys: w.MTLS.Policy.Pins,
+					Subjects: []string{`CN=a\;b`, `O=d\\`, "e.example"}}}
 			if len(want.Policy.Pins) != 1 || !reflect.DeepEqual(w.MTLS, want) {
 				t.Errorf("got %+v, want %+v", w.MTLS, want)
 			}

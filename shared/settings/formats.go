@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-
-	"payhook.example/shared/clientcert"
 )
 
 // format is a form of texts: what they match, and what an error calls it.
@@ -265,46 +263,22 @@ func listOf[T any](to *[]T, text string, parse func(string) (T, error)) error {
 	return nil
 }
 
-// list splits text at semicolons: names of certificates have commas and spaces. A semicolon
-// that is quoted, or after a backslash, is part of a name. No part is blank, so that a variable
-// without a value does not remove a restriction.
+// list splits text at semicolons, because names of certificates have commas and spaces. A
+// semicolon after a backslash is part of a name. No part is blank, so that a variable without a
+// value does not remove a restriction.
 func list(text string) (parts []string, err error) {
-	start, quoted, escaped := 0, false, false
+	start, escaped := 0, false
 	for i, c := range text + ";" {
-		switch {
-		case i < len(text) && (escaped || c == '\\'):
-			escaped = !escaped
-		case c == '"':
-			quoted = !quoted
-		case i == len(text) || c == ';' && !quoted:
+		if c == ';' && (!escaped || i == len(text)) {
 			part := strings.TrimSpace(text[start:i])
 			if parts = append(parts, part); part == "" {
 				return nil, fmt.Errorf("element %d is empty", len(parts))
 			}
 			start = i + 1
 		}
+		escaped = c == '\\' && !escaped
 	}
 	return parts, nil
-}
-
-// parseSubjects reads the subjects and DNS names of client certificates.
-func parseSubjects(to *clientcert.Policy, text string) error {
-	parts, err := list(text)
-	if err != nil {
-		return err
-	}
-	for _, part := range parts {
-		if strings.Trim(part, lower+upper+digits+".*_-") == "" {
-			to.DNSNames = append(to.DNSNames, part)
-			continue
-		}
-		name, err := clientcert.ParseName(part)
-		if err != nil {
-			return fmt.Errorf("%w, or a DNS name", err)
-		}
-		to.Subjects = append(to.Subjects, name)
-	}
-	return nil
 }
 
 func parseKeyARN(text string) (arn string, err error) {

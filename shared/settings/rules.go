@@ -187,7 +187,7 @@ func (r *reader) clientCertificates(d *Deployment, now time.Time) {
 	}
 	because := ", as " + r.name(Authentication) + " is " + d.Webhook.Authentication
 	if !d.Webhook.UsesMTLS() {
-		for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
+		for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedKeys} {
 			if r.text(s) != "" {
 				r.wrong(s, "has no effect"+because)
 			}
@@ -207,31 +207,11 @@ func (r *reader) clientCertificates(d *Deployment, now time.Time) {
 		r.wrong(Truststore, "can't be read: "+err.Error())
 		return
 	}
-	store, err := clientcert.ParseTruststore(text, now)
-	if err != nil {
+	if _, err := clientcert.ParseTruststore(text, now); err != nil {
 		r.wrong(Truststore, path+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	d.Endpoint.Truststore = text
-	r.issuers(d.policy.Revoked, store)
-}
-
-// issuers reports the revoked certificates that no certificate of the truststore can
-// have issued. Such an entry has no effect, so its certificate would stay valid.
-func (r *reader) issuers(revoked []clientcert.Serial, store *clientcert.Truststore) {
-	var subjects, unknown []string
-	for _, c := range store.Certificates() {
-		subjects = append(subjects, string(clientcert.SubjectName(c)))
-	}
-	for _, serial := range revoked {
-		if !slices.Contains(subjects, string(serial.Issuer)) {
-			unknown = append(unknown, serial.Number+"@"+string(serial.Issuer))
-		}
-	}
-	if len(unknown) > 0 {
-		r.wrong(RevokedSerials, strings.Join(unknown, "; ")+": the issuer must be the subject of a certificate of "+
-			r.name(Truststore)+": "+strings.Join(subjects, "; "))
-	}
 }
 
 // The environment of a function has at most 4 KB (AWS, "Lambda quotas" in the

@@ -131,10 +131,10 @@ var (
 		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Pins, v, clientcert.ParsePin) }})
 	ClientCertSubjects = declare(Setting{Key: "clientCertSubjects", Section: "5.3", Separator: ";", by: publisher,
 		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
-		parse:   func(d *Deployment, v string) error { return parseSubjects(&d.policy, v) }})
-	RevokedSerials = declare(Setting{Key: "revokedSerials", Section: "5.3", Separator: ";", by: publisher,
-		Example: "0a1b2c@CN=Operator CA,O=Payments",
-		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Revoked, v, clientcert.ParseSerial) }})
+		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Subjects, v, clientcert.ParseSubject) }})
+	RevokedKeys = declare(Setting{Key: "revokedKeys", Section: "5.3", Separator: ";", by: publisher,
+		Example: "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
+		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.RevokedKeys, v, clientcert.ParsePin) }})
 
 	SignatureHeader = declare(Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-Signature",
 		Section: "4.3", by: webhook | proof,

@@ -74,31 +74,31 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	genuine := *d
 	genuine.forgery = authentic
 	out := genuine.signed(at)
-	out.Certificate.PEM = pki().client
+	out.Certificate = pki().client
 	if m == byBoth {
 		switch d.forgery {
 		case payloadChanged, wrongSignature:
 			out = d.signed(at)
-			out.Certificate.PEM = pki().client
+			out.Certificate = pki().client
 		case unknownKeyID:
-			out.Certificate.PEM = pki().untrusted
+			out.Certificate = pki().untrusted
 		case tooOld:
-			out.Certificate.PEM = ""
+			out.Certificate = ""
 		}
 		return out
 	}
 	out.Headers = map[string]string{}
 	switch d.forgery {
 	case payloadChanged:
-		out.Certificate.PEM = pki().untrusted
+		out.Certificate = pki().untrusted
 	case wrongSignature:
-		out.Certificate.PEM = ""
+		out.Certificate = ""
 	case unknownKeyID: // the certificate is in a header, and the signature is correct
-		out.Certificate.PEM = ""
+		out.Certificate = ""
 		out.Headers = maps.Clone(genuine.signed(at).Headers)
 		out.Headers["x-amzn-mtls-clientcert"] = pki().client
 	case tooOld:
-		out.Certificate.PEM = pki().expired
+		out.Certificate = pki().expired
 	}
 	return out
 }

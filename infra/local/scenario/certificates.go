@@ -21,8 +21,8 @@ import (
 // settings name none.
 type Certificates struct {
 	Next    tls.Certificate // the next one, which is pinned already
-	Revoked tls.Certificate
-	// Unpinned is neither pinned nor revoked.
+	Revoked tls.Certificate // its key is pinned and revoked
+	// Unpinned is not pinned, and its key is not revoked.
 	Unpinned tls.Certificate
 }
 
@@ -35,12 +35,11 @@ func NewCertificates(identity *paymenttest.Identity) Certificates {
 func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string {
 	var pins []string
 	for _, one := range []tls.Certificate{identity.Certificate(), c.Next, c.Revoked} {
-		pins = append(pins, fmt.Sprintf("%x", clientcert.PinOf(one.Leaf)))
+		pins = append(pins, clientcert.PinOf(one.Leaf).String())
 	}
 	return map[string]string{
 		settings.ClientCertPins.Key: strings.Join(pins, ";"),
-		settings.RevokedSerials.Key: clientcert.SerialOf(c.Revoked.Leaf).Number + "@" +
-			clientcert.Issuer(c.Revoked.Leaf),
+		settings.RevokedKeys.Key:    clientcert.PinOf(c.Revoked.Leaf).String(),
 	}
 }
 
@@ -81,7 +80,7 @@ func (s *Scenario) certificateChecks() []*Check {
 	}
 	checks := []*Check{s.with(next, s.accepted("one with the service's next client certificate", event()))}
 	if s.Certificates.Revoked.Leaf != nil {
-		checks = append(checks, s.with(s.Certificates.Revoked, s.rejected("client certificate revoked", event())),
+		checks = append(checks, s.with(s.Certificates.Revoked, s.rejected("client certificate with a revoked key", event())),
 			s.with(s.Certificates.Unpinned, s.rejected("client certificate not pinned", event())))
 	}
 	for _, f := range certificateFlaws {

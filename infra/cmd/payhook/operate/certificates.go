@@ -16,10 +16,11 @@ func (p *program) certificatesCommand() *cobra.Command {
 		Use:   "certificates",
 		Short: "Show which client certificates are accepted, and for how long",
 		Long: `Shows which client certificates the webhook function accepts: the CAs of the
-truststore, pins, subjects and revoked certificates; the certificate that was
-accepted last; and how many days are left until the first of them expires. Without
-CAs, no client certificate is required. The redrive function reports it, and writes
-the same days as the metric TrustDaysLeft.
+truststore, pins, subjects and revoked keys; the certificate that was accepted last;
+and how many days are left until the first of them expires. A pin is the SHA-256 of a
+key, as in the settings clientCertPins and revokedKeys. Without CAs, no client
+certificate is required. The redrive function reports it, and writes the same days as
+the metric TrustDaysLeft.
 
 Status 1: fewer than 30 days are left.`,
 		Example: "  payhook certificates\n  payhook certificates --local",
