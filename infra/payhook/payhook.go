@@ -140,6 +140,8 @@ func create(scope constructs.Construct, id *string, props *Props,
 		p.token.credentials.AttrId())
 	p.output(names.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
 	p.output(names.DashboardOutput, "the CloudWatch dashboard", dashboard)
+	p.output(names.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
+		jsii.String(names.Version()))
 	p.newSubscriptionDetails()
 	if conf.StackName != *awscdk.Stack_Of(p).StackName() {
 		p.output(names.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",

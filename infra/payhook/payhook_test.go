@@ -472,6 +472,7 @@ func TestOutputs(t *testing.T) {
 		"AlarmTopic":        "Alarms/Topic",
 		"Dashboard":         "Payhook-AWS::Region",
 		"EventArchive":      "Archive",
+		"Version":           names.Version(),
 	}
 	got := map[string]string{}
 	for name, output := range tm.Outputs {

@@ -26,4 +26,5 @@ const (
 	EncryptionKeyOutput       = "EncryptionKey"
 	BusFailuresOutput         = "BusFailures"
 	DeploymentOutput          = "Deployment"
+	VersionOutput             = "Version"
 )

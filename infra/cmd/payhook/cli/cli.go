@@ -8,19 +8,20 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"payhook.example/shared/names"
 )
 
 // The exit statuses of all commands.
@@ -85,7 +86,8 @@ func (o *output) Write(text []byte) (int, error) {
 func (p *Program) Root(long string) *cobra.Command {
 	p.Out = &output{Writer: p.Out}
 	root := &cobra.Command{
-		Use: "payhook", Short: "Run, use and operate Payhook", Long: long, Version: version(),
+		Use: "payhook", Short: "Run, use and operate Payhook", Long: long,
+		Version:       names.Version() + " (" + runtime.Version() + ")",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
 		RunE:             group,
@@ -110,15 +112,6 @@ func (p *Program) Root(long string) *cobra.Command {
 	return root
 }
 
-// version returns the version of the module, which has the revision of the clone, and that of Go.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return fmt.Sprintf("%s (%s)", cmp.Or(info.Main.Version, "unknown"), info.GoVersion)
-}
-
 // inOrder lets commands be listed as they are added: the first to use comes first. The
 // variable is one for all programs of a process, which may run at the same time.
 var inOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
@@ -140,8 +133,8 @@ func group(cmd *cobra.Command, args []string) error {
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
-	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
-		similar = "; did you mean " + strings.Join(names, " or ") + "?"
+	if found := cmd.SuggestionsFor(args[0]); len(found) > 0 {
+		similar = "; did you mean " + strings.Join(found, " or ") + "?"
 	}
 	return Usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), similar)
 }
