@@ -87,6 +87,21 @@ func once(ctx context.Context, cfg aws.Config, service, method, address string, 
 // SetRolePolicy adds a policy to an IAM role, or removes it if document is "". If there is none to
 // remove, that is no error.
 func SetRolePolicy(ctx context.Context, cfg aws.Config, role, name, document string) error {
+	action := "PutRolePolicy"
+	if document == "" {
+		action = "DeleteRolePolicy"
+	}
+	_, err := rolePolicy(ctx, cfg, action, role, name, document)
+	return err
+}
+
+// HasRolePolicy reports whether an IAM role has a policy.
+func HasRolePolicy(ctx context.Context, cfg aws.Config, role, name string) (bool, error) {
+	return rolePolicy(ctx, cfg, "GetRolePolicy", role, name, "")
+}
+
+// rolePolicy calls an action about a policy of an IAM role. Without document, a missing policy is no error.
+func rolePolicy(ctx context.Context, cfg aws.Config, action, role, name, document string) (found bool, err error) {
 	// Each partition has one endpoint (AWS, "AWS Identity and Access Management endpoints and quotas":
 	// https://docs.aws.amazon.com/general/latest/gr/iam-service.html).
 	endpoint := "https://iam.amazonaws.com"
@@ -100,17 +115,14 @@ func SetRolePolicy(ctx context.Context, cfg aws.Config, role, name, document str
 	default:
 		cfg.Region = "us-east-1"
 	}
-	form := url.Values{"Version": {"2010-05-08"}, "RoleName": {role}, "PolicyName": {name}}
-	if document == "" {
-		form.Set("Action", "DeleteRolePolicy")
-	} else {
-		form.Set("Action", "PutRolePolicy")
+	form := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}, "PolicyName": {name}}
+	if document != "" {
 		form.Set("PolicyDocument", document)
 	}
-	_, err := Call(ctx, cfg, "iam", http.MethodPost, endpoint+"/", []byte(form.Encode()))
+	_, err = Call(ctx, cfg, "iam", http.MethodPost, endpoint+"/", []byte(form.Encode()))
 	api, answered := errors.AsType[smithy.APIError](err)
 	if answered && document == "" && strings.HasPrefix(api.ErrorCode(), "NoSuchEntity") {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

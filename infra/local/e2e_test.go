@@ -280,24 +280,33 @@ func (f *fixture) testConsole(t *testing.T) {
 			t.Fatal(line)
 		}
 	}
+	shows := func(path, want string) {
+		t.Helper()
+		answer := call(http.MethodGet, path, "")
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %s", path, err, text)
+		}
+	}
 	await("ready: the rule and the queue")
 	do(`{"do":"stop","service":"bus"}`)
+	if err := f.machine.service.Misbehave(paymenttest.Token, paymenttest.Slow); err != nil {
+		t.Fatal(err)
+	}
+	shows("services", `{"bus":"down","token":"slow"}`)
 	do(`{"do":"send","events":1}`)
 	await(`"pending":[`)
 	do(`{"do":"start","service":"bus"}`)
+	do(`{"do":"start","service":"token"}`)
+	shows("services", "{}")
 	f.drain(t)
 	var arrived struct{ EventID string }
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(await(`"type":"event"`), "data: ")), &arrived); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"event/" + arrived.EventID: `"Released"`, "state": `"checks"`} {
-		answer := call(http.MethodGet, path, "")
-		text, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, %s", path, err, text)
-		}
-	}
+	shows("event/"+arrived.EventID, `"Released"`)
+	shows("state", `"checks"`)
 
 	// Ctrl-C starts what is stopped, and ends everything.
 	do(`{"do":"stop","service":"token"}`)

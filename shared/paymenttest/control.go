@@ -34,6 +34,9 @@ func (s *Server) control() http.Handler {
 			return struct{}{}, s.Misbehave(Endpoint(r.PathValue("endpoint")), f)
 		})
 	})
+	mux.HandleFunc("POST /simulator/faults", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(struct{}) (map[Endpoint]Fault, error) { return s.snapshot().Faults, nil })
+	})
 	return mux
 }
 
@@ -111,6 +114,11 @@ func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
 // Misbehave does what [Server.Misbehave] does.
 func (r Remote) Misbehave(ctx context.Context, e Endpoint, f Fault) error {
 	return r.call(ctx, "misbehave/"+string(e), f, &struct{}{})
+}
+
+// Faults returns the faults that Misbehave has set; "" is none.
+func (r Remote) Faults(ctx context.Context) (faults map[Endpoint]Fault, err error) {
+	return faults, r.call(ctx, "faults", struct{}{}, &faults)
 }
 
 func (r Remote) call(ctx context.Context, name string, in, out any) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -41,8 +40,6 @@ type result struct {
 	Command string `json:"command"`
 	Right   bool   `json:"right"`
 	Output  string `json:"output"`
-	// Stopped are the services that are stopped now.
-	Stopped map[string]bool `json:"stopped"`
 }
 
 const eventBus = "bus"
@@ -63,12 +60,14 @@ type actor struct {
 	call func(ctx context.Context, args []string) (output string, right bool)
 	// setBus stops or starts the bus.
 	setBus func(ctx context.Context, stopped bool) error
+	// faults returns the fault of each service that has one.
+	faults func(context.Context) (map[string]string, error)
 	// rulesFor returns the names of the rules that match an event.
 	rulesFor func(ctx context.Context, event string) ([]string, error)
 	feed     *feed
 
 	mu      sync.Mutex      // held during an action
-	stopped map[string]bool // what this program has stopped
+	stopped map[string]bool // what this program has stopped, and nobody has started since
 	// ends ends that webhooks with 503 are intended, by the service that is stopped.
 	ends map[string]func()
 }
@@ -116,7 +115,6 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 	if r.Right && asked.Service != "" {
 		a.set(asked.Service, asked.Do == "stop")
 	}
-	r.Stopped = a.stopped
 	return a.feed.add(aCommand, r)
 }
 
@@ -194,11 +192,17 @@ func (asked action) send() ([]string, error) {
 	return args, nil
 }
 
-// state returns the services that are stopped.
-func (a *actor) state() map[string]bool {
+// state returns the fault of each service that has one, whoever set it.
+func (a *actor) state(ctx context.Context) (map[string]string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return maps.Clone(a.stopped)
+	faults, err := a.faults(ctx)
+	for service, stopped := range a.stopped {
+		if err == nil && stopped && faults[service] == "" {
+			a.set(service, false)
+		}
+	}
+	return faults, err
 }
 
 // startAll starts what was stopped, so that it does not stay stopped unnoticed.

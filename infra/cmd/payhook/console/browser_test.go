@@ -180,6 +180,10 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	if _, stopped := s.done(); !stopped {
 		t.Error("the bus was not stopped")
 	}
+	// What somebody else does is shown, too.
+	s.fault("token", "slow:10s")
+	p.clickButton("Start event bus")
+	p.shows("fails: slow:10s", "Start token endpoint", "Stop event bus")
 	// A rejection is explained below it.
 	s.answer("the captured webhook x\nit was forged", false)
 	p.clickButton("Explain")

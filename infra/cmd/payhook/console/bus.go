@@ -11,6 +11,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/paymenttest"
 )
 
 // denied is the policy that denies to publish, and deny is its name.
@@ -27,24 +28,54 @@ func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
 	if stopped {
 		policy = denied
 	}
+	all, err := roles(ctx, d)
+	for i := 0; err == nil && i < len(all); i++ {
+		err = deployment.SetRolePolicy(ctx, d.AWS, all[i], deny, policy)
+	}
+	return err
+}
+
+// faults returns the faults of services as they are, whoever set them; none for a service that
+// has none.
+func faults(ctx context.Context, d *deployment.Deployment) (map[string]string, error) {
+	now := map[string]string{}
+	if d.Simulated {
+		set, err := paymenttest.Remote{URL: d.PaymentService}.Faults(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for endpoint, fault := range set {
+			if fault != "" {
+				now[string(endpoint)] = string(fault)
+			}
+		}
+	}
+	all, err := roles(ctx, d)
+	for i := 0; err == nil && i < len(all) && now[eventBus] == ""; i++ {
+		var stopped bool
+		if stopped, err = deployment.HasRolePolicy(ctx, d.AWS, all[i], deny); stopped {
+			now[eventBus] = string(paymenttest.Down)
+		}
+	}
+	return now, err
+}
+
+// roles returns the names of the IAM roles of the stack.
+func roles(ctx context.Context, d *deployment.Deployment) (names []string, err error) {
 	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
 		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, r := range page.StackResourceSummaries {
-			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
-				continue
-			}
-			err := deployment.SetRolePolicy(ctx, d.AWS, aws.ToString(r.PhysicalResourceId), deny, policy)
-			if err != nil {
-				return err
+			if aws.ToString(r.ResourceType) == "AWS::IAM::Role" {
+				names = append(names, aws.ToString(r.PhysicalResourceId))
 			}
 		}
 	}
-	return nil
+	return names, nil
 }
 
 // rulesFor returns the short names of the bus's rules that match an event in EventBridge's

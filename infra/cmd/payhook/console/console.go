@@ -70,6 +70,7 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 	a := newActor()
 	a.call = payhook
 	a.setBus = func(ctx context.Context, stopped bool) error { return setBus(ctx, d, stopped) }
+	a.faults = func(ctx context.Context) (map[string]string, error) { return faults(ctx, d) }
 	a.rulesFor = func(ctx context.Context, event string) ([]string, error) { return rulesFor(ctx, d, event) }
 	// Streams end with ctx.
 	s := &http.Server{Handler: newServer(l, a, d.Name, d.Simulated).handler(), ReadHeaderTimeout: 10 * time.Second,

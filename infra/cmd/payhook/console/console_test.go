@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,13 +30,13 @@ type testServer struct {
 	calls  []string
 	output string
 	right  bool
-	bus    bool // stopped
+	faults map[string]string // of services
 	status string
 }
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	s := &testServer{right: true, status: `{"checks":[{"name":"alarms","state":"ok","text":"none of 9 is raised"},
+	s := &testServer{right: true, faults: map[string]string{}, status: `{"checks":[{"name":"alarms","state":"ok","text":"none of 9 is raised"},
 		{"name":"token runs","state":"attention","text":"late: payhook logs token"},
 		{"name":"redrive","state":"not measured","text":"no run"},
 		{"name":"token","state":"ok","text":"valid for 4m, until 2026-01-31T12:04:00Z"}]}`}
@@ -51,13 +52,19 @@ func newTestServer(t *testing.T) *testServer {
 			return "state of " + args[len(args)-1], true
 		}
 		s.calls = append(s.calls, strings.Join(args, " "))
+		if service, fault, ok := strings.Cut(args[len(args)-1], "="); ok && s.right {
+			s.faults[service] = fault
+		}
 		return s.output, s.right
 	}
 	a.setBus = func(_ context.Context, stopped bool) error {
+		s.fault(eventBus, map[bool]string{true: "down"}[stopped])
+		return nil
+	}
+	a.faults = func(context.Context) (map[string]string, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.bus = stopped
-		return nil
+		return maps.Clone(s.faults), nil
 	}
 	a.rulesFor = func(context.Context, string) ([]string, error) { return []string{"Euro", "Released"}, nil }
 	s.server = newServer(s.Listener, a, "stack Payhook (a test)", true)
@@ -68,6 +75,13 @@ func newTestServer(t *testing.T) *testServer {
 		s.Close()
 	})
 	return s
+}
+
+// fault sets the fault of a service, as another program would.
+func (s *testServer) fault(service, fault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[service] = fault
 }
 
 // answer is what the next commands write.
@@ -82,7 +96,7 @@ func (s *testServer) done() (calls []string, stopped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls, s.calls = s.calls, nil
-	return calls, s.bus
+	return calls, s.faults[eventBus] != ""
 }
 
 // lastCall returns the last command since the last call; "" for none.
@@ -278,12 +292,35 @@ func TestStreamHasEveryMessageInOrder(t *testing.T) {
 	if err := s.actor.do(t.Context(), action{Do: "stop", Service: eventBus}); err != nil {
 		t.Fatal(err)
 	}
-	if got := next(); !strings.Contains(got, `{"bus":true}`) || !strings.Contains(got, "stop the event bus") {
+	if got := next(); !strings.Contains(got, "stop the event bus") {
 		t.Errorf("then %s", got)
 	}
-	// A page that is loaded later knows it, too.
-	if _, text := s.request(t, http.MethodGet, "/", "", nil); !strings.Contains(text, "bus&#34;:true") {
-		t.Errorf("the page is %s", text)
+}
+
+// Somebody else can stop and start them, too.
+func TestServicesAreThoseOfTheLocalRun(t *testing.T) {
+	s := newTestServer(t)
+	services := func(want string) {
+		t.Helper()
+		if status, text := s.request(t, http.MethodGet, "/services", "", nil); status != http.StatusOK ||
+			strings.TrimSpace(text) != want {
+			t.Errorf("%d %s, want %s", status, text, want)
+		}
+	}
+	s.fault("token", "slow:10s")
+	services(`{"token":"slow:10s"}`)
+	if err := s.actor.do(t.Context(), action{Do: "stop", Service: "keys"}); err != nil {
+		t.Fatal(err)
+	}
+	services(`{"keys":"down","token":"slow:10s"}`)
+	s.fault("keys", "")
+	services(`{"keys":"","token":"slow:10s"}`)
+	s.done()
+	if err := s.actor.startAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if calls, _ := s.done(); len(calls) > 0 || len(s.actor.ends) > 0 {
+		t.Errorf("it starts what it has not stopped: %q", calls)
 	}
 }
 

@@ -64,6 +64,7 @@ func (s *server) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /stream", s.stream)
 	mux.HandleFunc("GET /state", s.state)
+	mux.HandleFunc("GET /services", s.services)
 	mux.HandleFunc("GET /event/{id}", s.event)
 	mux.HandleFunc("POST /do", s.do)
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
@@ -85,7 +86,7 @@ func (s *server) handler() http.Handler {
 
 // index serves the page.
 func (s *server) index(w http.ResponseWriter, _ *http.Request) {
-	data, err := json.Marshal(map[string]any{"fates": listen.Fates, "stopped": s.actor.state()})
+	data, err := json.Marshal(map[string]any{"fates": listen.Fates})
 	if err != nil {
 		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
 		return
@@ -105,6 +106,17 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 	text, _ := s.actor.call(r.Context(), []string{"status", "--local", "--json"})
 	w.Header().Set("Content-Type", "application/json") // or an error as text
 	_, _ = io.WriteString(w, text)
+}
+
+// services serves the fault of each service that has one.
+func (s *server) services(w http.ResponseWriter, r *http.Request) {
+	faults, err := s.actor.state(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(faults)
 }
 
 // event serves what is known of an event: what payhook event says, and if it arrived, the event

@@ -34,7 +34,7 @@ const counted = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
 
 // What happened to an event: the text by the name in the log of the webhook function, and its
 // color.
-const { fates, stopped } = JSON.parse(document.querySelector("meta[name=data]").content);
+const { fates } = JSON.parse(document.querySelector("meta[name=data]").content);
 const colors = { published: "good", duplicate: "plain", unrecorded: "bad" };
 
 // Item is one event of a delivery. Its content is read each time it is opened.
@@ -260,7 +260,6 @@ for (const button of dialog.querySelectorAll("button[data-version]")) {
 }
 
 function onCommand(c) {
-  if (c.stopped) onServices(c.stopped);
   readState();
   const { do: done, name, service } = c.action;
   if (done === "compare") {
@@ -280,19 +279,24 @@ function onCommand(c) {
     ...(c.output ? [region("Result", c.output)] : []));
 }
 
-function onServices(stopped) {
+// readServices shows which services fail, also if somebody else has stopped or started them.
+async function readServices() {
+  let faults;
+  try {
+    faults = await (await fetch("/services")).json();
+  } catch {
+    return; // it is read again
+  }
   for (const button of document.querySelectorAll("button[data-service]")) {
-    const service = button.dataset.service;
-    const state = byId("state-" + service);
-    button.dataset.do = stopped[service] ? "start" : "stop";
-    button.className = stopped[service] ? "" : "danger";
-    button.textContent = (stopped[service] ? "Start " : "Stop ") + button.dataset.name;
-    state.textContent = stopped[service] ? "stopped" : "running";
-    state.className = stopped[service] ? "bad" : "good";
+    const fault = faults[button.dataset.service];
+    const state = byId("state-" + button.dataset.service);
+    button.dataset.do = fault ? "start" : "stop";
+    button.className = fault ? "" : "danger";
+    button.textContent = (fault ? "Start " : "Stop ") + button.dataset.name;
+    state.textContent = !fault ? "running" : fault === "down" ? "stopped" : "fails: " + fault;
+    state.className = fault ? "bad" : "good";
   }
 }
-
-onServices(stopped);
 
 // ask asks before a dangerous button does what it says.
 function ask(button, action) {
@@ -341,6 +345,7 @@ const checks = ["token", "pending", "parked", "alarms"];
 const signs = { "ok": ["good", "✓"], "attention": ["bad", "!"], "not measured": ["wait", "?"] };
 
 async function readState() {
+  readServices();
   let all;
   try {
     const text = await (await fetch("/state")).text();
