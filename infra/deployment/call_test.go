@@ -45,8 +45,9 @@ func TestRolePolicyIsSetWithSignedRequests(t *testing.T) {
 			if err := SetRolePolicy(t.Context(), cfg, "r", "p", ""); err != nil || form != "DeleteRolePolicy r p " {
 				t.Errorf("%s, %v", form, err)
 			}
-			if has, err := HasRolePolicy(t.Context(), cfg, "r", "p"); !has || err != nil || form != "GetRolePolicy r p " {
-				t.Errorf("%s, %t, %v", form, has, err)
+			if found, err := HasRolePolicy(t.Context(), cfg, "r", "p"); !found || err != nil ||
+				form != "GetRolePolicy r p " {
+				t.Errorf("%s, %t, %v", form, found, err)
 			}
 		})
 	}

@@ -36,7 +36,8 @@ type testServer struct {
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	s := &testServer{right: true, faults: map[string]string{}, status: `{"checks":[{"name":"alarms","state":"ok","text":"none of 9 is raised"},
+	s := &testServer{right: true, faults: map[string]string{},
+		status: `{"checks":[{"name":"alarms","state":"ok","text":"none of 9 is raised"},
 		{"name":"token runs","state":"attention","text":"late: payhook logs token"},
 		{"name":"redrive","state":"not measured","text":"no run"},
 		{"name":"token","state":"ok","text":"valid for 4m, until 2026-01-31T12:04:00Z"}]}`}
