@@ -83,20 +83,36 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	named := func(address string) string { return strings.Replace(address, "127.0.0.1", "attacker.test", 1) }
-	visit := func(page, target string, path func(base string) map[string]string) {
+	// Every page can sign, since the root key is known.
+	ofEmulator := func(base string) map[string]string {
+		config := config.Copy()
+		config.BaseEndpoint = &base
+		signer := s3.NewPresignClient(s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true }))
+		read, errRead := signer.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &object})
+		write, errWrite := signer.PresignPutObject(t.Context(),
+			&s3.PutObjectInput{Bucket: &bucket, Key: aws.String("new")})
+		if err := errors.Join(errRead, errWrite); err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{"read": read.URL, "write": write.URL, "post": base + "/_ministack/reset"}
+	}
+	ofService := func(base string) map[string]string {
+		path := base + "/v1/keys/" + key
+		return map[string]string{"read": path, "write": path, "post": base + "/simulator/rotate"}
+	}
+	visit := func(page string, urls map[string]string) {
 		t.Helper()
-		urls, err := json.Marshal(path(target))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := chromedp.Do(ctx, chromedp.Navigate(page)); err != nil {
-			t.Fatal(err)
-		}
 		within, cancel := context.WithTimeout(ctx, waitTimeout)
 		defer cancel()
-		got, err := chromedp.Run(within, chromedp.Evaluate[[]string](attack+"("+string(urls)+")",
-			func(p *runtime.EvaluateParams) { p.AwaitPromise = aws.Bool(true) }))
+		arguments, err := json.Marshal(urls)
+		if err == nil {
+			err = chromedp.Do(within, chromedp.Navigate(page))
+		}
+		var got []string
+		if err == nil {
+			got, err = chromedp.Run(within, chromedp.Evaluate[[]string](attack+"("+string(arguments)+")",
+				func(p *runtime.EvaluateParams) { p.AwaitPromise = aws.Bool(true) }))
+		}
 		if err != nil {
 			t.Fatalf("%s: %v", page, err)
 		}
@@ -106,30 +122,12 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 			}
 		}
 	}
-	// Every page can sign, since the root key is known.
-	ofEmulator := func(base string) map[string]string {
-		config := config.Copy()
-		config.BaseEndpoint = &base
-		signer := s3.NewPresignClient(s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true }))
-		read, err := signer.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &object})
-		if err != nil {
-			t.Fatal(err)
-		}
-		write, err := signer.PresignPutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: aws.String("new")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return map[string]string{"read": read.URL, "write": write.URL, "post": base + "/_ministack/reset"}
-	}
-	ofService := func(base string) map[string]string {
-		return map[string]string{"read": base + "/v1/keys/" + key, "write": base + "/v1/keys/" + key,
-			"post": base + "/simulator/rotate"}
-	}
-	for target, path := range map[string]func(string) map[string]string{*config.BaseEndpoint: ofEmulator,
+	named := func(address string) string { return strings.Replace(address, "127.0.0.1", "attacker.test", 1) }
+	for base, urls := range map[string]func(base string) map[string]string{*config.BaseEndpoint: ofEmulator,
 		service.URL: ofService} {
-		visit(page.URL, target, path)
-		visit(named(page.URL), target, path)
-		visit(named(target), named(target), path)
+		visit(page.URL, urls(base))
+		visit(named(page.URL), urls(base))
+		visit(named(base), urls(named(base)))
 	}
 	list, err := store.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
 	if err != nil || len(list.Contents) != 1 {
@@ -140,21 +138,19 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 	}
 }
 
-// hosts are names in requests, and whether the emulator serves them.
-var hosts = map[string]bool{
-	"127.0.0.1": true, "127.0.0.1:1": true, "localhost:1": true, "LOCALHOST": true,
-	"bucket.localhost:1": true, "a.bucket.s3.us-east-1.amazonaws.com": true, "bucket.s3.amazonaws.com": true,
-	"bucket.s3.us-east-1.localhost:1": true, "id.lambda-url.us-east-1.on.aws:1": true,
-
-	"attacker.test": false, "localhost.attacker.test": false, "127.0.0.1.nip.io": false, "127.0.0.1.:1": false,
-	"localhost.": false, "0.0.0.0:1": false, "127.0.0.2": false, "2130706433": false, "[::1]:1": false,
-	"attacker.test:127.0.0.1": false, "127.0.0.1@attacker.test": false, "attackerlocalhost": false,
-	"id.lambda-url.us-east-1.attacker.test": false, "id.lambda-url.us-east-1.on.aws.attacker.test": false,
-	"bucket.s3.attacker.test": false, "bucket.s3.us-east-1.amazonaws.com.attacker.test": false,
-	"attacker.amazonaws.com": false, "s3-attacker.amazonaws.com": false,
-}
-
 func TestEmulatorServesItsOwnNamesOnly(t *testing.T) {
+	hosts := map[string]bool{ // and whether they are served
+		"127.0.0.1": true, "127.0.0.1:1": true, "localhost:1": true, "LOCALHOST": true,
+		"bucket.localhost:1": true, "a.bucket.s3.us-east-1.amazonaws.com": true, "bucket.s3.amazonaws.com": true,
+		"bucket.s3.us-east-1.localhost:1": true, "id.lambda-url.us-east-1.on.aws:1": true,
+
+		"attacker.test": false, "localhost.attacker.test": false, "127.0.0.1.nip.io": false, "127.0.0.1.:1": false,
+		"localhost.": false, "0.0.0.0:1": false, "127.0.0.2": false, "2130706433": false, "[::1]:1": false,
+		"attacker.test:127.0.0.1": false, "127.0.0.1@attacker.test": false, "attackerlocalhost": false,
+		"id.lambda-url.us-east-1.attacker.test": false, "id.lambda-url.us-east-1.on.aws.attacker.test": false,
+		"bucket.s3.attacker.test": false, "bucket.s3.us-east-1.amazonaws.com.attacker.test": false,
+		"attacker.amazonaws.com": false, "s3-attacker.amazonaws.com": false,
+	}
 	endpoint := *emulated(t).BaseEndpoint
 	get := func(change func(*http.Request)) *http.Response {
 		t.Helper()

@@ -261,20 +261,17 @@ func (o *options) webhooks() (iter.Seq[paymenttest.Webhook], error) {
 	}
 	return func(yield func(paymenttest.Webhook) bool) {
 		var kept []paymenttest.Webhook
-		for i := range o.count {
+		for i := range o.count + o.duplicates {
 			w := first
-			if i > 0 {
+			if i >= o.count {
+				w = kept[(i-o.count)%len(kept)]
+			} else if i > 0 {
 				w = o.webhook(given, "")
 			}
-			if i < o.duplicates {
+			if i < min(o.count, o.duplicates) {
 				kept = append(kept, w)
 			}
 			if !yield(w) {
-				return
-			}
-		}
-		for i := range o.duplicates {
-			if !yield(kept[i%len(kept)]) {
 				return
 			}
 		}
