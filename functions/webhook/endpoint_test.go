@@ -64,7 +64,8 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 
 // newServices returns AWS services in memory with the resources of the function.
 func newServices() *endpoint {
-	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
+	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+		log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	e.buckets.MakeBucket("evidence")

@@ -72,7 +72,8 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 				context.Authentication.ClientCert.ClientCertPem},
 				[]any{got.Version, got.RawPath, got.RawQueryString, got.IsBase64Encoded, got.RequestContext.DomainName,
 					got.RequestContext.APIID, got.RequestContext.HTTP.Method, got.RequestContext.HTTP.SourceIP,
-					got.RequestContext.Authentication.ClientCert.PEM}); diff != "" || !maps.Equal(want.Headers, got.Headers) {
+					got.RequestContext.Authentication.ClientCert.PEM}); diff != "" ||
+				!maps.Equal(want.Headers, got.Headers) {
 				t.Errorf("the headers are %v; (-want +got):\n%s", got.Headers, diff)
 			}
 			sent := []byte(want.Body)

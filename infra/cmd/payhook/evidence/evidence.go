@@ -34,11 +34,11 @@ func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify s3://BUCKET/PREFIX|FOLDER",
 		Short: "Verify records",
-		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder that has
+		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder with
 copies: nothing is damaged, the signature over payload, timestamp and key id verifies with
-the stored JWK, the ids are those of the payload, and the client certificate was valid.
-In a bucket, it reads all versions of the objects, and S3's checksum and the object's name
-must be right as well. A folder needs no AWS. What does not verify is a line with its reason.
+the stored JWK, the ids are those of the payload, and the client certificate was valid. In a
+bucket, it reads all versions of the objects, and also checks S3's checksum and the name.
+A folder needs no AWS. What does not verify is a line with its reason.
 
   verified    signed, and with --keys by one of these keys
   damaged     changed, incomplete, or not a record
@@ -46,8 +46,8 @@ must be right as well. A folder needs no AWS. What does not verify is a line wit
   keyUnknown  signed, but by none of --keys
   versions    further versions of an object, and delete markers. Payhook writes none
 
-Status 1: something is damaged, has a further version, or, with --keys, is not signed by one
-of them; or there is no record.`,
+Status 1: something is damaged, has a further version, or, with --keys, is not signed by
+one of them; or there is no record.`,
 		Example: "  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n  payhook evidence verify copies",
 		Args:    cli.Args("s3://BUCKET/PREFIX or FOLDER"),
 		RunE: func(cmd *cobra.Command, args []string) error {

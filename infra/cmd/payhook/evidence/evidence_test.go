@@ -155,7 +155,8 @@ func TestWhatCannotBeVerified(t *testing.T) {
 		"no folder of keys": {[]string{files, "--keys", "missing"}, cli.StatusUsage, "missing"},
 		"no JWK":            {[]string{files, "--keys", files}, cli.StatusUsage, "one"},
 	} {
-		if out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...); status != test.status ||
+		out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...)
+		if status != test.status ||
 			!strings.Contains(stderr, test.message) {
 			t.Errorf("%s: %d, %s%s", name, status, out, stderr)
 		}
@@ -219,7 +220,8 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, name := range slices.SortedFunc(maps.Keys(b), func(x, y string) int { return versionOrder(x, y) }) {
 		object, version, _ := strings.Cut(name, "?")
 		if version == "" || !strings.HasPrefix(object, query.Get("prefix")) ||
-			query.Has("key-marker") && versionOrder(name, query.Get("key-marker")+"?"+query.Get("version-id-marker")) <= 0 {
+			query.Has("key-marker") &&
+				versionOrder(name, query.Get("key-marker")+"?"+query.Get("version-id-marker")) <= 0 {
 			continue
 		}
 		if n++; n > 2 {
@@ -229,9 +231,9 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if b[name] == nil {
 			kind = "DeleteMarker"
 		}
-		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>2026-01-31T12:00:01.000Z</LastModified></%s>
-			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`, kind, object, version,
-			kind)
+		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>2026-01-31T12:00:01Z</LastModified></%s>
+			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`,
+			kind, object, version, kind)
 	}
 	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListVersionsResult>`, n > 2)
 }
