@@ -36,8 +36,8 @@ func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Short: "Verify records",
 		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder with
 copies: nothing is damaged, the signature over payload, timestamp and key id verifies with
-the stored JWK, the ids are those of the payload, and the client certificate was valid. In a
-bucket, it reads all versions of the objects, and also checks S3's checksum and the name.
+the stored JWK, the ids are those of the payload, and the client certificate was valid. In
+a bucket, it reads all versions of the objects, and also checks S3's checksum and the name.
 A folder needs no AWS. What does not verify is a line with its reason.
 
   verified    signed, and with --keys by one of these keys
@@ -48,8 +48,9 @@ A folder needs no AWS. What does not verify is a line with its reason.
 
 Status 1: something is damaged, has a further version, or, with --keys, is not signed by
 one of them; or there is no record.`,
-		Example: "  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n  payhook evidence verify copies",
-		Args:    cli.Args("s3://BUCKET/PREFIX or FOLDER"),
+		Example: "  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n" +
+			"  payhook evidence verify copies",
+		Args: cli.Args("s3://BUCKET/PREFIX or FOLDER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known, err := readKeys(folder)
 			if err != nil {

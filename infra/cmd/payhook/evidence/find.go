@@ -138,7 +138,8 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	}
 	searched := fmt.Sprintf("from %s to %s", from.UTC().Format("2006-01-02T15"), to.UTC().Format("2006-01-02T15"))
 	if len(all) == 0 {
-		fmt.Fprintf(p.Err, "no record of %s has a signed timestamp %s; --from and --to choose another time\n", id, searched)
+		fmt.Fprintf(p.Err, "no record of %s has a signed timestamp %s; --from and --to choose another time\n", id,
+			searched)
 		return cli.ErrAttention
 	}
 	slices.SortStableFunc(all, func(a, b object) int {
@@ -238,7 +239,8 @@ func write(p *cli.Program, folder, id string, r records.Record) error {
 	if err := os.WriteFile(name+".json", text, 0o600); err != nil {
 		return err
 	}
-	script := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s", id, acceptedAt, openssl)
+	script := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s",
+		id, acceptedAt, openssl)
 	if err := os.WriteFile(name+".verify.sh", []byte(script), 0o600); err != nil {
 		return err
 	}
