@@ -43,8 +43,11 @@ func (o origin) check(r request) error {
 	return nil
 }
 
-// certificateAttr names a client certificate in the log.
+// certificateAttr names a client certificate in the log. Without one, it is empty.
 func certificateAttr(c *x509.Certificate) slog.Attr {
+	if c == nil {
+		return slog.Attr{}
+	}
 	return slog.Group("certificate",
 		slog.String("subject", clientcert.Subject(c)),
 		slog.String("issuer", clientcert.Issuer(c)),

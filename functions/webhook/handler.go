@@ -195,74 +195,77 @@ func levelOf(r intake.Result, answer intake.Answer) slog.Level {
 	return answer.Level
 }
 
-// write writes the outcome line of a webhook. CloudWatch charges for each byte, so it
-// leaves out numbers that are 0 and steps that took no time.
+// write writes the outcome line of a webhook.
 func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, further ...slog.Attr) {
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs, slog.String("outcome", string(r.Outcome)), slog.Int("status", answer.Status))
-	if h.authentication != settings.BySignature {
-		attrs = append(attrs, slog.String("authentication", h.authentication))
-	}
-	if r.Certificate != nil {
-		attrs = append(attrs, certificateAttr(r.Certificate))
-	}
-	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
-		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
-	}
-	if r.KeyID != "" {
-		attrs = append(attrs, slog.String("keyId", r.KeyID))
-		if r.Key.Source != keys.Memory {
-			attrs = append(attrs, slog.String("keySource", string(r.Key.Source)))
-		}
-		if r.Key.TableFailed {
-			attrs = append(attrs, slog.Bool("keyTableFailed", true))
-		}
-	}
-	if r.DeliveryID != "" {
-		attrs = append(attrs, slog.String("deliveryId", r.DeliveryID))
-	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"recorded", r.Recorded}, {"duplicates", r.Duplicates}, {"claimed", r.Claimed}, {"pending", r.Pending},
-		{"unrecorded", r.Unrecorded}, {"unmarked", r.Unmarked}, {"unpublishable", r.Unpublishable},
-	} {
-		if n.value > 0 {
-			attrs = append(attrs, slog.Int(n.name, n.value))
-		}
-	}
+	var ids any
+	var events, leftOut int // 0: all ids are in the line
 	if n := r.EventIDs.Len(); n > 0 {
-		attrs = append(attrs, slog.Any("ids", r.EventIDs))
-		if left := r.Events - n; left > 0 {
-			attrs = append(attrs, slog.Int("events", r.Events), slog.Int("idsLeftOut", left))
+		ids = r.EventIDs
+		if n < r.Events {
+			events, leftOut = r.Events, r.Events-n
 		}
 	}
-	if r.Parked != "" {
-		attrs = append(attrs, slog.String("parked", r.Parked))
+	attrs := []slog.Attr{
+		slog.String("outcome", string(r.Outcome)),
+		slog.Int("status", answer.Status),
+		slog.String("authentication", unless(h.authentication, settings.BySignature)),
+		certificateAttr(r.Certificate),
+		slog.String("cause", awsenv.Cause(cmp.Or(r.Err, r.PublishErr))),
+		slog.String("keyId", r.KeyID),
+		slog.String("keySource", string(unless(r.Key.Source, keys.Memory))),
+		slog.Bool("keyTableFailed", r.Key.TableFailed),
+		slog.String("deliveryId", r.DeliveryID),
+		slog.Int("recorded", r.Recorded),
+		slog.Int("duplicates", r.Duplicates),
+		slog.Int("claimed", r.Claimed),
+		slog.Int("pending", r.Pending),
+		slog.Int("unrecorded", r.Unrecorded),
+		slog.Int("unmarked", r.Unmarked),
+		slog.Int("unpublishable", r.Unpublishable),
+		slog.Any("ids", ids),
+		slog.Int("events", events),
+		slog.Int("idsLeftOut", leftOut),
+		slog.String("parked", r.Parked),
 	}
 	attrs = append(attrs, further...)
-	if steps := stepAttrs(r.Steps); len(steps) > 0 {
-		attrs = append(attrs, slog.Group("ms", steps...))
-	}
-	h.log.Outcome(ctx, levelOf(r, answer), "webhook", h.metrics(r, answer), attrs...)
+	attrs = append(attrs, slog.GroupAttrs("ms", withoutZeros(
+		milliseconds("authenticate", r.Steps.Authenticate),
+		milliseconds("decode", r.Steps.Decode),
+		milliseconds("record", r.Steps.Record),
+		milliseconds("publish", r.Steps.Publish),
+		milliseconds("mark", r.Steps.Mark),
+	)...))
+	h.log.Outcome(ctx, levelOf(r, answer), "webhook", h.metrics(r, answer), withoutZeros(attrs...)...)
 }
 
-// stepAttrs returns the milliseconds of each step that took some.
-func stepAttrs(s intake.Steps) (steps []any) {
-	steps = make([]any, 0, 5)
-	for _, step := range []struct {
-		name string
-		took time.Duration
-	}{
-		{"authenticate", s.Authenticate}, {"decode", s.Decode}, {"record", s.Record},
-		{"publish", s.Publish}, {"mark", s.Mark},
-	} {
-		if ms := step.took.Round(time.Millisecond).Milliseconds(); ms > 0 {
-			steps = append(steps, slog.Int64(step.name, ms))
-		}
+// unless returns the value of a field, or the zero value if it is the usual one.
+func unless[T comparable](value, usual T) (other T) {
+	if value != usual {
+		other = value
 	}
-	return steps
+	return other
+}
+
+func milliseconds(name string, took time.Duration) slog.Attr {
+	return slog.Int64(name, took.Round(time.Millisecond).Milliseconds())
+}
+
+// withoutZeros removes the fields that are empty, 0 or false: CloudWatch charges for each byte.
+func withoutZeros(attrs ...slog.Attr) []slog.Attr {
+	return slices.DeleteFunc(attrs, func(a slog.Attr) bool {
+		switch value := a.Value.Any().(type) {
+		case string:
+			return value == ""
+		case int64:
+			return value == 0
+		case bool:
+			return !value
+		case []slog.Attr:
+			return len(value) == 0
+		default:
+			return value == nil
+		}
+	})
 }
 
 // metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
