@@ -143,9 +143,8 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
 .PHONY: bench
-bench: check-go ## benchmarks: Go code, then whole processes of the functions (ROUNDS=1)
-	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...
-	go run ./infra/bench -rounds=$(or $(ROUNDS),1)
+bench: check-go ## benchmarks; the webhook function is compared with a plain handler
+	go test -run '^$$' -bench . ./shared/... ./functions/...
 
 SEEDS ?= 1000000
 

@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/rsa"
-	"crypto/sha256"
 	"encoding/json/v2"
 	"fmt"
 	"io"
@@ -15,13 +12,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
@@ -287,69 +282,4 @@ func FuzzFunctionURLEvent(f *testing.F) {
 			t.Fatal("something was written")
 		}
 	})
-}
-
-// nothing is a bus that takes everything without effect.
-type nothing struct{}
-
-func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
-	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	return &eventbridge.PutEventsOutput{Entries: slices.Repeat([]types.PutEventsResultEntry{{EventId: aws.String("1")}},
-		len(in.Entries))}, nil
-}
-
-// BenchmarkWebhook measures the function for a delivery of one event with a cached key,
-// from the bytes of the event to those of the response, and alternately the RSA
-// verification alone. It excludes AWS and the SDK.
-func BenchmarkWebhook(b *testing.B) {
-	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
-	defer service.Close()
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) { // writes have no effect
-		switch in := in.(type) {
-		case *dynamodb.PutItemInput:
-			return &dynamodb.PutItemOutput{}, nil
-		case *dynamodb.UpdateItemInput:
-			return &dynamodb.UpdateItemOutput{}, nil
-		case *dynamodb.BatchExecuteStatementInput:
-			return &dynamodb.BatchExecuteStatementOutput{
-				Responses: make([]dynamodbtypes.BatchStatementResponse, len(in.Statements))}, nil
-		}
-		return next(ctx, in)
-	}
-	h := newHandler(conf(b, service.URL, nil), clients{db, nothing{}, awstest.NewS3(), &http.Client{}},
-		awsenv.NewLog(io.Discard, "webhook"))
-	payload := paymenttest.Delivery(paymenttest.Event())
-	signed, err := service.Sender().Sign(b.Context(),
-		paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
-	if err != nil {
-		b.Fatal(err)
-	}
-	event := encode(b, urlRequest(b, signed))
-	key := &service.Key().Private.PublicKey
-	sum := sha256.Sum256(payload)
-	sig, err := rsa.SignPKCS1v15(nil, service.Key().Private, crypto.SHA256, sum[:])
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
-	defer cancel()
-	var whole, bare time.Duration
-	b.ReportAllocs()
-	for b.Loop() {
-		start := time.Now()
-		if r, err := h.Invoke(ctx, event); err != nil || !bytes.HasPrefix(r, []byte(`{"statusCode":200,`)) {
-			b.Fatalf("%s %v", r, err)
-		}
-		between := time.Now()
-		if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], sig); err != nil {
-			b.Fatal(err)
-		}
-		whole += between.Sub(start)
-		bare += time.Since(between)
-	}
-	b.ReportMetric(float64(whole)/float64(b.N), "ns/webhook")
-	b.ReportMetric(float64(bare)/float64(b.N), "ns/bare-verify")
-	b.ReportMetric(float64(whole)/float64(bare), "webhook/bare-verify")
 }

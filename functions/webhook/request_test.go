@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	jsonv1 "encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"maps"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // The types of aws-lambda-go and encoding/json read the same from an event that AWS sends.
@@ -125,5 +129,33 @@ func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
 		if answer, err := (&handler{}).Invoke(t.Context(), []byte(text)); err != errEvent || answer != nil {
 			t.Errorf("%s: %s, %v", text, answer, err)
 		}
+	}
+}
+
+// A payload of the safe size, of characters that are all escaped, and 64 KiB for the rest of the request
+// are less than an invocation may have: 6 MB (AWS, "Lambda quotas"). Larger typical payloads fit as
+// functions/README.md says.
+func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
+	fits := func(payload []byte, asBase64 bool) bool {
+		r := unsigned(payload)
+		if asBase64 {
+			r.Body, r.IsBase64Encoded = base64.StdEncoding.EncodeToString(payload), true
+		}
+		text, err := json.Marshal(r) // of encoding/json/v2, which escapes what RFC 8259 requires
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(text)-len(encode(t, unsigned([]byte("x"))))+1+64<<10 < 6<<20
+	}
+	escaped := bytes.Repeat([]byte{'"'}, settings.SafePayloadBytes)
+	if !fits(escaped, false) || !fits(escaped, true) || fits(append(escaped, '"'), false) {
+		t.Error("the safe size is not the largest")
+	}
+	typical := func(mebibytes float64) []byte {
+		one := paymenttest.Encode(paymenttest.Event())
+		return bytes.Repeat(one, int(mebibytes*(1<<20))/len(one))
+	}
+	if !fits(typical(5), false) || fits(typical(5.6), false) || !fits(typical(4.4), true) || fits(typical(4.5), true) {
+		t.Error("other typical payloads fit")
 	}
 }

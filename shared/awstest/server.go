@@ -29,10 +29,9 @@ type Handler struct {
 // The operation of a request, such as DynamoDB_20120810.PutItem, and the prefixes of its
 // services.
 const (
-	TargetHeader      = "X-Amz-Target"
-	DynamoDBTarget    = "DynamoDB_20120810."
-	EventBridgeTarget = "AWSEvents."
+	TargetHeader = "X-Amz-Target"
 
+	dynamoDBTarget       = "DynamoDB_20120810."
 	secretsManagerTarget = "secretsmanager."
 )
 
@@ -44,7 +43,7 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target := r.Header.Get(TargetHeader)
 	version, operation, ok := "1.1", "", false
 	var service any
-	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager} {
+	for prefix, s := range map[string]any{dynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager} {
 		if name, found := strings.CutPrefix(target, prefix); found {
 			service, operation, ok = s, name, true
 		}
