@@ -26,7 +26,7 @@ func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	log := awsenv.NewLog(&out, "my-stack")
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	log.Outcome(ctx, slog.LevelWarn, "webhook", []awsenv.Value{
-		{Metric: names.Metric{Name: "Recorded", Meaning: "of no line"}, Value: 3},
+		{Metric: names.Metric{Name: "Recorded", Status: 400}, Value: 3},
 		{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.500400609},
 	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.2504)))
 	if strings.Count(out.String(), "\n") != 1 {

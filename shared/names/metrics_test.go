@@ -1,7 +1,6 @@
 package names_test
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -14,11 +13,10 @@ func TestTheDocumentListsEveryMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := "| metric | value |\n|---|---|\n"
+	_, table, _ := strings.Cut(string(text), "\n| metric | value |\n")
 	for _, m := range names.Metrics() {
-		table += fmt.Sprintf("| `%s` | %s |\n", m.Name, m.Meaning)
-	}
-	if !strings.Contains(string(text), "\n"+table) {
-		t.Errorf("functions/README.md lacks this table:\n%s", table)
+		if !strings.Contains(table, "`"+m.Name+"`") {
+			t.Errorf("the table of functions/README.md lacks %s", m.Name)
+		}
 	}
 }
