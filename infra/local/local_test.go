@@ -118,7 +118,20 @@ func TestMain(m *testing.M) {
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
 	root := p.Root("")
 	root.AddCommand(Command(p))
-	os.Exit(p.Run(context.Background(), root, []string{"local", "up"}))
+	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
+}
+
+func TestUpShowsWhyItDidNotStart(t *testing.T) {
+	folder := project(t)
+	t.Setenv("PAYHOOK_READY", "1")
+	if err := (&deployment.Deployment{}).Write(folder); err != nil { // a run that was killed left it
+		t.Fatal(err)
+	}
+	if out, stderr, status := command(t, "up"); status != cli.StatusFailed || out != "" ||
+		!strings.Contains(stderr, "payhook: these settings are wrong:\n  alarmSilence: must be") ||
+		!strings.HasSuffix(stderr, "payhook: the process in the background ended: exit status 2\n") {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
 }
 
 func TestSecondUpSaysOnlyWhatIsRunning(t *testing.T) {

@@ -1,7 +1,7 @@
 package local
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,102 +96,90 @@ func hints(run *deployment.Deployment) string {
 `
 }
 
-const (
-	// inBackground is set in the environment of the process that up starts. Its file 3 leads to
-	// the process that started it.
-	inBackground = "PAYHOOK_IN_BACKGROUND"
-	// The last line of that process says whether everything is up.
-	readyLine  = "ready"
-	failedLine = "failed"
-)
+// inBackground is set in the environment of the process that up starts.
+const inBackground = "PAYHOOK_IN_BACKGROUND"
 
-// background is the command up: it starts a process that goes on with the same arguments, and
-// waits until everything is up.
+// background is the command up: it starts this program again in the background with the same arguments, shows what that
+// writes to its log, and waits for the file that it writes when everything is up.
 func background(ctx context.Context, p *cli.Program, o options) error {
 	if os.Getenv(inBackground) != "" {
-		return stayUp(ctx, p, o, os.NewFile(3, "starter"))
+		return stayUp(ctx, p, o)
 	}
-	if err := os.MkdirAll(o.state, 0o700); err != nil {
+	held, err := emulator.Lock(o.state)
+	if err != nil {
 		return err
 	}
+	deployment.Remove(o.top) // a run that was killed left it
+	held.Close()
 	log, err := os.Create(filepath.Join(o.state, "up.log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	read, write, err := os.Pipe()
+	written, err := os.Open(log.Name())
 	if err != nil {
 		return err
 	}
-	defer read.Close()
+	defer written.Close()
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(program, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inBackground+"=1")
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{write}
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), inBackground+"=1"), log, log
 	// In another session, no signal of this terminal reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	write.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
 	defer context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })()
-	last := ""
-	for lines := bufio.NewScanner(read); lines.Scan(); {
-		if last = lines.Text(); last != readyLine && last != failedLine {
-			fmt.Fprintln(p.Err, last)
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case <-time.After(100 * time.Millisecond):
+		}
+		if _, err := io.Copy(p.Err, written); err != nil {
+			return err
+		}
+		if run, err := deployment.Read(o.top); err == nil && running {
+			return isUp(p, run)
 		}
 	}
-	if last != readyLine {
-		err := cmd.Wait()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case last == failedLine:
-			return cli.ErrAttention // it has said why
-		}
-		return fmt.Errorf("the process in the background ended (%w): its log is %s", err, log.Name())
-	}
-	run, err := deployment.Read(o.top)
-	if err != nil {
-		return err
-	}
+	return cmp.Or(ctx.Err(), fmt.Errorf("the process in the background ended: %s", cmd.ProcessState))
+}
+
+// isUp says that everything is up.
+func isUp(p *cli.Program, run *deployment.Deployment) error {
 	if p.JSON {
 		return p.PrintJSON(run)
 	}
-	_, err = fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
+	_, err := fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
 		"              end it\n", deployment.Path, hints(run))
 	return err
 }
 
-// stayUp is what the process in the background does. It ends after SIGTERM, and writes its
-// progress to starter, too, until everything is up.
-func stayUp(ctx context.Context, p *cli.Program, o options, starter *os.File) error {
-	syscall.CloseOnExec(int(starter.Fd()))
-	o.progress = emulator.NewProgress(io.MultiWriter(p.Out, starter))
+// stayUp is what the process in the background does. It ends after SIGTERM.
+func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	o.capture = true
-	failed := func(err error) error {
-		fmt.Fprintf(starter, "payhook: %v\n%s\n", err, failedLine)
-		return err
-	}
 	m, err := start(ctx, o)
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	defer m.stop()
-	defer deployment.Remove(o.top)
-	if err = m.main.Write(o.top); err == nil {
-		err = m.main.firstRuns(ctx)
-	}
-	if err != nil {
-		return failed(err)
+	if err := m.main.firstRuns(ctx); err != nil {
+		return err
 	}
 	o.progress.Say("everything is up")
-	fmt.Fprintln(starter, readyLine)
-	starter.Close()
+	defer deployment.Remove(o.top)
+	if err := m.main.Write(o.top); err != nil {
+		return err
+	}
 	return m.wait(ctx)
 }
 
