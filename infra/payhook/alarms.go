@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -25,13 +26,13 @@ type alarm struct {
 	name        string // without the stack's name
 	description string // the problem and its consequence
 	action      string // the first action to take
-	metric
+	metric      awscloudwatch.Metric
 	// fill means that a period without data counts as 0; the alarm is then on metric math.
 	// Otherwise, CloudWatch looks further back than the periods if data is missing (AWS,
 	// "Configuring how CloudWatch alarms treat missing data").
 	fill bool
 	// minus are subtracted from the metric, with fill.
-	minus     []metric
+	minus     []awscloudwatch.Metric
 	statistic string
 	minutes   int // the length of a period
 	// threshold is the value that raises the alarm when it is reached.
@@ -49,27 +50,29 @@ type alarm struct {
 	notifyOK bool
 }
 
-// metric identifies a metric of CloudWatch.
-type metric struct {
-	namespace, name  string
-	dimension, value *string
+// newMetric returns a metric with one dimension.
+func newMetric(namespace, name, dimension string, value *string) awscloudwatch.Metric {
+	return awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
+		Namespace: jsii.String(namespace), MetricName: jsii.String(name),
+		DimensionsMap: &map[string]*string{dimension: value},
+	})
 }
 
 // ownMetric returns a metric that the functions write.
-func ownMetric(conf settings.Deployment, m names.Metric) metric {
-	return metric{names.MetricNamespace, m.Name, jsii.String(names.MetricDimension), jsii.String(conf.StackName)}
+func ownMetric(conf settings.Deployment, m names.Metric) awscloudwatch.Metric {
+	return newMetric(names.MetricNamespace, m.Name, names.MetricDimension, jsii.String(conf.StackName))
 }
 
 // lambdaMetric returns a metric that Lambda writes for the function. With only the
 // dimension FunctionName, it covers all versions and aliases (AWS, "Viewing metrics
 // for Lambda functions" in the Lambda developer guide).
-func (f function) lambdaMetric(name string) metric {
-	return metric{"AWS/Lambda", name, jsii.String("FunctionName"), f.FunctionName()}
+func (f function) lambdaMetric(name string) awscloudwatch.Metric {
+	return f.Metric(jsii.String(name), nil)
 }
 
-// queueLength returns the metric of the number of messages in a queue.
-func queueLength(queue awssqs.Queue) metric {
-	return metric{"AWS/SQS", "ApproximateNumberOfMessagesVisible", jsii.String("QueueName"), queue.QueueName()}
+// messages returns the metric of the number of messages in a queue.
+func messages(queue awssqs.Queue) awscloudwatch.Metric {
+	return queue.MetricApproximateNumberOfMessagesVisible(nil)
 }
 
 const (
@@ -107,14 +110,14 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 			Endpoint: jsii.String(p.conf.AlarmEmail),
 		})
 	}
-	p.alarms = map[string]awscloudwatch.CfnAlarm{}
+	p.alarms = map[string]awscloudwatch.Alarm{}
 	for _, a := range alarms(p.conf, p.webhook) {
 		p.newAlarm(scope, a)
 	}
 }
 
 // sortedKeys returns the names of alarms in the order in which they are written.
-func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
+func sortedKeys(alarms map[string]awscloudwatch.Alarm) []string {
 	return slices.Sorted(maps.Keys(alarms))
 }
 
@@ -281,7 +284,7 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
 	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
-		fill: true, minus: []metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		fill: true, minus: []awscloudwatch.Metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
@@ -349,60 +352,54 @@ func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.
 // whatToDo separates the problem from the first action in an alarm's description.
 const whatToDo = " What to do: "
 
-// newAlarm creates an alarm that notifies the topic.
+// newAlarm creates an alarm that notifies the topic. The emulator has no alarms on metric math.
 func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
-	times, among := max(a.times, 1), max(a.among, a.times, 1)
-	props := &awscloudwatch.CfnAlarmProps{
+	var watched awscloudwatch.IMetric = a.metric.With(&awscloudwatch.MetricOptions{
+		Statistic: jsii.String(a.statistic), Period: awscdk.Duration_Minutes(jsii.Number(a.minutes)),
+	})
+	if a.fill {
+		if p.conf.Local {
+			notSupported(scope, a.name, "an alarm on metric math")
+			return
+		}
+		watched = a.math()
+	}
+	props := &awscloudwatch.AlarmProps{
 		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
 		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
-		Namespace:          jsii.String(a.namespace),
-		MetricName:         jsii.String(a.metric.name),
-		Dimensions:         &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: a.dimension, Value: a.value}},
-		Statistic:          jsii.String(a.statistic),
-		Period:             jsii.Number(60 * a.minutes),
+		Metric:             watched,
 		Threshold:          jsii.Number(a.threshold),
-		ComparisonOperator: jsii.String("GreaterThanOrEqualToThreshold"),
-		DatapointsToAlarm:  jsii.Number(times),
-		EvaluationPeriods:  jsii.Number(among),
-		TreatMissingData:   jsii.String("notBreaching"),
-		AlarmActions:       &[]any{p.alarmTopic.TopicArn()},
+		ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+		DatapointsToAlarm:  jsii.Number(max(a.times, 1)),
+		EvaluationPeriods:  jsii.Number(max(a.among, a.times, 1)),
+		TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
 	}
 	if a.below {
-		props.ComparisonOperator = jsii.String("LessThanThreshold")
+		props.ComparisonOperator = awscloudwatch.ComparisonOperator_LESS_THAN_THRESHOLD
 	}
 	if a.missingBreaches {
-		props.TreatMissingData = jsii.String("breaching")
+		props.TreatMissingData = awscloudwatch.TreatMissingData_BREACHING
 	}
+	created := awscloudwatch.NewAlarm(scope, jsii.String(a.name), props)
+	notify := awscloudwatchactions.NewSnsAction(p.alarmTopic)
+	created.AddAlarmAction(notify)
 	if a.notifyOK {
-		props.OkActions = &[]any{p.alarmTopic.TopicArn()}
+		created.AddOkAction(notify)
 	}
-	if a.fill {
-		a.subtract(props)
-	}
-	p.alarms[a.name] = awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+	p.alarms[a.name] = created
 }
 
-// subtract replaces the metric of the alarm by metric math.
-func (a alarm) subtract(props *awscloudwatch.CfnAlarmProps) {
-	var queries []any
+// math returns the metric less those of minus. A period without data counts as 0.
+func (a alarm) math() awscloudwatch.IMetric {
+	metrics := map[string]awscloudwatch.IMetric{}
 	var terms []string
-	for i, m := range append([]metric{a.metric}, a.minus...) {
+	for i, m := range append([]awscloudwatch.Metric{a.metric}, a.minus...) {
 		id := fmt.Sprintf("m%d", i)
+		metrics[id] = m.With(&awscloudwatch.MetricOptions{Statistic: jsii.String(a.statistic)})
 		terms = append(terms, "FILL("+id+",0)")
-		queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
-			Id: jsii.String(id), ReturnData: jsii.Bool(false),
-			MetricStat: &awscloudwatch.CfnAlarm_MetricStatProperty{
-				Stat: props.Statistic, Period: props.Period,
-				Metric: &awscloudwatch.CfnAlarm_MetricProperty{
-					Namespace: jsii.String(m.namespace), MetricName: jsii.String(m.name),
-					Dimensions: &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: m.dimension, Value: m.value}},
-				},
-			},
-		})
 	}
-	queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
-		Id: jsii.String("difference"), ReturnData: jsii.Bool(true), Expression: jsii.String(strings.Join(terms, "-")),
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: jsii.String(strings.Join(terms, "-")), UsingMetrics: &metrics,
+		Period: awscdk.Duration_Minutes(jsii.Number(a.minutes)),
 	})
-	props.Metrics = &queries
-	props.Namespace, props.MetricName, props.Dimensions, props.Statistic, props.Period = nil, nil, nil, nil, nil
 }

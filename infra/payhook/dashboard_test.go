@@ -3,7 +3,6 @@ package payhook
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,32 +18,28 @@ import (
 // metric, exists.
 var everyAlarm = mtls("both")
 
-// dashboard returns the widgets of the dashboard. References are written as by render.
-func (tm *template) dashboard(t *testing.T) []widget {
+// dashboard returns the text of the dashboard, with references as written by render, and the metrics on it, as
+// NAMESPACE NAME of VALUE.
+func (tm *template) dashboard(t *testing.T) (text string, shown map[string]bool) {
 	t.Helper()
-	var body struct{ Widgets []widget }
-	text := tm.render(tm.get(t, "Monitoring/Dashboard", "AWS::CloudWatch::Dashboard").Properties["DashboardBody"])
+	text = tm.render(tm.get(t, "Monitoring/Dashboard", "AWS::CloudWatch::Dashboard").Properties["DashboardBody"])
+	var body struct {
+		Widgets []struct{ Properties struct{ Metrics [][]any } }
+	}
 	if err := json.Unmarshal([]byte(text), &body); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	return body.Widgets
-}
-
-// shown returns the metrics on the dashboard, as NAMESPACE NAME of VALUE.
-func (tm *template) shown(t *testing.T) map[string]bool {
-	t.Helper()
-	all := map[string]bool{}
-	for _, w := range tm.dashboard(t) {
-		for _, m := range list(w.Properties["metrics"]) {
-			if m != nil {
-				all[fmt.Sprintf("%v %v of %v", at(m, 0), at(m, 1), at(m, 3))] = true
-			}
+	shown = map[string]bool{}
+	for _, w := range body.Widgets {
+		for _, m := range w.Properties.Metrics {
+			shown[fmt.Sprintf("%v %v of %v", m[0], m[1], m[3])] = true
 		}
 	}
-	return all
+	return text, shown
 }
 
-func TestEveryMetricIsOnTheDashboard(t *testing.T) {
+// What raises an alarm can be looked at, and each link is that of an alarm.
+func TestTheDashboardShowsEveryMetric(t *testing.T) {
 	for _, c := range []struct {
 		conf   map[string]any
 		absent []names.Metric
@@ -52,191 +47,52 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 		{nil, []names.Metric{names.TrustDaysLeftMetric, names.SourceNotAllowedMetric}},
 		{map[string]any{"allowedSources": "192.0.2.0/24"}, []names.Metric{names.TrustDaysLeftMetric}},
 		{everyAlarm, []names.Metric{names.SourceNotAllowedMetric}},
+		{map[string]any{"encryption": "cmk"}, []names.Metric{names.TrustDaysLeftMetric, names.SourceNotAllowedMetric}},
 	} {
 		tm := payhook(t, c.conf)
-		var want []string
+		text, shown := tm.dashboard(t)
 		for _, m := range names.Metrics() {
-			if !slices.Contains(c.absent, m) {
-				want = append(want, fmt.Sprintf("%s %s of Payhook", names.MetricNamespace, m.Name))
+			metric := fmt.Sprintf("%s %s of Payhook", names.MetricNamespace, m.Name)
+			if shown[metric] == slices.Contains(c.absent, m) {
+				t.Errorf("%v: %s is on the dashboard: %t", c.conf, metric, shown[metric])
 			}
 		}
-		for _, r := range tm.Resources {
-			if r.Type == "AWS::Logs::MetricFilter" {
-				want = append(want, fmt.Sprintf("%s %v of Endpoint/Api", names.MetricNamespace,
-					at(r.Properties, "MetricTransformations", 0, "MetricName")))
-			}
-		}
-		var own []string
-		for metric := range tm.shown(t) {
-			if strings.HasPrefix(metric, names.MetricNamespace+" ") {
-				own = append(own, metric)
-			}
-		}
-		slices.Sort(want)
-		slices.Sort(own)
-		if diff := cmp.Diff(want, own); diff != "" || len(own) > 20 {
-			t.Errorf("%d of 20 metrics (-declared +on the dashboard)\n%s", len(own), diff)
-		}
-	}
-}
-
-// What raises an alarm can be looked at.
-func TestTheMetricsOfEveryAlarmAreOnTheDashboard(t *testing.T) {
-	for _, conf := range []map[string]any{nil, everyAlarm, {"encryption": "cmk"}} {
-		tm := payhook(t, conf)
-		shown := tm.shown(t)
-		for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		alarms := map[string]bool{}
+		for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+			alarms[filepath.Base(path)] = true
 			for _, m := range tm.watched(alarm.Properties) {
 				metric := fmt.Sprintf("%v %v of %s", m["Namespace"], m["MetricName"],
 					tm.render(at(m, "Dimensions", 0, "Value")))
 				if !shown[metric] {
-					t.Errorf("%v: %s watches %s, which is not on the dashboard", conf, name, metric)
+					t.Errorf("%v: %s watches %s, which is not on the dashboard", c.conf, path, metric)
 				}
 			}
 		}
-	}
-}
-
-func TestTheDashboardShowsWhatEachEndpointHas(t *testing.T) {
-	for name, c := range map[string]struct {
-		settings map[string]any
-		want     []string
-	}{
-		"function URL": {nil, []string{"AWS/Lambda Url4xxCount of Webhook/Function",
-			"AWS/Lambda Url5xxCount of Webhook/Function", "AWS/Lambda UrlRequestCount of Webhook/Function"}},
-		"API with mTLS": {everyAlarm, []string{"AWS/ApiGateway 4xx of Endpoint/Api",
-			"AWS/ApiGateway 5xx of Endpoint/Api",
-			"AWS/ApiGateway Count of Endpoint/Api", "AWS/CertificateManager DaysToExpiry of Endpoint/Certificate"}},
-	} {
-		var got []string
-		for metric := range payhook(t, c.settings).shown(t) {
-			if strings.Contains(metric, " Url") || strings.HasPrefix(metric, "AWS/ApiGateway") ||
-				strings.HasPrefix(metric, "AWS/CertificateManager") {
-				got = append(got, metric)
-			}
+		links := regexp.MustCompile(`#alarmsV2:alarm/Payhook-([\w-]+)`).FindAllStringSubmatch(text, -1)
+		if len(links) < 10 {
+			t.Errorf("%d links to alarms", len(links))
 		}
-		slices.Sort(got)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", name, diff)
-		}
-	}
-}
-
-// Each chart has a text of the same width above it: one sentence, and a link to an
-// alarm.
-func TestEveryChartHasASentenceAndALink(t *testing.T) {
-	oneSentence := regexp.MustCompile(`^[A-Z][^.]{20,150}\. \[([^\]]+)\]\(([^)]+)\)$`)
-	for _, conf := range []map[string]any{nil, everyAlarm, {"encryption": "cmk"}} {
-		tm := payhook(t, conf)
-		alarms := tm.all(t, "AWS::CloudWatch::Alarm")
-		widgets := tm.dashboard(t)
-		charts := 0
-		for _, w := range widgets {
-			if w.Type == "text" {
-				continue
+		for _, link := range links {
+			if !alarms[link[1]] {
+				t.Errorf("%v: there is no alarm %s", c.conf, link[1])
 			}
-			charts++
-			title := w.Properties["title"]
-			i := slices.IndexFunc(widgets, func(above widget) bool {
-				return above.Type == "text" && above.X == w.X && above.Width == w.Width && above.Y+above.Height == w.Y
-			})
-			if i < 0 {
-				t.Errorf("%v has no text above it", title)
-				continue
-			}
-			found := oneSentence.FindStringSubmatch(widgets[i].Properties["markdown"].(string))
-			if found == nil {
-				t.Errorf("%v: %v", title, widgets[i].Properties["markdown"])
-				continue
-			}
-			if label, target := found[1], found[2]; label != "Alarms" {
-				name, _ := strings.CutPrefix(label, "Alarm: ")
-				if target != "#alarmsV2:alarm/Payhook-"+name || alarms["Alarms/"+name] == nil {
-					t.Errorf("%v links to %s (%s), which is no alarm", title, label, target)
-				}
-			}
-		}
-		if charts < 10 {
-			t.Errorf("%v: %d charts", conf, charts)
-		}
-	}
-}
-
-func TestWidgetsFitTheGridAndDoNotOverlap(t *testing.T) {
-	for _, conf := range []map[string]any{nil, everyAlarm, {"encryption": "cmk"}} {
-		taken := map[[2]int]string{}
-		widgets := payhook(t, conf).dashboard(t)
-		// The dashboard body of AWS: at most 500 widgets.
-		if len(widgets) > 500 {
-			t.Errorf("%d widgets", len(widgets))
-		}
-		for _, w := range widgets {
-			name := fmt.Sprint(w.Type, " ", w.Properties["title"], w.Properties["markdown"])
-			if w.X < 0 || w.Width < 1 || w.X+w.Width > 24 || w.Height < 1 {
-				t.Errorf("%s is at %d, %d wide", name, w.X, w.Width)
-			}
-			for x := w.X; x < w.X+w.Width; x++ {
-				for y := w.Y; y < w.Y+w.Height; y++ {
-					if other, ok := taken[[2]int{x, y}]; ok {
-						t.Fatalf("%s overlaps %s", name, other)
-					}
-					taken[[2]int{x, y}] = name
-				}
-			}
-		}
-	}
-}
-
-// The name and the body have the Region: dashboards belong to an account.
-func TestTheDashboardBelongsToTheRegionOfTheStack(t *testing.T) {
-	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
-	d := tm.get(t, "Monitoring/Dashboard", "AWS::CloudWatch::Dashboard").Properties
-	if got := tm.render(d["DashboardName"]); got != "PayhookStaging-AWS::Region" {
-		t.Errorf("the dashboard is named %s", got)
-	}
-	for _, w := range tm.dashboard(t) {
-		if w.Type != "text" && w.Type != "alarm" && w.Properties["region"] != "AWS::Region" {
-			t.Errorf("%v is of the region %v", w.Properties["title"], w.Properties["region"])
 		}
 	}
 }
 
 // The steps are members of the outcome line.
 func TestQueriesNameTheStepsOfTheOutcomeLine(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join("..", "..", "functions", "webhook", "handler.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	written := map[string]bool{}
-	step := regexp.MustCompile(`\{"(\w+)", s\.`)
-	for _, found := range step.FindAllStringSubmatch(string(source), -1) {
+	source := string(readFile(t, filepath.Join("..", "..", "functions", "webhook", "handler.go")))
+	written, named := map[string]bool{}, map[string]bool{}
+	for _, found := range regexp.MustCompile(`\{"(\w+)", s\.`).FindAllStringSubmatch(source, -1) {
 		written["ms."+found[1]] = true
 	}
-	if len(written) < 5 {
-		t.Fatalf("found only the steps %v", written)
-	}
-	tm := payhook(t, nil)
-	var queries []string
-	for _, w := range tm.dashboard(t) {
-		if w.Type != "log" {
-			continue
-		}
-		query := w.Properties["query"].(string)
-		if !strings.HasPrefix(query, "SOURCE 'Webhook/Logs' | filter msg = \"webhook\"") {
-			t.Errorf("%v queries %s", w.Properties["title"], query)
-		}
-		queries = append(queries, query)
-	}
-	for _, query := range tm.all(t, "AWS::Logs::QueryDefinition") {
-		queries = append(queries, query.Properties["QueryString"].(string))
-	}
-	named := map[string]bool{}
-	for _, query := range queries {
-		for _, step := range regexp.MustCompile(`ms\.\w+`).FindAllString(query, -1) {
+	for _, query := range payhook(t, nil).all(t, "AWS::Logs::QueryDefinition") {
+		for _, step := range regexp.MustCompile(`ms\.\w+`).FindAllString(fmt.Sprint(query.Properties), -1) {
 			named[step] = true
 		}
 	}
-	if diff := cmp.Diff(written, named); diff != "" {
+	if diff := cmp.Diff(written, named); diff != "" || len(written) < 5 {
 		t.Errorf("(-written +queried)\n%s", diff)
 	}
 }
@@ -256,29 +112,6 @@ func TestSavedQueriesAreOfTheLogOfTheirFunction(t *testing.T) {
 		}
 		if got := list(p["LogGroupNames"]); len(got) != 1 || tm.render(got[0]) != part+"/Logs" {
 			t.Errorf("%v is of %v", p["Name"], got)
-		}
-	}
-}
-
-func TestTheDashboardShowsEveryAlarm(t *testing.T) {
-	for _, conf := range []map[string]any{nil, everyAlarm, {"encryption": "cmk"}} {
-		tm := payhook(t, conf)
-		var shown, all []string
-		for _, w := range tm.dashboard(t) {
-			if w.Type == "alarm" {
-				for _, arn := range list(w.Properties["alarms"]) {
-					shown = append(shown, strings.TrimPrefix(tm.render(arn),
-						"arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:Payhook-"))
-				}
-			}
-		}
-		for path := range tm.all(t, "AWS::CloudWatch::Alarm") {
-			all = append(all, filepath.Base(path))
-		}
-		slices.Sort(shown)
-		slices.Sort(all)
-		if diff := cmp.Diff(all, shown); diff != "" {
-			t.Errorf("%v: alarms on the dashboard (-want +got)\n%s", conf, diff)
 		}
 	}
 }

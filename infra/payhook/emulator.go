@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
 )
 
 // unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
-// cannot deploy. It does not support alarms on metric math either.
+// cannot deploy.
 var unsupported = []string{
 	"AWS::CodeDeploy::Application",
 	"AWS::CodeDeploy::DeploymentConfig",
@@ -31,14 +31,15 @@ func (p *Payhook) removeUnsupported() {
 			// It names the deployment group that shifts the alias, which is removed.
 			alias.CfnOptions().SetUpdatePolicy(nil)
 		}
-		what := *resource.CfnResourceType()
-		if alarm, ok := resource.(awscloudwatch.CfnAlarm); ok && alarm.Metrics() != nil {
-			what += " on metric math"
-		} else if !slices.Contains(unsupported, what) {
-			continue
+		if what := *resource.CfnResourceType(); slices.Contains(unsupported, what) {
+			resource.Node().Scope().Node().TryRemoveChild(resource.Node().Id())
+			notSupported(resource.Node().Scope(), *resource.Node().Id(), what)
 		}
-		resource.Node().Scope().Node().TryRemoveChild(resource.Node().Id())
-		fmt.Fprintf(os.Stderr, "removed, the local emulator does not support it: %s (%s)\n",
-			strings.TrimSuffix(*resource.Node().Path(), "/Resource"), what)
 	}
+}
+
+// notSupported writes to standard error that a resource is not deployed to the emulator.
+func notSupported(scope constructs.IConstruct, id, what string) {
+	fmt.Fprintf(os.Stderr, "removed, the local emulator does not support it: %s (%s)\n",
+		strings.TrimSuffix(*scope.Node().Path()+"/"+id, "/Resource"), what)
 }

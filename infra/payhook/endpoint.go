@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
@@ -248,8 +249,8 @@ func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
 }
 
 // requests returns a metric that count creates.
-func (e *endpoint) requests(name string) metric {
-	return metric{names.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
+func (e *endpoint) requests(name string) awscloudwatch.Metric {
+	return newMetric(names.MetricNamespace, name, "ApiId", e.api.Ref())
 }
 
 // publishName creates the DNS records of the domain name, or an output with the value of

@@ -46,9 +46,9 @@ type Payhook struct {
 	redrive           scheduled
 	token             token
 	alarmTopic        awssns.ITopic
-	alarms            map[string]awscloudwatch.CfnAlarm // by their names without that of the deployment
-	busFailures       awssqs.Queue                      // nil unless a customer managed key encrypts the bus
-	customerKeys      []*string                         // ARNs of those that the functions can use
+	alarms            map[string]awscloudwatch.Alarm // by their names without that of the deployment
+	busFailures       awssqs.Queue                   // nil unless a customer managed key encrypts the bus
+	customerKeys      []*string                      // ARNs of those that the functions can use
 }
 
 // New creates the construct in a stack. It builds the functions for it, which takes
@@ -174,12 +174,7 @@ func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
 func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
 	var all []awscloudwatch.IAlarm
 	for _, name := range sortedKeys(p.alarms) {
-		alarm := p.alarms[name]
-		reference := alarm.Node().TryFindChild(jsii.String("Reference"))
-		if reference == nil {
-			reference = awscloudwatch.Alarm_FromAlarmArn(alarm, jsii.String("Reference"), alarm.AttrArn())
-		}
-		all = append(all, reference.(awscloudwatch.IAlarm))
+		all = append(all, p.alarms[name])
 	}
 	return all
 }
