@@ -284,7 +284,8 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
 	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
-		fill: true, minus: []awscloudwatch.Metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		fill: true, minus: []awscloudwatch.Metric{ownMetric(conf, names.ClientErrorsMetric),
+			webhook.lambdaMetric("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +

@@ -68,14 +68,6 @@ func TestBusPolicyExemptsOnlyAWSServices(t *testing.T) {
 	}
 }
 
-func TestBusPolicyCanBeDisabled(t *testing.T) {
-	for name, r := range payhook(t, map[string]any{"protectBus": false}).Resources {
-		if r.Type == "AWS::Events::EventBusPolicy" {
-			t.Errorf("%s is there", name)
-		}
-	}
-}
-
 const busARN = "arn:aws:events:eu-central-1:111122223333:event-bus/"
 
 // onBuses synthesizes stacks with a construct on each bus: a bus of the app, if its name begins with a plus sign,

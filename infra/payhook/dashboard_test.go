@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,24 +93,5 @@ func TestQueriesNameTheStepsOfTheOutcomeLine(t *testing.T) {
 	}
 	if diff := cmp.Diff(written, named); diff != "" || len(written) < 5 {
 		t.Errorf("(-written +queried)\n%s", diff)
-	}
-}
-
-func TestSavedQueriesAreOfTheLogOfTheirFunction(t *testing.T) {
-	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
-	for path, query := range tm.all(t, "AWS::Logs::QueryDefinition") {
-		p := query.Properties
-		if want := "PayhookStaging/" + strings.TrimPrefix(path, "Monitoring/Queries/"); p["Name"] != want {
-			t.Errorf("%v, want %s", p["Name"], want)
-		}
-		part := map[bool]string{true: "Webhook"}[strings.Contains(p["QueryString"].(string), `msg = "webhook"`)]
-		for _, name := range []string{"Redrive", "Token"} {
-			if strings.Contains(p["QueryString"].(string), `msg = "`+strings.ToLower(name)+`"`) {
-				part = name
-			}
-		}
-		if got := list(p["LogGroupNames"]); len(got) != 1 || tm.render(got[0]) != part+"/Logs" {
-			t.Errorf("%v is of %v", p["Name"], got)
-		}
 	}
 }

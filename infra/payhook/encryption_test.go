@@ -44,68 +44,12 @@ func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 	for _, c := range encrypted {
 		tm := payhook(t, c.settings)
 		for name, r := range tm.Resources {
-			var key any
-			switch r.Type {
-			case "AWS::DynamoDB::GlobalTable":
-				key = at(r.Properties, "Replicas", 0, "SSESpecification", "KMSMasterKeyId")
-				if diff := cmp.Diff(map[string]any{"SSEEnabled": true, "SSEType": "KMS"},
-					r.Properties["SSESpecification"]); diff != "" {
-					t.Errorf("%s (-want +got)\n%s", name, diff)
-				}
-			case "AWS::S3::Bucket":
-				rule := at(r.Properties, "BucketEncryption", "ServerSideEncryptionConfiguration", 0)
-				key = at(rule, "ServerSideEncryptionByDefault", "KMSMasterKeyID")
-				if name == "AccessLogs" { // S3 would deliver none
-					if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "AES256" || key != nil {
-						t.Errorf("%s: %v", name, rule)
-					}
-					continue
-				}
-				if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "aws:kms" ||
-					at(rule, "BucketKeyEnabled") != true {
-					t.Errorf("%s: %v", name, rule)
-				}
-			case "AWS::SQS::Queue":
-				key = r.Properties["KmsMasterKeyId"]
-				if name == "Encryption/BusFailures" { // it must take messages while the key cannot be used
-					if key != nil || r.Properties["SqsManagedSseEnabled"] != true {
-						t.Errorf("%s: %v", name, r.Properties)
-					}
-					continue
-				}
-				if r.Properties["SqsManagedSseEnabled"] != nil {
-					t.Errorf("%s has two kinds of encryption", name)
-				}
-			case "AWS::SNS::Topic":
-				key = r.Properties["KmsMasterKeyId"]
-			case "AWS::Events::EventBus", "AWS::Events::Archive":
-				key = r.Properties["KmsKeyIdentifier"]
-			case "AWS::Logs::LogGroup", "AWS::SecretsManager::Secret":
-				key = r.Properties["KmsKeyId"]
-			default:
-				if !slices.Contains(storesNothing, r.Type) {
-					t.Errorf("%s: does a %s store anything?", name, r.Type)
-				}
-				continue
+			// S3 delivers no access logs to a bucket with the key, and the queue must take messages while the key cannot
+			// be used.
+			stores := !slices.Contains(storesNothing, r.Type) && name != "AccessLogs" && name != "Encryption/BusFailures"
+			if encrypted := strings.Contains(fmt.Sprint(tm.plain(r.Properties)), c.key); stores && !encrypted {
+				t.Errorf("%s, a %s, is not encrypted with %s", name, r.Type, c.key)
 			}
-			if got := tm.render(key); got != c.key {
-				t.Errorf("%s is encrypted with %s, want %s", name, got, c.key)
-			}
-		}
-	}
-}
-
-func TestKeyIsRotatedAndRetained(t *testing.T) {
-	key := payhook(t, encrypted[0].settings).get(t, "Encryption/Key", "AWS::KMS::Key")
-	if key.Properties["EnableKeyRotation"] != true {
-		t.Error("it is not rotated")
-	}
-	if !strings.HasPrefix(key.DeletionPolicy, "Retain") || key.UpdateReplacePolicy != "Retain" {
-		t.Errorf("on deletion %s, on replacement %s", key.DeletionPolicy, key.UpdateReplacePolicy)
-	}
-	for name, r := range payhook(t, encrypted[1].settings).Resources {
-		if r.Type == "AWS::KMS::Key" {
-			t.Errorf("%s is made, though there is one", name)
 		}
 	}
 }
@@ -221,7 +165,7 @@ func TestTheUseOfTheKeyIsAllowedFirst(t *testing.T) {
 			t.Errorf("policies %q for the roles %q", policies, slices.Sorted(maps.Keys(roles)))
 		}
 		for name, r := range tm.Resources {
-			if keyProperties[r.Type] == "" || name == "AccessLogs" || name == "Encryption/BusFailures" {
+			if slices.Contains(storesNothing, r.Type) || name == "AccessLogs" || name == "Encryption/BusFailures" {
 				continue
 			}
 			for _, policy := range policies {
@@ -318,40 +262,6 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 	}
 	if texts := printed(encrypted[0].settings); len(texts) > 0 {
 		t.Errorf("for a key of the stack: %q", texts)
-	}
-}
-
-func TestUndecryptableEventsAreQueuedAndRaiseAnAlarm(t *testing.T) {
-	tm := payhook(t, encrypted[0].settings)
-	const queue = "Encryption/BusFailures"
-	if got := tm.render(at(tm.get(t, "Bus", "AWS::Events::EventBus").Properties, "DeadLetterConfig",
-		"Arn")); got != queue+".Arn" {
-		t.Errorf("the bus sends them to %s", got)
-	}
-	var allowed []string
-	for _, s := range list(at(tm.get(t, queue+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument",
-		"Statement")) {
-		if at(s, "Effect") == "Allow" {
-			allowed = append(allowed, fmt.Sprint(at(s, "Action"), " ", at(s, "Principal", "Service"), " ",
-				tm.render(at(s, "Condition", "ArnEquals", "aws:SourceArn"))))
-		}
-	}
-	want := []string{"sqs:SendMessage events.amazonaws.com " +
-		"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}
-	if diff := cmp.Diff(want, allowed); diff != "" {
-		t.Errorf("who may send to the queue (-want +got)\n%s", diff)
-	}
-	alarm := tm.get(t, "Encryption/bus-failures", "AWS::CloudWatch::Alarm").Properties
-	if tm.render(at(alarm, "Dimensions", 0, "Value")) != queue+".QueueName" ||
-		tm.render(at(alarm, "AlarmActions", 0)) != "Alarms/Topic" {
-		t.Errorf("got %v", alarm)
-	}
-}
-
-func TestDefaultEncryptionUsesNoCustomerKey(t *testing.T) {
-	tm := payhook(t, nil)
-	if strings.Contains(tm.text, "kms:") || strings.Contains(tm.text, "AWS::KMS") {
-		t.Error("the template speaks of keys")
 	}
 }
 

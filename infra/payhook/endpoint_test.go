@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -70,41 +68,10 @@ func TestDomainIsTheOnlyEndpoint(t *testing.T) {
 		if strings.Contains(tm.text, "InvokeFunctionUrl") || strings.Contains(tm.text, "InvokedViaFunctionUrl") {
 			t.Errorf("%s: a permission is for a function URL", name)
 		}
-		apis := tm.all(t, "AWS::ApiGatewayV2::Api")
-		api := tm.get(t, "Endpoint/Api", "AWS::ApiGatewayV2::Api").Properties
-		if len(apis) != 1 || api["DisableExecuteApiEndpoint"] != true || api["ProtocolType"] != "HTTP" {
-			t.Errorf("%s: %d APIs, %v", name, len(apis), api)
-		}
-		if len(tm.all(t, "AWS::ApiGatewayV2::Stage")) != 1 || len(tm.all(t, "AWS::ApiGatewayV2::ApiMapping")) != 1 ||
-			len(tm.all(t, "AWS::ApiGatewayV2::Integration")) != 1 ||
-			len(tm.all(t, "AWS::ApiGatewayV2::DomainName")) != 1 {
-			t.Errorf("%s: more than one stage, mapping, integration or domain name", name)
-		}
-		routes := tm.all(t, "AWS::ApiGatewayV2::Route")
-		if len(routes) != 1 {
-			t.Fatalf("%s: %d routes", name, len(routes))
-		}
-		route := tm.get(t, "Endpoint/Route", "AWS::ApiGatewayV2::Route").Properties
-		if route["RouteKey"] != "POST /" || tm.render(route["ApiId"]) != "Endpoint/Api" ||
-			tm.render(route["Target"]) != "integrations/Endpoint/Integration" {
-			t.Errorf("%s: %v", name, route)
-		}
-	}
-}
-
-func TestAPIInvokesTheAliasWithPayloadFormat2(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		got := tm.get(t, "Endpoint/Integration", "AWS::ApiGatewayV2::Integration").Properties
-		if tm.render(got["ApiId"]) != "Endpoint/Api" || tm.render(got["IntegrationUri"]) != "Webhook/Alias" ||
-			got["IntegrationType"] != "AWS_PROXY" ||
-			got["PayloadFormatVersion"] != "2.0" || got["TimeoutInMillis"] != 30000.0 {
-			t.Errorf("%s: %v", name, got)
-		}
-		mapping := tm.get(t, "Endpoint/Mapping", "AWS::ApiGatewayV2::ApiMapping").Properties
-		if tm.render(mapping["ApiId"]) != "Endpoint/Api" || tm.render(mapping["DomainName"]) != "Endpoint/Domain" ||
-			tm.render(mapping["Stage"]) != "Endpoint/Stage" || mapping["ApiMappingKey"] != nil {
-			t.Errorf("%s: %v", name, mapping)
+		for path, api := range tm.all(t, "AWS::ApiGatewayV2::Api") {
+			if api.Properties["DisableExecuteApiEndpoint"] != true {
+				t.Errorf("%s: %s has an address of its own", name, path)
+			}
 		}
 	}
 }
@@ -140,34 +107,6 @@ func TestOnlyThisAPIAndRouteCanInvokeTheFunction(t *testing.T) {
 	}
 }
 
-func TestDomainNameRequiresTLS12AndClientCertificates(t *testing.T) {
-	const ownership = "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000"
-	all := domains()
-	all["imported"] = mtls(settings.ByMTLS)
-	all["imported"]["certificateArn"], all["imported"]["ownershipCertificateArn"] = someCertificate, ownership
-	for name, conf := range all {
-		tm := payhook(t, conf)
-		domain := tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties
-		want := map[string]any{"CertificateArn": "Endpoint/Certificate", "EndpointType": "REGIONAL",
-			"IpAddressType": "dualstack", "SecurityPolicy": "TLS_1_2"}
-		if name == "imported" {
-			want["CertificateArn"], want["OwnershipVerificationCertificateArn"] = someCertificate, ownership
-		}
-		got := maps.Clone(at(domain, "DomainNameConfigurations", 0).(map[string]any))
-		got["CertificateArn"] = tm.render(got["CertificateArn"])
-		if diff := cmp.Diff(want, got); diff != "" || domain["DomainName"] != "hook.bank.example" {
-			t.Errorf("%s: %v (-want +got)\n%s", name, domain["DomainName"], diff)
-		}
-		uri := tm.render(at(domain, "MutualTlsAuthentication", "TruststoreUri"))
-		switch {
-		case name == settings.BySignature && domain["MutualTlsAuthentication"] != nil:
-			t.Errorf("%s: clients need a certificate: %v", name, domain)
-		case name != settings.BySignature && (!strings.HasPrefix(uri, "s3://") || !strings.HasSuffix(uri, ".pem")):
-			t.Errorf("%s: the truststore is %s", name, uri)
-		}
-	}
-}
-
 // API Gateway does not read an object again whose content changes.
 func TestNewTruststoreIsANewObject(t *testing.T) {
 	uri := func(file string) string {
@@ -186,219 +125,6 @@ func TestNewTruststoreIsANewObject(t *testing.T) {
 	}
 }
 
-func TestAPIIsThrottled(t *testing.T) {
-	for _, c := range []struct {
-		changes     map[string]any
-		rate, burst float64
-	}{{nil, 100, 200}, {map[string]any{"throttleRate": 7}, 7, 14}, {map[string]any{"throttleRate": 10000}, 10000,
-		5000}} {
-		stage := payhook(t, with(c.changes)).get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties
-		limits := stage["DefaultRouteSettings"]
-		if at(limits, "ThrottlingRateLimit") != c.rate || at(limits, "ThrottlingBurstLimit") != c.burst ||
-			stage["RouteSettings"] != nil {
-			t.Errorf("%v: %v", c.changes, stage)
-		}
-		if stage["StageName"] != "$default" || stage["AutoDeploy"] != true {
-			t.Errorf("got %v", stage)
-		}
-	}
-}
-
-func TestAccessLogContainsNoSecretsAndExpires(t *testing.T) {
-	// The query can contain the timestamp or the key id; headers contain the signature.
-	allowed := []string{
-		"$context.requestTime", "$context.requestId", "$context.apiId", "$context.routeKey",
-		"$context.identity.sourceIp", "$context.status",
-		"$context.error.responseType", "$context.responseLatency",
-		"$context.integration.requestId", "$context.integration.status", "$context.integration.integrationStatus",
-	}
-	ofCertificates := []string{"$context.identity.clientCert.serialNumber",
-		"$context.identity.clientCert.validity.notAfter"}
-	for name, conf := range domains() {
-		conf = maps.Clone(conf)
-		conf["logRetentionDays"] = 365
-		tm := payhook(t, conf)
-		log := at(tm.get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties, "AccessLogSettings")
-		if got := tm.render(at(log, "DestinationArn")); got != "Endpoint/AccessLog.Arn" {
-			t.Errorf("%s: it goes to %s", name, got)
-		}
-		var line map[string]string
-		if err := json.Unmarshal([]byte(at(log, "Format").(string)), &line); err != nil {
-			t.Fatalf("%s: no JSON: %v", name, err)
-		}
-		want := slices.Clone(allowed)
-		if name != settings.BySignature {
-			want = append(want, ofCertificates...)
-		}
-		slices.Sort(want)
-		if diff := cmp.Diff(want, slices.Sorted(maps.Values(line))); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", name, diff)
-		}
-		group := tm.get(t, "Endpoint/AccessLog", "AWS::Logs::LogGroup")
-		if group.Properties["RetentionInDays"] != 365.0 || group.DeletionPolicy != "RetainExceptOnCreate" {
-			t.Errorf("%s: %v, on deletion %s", name, group.Properties, group.DeletionPolicy)
-		}
-	}
-}
-
-func TestRequestsThatDoNotReachTheFunctionRaiseAnAlarm(t *testing.T) {
-	tm := payhook(t, onDomain)
-	filter := tm.get(t, "Endpoint/NotInvoked", "AWS::Logs::MetricFilter").Properties
-	transformation := at(filter, "MetricTransformations", 0)
-	if tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" || at(transformation, "MetricValue") != "1" {
-		t.Errorf("got %v", filter)
-	}
-	var line map[string]string
-	if err := json.Unmarshal([]byte(at(tm.get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties,
-		"AccessLogSettings", "Format").(string)), &line); err != nil {
-		t.Fatal(err)
-	}
-	// The filter and the dimension must refer to fields of the line.
-	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }` ||
-		line["lambdaStatus"] != "$context.integration.integrationStatus" ||
-		line["status"] != "$context.status" || at(transformation, "Dimensions", 0, "Value") != "$.apiId" ||
-		line["apiId"] != "$context.apiId" {
-		t.Errorf("got %v of %v", filter, line)
-	}
-	alarm := tm.alarmNamed(t, "rejected-by-api")
-	for property, want := range map[string]any{
-		"Namespace": at(transformation, "MetricNamespace"), "MetricName": at(transformation, "MetricName"),
-		"Statistic": "Sum", "Threshold": 1.0, "TreatMissingData": "notBreaching", "Period": 300.0,
-	} {
-		if alarm[property] != want {
-			t.Errorf("%s is %v, want %v", property, alarm[property], want)
-		}
-	}
-	if at(alarm, "Dimensions", 0, "Name") != at(transformation, "Dimensions", 0, "Key") ||
-		tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
-		t.Errorf("it watches %v", alarm["Dimensions"])
-	}
-	if tm.Resources["Alarms/rejected-by-aws"] != nil || payhook(t, nil).Resources["Alarms/rejected-by-api"] != nil {
-		t.Error("an alarm watches the other kind of endpoint")
-	}
-}
-
-// Other senders have no certificate, so the first one does not raise an alarm.
-func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
-	for name, conf := range domains() {
-		conf = maps.Clone(conf)
-		conf["alarmRefused"] = 42
-		tm := payhook(t, conf)
-		if name == settings.BySignature {
-			if tm.Resources["Alarms/certificate-forbidden"] != nil ||
-				tm.Resources["Endpoint/CertificateForbidden"] != nil {
-				t.Error("no certificate is required")
-			}
-			continue
-		}
-		filter := tm.get(t, "Endpoint/CertificateForbidden", "AWS::Logs::MetricFilter").Properties
-		alarm := tm.alarmNamed(t, "certificate-forbidden")
-		if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status = "403" }` ||
-			tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" ||
-			alarm["MetricName"] != at(filter, "MetricTransformations", 0, "MetricName") || alarm["Threshold"] != 42.0 ||
-			alarm["Period"] != 900.0 ||
-			tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
-			t.Errorf("%s: %v, %v", name, filter, alarm)
-		}
-	}
-}
-
-// A missing run writes no data, so missing data must be treated as breaching.
-func TestCertificateExpiryRaisesAnAlarmThirtyDaysBefore(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		if name == settings.BySignature {
-			if tm.Resources["Alarms/trust-expires"] != nil {
-				t.Error("there are no certificates to expire")
-			}
-			continue
-		}
-		alarm := tm.alarmNamed(t, "trust-expires")
-		for property, want := range map[string]any{
-			"Namespace": names.MetricNamespace, "MetricName": names.TrustDaysLeftMetric.Name, "Statistic": "Minimum",
-			"ComparisonOperator": "LessThanThreshold", "Threshold": 30.0, "TreatMissingData": "breaching",
-		} {
-			if alarm[property] != want {
-				t.Errorf("%s: %s is %v, want %v", name, property, alarm[property], want)
-			}
-		}
-	}
-}
-
-func TestRecordsOfTheDomainName(t *testing.T) {
-	tm := payhook(t, onDomain)
-	for _, kind := range []string{"A", "AAAA"} {
-		record := tm.get(t, "Endpoint/Record"+kind, "AWS::Route53::RecordSet").Properties
-		if record["HostedZoneId"] != "Z0123456789ABC" || record["Name"] != "hook.bank.example." ||
-			record["Type"] != kind ||
-			tm.render(at(record, "AliasTarget", "DNSName")) != "Endpoint/Domain.RegionalDomainName" ||
-			tm.render(at(record, "AliasTarget", "HostedZoneId")) != "Endpoint/Domain.RegionalHostedZoneId" {
-			t.Errorf("got %v", record)
-		}
-	}
-	certificate := tm.get(t, "Endpoint/Certificate", "AWS::CertificateManager::Certificate").Properties
-	validation := map[string]any{"DomainName": "hook.bank.example", "HostedZoneId": "Z0123456789ABC"}
-	if certificate["DomainName"] != "hook.bank.example" || certificate["ValidationMethod"] != "DNS" ||
-		!cmp.Equal(at(certificate, "DomainValidationOptions", 0), any(validation)) {
-		t.Errorf("got %v", certificate)
-	}
-	if _, ok := tm.Outputs["DomainTarget"]; ok {
-		t.Error("it asks for a record that it makes itself")
-	}
-
-	tm = payhook(t, map[string]any{"domainName": "hook.bank.example", "certificateArn": someCertificate})
-	if got := tm.render(tm.Outputs["DomainTarget"].Value); got != "Endpoint/Domain.RegionalDomainName" {
-		t.Errorf("the record's value is %s", got)
-	}
-	for path, r := range tm.Resources {
-		if r.Type == "AWS::Route53::RecordSet" || r.Type == "AWS::CertificateManager::Certificate" {
-			t.Errorf("%s: there is no zone for it", path)
-		}
-	}
-}
-
-func TestURLIsThatOfTheDomainName(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		if got := tm.render(tm.Outputs["WebhookUrl"].Value); got != "https://hook.bank.example/" {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
-func TestFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
-		id := at(variables, names.APIIDEnv)
-		if name == settings.BySignature {
-			if id != nil {
-				t.Errorf("got %v", id)
-			}
-			continue
-		}
-		if tm.render(id) != "Endpoint/Api" || at(variables, settings.DomainName.Env()) != "hook.bank.example" ||
-			at(variables, settings.Authentication.Env()) != name {
-			t.Errorf("%s: %v", name, variables)
-		}
-	}
-}
-
-// The alias must not move to a function that requires certificates before API Gateway
-// requests them from clients.
-func TestDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		var after []string
-		for _, id := range tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").DependsOn {
-			after = append(after, tm.names[id])
-		}
-		if !slices.Contains(after, "Endpoint/Domain") {
-			t.Errorf("%s: the alias is updated after %q", name, after)
-		}
-	}
-}
-
 // The function's permissions do not depend on who invokes it.
 // With client certificates, the redrive function also reads the one that was
 // accepted last.
@@ -413,47 +139,6 @@ func TestPermissionsDoNotDependOnTheEndpoint(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got.grants(t, part+"/Role")); diff != "" {
 				t.Errorf("%s: %s (-function URL +domain name)\n%s", name, part, diff)
-			}
-		}
-	}
-}
-
-func TestAccessLogIsEncryptedWithTheKey(t *testing.T) {
-	tm := payhook(t, with(map[string]any{"encryption": "cmk"}))
-	if got := tm.render(tm.get(t, "Endpoint/AccessLog",
-		"AWS::Logs::LogGroup").Properties["KmsKeyId"]); got != "Encryption/Key.Arn" {
-		t.Errorf("it is encrypted with %s", got)
-	}
-}
-
-func TestTheSubscriptionDetailsNamesTheMechanism(t *testing.T) {
-	imported := mtls(settings.ByBoth)
-	imported["certificateArn"] = someCertificate
-	for name, c := range map[string]struct {
-		settings map[string]any
-		has      []string
-		lacks    []string
-	}{
-		"function URL": {nil, []string{"mechanism: signature verification\n", "Amazon Trust Services"},
-			[]string{"certificate of the CA", "mTLS"}},
-		"signature": {onDomain, []string{"mechanism: signature verification\n", "https://hook.bank.example/",
-			"Amazon Trust Services"}, []string{"mTLS"}},
-		"mtls": {mtls(settings.ByMTLS),
-			[]string{"mechanism: mTLS\n", "https://hook.bank.example/", "Amazon Trust Services", "SHA-256", "contact",
-				"intermediate"}, []string{"signature verification"}},
-		"both": {imported, []string{"mechanism: both", "mTLS", "signature verification", someCertificate,
-			"SHA-256", "contact"}, []string{"Amazon Trust Services"}},
-	} {
-		tm := payhook(t, c.settings)
-		sheet := tm.render(tm.Outputs["SubscriptionDetails"].Value)
-		for _, text := range c.has {
-			if !strings.Contains(sheet, text) {
-				t.Errorf("%s: no %q in\n%s", name, text, sheet)
-			}
-		}
-		for _, text := range c.lacks {
-			if strings.Contains(sheet, text) {
-				t.Errorf("%s: %q in\n%s", name, text, sheet)
 			}
 		}
 	}

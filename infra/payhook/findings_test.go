@@ -14,28 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEveryExplainedFindingHasAReason(t *testing.T) {
-	for name, settings := range linted {
-		explained := 0
-		for path, r := range payhook(t, settings).Resources {
-			for _, f := range list(at(r.Metadata["checkov"], "skip")) {
-				if f != nil && len(at(f, "comment").(string)) < 20 {
-					t.Errorf("%s: %s: %v", name, path, f)
-				}
-				explained++
-			}
-			for _, f := range list(at(r.Metadata["cdk_nag"], "rules_to_suppress")) {
-				if f != nil && len(at(f, "reason").(string)) < 20 {
-					t.Errorf("%s: %s: %v", name, path, f)
-				}
-			}
-		}
-		if explained == 0 {
-			t.Errorf("%s: nothing is explained", name)
-		}
-	}
-}
-
 // explained returns the findings of a tool that the templates of all linted settings
 // explain, and the files of the templates without explanations, both by the name of
 // the settings. A finding is the logical id of a resource and the id of a check.

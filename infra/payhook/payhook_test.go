@@ -130,131 +130,9 @@ func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
 	}
 }
 
-func TestRolesAreForOneService(t *testing.T) {
-	tm := payhook(t, nil)
-	for name, role := range tm.all(t, "AWS::IAM::Role") {
-		statements := at(role.Properties, "AssumeRolePolicyDocument", "Statement").([]any)
-		if len(statements) != 1 {
-			t.Fatalf("%s: %v", name, statements)
-		}
-		want := map[string]any{"Service": "lambda.amazonaws.com"}
-		if strings.HasSuffix(name, "/ScheduleRole") {
-			want["Service"] = "scheduler.amazonaws.com"
-			if account := at(statements[0], "Condition", "StringEquals",
-				"aws:SourceAccount"); tm.render(account) != "AWS::AccountId" {
-				t.Errorf("%s: schedules of any account may use it", name)
-			}
-		}
-		if diff := cmp.Diff(want, at(statements[0], "Principal")); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", name, diff)
-		}
-	}
-}
-
-func TestScheduledFunctionsRunEveryMinute(t *testing.T) {
-	if settings.TokenInterval.Minutes() != 1 {
-		t.Errorf("the token function counts on a run every %s", settings.TokenInterval)
-	}
-	tm := payhook(t, nil)
-	schedules := tm.all(t, "AWS::Scheduler::Schedule")
-	if diff := cmp.Diff([]string{"Redrive/Schedule", "Token/Schedule"},
-		slices.Sorted(maps.Keys(schedules))); diff != "" {
-		t.Error(diff)
-	}
-	for name, s := range schedules {
-		part, _, _ := strings.Cut(name, "/")
-		if got := s.Properties["ScheduleExpression"]; got != "rate(1 minute)" {
-			t.Errorf("%s: %v", name, got)
-		}
-		if got := at(s.Properties, "FlexibleTimeWindow", "Mode"); got != "OFF" {
-			t.Errorf("%s: %v", name, got)
-		}
-		if got := s.Properties["State"]; got != nil && got != "ENABLED" {
-			t.Errorf("%s is %v", name, got)
-		}
-		if got := tm.render(at(s.Properties, "Target", "Arn")); got != part+"/Alias" {
-			t.Errorf("%s runs %s", name, got)
-		}
-		if got := tm.render(at(s.Properties, "Target", "RoleArn")); got != part+"/ScheduleRole.Arn" {
-			t.Errorf("%s runs as %s", name, got)
-		}
-		want := map[string][]string{
-			part + "/Alias":                {"lambda:InvokeFunction"},
-			part + "/ScheduleFailures.Arn": {"sqs:SendMessage"},
-		}
-		if diff := cmp.Diff(want, tm.grants(t, part+"/ScheduleRole")); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", name, diff)
-		}
-		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+
-			"/ScheduleFailures.Arn" {
-			t.Errorf("failures of %s go to %s", name, got)
-		}
-		if at(tm.get(t, part+"/Alias/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties,
-			"MaximumRetryAttempts") != 0.0 {
-			t.Errorf("a failed run of %s is retried", name)
-		}
-	}
-}
-
-func TestTablesHaveTheKeysThatTheFunctionsUse(t *testing.T) {
-	tm := payhook(t, nil)
-	ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable").Properties
-	keys := tm.get(t, "Keys", "AWS::DynamoDB::GlobalTable").Properties
-
-	attributes := func(table map[string]any) map[string]any {
-		kinds := map[string]any{}
-		for _, a := range table["AttributeDefinitions"].([]any) {
-			kinds[at(a, "AttributeName").(string)] = at(a, "AttributeType")
-		}
-		return kinds
-	}
-	key := func(name string) []any {
-		return []any{map[string]any{"AttributeName": name, "KeyType": "HASH"}}
-	}
-	ttl := func(name string) map[string]any { return map[string]any{"AttributeName": name, "Enabled": true} }
-
-	want := map[string]any{names.LedgerKey: "S", names.LedgerPendingShard: "S", names.LedgerPendingDue: "N"}
-	if diff := cmp.Diff(want, attributes(ledger)); diff != "" {
-		t.Errorf("ledger's attributes (-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]any{names.KeysKey: "S"}, attributes(keys)); diff != "" {
-		t.Errorf("keys' attributes (-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff(key(names.LedgerKey), ledger["KeySchema"]); diff != "" {
-		t.Errorf("ledger's key (-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff(key(names.KeysKey), keys["KeySchema"]); diff != "" {
-		t.Errorf("keys' key (-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff(ttl(names.LedgerTTL), ledger["TimeToLiveSpecification"]); diff != "" {
-		t.Errorf("ledger's time to live (-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff(ttl(names.KeysTTL), keys["TimeToLiveSpecification"]); diff != "" {
-		t.Errorf("keys' time to live (-want +got)\n%s", diff)
-	}
-	index := []any{map[string]any{
-		"IndexName": names.LedgerPendingIndex,
-		"KeySchema": append(key(names.LedgerPendingShard),
-			map[string]any{"AttributeName": names.LedgerPendingDue, "KeyType": "RANGE"}),
-		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt", "size"}},
-	}}
-	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
-		t.Errorf("ledger's index (-want +got)\n%s", diff)
-	}
-	for name, table := range tm.all(t, "AWS::DynamoDB::GlobalTable") {
-		if table.Properties["BillingMode"] != "PAY_PER_REQUEST" {
-			t.Errorf("%s: billed %v", name, table.Properties["BillingMode"])
-		}
-		if at(table.Properties, "Replicas", 0, "PointInTimeRecoverySpecification",
-			"PointInTimeRecoveryEnabled") != true {
-			t.Errorf("%s can't be restored", name)
-		}
-	}
-}
-
 func TestOnlyALocalDeploymentDeletesItsData(t *testing.T) {
 	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
-		tm := payhook(t, conf)
+		tm := payhook(t, conf, map[string]any{"encryption": "cmk", "evidence": "7y"})
 		isLocal := kind == "local"
 		ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable")
 		if got := at(ledger.Properties, "Replicas", 0, "DeletionProtectionEnabled"); got != !isLocal {
@@ -263,6 +141,7 @@ func TestOnlyALocalDeploymentDeletesItsData(t *testing.T) {
 		kept := tm.all(t, "AWS::S3::Bucket")
 		maps.Copy(kept, tm.all(t, "AWS::S3::BucketPolicy"))
 		maps.Copy(kept, tm.all(t, "AWS::Logs::LogGroup"))
+		maps.Copy(kept, tm.all(t, "AWS::KMS::Key"))
 		kept["Token/Credentials"] = tm.get(t, "Token/Credentials", "AWS::SecretsManager::Secret")
 		kept["Ledger"] = ledger
 		for name, r := range kept {
@@ -281,14 +160,6 @@ func TestOnlyALocalDeploymentDeletesItsData(t *testing.T) {
 				t.Errorf("%s: %s: on replacement %s, want %s", kind, name, got, replacement)
 			}
 		}
-	}
-}
-
-func TestKeysTableIsDeletedWithTheStack(t *testing.T) {
-	keys := payhook(t, nil).get(t, "Keys", "AWS::DynamoDB::GlobalTable")
-	if keys.DeletionPolicy != "Delete" || at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled") == true {
-		t.Errorf("on deletion %s, protected: %v", keys.DeletionPolicy,
-			at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled"))
 	}
 }
 
@@ -386,38 +257,6 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	}
 }
 
-func TestWebhookKnowsTheTokenOnlyForBearer(t *testing.T) {
-	tm := payhook(t, nil)
-	variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
-	if got := at(variables, names.TokenSecretEnv); got != nil {
-		t.Errorf("got %v", got)
-	}
-}
-
-func TestFunctionLimitsAreConfigurable(t *testing.T) {
-	tm := payhook(t, map[string]any{
-		"webhookTimeout": "12s", "webhookConcurrency": 50,
-	})
-	want := map[string]map[string]any{
-		"webhook": {"MemorySize": 512.0, "Timeout": 12.0, "ReservedConcurrentExecutions": 50.0},
-		"redrive": {"MemorySize": 512.0, "Timeout": 55.0},
-		"token":   {"MemorySize": 256.0, "Timeout": 55.0},
-	}
-	for function, limits := range want {
-		p := tm.get(t, functions[function], "AWS::Lambda::Function").Properties
-		for name, limit := range limits {
-			if p[name] != limit {
-				t.Errorf("%s: %s is %v, want %v", function, name, p[name], limit)
-			}
-		}
-	}
-	for name, f := range payhook(t, nil).all(t, "AWS::Lambda::Function") {
-		if got := f.Properties["ReservedConcurrentExecutions"]; got != nil {
-			t.Errorf("%s: concurrency is %v, though none was asked for", name, got)
-		}
-	}
-}
-
 func TestFunctionsHaveTheArchitectureOfTheTarget(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]any
@@ -429,110 +268,6 @@ func TestFunctionsHaveTheArchitectureOfTheTarget(t *testing.T) {
 			}
 			if f.Properties["Runtime"] != "provided.al2023" || f.Properties["PackageType"] != nil {
 				t.Errorf("%s: runs on %v", name, f.Properties["Runtime"])
-			}
-		}
-	}
-}
-
-func TestLogsAreUnchangedAndExpire(t *testing.T) {
-	tm := payhook(t, map[string]any{"logRetentionDays": "365"})
-	for folder, name := range functions {
-		part, _, _ := strings.Cut(name, "/")
-		f := tm.get(t, name, "AWS::Lambda::Function")
-		if got := tm.render(at(f.Properties, "LoggingConfig", "LogGroup")); got != part+"/Logs" {
-			t.Errorf("%s writes to %s", folder, got)
-		}
-		if got := at(f.Properties, "LoggingConfig", "LogFormat"); got != "Text" {
-			t.Errorf("%s writes %v", folder, got)
-		}
-		if got := tm.get(t, part+"/Logs", "AWS::Logs::LogGroup").Properties["RetentionInDays"]; got != 365.0 {
-			t.Errorf("%s keeps its log for %v days", folder, got)
-		}
-	}
-}
-
-func TestOutputs(t *testing.T) {
-	tm := payhook(t, nil)
-	want := map[string]string{
-		"WebhookUrl":        "Webhook/Alias/FunctionUrl.FunctionUrl",
-		"EventBusName":      "Bus",
-		"EventBusArn":       "Bus.Arn",
-		"LedgerTable":       "Ledger",
-		"KeysTable":         "Keys",
-		"ClaimBucket":       "Claims",
-		"ParkingBucket":     "Parking",
-		"WebhookFunction":   "Webhook/Function:live",
-		"RedriveFunction":   "Redrive/Function:live",
-		"TokenFunction":     "Token/Function:live",
-		"WebhookLogs":       "Webhook/Logs",
-		"RedriveLogs":       "Redrive/Logs",
-		"TokenLogs":         "Token/Logs",
-		"TokenSecret":       "Token/Secret.Id",
-		"CredentialsSecret": "Token/Credentials.Id",
-		"AlarmTopic":        "Alarms/Topic",
-		"Dashboard":         "Payhook-AWS::Region",
-		"EventArchive":      "Archive",
-		"Version":           names.Version(),
-	}
-	got := map[string]string{}
-	for name, output := range tm.Outputs {
-		got[name] = tm.render(output.Value)
-	}
-	sheet := got["SubscriptionDetails"]
-	delete(got, "SubscriptionDetails")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	for _, asked := range []string{want["WebhookUrl"], "signature verification", "grouping",
-		"PAYMENT_STATUS.RELEASED"} {
-		if !strings.Contains(sheet, asked) {
-			t.Errorf("the subscription sheet has no %q:\n%s", asked, sheet)
-		}
-	}
-}
-
-// Every payload of the stated size must fit.
-func TestTheSubscriptionDetailsPromisesOnlyWhatAlwaysFits(t *testing.T) {
-	for limit, want := range map[string]string{"6291456": "up to 3112959 bytes each",
-		"3112960": "up to 3112959 bytes each", "3112958": "up to 3112958 bytes each"} {
-		tm := payhook(t, map[string]any{"maxPayloadBytes": limit})
-		if sheet := tm.render(tm.Outputs["SubscriptionDetails"].Value); !strings.Contains(sheet, want) {
-			t.Errorf("maxPayloadBytes=%s: no %q in\n%s", limit, want, sheet)
-		}
-	}
-}
-
-func TestStackAndBusHaveTheConfiguredNames(t *testing.T) {
-	if got := payhook(t, map[string]any{"stackName": "PayhookStaging"}).get(t, "Bus",
-		"AWS::Events::EventBus").Properties["Name"]; got != "payhookstaging" {
-		t.Errorf("the bus is %v", got)
-	}
-	tm := payhook(t, map[string]any{"eventBusName": "payments"})
-	if got := tm.get(t, "Bus", "AWS::Events::EventBus").Properties["Name"]; got != "payments" {
-		t.Errorf("the bus is %v", got)
-	}
-}
-
-func TestNoSecretHasAValueInTheTemplate(t *testing.T) {
-	for name, secret := range payhook(t, nil).all(t, "AWS::SecretsManager::Secret") {
-		if diff := cmp.Diff([]string{"Description"}, slices.Sorted(maps.Keys(secret.Properties))); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", name, diff)
-		}
-	}
-}
-
-func TestTracingIsEnabledBySetting(t *testing.T) {
-	for _, tracing := range []bool{true, false} {
-		tm := payhook(t, map[string]any{"tracing": tracing})
-		for name, function := range functions {
-			part, _, _ := strings.Cut(function, "/")
-			mode := at(tm.get(t, function, "AWS::Lambda::Function").Properties, "TracingConfig", "Mode")
-			if (mode == "Active") != tracing {
-				t.Errorf("tracing=%t: %s: %v", tracing, name, mode)
-			}
-			want := map[bool][]string{true: {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}}[tracing]
-			if diff := cmp.Diff(want, tm.grants(t, part+"/Role")["*"]); diff != "" {
-				t.Errorf("tracing=%t: %s may do on every resource (-want +got)\n%s", tracing, name, diff)
 			}
 		}
 	}

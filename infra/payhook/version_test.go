@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -24,34 +23,6 @@ func (tm *template) versions(t *testing.T) map[string]string {
 		t.Fatalf("versions of %q", slices.Sorted(maps.Keys(names)))
 	}
 	return names
-}
-
-func TestFunctionsAreInvokedThroughTheirAliases(t *testing.T) {
-	tm := payhook(t, nil)
-	for _, path := range functions {
-		function, _, _ := strings.Cut(path, "/")
-		alias := tm.get(t, function+"/Alias", "AWS::Lambda::Alias")
-		if got := alias.Properties["Name"]; got != aliasName {
-			t.Errorf("%s: the alias is %v", function, got)
-		}
-		if got := tm.render(alias.Properties["FunctionVersion"]); got != path+"/CurrentVersion.Version" {
-			t.Errorf("%s: the alias is of %s", function, got)
-		}
-		version := tm.get(t, path+"/CurrentVersion", "AWS::Lambda::Version")
-		if version.DeletionPolicy != "RetainExceptOnCreate" || version.UpdateReplacePolicy != "Retain" {
-			t.Errorf("%s: a version is deleted (%s, %s)", function, version.DeletionPolicy, version.UpdateReplacePolicy)
-		}
-	}
-	// Only versions, aliases, log lines and metrics use the function's own name.
-	for name, r := range tm.Resources {
-		switch r.Type {
-		case "AWS::Lambda::Permission", "AWS::Scheduler::Schedule", "AWS::IAM::Policy":
-			if text := fmt.Sprint(r.Properties); strings.Contains(text, "FunctionCurrentVersion") ||
-				strings.Contains(text, "WebhookFunction") {
-				t.Errorf("%s goes past the alias: %s", name, text)
-			}
-		}
-	}
 }
 
 // A change that is not in the version's hash would only be deployed to $LATEST.
@@ -153,40 +124,6 @@ func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
 			if f := with.Resources[function+"/Function"]; f != nil && !slices.Contains(f.DependsOn, id) {
 				t.Errorf("%s: %s does not wait for %s", setting, function, name)
 			}
-		}
-	}
-}
-
-func TestLossAlarmsRollBackACanary(t *testing.T) {
-	tm := payhook(t, map[string]any{"deployment": "canary"})
-	group := tm.get(t, "Canary/Group", "AWS::CodeDeploy::DeploymentGroup").Properties
-	if got := group["DeploymentConfigName"]; got != "CodeDeployDefault.LambdaCanary10Percent5Minutes" {
-		t.Errorf("the alias is shifted by %v", got)
-	}
-	var watched []string
-	for _, alarm := range at(group, "AlarmConfiguration", "Alarms").([]any) {
-		watched = append(watched, tm.render(at(alarm, "Name")))
-	}
-	slices.Sort(watched)
-	if diff := cmp.Diff([]string{"Alarms/not-stored", "Alarms/parked", "Alarms/webhook-errors"}, watched); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if at(group, "AlarmConfiguration", "Enabled") != true ||
-		at(group, "AutoRollbackConfiguration", "Enabled") != true ||
-		!slices.Contains(at(group, "AutoRollbackConfiguration", "Events").([]any), "DEPLOYMENT_STOP_ON_ALARM") {
-		t.Errorf("it is not rolled back: %v", group)
-	}
-	update := at(tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy, "CodeDeployLambdaAliasUpdate")
-	if got := tm.render(at(update, "DeploymentGroupName")); got != "Canary/Group" {
-		t.Errorf("the alias is shifted by %s", got)
-	}
-}
-
-func TestWithoutCanaryTheAliasIsUpdatedAtOnce(t *testing.T) {
-	tm := payhook(t, nil)
-	for name, r := range tm.Resources {
-		if strings.HasPrefix(r.Type, "AWS::CodeDeploy::") || r.UpdatePolicy != nil {
-			t.Errorf("%s is a %s with the update policy %v", name, r.Type, r.UpdatePolicy)
 		}
 	}
 }

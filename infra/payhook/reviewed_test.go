@@ -1,0 +1,197 @@
+package payhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// reviewed are the variants of the template whose properties are in testdata: all of the first, and how each of the
+// others differs from it. Every setting that changes the template has another value in one of them.
+var reviewed = []struct {
+	file     string
+	settings map[string]any
+}{
+	{"default.txt", nil},
+	{"everything.txt", map[string]any{
+		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tracing": true, "encryption": "cmk",
+		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "3d",
+		"archiveRetention": "off", "allowedSources": "192.0.2.0/24",
+	}},
+	{"clientcertificates.txt", mtls("both")},
+	{"existing.txt", map[string]any{
+		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000, "httpMethod": "PUT",
+		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
+	}},
+	{"numbers.txt", map[string]any{
+		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "maxPayloadBytes": 1000000,
+		"eventSource": "payments.hook", "eventBusName": "payments", "claimRetention": "never",
+		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365, "alarmRefused": 250,
+	}},
+}
+
+// A change of any property of a resource is seen in a review: go test ./infra/payhook -run Reviewed -update writes the
+// files.
+func TestTemplatesAreAsReviewed(t *testing.T) {
+	var first map[string]string
+	for _, variant := range reviewed {
+		lines := payhook(t, map[string]any{"stackName": "Bank"}, variant.settings).properties(t)
+		text := differences(first, lines)
+		if first == nil {
+			first = lines
+		}
+		file := filepath.Join("testdata", variant.file)
+		if *update {
+			writeFile(t, file, text)
+		} else if diff := cmp.Diff(strings.Split(string(readFile(t, file)), "\n"), strings.Split(text, "\n")); diff != "" {
+			t.Errorf("%s (-reviewed +now)\n%s", file, diff)
+		}
+	}
+}
+
+// short is the length of a list or object that is one line.
+const short = 130
+
+// properties returns the types and properties of all resources, and the outputs, by their paths. A short list or object
+// is one value. It leaves out metadata, the texts of alarms, which the runbook has, and the settings of functions.
+func (tm *template) properties(t *testing.T) map[string]string {
+	t.Helper()
+	lines := map[string]string{}
+	var add func(path string, value any)
+	add = func(path string, value any) {
+		var text strings.Builder
+		to := json.NewEncoder(&text)
+		to.SetEscapeHTML(false)
+		if err := to.Encode(value); err != nil {
+			t.Fatal(err)
+		}
+		members, isObject := value.(map[string]any)
+		elements, isList := value.([]any)
+		switch {
+		case isObject && text.Len() > short:
+			for key, member := range members {
+				add(path+"."+key, member)
+			}
+		case isList && text.Len() > short:
+			for i, element := range elements {
+				add(fmt.Sprintf("%s[%d]", path, i), element)
+			}
+		default:
+			lines[path] = strings.TrimSpace(text.String())
+		}
+	}
+	for path, r := range tm.Resources {
+		lines[path] = r.Type
+		for name, value := range map[string]any{"DeletionPolicy": r.DeletionPolicy,
+			"UpdateReplacePolicy": r.UpdateReplacePolicy, "UpdatePolicy": r.UpdatePolicy, "DependsOn": r.DependsOn} {
+			if !reflect.ValueOf(value).IsZero() {
+				add(path+"."+name, tm.plain(value))
+			}
+		}
+		for name, value := range r.Properties {
+			switch value = tm.plain(value); name {
+			case "Environment": // another test has the settings
+				variables := value.(map[string]any)["Variables"].(map[string]any)
+				for _, setting := range settings.All() {
+					delete(variables, setting.Env())
+				}
+				add(path+".Environment", variables)
+			case "AlarmDescription":
+			case "DashboardBody": // the widgets, without their places
+				if err := json.Unmarshal([]byte(value.(string)), &value); err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range list(at(value, "widgets")) {
+					if shown := at(w, "properties"); at(w, "type") == "text" {
+						add(fmt.Sprint(path, ".", at(shown, "markdown")), "text")
+					} else {
+						add(fmt.Sprint(path, ".", at(shown, "title")), shown)
+					}
+				}
+			default:
+				add(path+"."+name, value)
+			}
+		}
+	}
+	for name, output := range tm.Outputs {
+		if name != names.VersionOutput {
+			add("Outputs/"+name, tm.plain(output.Value))
+		}
+	}
+	return lines
+}
+
+// changing matches what differs between two runs: digests of assets, and times.
+var changing = regexp.MustCompile(`[0-9a-f]{64}|20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// plain returns a value of the template with the paths of resources in place of references, and without what changes.
+// The body of the dashboard is JSON.
+func (tm *template) plain(value any) any {
+	switch v := value.(type) {
+	case string:
+		if name, ok := tm.names[v]; ok { // a logical id
+			return name
+		}
+		return changing.ReplaceAllString(v, "…")
+	case []string:
+		var all []any
+		for _, id := range slices.Sorted(slices.Values(v)) {
+			all = append(all, tm.names[id])
+		}
+		return all
+	case []any:
+		all := []any{}
+		for _, element := range v {
+			all = append(all, tm.plain(element))
+		}
+		return all
+	case map[string]any:
+		for _, reference := range []string{"Ref", "Fn::GetAtt", "Fn::Join"} {
+			if v[reference] != nil && len(v) == 1 {
+				return tm.plain(tm.render(v))
+			}
+		}
+		all := map[string]any{}
+		for key, member := range v {
+			all[key] = tm.plain(member)
+		}
+		return all
+	}
+	return value
+}
+
+// differences writes the lines that differ from those of the first variant, or all if that is nil. Of a resource that
+// only the first variant has, it writes the type.
+func differences(first, lines map[string]string) string {
+	all := maps.Clone(lines)
+	maps.Copy(all, first)
+	var text strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		resource, _, _ := strings.Cut(path, ".")
+		before, now := first[path], lines[path]
+		switch {
+		case first == nil:
+			fmt.Fprintf(&text, "%s = %s\n", path, now)
+		case before == now || lines[resource] == "" && path != resource:
+		default:
+			if before != "" {
+				fmt.Fprintf(&text, "- %s = %s\n", path, before)
+			}
+			if now != "" {
+				fmt.Fprintf(&text, "+ %s = %s\n", path, now)
+			}
+		}
+	}
+	return text.String()
+}
