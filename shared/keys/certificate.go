@@ -65,7 +65,7 @@ func NewCertificates(client API, table string) *Certificates {
 
 // Record stores that a certificate was accepted. It writes each certificate at most
 // once a day, so AcceptedAt can be up to a day old if several certificates are in
-// use. After an error, the next call writes again.
+// use. After an error, the next call writes again. A call takes at most half a second.
 func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate, now time.Time) error {
 	fingerprint := clientcert.Fingerprint(certificate)
 	if !c.due(fingerprint, now) {
@@ -76,6 +76,8 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 		SerialNumber: certificate.SerialNumber.Text(16), Fingerprint: fingerprint,
 		Pin: clientcert.PinOf(certificate).String(), NotAfter: certificate.NotAfter,
 	}, millisecondsOf(now)})
+	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
+	defer cancel()
 	_, err := c.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &c.table,
 		Item:                      item,

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"payhook.example/shared/awstest"
@@ -71,6 +72,23 @@ func TestRecordRetriesWithTheNextWebhook(t *testing.T) {
 	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last == nil {
 		t.Errorf("%+v, %v", last, err)
 	}
+}
+
+// The answer to the webhook waits for the write.
+func TestRecordDoesNotWaitForATableThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := awstest.NewDynamoDB()
+		db.CreateTable("keys", names.KeysKey)
+		db.Hook = func(ctx context.Context, _ any, _ awstest.Next) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		start := time.Now()
+		err := keys.NewCertificates(db, "keys").Record(t.Context(), paymenttest.NewCA("Operator CA").Certificate, start)
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != 500*time.Millisecond {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }
 
 func TestTrustDaysLeft(t *testing.T) {
