@@ -61,6 +61,10 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("warning", warning(r)))
 	}
+	if r.UnexpectedType != "" {
+		level = max(level, slog.LevelWarn)
+		attrs = append(attrs, slog.String("contentType", r.UnexpectedType))
+	}
 	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
 	if err != nil {
 		level = slog.LevelError

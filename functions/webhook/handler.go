@@ -189,7 +189,7 @@ func levelOf(r intake.Result, answer intake.Answer) slog.Level {
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
 		return slog.LevelError
-	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
+	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn || r.Key.UnexpectedType != "":
 		return max(answer.Level, slog.LevelWarn)
 	}
 	return answer.Level
@@ -214,6 +214,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.String("keyId", r.KeyID),
 		slog.String("keySource", string(unless(r.Key.Source, keys.Memory))),
 		slog.Bool("keyTableFailed", r.Key.TableFailed),
+		slog.String("keyContentType", r.Key.UnexpectedType),
 		slog.String("deliveryId", r.DeliveryID),
 		slog.Int("recorded", r.Recorded),
 		slog.Int("duplicates", r.Duplicates),

@@ -130,6 +130,8 @@ type Found struct {
 	Withdrawn bool
 	// TableFailed reports that a call of the shared table failed.
 	TableFailed bool
+	// UnexpectedType is the type of the service's answer in this lookup, unless it is JSON.
+	UnexpectedType string
 
 	writing *writing // nil: none
 }
@@ -164,7 +166,7 @@ const maxSkew = 5 * time.Minute
 // Cache looks up keys by their ids. It is safe for concurrent use.
 type Cache struct {
 	origin interface {
-		Fetch(ctx context.Context, id string) ([]byte, error)
+		Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error)
 	}
 	table  *Table
 	opts   Options
@@ -410,7 +412,8 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	// milliseconds, as in the table.
 	asked := l.opts.Now().Truncate(time.Millisecond)
 	found := Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed}
-	text, err := l.origin.Fetch(ctx, l.id)
+	text, unexpected, err := l.origin.Fetch(ctx, l.id)
+	found.UnexpectedType = unexpected
 	var key *rsa.PublicKey
 	if err == nil {
 		if key, err = ParseJWK(text, l.id, l.opts.Exponents); errors.Is(err, ErrNotJWK) {
@@ -421,7 +424,9 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	case errors.Is(err, ErrUnknown):
 		return l.notKnown(ctx, asked, cached, shared)
 	case errors.Is(err, ErrUnavailable) && cached != nil:
-		return l.stale(*cached), nil
+		last := l.stale(*cached)
+		last.UnexpectedType = unexpected
+		return last, nil
 	case errors.Is(err, ErrUnavailable):
 		return found, err
 	}

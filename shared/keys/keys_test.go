@@ -540,3 +540,32 @@ func TestAnItemWithoutATTLIsUsed(t *testing.T) {
 	}
 	f.expect(f.cache(), nil, SharedTable, 0)
 }
+
+// The interface does not promise a type: only what is the requested key is used.
+func TestAKeyOfAnyContentTypeIsUsedAndItsTypeReported(t *testing.T) {
+	for header, want := range map[string]string{
+		"application/json; charset=utf-8": "", "application/jwk+json": "", "text/html": "text/html", "": "none",
+	} {
+		f := newFleet(t)
+		answer := func(text []byte) {
+			f.answers(func(w http.ResponseWriter, _ string) {
+				w.Header()["Content-Type"] = []string{header}
+				_, _ = w.Write(text)
+			})
+		}
+		key, page := text(t, members(generated(0).N, 65537)), []byte("<html>")
+		c := f.cache()
+		for _, step := range []struct {
+			answer []byte
+			err    error
+			source Source
+			after  time.Duration
+		}{{page, ErrUnavailable, Service, 0}, {key, nil, Service, 0}, {page, nil, Stale, time.Hour}} {
+			f.pass(step.after)
+			answer(step.answer)
+			if found := f.expect(c, step.err, step.source, 1); found.UnexpectedType != want {
+				t.Errorf("%q: reported %q", header, found.UnexpectedType)
+			}
+		}
+	}
+}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"payhook.example/shared/payment"
@@ -33,44 +31,42 @@ func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Or
 	return &Origin{client: &c, baseURL: baseURL, timeout: timeout}
 }
 
-// Fetch returns the JWK that the service answers for a key id. The error wraps
+// Fetch returns the text that the service answers for a key id, which [ParseJWK] must accept
+// as that key, and the type of the answer unless it is JSON. The error wraps
 // [ErrUnknown] if the service reports that there is no such key, [ErrUnavailable] if
 // it does not answer or answers anything else, and [ErrMalformedID] if id is not a
 // UUID. It is safe for concurrent use.
-func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
+func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error) {
 	if !payment.IsUUID(id) {
-		return nil, fmt.Errorf("keys: %w", ErrMalformedID)
+		return nil, "", fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.baseURL.JoinPath("v1", "keys", id).String(), nil)
 	if err != nil {
-		return nil, unavailable("request", err)
+		return nil, "", unavailable("request", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := o.client.Do(req)
 	if err != nil {
-		return nil, unavailable("request", err)
+		return nil, "", unavailable("request", err)
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusGone:
-		return nil, fmt.Errorf("keys: origin: %w", ErrUnknown)
+		return nil, "", fmt.Errorf("keys: origin: %w", ErrUnknown)
 	default:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, StatusError(resp.StatusCode))
+		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, StatusError(resp.StatusCode))
 	}
-	if !isJSON(resp.Header.Get("Content-Type")) {
-		return nil, unavailable("content type is not JSON", nil)
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, unavailable("answer", err)
+		return nil, "", unavailable("answer", err)
 	}
 	if len(text) > maxAnswer {
-		return nil, unavailable("answer is larger than 64 KiB", nil)
+		return nil, "", unavailable("answer is larger than 64 KiB", nil)
 	}
-	return text, nil
+	return text, payment.UnexpectedType(resp.Header.Get("Content-Type")), nil
 }
 
 // StatusError is the status of an answer of the key service that is neither a key nor says that there is
@@ -88,11 +84,4 @@ func unavailable(what string, err error) error {
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
 	}
 	return fmt.Errorf("%w: %s", ErrUnavailable, what)
-}
-
-// isJSON reports whether a media type is application/json or has the suffix +json,
-// such as application/jwk+json (RFC 7517, section 8.5.1; RFC 6839, section 3.1).
-func isJSON(contentType string) bool {
-	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }

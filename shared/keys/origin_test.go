@@ -12,9 +12,8 @@ import (
 	"uuid"
 )
 
-// Each answer that is not a text in JSON is an error without data of the answer, and no
-// text is returned with it.
-func TestFetchReturnsOnlyJSON(t *testing.T) {
+// An answer other than 200, or one that is too long, is an error without data of the answer.
+func TestFetchReturnsAnAnswerOrAnErrorWithoutItsData(t *testing.T) {
 	answer := func(status int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
@@ -27,15 +26,14 @@ func TestFetchReturnsOnlyJSON(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		want   error
-		text   string // the end of the error
+		text   string // the end of the error, or the unexpected type
 		size   int    // of the answer
 	}{
 		"JSON":            {answer(200, "application/json; charset=utf-8", "{}"), nil, "", 2},
 		"a key":           {answer(200, "application/jwk+json", "{}"), nil, "", 2},
 		"64 KiB":          {answer(200, jsonType, strings.Repeat(" ", 64<<10)), nil, "", 64 << 10},
 		"64 KiB and more": {answer(200, jsonType, strings.Repeat(" ", 64<<10+1)), ErrUnavailable, "64 KiB", 0},
-		"a page":          {answer(200, "text/html", "CANARY"), ErrUnavailable, "content type is not JSON", 0},
-		"no content type": {answer(200, "", "CANARY"), ErrUnavailable, "content type is not JSON", 0},
+		"a page":          {answer(200, "text/html; charset=utf-8", "CANARY"), nil, "text/html", 6},
 		"no content":      {answer(204, jsonType, ""), ErrUnavailable, "status 204", 0},
 		"a redirect":      {answer(302, jsonType, "CANARY"), ErrUnavailable, "status 302", 0},
 		"401":             {answer(401, jsonType, "CANARY"), ErrUnavailable, "status 401", 0},
@@ -54,10 +52,10 @@ func TestFetchReturnsOnlyJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(test.answer)
 			defer server.Close()
-			got, err := origin(t, server.Client(), server.URL).Fetch(t.Context(), uuid.New().String())
-			if !errors.Is(err, test.want) || len(got) != test.size || err != nil &&
-				(!strings.HasSuffix(err.Error(), test.text) || strings.Contains(err.Error(), "CANARY")) {
-				t.Errorf("%d bytes, %v", len(got), err)
+			got, unexpected, err := origin(t, server.Client(), server.URL).Fetch(t.Context(), uuid.New().String())
+			if !errors.Is(err, test.want) || len(got) != test.size || err == nil && unexpected != test.text ||
+				err != nil && (!strings.HasSuffix(err.Error(), test.text) || strings.Contains(err.Error(), "CANARY")) {
+				t.Errorf("%d bytes of %q, %v", len(got), unexpected, err)
 			}
 		})
 	}
@@ -76,7 +74,7 @@ func TestFetchWithoutARequest(t *testing.T) {
 		"no such host": {uuid.New().String(), "a b", ErrUnavailable, "request: "},
 		"no server":    {uuid.New().String(), server.Listener.Addr().String(), ErrUnavailable, "connection refused"},
 	} {
-		got, err := NewOrigin(http.DefaultClient, &url.URL{Scheme: "http", Host: test.host}, time.Minute).
+		got, _, err := NewOrigin(http.DefaultClient, &url.URL{Scheme: "http", Host: test.host}, time.Minute).
 			Fetch(t.Context(), test.id)
 		if got != nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) ||
 			strings.Contains(err.Error(), "/v1/keys") {
@@ -94,7 +92,7 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	}))
 	defer server.Close()
 	id := uuid.New().String()
-	if _, err := origin(t, server.Client(), server.URL+"/base").Fetch(t.Context(), id); err != nil {
+	if _, _, err := origin(t, server.Client(), server.URL+"/base").Fetch(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||

@@ -256,9 +256,9 @@ type slowOrigin struct {
 	takes time.Duration
 }
 
-func (o slowOrigin) Fetch(context.Context, string) ([]byte, error) {
+func (o slowOrigin) Fetch(context.Context, string) ([]byte, string, error) {
 	o.f.pass(o.takes)
-	return nil, ErrUnknown
+	return nil, "", ErrUnknown
 }
 
 func TestGraceStartsAtTheAnswer(t *testing.T) {

@@ -2,6 +2,8 @@ package payment
 
 import (
 	"errors"
+	"mime"
+	"strings"
 	"time"
 	"uuid"
 )
@@ -22,6 +24,23 @@ func IsUUID(s string) bool {
 	// Of the forms that Parse accepts, only the canonical one has this length.
 	_, err := uuid.Parse(s)
 	return err == nil
+}
+
+// UnexpectedType returns the media type of an answer of the service for a log line, or a text
+// that says that it has none. It returns "" for JSON: application/json or a type with the
+// suffix +json (RFC 6839, section 3.1). The interface promises no type, so the body decides
+// whether an answer is used.
+func UnexpectedType(contentType string) string {
+	media, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+		return ""
+	case contentType == "":
+		return "none"
+	case media == "" || len(media) > 127: // RFC 6838, section 4.2
+		return "malformed"
+	}
+	return media
 }
 
 // ErrTime is returned for a text that is not a date-time of RFC 3339.

@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"payhook.example/shared/payment"
 )
 
 // Endpoint is the service's token endpoint (section 4.1 of the interface). It
@@ -105,7 +106,8 @@ func (e *EndpointError) Error() string {
 // Fetch calls the endpoint once and returns the token of the answer. Its errors are
 // [*EndpointError] and, if the credentials cannot be sent, [*CredentialsError].
 //
-// An answer is accepted only if it is 200 and a JSON object without duplicate names,
+// An answer is accepted only if it is 200 and a JSON object without duplicate names, of any
+// Content-Type,
 // with an access_token of valid characters (RFC 6750, section 2.1), a token_type that
 // is Bearer in any case, and an expires_in that is a whole number of seconds, greater
 // than 0 and at most 366 days. Other members are ignored (RFC 6749, section 5.1).
@@ -138,7 +140,11 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 		return Bearer{}, &EndpointError{Status: status, Problem: "the answer is incomplete: " + connectionProblem(err),
 			retry: true}
 	case status == http.StatusOK:
-		b, problem := accept(response.Header, body, sent)
+		b, problem := accept(body, sent)
+		b.unexpectedType = payment.UnexpectedType(response.Header.Get("Content-Type"))
+		if problem != "" && b.unexpectedType != "" {
+			problem += "; its Content-Type is " + b.unexpectedType
+		}
 		if problem != "" {
 			return Bearer{}, &EndpointError{Status: status, Problem: problem}
 		}
@@ -156,13 +162,9 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 }
 
 // accept returns the token of an answer, or its problem.
-func accept(header http.Header, body []byte, sent time.Time) (b Bearer, problem string) {
+func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 	if len(body) > maxAnswer {
 		return b, "the answer is longer than 64 KiB"
-	}
-	if kind, _, err := mime.ParseMediaType(header.Get("Content-Type")); err != nil ||
-		kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return b, "the Content-Type of the answer is not JSON"
 	}
 	var v struct {
 		AccessToken string `json:"access_token"`

@@ -108,16 +108,14 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 		access  = "access_token is missing or not a valid token of at most 32 KiB"
 		bearer  = "token_type is not Bearer"
 		expires = "expires_in is not a whole number of seconds, greater than 0 and at most 366 days"
-		typed   = "the Content-Type of the answer is not JSON"
 	)
 	good := `{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`
 	with := func(old, by string) string { return strings.Replace(good, old, by, 1) }
 	type test struct{ body, contentType, problem string }
 	tests := map[string]test{
-		"HTML":                        {"<html>" + canaryToken + "</html>", "text/html", typed},
-		"JSON with the type of HTML":  {good, "text/html; charset=utf-8", typed},
-		"no Content-Type that parses": {good, ";", typed},
-		"a parameter without a value": {good, "application/json; x", typed},
+		"HTML": {"<html>" + canaryToken + "</html>", "text/html; charset=utf-8",
+			object + "; its Content-Type is text/html"},
+		"HTML without a type": {"<html>" + canaryToken + "</html>", ";", object + "; its Content-Type is malformed"},
 		"too long": {good + strings.Repeat(" ", 64<<10+1-len(good)), "",
 			"the answer is longer than 64 KiB"},
 	}
@@ -150,6 +148,26 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			_, err := newEndpoint(t, answers(http.StatusOK, test.body, "Content-Type", test.contentType)).
 				Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, http.StatusOK, "", test.problem)
+		})
+	}
+}
+
+// The interface does not promise a type.
+func TestATokenOfAnyContentTypeIsStoredAndItsTypeReported(t *testing.T) {
+	for header, want := range map[string]string{
+		"application/json;charset=UTF-8": "", "application/json; x": "", "application/vnd.token+json": "",
+		"text/html": "text/html", "text/plain; charset=utf-8": "text/plain", ";" + clientSecret: "malformed",
+		"": "none",
+	} {
+		bubble(t, header, func(t *testing.T) {
+			r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+				w.Header()["Content-Type"] = []string{header}
+				_, _ = fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":3600}`, canaryToken)
+			})
+			if report := r.run(t, token.Refreshed); report.UnexpectedType != want {
+				t.Errorf("reported %q", report.UnexpectedType)
+			}
+			expectToken(t, r.reader(), canaryToken)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -88,12 +89,17 @@ func hangsUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 type direct struct{ http.Handler }
 
 func (d direct) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	recorder := httptest.NewRecorder()
 	defer func() {
-		if recover() != nil { // the handler hangs up
-			err = io.ErrUnexpectedEOF
+		if recover() == nil {
+			return
+		}
+		// The handler hangs up, before its answer or within.
+		if err = io.ErrUnexpectedEOF; recorder.Body.Len() > 0 {
+			response, err = recorder.Result(), nil
+			response.Body = io.NopCloser(io.MultiReader(response.Body, iotest.ErrReader(io.ErrUnexpectedEOF)))
 		}
 	}()
-	recorder := httptest.NewRecorder()
 	d.ServeHTTP(recorder, request)
 	if err := request.Context().Err(); err != nil {
 		return nil, err

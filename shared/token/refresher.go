@@ -49,8 +49,8 @@ type Outcome string
 const (
 	Fresh     Outcome = "fresh"     // the stored token has enough life left
 	Refreshed Outcome = "refreshed" // a new token was stored
-	// Unchanged means that the endpoint returned the stored token, in this run or (if
-	// Report.Calls is 0) in an earlier one. Nothing was written.
+	// Unchanged means that the endpoint returned the stored token or one that expires
+	// earlier, in this run or (if Report.Calls is 0) in an earlier one. Nothing was written.
 	Unchanged  Outcome = "unchanged"
 	Superseded Outcome = "superseded" // another refresher stored a newer token; nothing was written
 	Failed     Outcome = "failed"     // the error is the reason; the stored token is unchanged
@@ -73,6 +73,8 @@ type Report struct {
 	// an unexpired one is enough.
 	Shortfall time.Duration
 	Calls     int // of the token endpoint
+	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
+	UnexpectedType string
 	// WritesTooOften is true if a token was stored whose lifetime is too short for at
 	// most 90 versions of the secret a day, or if a token was not stored because the
 	// secret has the maximum number of versions.
@@ -131,11 +133,12 @@ func refreshAt(lifetime time.Duration) time.Duration {
 // call starts or continues in the last 5 seconds before the deadline of ctx; they are
 // for storing the token.
 //
-// The endpoint can return the stored token again, with its remaining lifetime. Run then
-// does not call it again until half of that time has passed, or until the last 4
-// minutes before expiry, in which every run calls it. If the endpoint returns the
-// stored token until it has expired, and it expires before the next run, Run waits for
-// the expiry and calls again if the deadline allows.
+// The endpoint can return the stored token again, with its remaining lifetime, or one that
+// expires earlier. Run then keeps the stored one and does not call the endpoint again until
+// half of the remaining lifetime has passed, or until the last 4 minutes before expiry, in
+// which every run calls it. If this continues until the stored token has expired, and it
+// expires before the next run, Run waits for the expiry and calls again if the deadline
+// allows. With always, only the same token is not stored.
 //
 // If a token cannot be stored, the Refresher keeps it in memory. The next runs try to
 // store it without another call of the endpoint, until the token itself is due.
@@ -163,16 +166,21 @@ func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 	if err != nil {
 		return reportOf(Failed, stored, 0), err
 	}
-	fresh, calls, err := r.replacement(ctx, c, stored)
+	useless := func(fresh Bearer) bool { return fresh.same(stored) || !always && fresh.expiresBefore(stored) }
+	fresh, calls, err := r.replacement(ctx, c, stored, useless)
 	if err != nil {
 		return reportOf(Failed, stored, calls), err
 	}
-	if fresh.same(stored) {
+	var report Report
+	if useless(fresh) {
 		r.repeated = stored.AccessToken
 		r.askAt = stored.ExpiresAt.Add(-max(time.Until(stored.ExpiresAt)/2, reserve))
-		return reportOf(Unchanged, stored, calls), nil
+		report = reportOf(Unchanged, stored, calls)
+	} else {
+		report, err = r.save(ctx, stored, fresh, calls)
 	}
-	return r.save(ctx, stored, fresh, calls)
+	report.UnexpectedType = fresh.unexpectedType
+	return report, err
 }
 
 // save stores a new token in place of the stored one.
@@ -225,14 +233,7 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	return b, err
 }
 
-// maxAhead is how far in the future the issue time of a token can be: more than any two
-// clocks differ. The expiry of a token with a later issue time is not reliable.
-const maxAhead = 5 * time.Minute
-
-func due(b Bearer) bool {
-	now := time.Now()
-	return b.ExpiresAt.Sub(now) < refreshAt(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
-}
+func due(b Bearer) bool { return time.Until(b.ExpiresAt) < refreshAt(b.Lifetime()) || b.ahead() }
 
 // Late reports whether callers can soon be without a token: less life is left than they need after a run,
 // and the token has been due for the time of two runs. One run can start that long after the previous one
@@ -279,10 +280,10 @@ const (
 	storeMargin = 5 * time.Second
 )
 
-// replacement returns a token that differs from the stored one, or the stored one if the
-// endpoint returns no other.
-func (r *Refresher) replacement(ctx context.Context, c Credentials,
-	stored Bearer) (fresh Bearer, calls int, err error) {
+// replacement returns a token that is not useless, or a useless one if the endpoint returns
+// no other.
+func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer,
+	useless func(Bearer) bool) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))
@@ -290,7 +291,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials,
 	}
 	for {
 		fresh, err = r.fetch(ctx, c, &calls)
-		if err != nil || !fresh.same(stored) {
+		if err != nil || !useless(fresh) {
 			return fresh, calls, err
 		}
 		// One second more, because the endpoint can count in whole seconds.

@@ -140,6 +140,10 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 		min, max time.Duration // of all pauses
 	}{
 		"hanging up": {list(hangsUp, good), token.Refreshed, 2, 0, 500 * time.Millisecond},
+		"a token, and hanging up": {list(func(w http.ResponseWriter, q *http.Request) {
+			returns("t-1", time.Hour)(w, q)
+			hangsUp(w, q)
+		}, good), token.Refreshed, 2, 0, 500 * time.Millisecond},
 		"500, 502, 503": {list(answers(500, ""), answers(502, ""), answers(503, ""), good), token.Refreshed, 4, 0,
 			3500 * time.Millisecond},
 		"500 each time": {list(answers(500, "")), token.Failed, 5, 0, 7500 * time.Millisecond},
@@ -619,6 +623,52 @@ func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
 		r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
 		if report := r.run(t, token.Refreshed); report.Calls != 1 {
 			t.Errorf("%+v, want a call", report)
+		}
+	})
+}
+
+func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
+	for name, test := range map[string]struct {
+		always bool
+		stored string
+		issued time.Duration // of the stored token, from now on
+		want   token.Outcome
+	}{
+		"not forced":         {false, "t-1", -21 * time.Minute, token.Unchanged},
+		"forced":             {true, "t-1", -21 * time.Minute, token.Refreshed},
+		"the same token":     {false, "t-2", -21 * time.Minute, token.Refreshed},
+		"an expiry in doubt": {false, "t-1", 6 * time.Minute, token.Refreshed},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRig(t, returns("t-2", 3*time.Second))
+			now := time.Now()
+			r.secrets.Put(tokenSecret, value(test.stored, now.Add(test.issued), now.Add(test.issued+time.Hour)))
+			writes := 0
+			if test.want == token.Refreshed {
+				writes = 1
+			}
+			report, err := r.refresher.Run(t.Context(), test.always)
+			if err != nil || report.Outcome != test.want || len(r.secrets.Calls("PutSecretValue")) != writes ||
+				(report.Remaining == 39*time.Minute) != (writes == 0) {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-2", 3*time.Second))
+		r.store("t-1", time.Hour)
+		time.Sleep(21 * time.Minute)
+		for i, calls := range []int{1, 0} {
+			if report := r.run(t, token.Unchanged); report.Calls != calls {
+				t.Errorf("run %d: %+v", i, report)
+			}
+		}
+		// Shortly before the expiry, a run waits for it.
+		time.Sleep(39*time.Minute - 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+		defer cancel()
+		if report, err := r.refresher.Run(ctx, false); err != nil || report.Outcome != token.Refreshed {
+			t.Errorf("%+v, %v", report, err)
 		}
 	})
 }

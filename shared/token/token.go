@@ -78,6 +78,8 @@ type Bearer struct {
 	AccessToken Secret
 	IssuedAt    time.Time // before the request for it was sent
 	ExpiresAt   time.Time
+
+	unexpectedType string // of the answer that brought it, unless it is JSON
 }
 
 // Lifetime returns the time between IssuedAt and ExpiresAt.
@@ -89,6 +91,17 @@ func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
 func (b Bearer) same(other Bearer) bool {
 	return b.AccessToken.Equal(other.AccessToken) && b.ExpiresAt.Sub(other.ExpiresAt).Abs() < 30*time.Second
 }
+
+// expiresBefore reports whether it is another token than the stored one, and expires earlier.
+func (b Bearer) expiresBefore(stored Bearer) bool {
+	return !b.AccessToken.Equal(stored.AccessToken) && b.ExpiresAt.Before(stored.ExpiresAt) && !stored.ahead()
+}
+
+// maxAhead is how far in the future the issue time of a token can be: more than any two
+// clocks differ. The expiry of a token with a later issue time is not reliable.
+const maxAhead = 5 * time.Minute
+
+func (b Bearer) ahead() bool { return b.IssuedAt.After(time.Now().Add(maxAhead)) }
 
 // maxLifetime is the maximum lifetime. With a wrong one, such as an expiry in Unix time
 // or in milliseconds, an expired token would stay in use.
@@ -128,7 +141,7 @@ func parseBearer(text string) (Bearer, error) {
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Bearer{}, ErrUnreadable
 	}
-	b := Bearer{NewSecret(v.AccessToken), v.IssuedAt, v.ExpiresAt}
+	b := Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: v.IssuedAt, ExpiresAt: v.ExpiresAt}
 	if v.TokenType != bearerType || !legal(v.AccessToken) || b.Lifetime() <= 0 || b.Lifetime() > maxLifetime {
 		return Bearer{}, ErrUnreadable
 	}

@@ -46,7 +46,7 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 		r.err = fmt.Errorf("%w: not looked up", keys.ErrUnavailable)
 		return r
 	}
-	text, err := k.origin.Fetch(ctx, id)
+	text, _, err := k.origin.Fetch(ctx, id)
 	if err == nil {
 		r.key, err = keys.ParseJWK(text, id, k.exponents)
 	}
