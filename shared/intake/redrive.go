@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -35,7 +36,8 @@ type Redriven struct {
 	Parked    int // of these, parked: they failed too often, or EventBridge rejects them
 	// PublishErr is why the first of those that failed is not known to be on the bus.
 	PublishErr error
-	Errors     int // calls of the ledger or of parking that failed
+	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
+	Errors int
 	// Oldest is how long ago the oldest item was recorded that was pending when the
 	// run began: of those that were due, and in each shard of those that are due
 	// last, which have been failing longest.
@@ -161,7 +163,9 @@ func chunks(pending []ledger.Item) iter.Seq[[]ledger.Item] {
 // publishChunk leases items and publishes those that this run holds.
 func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	entries, corrupt := r.lease(ctx, pending)
-	pub := r.pipeline.publish(ctx, entries, r.timeout*3/4)
+	// The lease can have taken long, and the marks need time as well.
+	left := r.workUntil.Sub(r.pipeline.opts.Now())
+	pub := r.pipeline.publish(ctx, entries, min(r.timeout, left)*3/4)
 	failed := append(pub.failed, corrupt...)
 	if len(failed) > 0 {
 		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
@@ -198,6 +202,11 @@ func (r *run) nextPages(ctx context.Context, open []int,
 		r.note(err)
 		r.unread = r.unread || err != nil
 		r.age(page)
+		for _, p := range page {
+			if p.Err != nil {
+				r.note(fmt.Errorf("intake: pending event %s: %w", p.EventID, p.Err))
+			}
+		}
 		pending = append(pending, page...)
 		if cursors[shard] = cursor; cursor != nil {
 			still = append(still, shard)

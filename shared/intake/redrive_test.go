@@ -173,7 +173,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
 		if batch, ok := in.(*dynamodb.BatchExecuteStatementInput); ok &&
 			strings.Contains(*batch.Statements[0].Statement, "RETURNING") {
-			s.now = s.now.Add(time.Duration(len(batch.Statements)) * 100 * time.Millisecond)
+			s.now = s.now.Add(time.Duration(len(batch.Statements)) * 70 * time.Millisecond)
 		}
 		return next(ctx, in)
 	}

@@ -187,6 +187,32 @@ func TestACorruptItemIsNotPublished(t *testing.T) {
 	}
 }
 
+// An item that cannot be decoded is reported. It is parked like a corrupt one, unless its
+// event can be published.
+func TestAnItemThatCannotBeDecodedStopsNoOther(t *testing.T) {
+	for attribute, failed := range map[string]int{names.LedgerSize: 0, names.LedgerRecordedAt: 1, "deliveryId": 1} {
+		s := newStack()
+		var ids []string
+		for s.db.Indexed("ledger", names.LedgerPendingIndex, "bus/1") < 2 {
+			ids = append(ids, s.pend(t, 1)...)
+		}
+		bad := ids[len(ids)-1]
+		s.replaced(t, bad, awstest.Item{attribute: &types.AttributeValueMemberBOOL{Value: true}})
+		s.now = s.now.Add(time.Minute)
+		if r := s.runWith(t, s.db, time.Minute); r.Found != len(ids) || r.Published != len(ids)-failed ||
+			r.Failed != failed || r.Unread || r.Err == nil ||
+			attribute != "deliveryId" && r.Err.Error() != "intake: pending event "+bad+": can't decode "+attribute {
+			t.Errorf("%s: %+v", attribute, r)
+		}
+		s.now = s.now.Add(time.Hour)
+		r := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), 2).Run(deadlined{t.Context(),
+			s.now.Add(time.Minute)})
+		if r.Parked != failed || s.pending() != 0 {
+			t.Errorf("%s: %+v, %d are pending", attribute, r, s.pending())
+		}
+	}
+}
+
 // What another invocation has taken since the index was read is left to it.
 func TestWhatIsNotHeldIsNotPublished(t *testing.T) {
 	s := newStack()

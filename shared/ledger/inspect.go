@@ -30,7 +30,7 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 
 // Find returns what the ledger has of an event at this moment, and false if it has
 // nothing: the event was never accepted, or its window is over. The error
-// is DynamoDB's.
+// is DynamoDB's, or that of the item.
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
 	return i.find(ctx, Key(eventID), findable)
 }
@@ -58,17 +58,17 @@ func (i *Inspector) find(ctx context.Context, id, wanted string) (Item, bool, er
 	if len(out.Item) == 0 {
 		return Item{}, false, nil
 	}
-	found, err := decode(out.Item)
-	if err != nil {
-		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
+	found := decode(out.Item)
+	if found.Err != nil {
+		err = fmt.Errorf("ledger: find %s: %w", id, found.Err)
 	}
-	return found, true, nil
+	return found, true, err
 }
 
 // Backlog returns everything that the index of pending items holds, of every bus, due or
-// not, the longest due first. The index follows the table with a delay, so an item may be
-// missing, or no longer pending. It takes about 100 bytes of memory for each. The error is
-// DynamoDB's.
+// not, the longest due first, even items that could not be decoded ([Item.Err]). The index
+// follows the table with a delay, so an item may be missing, or no longer pending. It takes
+// about 100 bytes of memory for each. The error is DynamoDB's.
 //
 // It reads the whole index, about 100 bytes for each item: a megabyte, or 128 read units, has
 // 10,000 of them.
@@ -83,11 +83,7 @@ func (i *Inspector) Backlog(ctx context.Context) ([]Item, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ledger: pending: %w", err)
 		}
-		page, err := decodeAll(out.Items)
-		if err != nil {
-			return nil, fmt.Errorf("ledger: pending: %w", err)
-		}
-		all = append(all, page...)
+		all = append(all, decodeAll(out.Items)...)
 		if after = out.LastEvaluatedKey; after == nil {
 			break
 		}

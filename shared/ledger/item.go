@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ type Item struct {
 	// ExpiresAt is the end of the window, the TTL in Unix seconds. DynamoDB may take days
 	// more to delete the item. The other times are in Unix milliseconds.
 	ExpiresAt time.Time `dynamodbav:"expiresAt,unixtime"`
+
+	// Err names the attributes that could not be decoded, which are zero; nil for none.
+	Err error `dynamodbav:"-"`
 }
 
 // Pending reports whether the event is neither published nor parked.
@@ -131,32 +135,40 @@ func (d *Digest) UnmarshalDynamoDBAttributeValue(value types.AttributeValue) err
 	return nil
 }
 
-// decode returns an item that was read. With an error, some of its attributes may
-// be missing.
-func decode(attributes map[string]types.AttributeValue) (i Item, err error) {
-	err = attributevalue.UnmarshalMapWithOptions(attributes, &i, func(o *attributevalue.DecoderOptions) {
+// decode returns an item that was read, as far as its attributes can be decoded.
+func decode(attributes map[string]types.AttributeValue) (i Item) {
+	if unmarshal(attributes, &i) != nil {
+		// It has left out attributes that can be decoded.
+		i = Item{}
+		var failed []string
+		for name, value := range attributes {
+			if unmarshal(map[string]types.AttributeValue{name: value}, &i) != nil {
+				failed = append(failed, name)
+			}
+		}
+		slices.Sort(failed)
+		i.Err = fmt.Errorf("can't decode %s", strings.Join(failed, ", "))
+	}
+	i.ExpiresAt = i.ExpiresAt.UTC()
+	return i
+}
+
+func unmarshal(attributes map[string]types.AttributeValue, i *Item) error {
+	return attributevalue.UnmarshalMapWithOptions(attributes, i, func(o *attributevalue.DecoderOptions) {
 		o.DecodeTime.N = func(text string) (time.Time, error) {
 			ms, err := strconv.ParseInt(text, 10, 64)
 			return time.UnixMilli(ms).UTC(), err
 		}
 	})
-	i.ExpiresAt = i.ExpiresAt.UTC()
-	return i, err
 }
 
-// decodeAll returns the items that were read, each of which must have an eventId.
-func decodeAll(list []map[string]types.AttributeValue) ([]Item, error) {
+// decodeAll returns the items that were read.
+func decodeAll(list []map[string]types.AttributeValue) []Item {
 	items := make([]Item, len(list))
 	for i, attributes := range list {
-		var err error
-		if items[i], err = decode(attributes); err != nil {
-			return nil, err
-		}
-		if items[i].EventID == "" {
-			return nil, fmt.Errorf("an item without %s", names.LedgerKey)
-		}
+		items[i] = decode(attributes)
 	}
-	return items, nil
+	return items
 }
 
 // ErrCorrupt is returned when the event of an item is not the one that was

@@ -46,8 +46,8 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 }
 
 // readPart is one call of Known, and those for what DynamoDB leaves of it.
-func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]Item, error) {
-	found := make(map[string]Item, len(eventIDs))
+func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (found map[string]Item, failed error) {
+	found = make(map[string]Item, len(eventIDs))
 	const wanted = "#eventId, #digest, #deliveryId, #shard, #holder, #parkedAt, #expiresAt"
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
@@ -64,16 +64,16 @@ func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]It
 		if err != nil {
 			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
-		items, err := decodeAll(out.Responses[*l.table])
-		if err != nil {
-			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
-		}
-		for _, i := range items {
+		for _, i := range decodeAll(out.Responses[*l.table]) {
+			if i.Err != nil {
+				failed = fmt.Errorf("ledger: read %s: %w", i.EventID, i.Err)
+				continue
+			}
 			found[i.EventID] = i
 		}
 		rest := out.UnprocessedKeys[*l.table].Keys
 		if len(rest) == 0 {
-			return found, nil
+			return found, failed
 		}
 		if len(rest) == len(ask.Keys) {
 			_ = smithytime.SleepWithContext(ctx, pause) // when ctx has ended, the next call fails

@@ -38,21 +38,23 @@ func (l *Ledger) Move(ctx context.Context, from string) (moved int, err error) {
 
 func (l *Ledger) moveShard(ctx context.Context, from *types.AttributeValueMemberS, holder Holder) (n int, err error) {
 	for after := Cursor(nil); ; {
-		page, next, err := l.query(ctx, from, l.opts.Now(), dueBy, true, after, movePage)
-		if err != nil {
-			return n, err
+		page, next, failed := l.query(ctx, from, l.opts.Now(), dueBy, true, after, movePage)
+		if failed != nil {
+			return n, failed
 		}
 		for _, p := range page {
-			ok, err := l.moveOne(ctx, p, from, holder)
-			if err != nil {
-				return n, fmt.Errorf("ledger: move %s: %w", p.EventID, err)
-			}
-			if ok {
+			ok, failed := l.moveOne(ctx, p, from, holder)
+			switch {
+			case failed != nil:
+				return n, fmt.Errorf("ledger: move %s: %w", p.EventID, failed)
+			case ok:
 				n++
+			case p.Err != nil: // without its due
+				err = fmt.Errorf("ledger: move %s: %w", p.EventID, p.Err)
 			}
 		}
 		if after = next; after == nil {
-			return n, nil
+			return n, err
 		}
 	}
 }
@@ -70,6 +72,6 @@ func (l *Ledger) moveOne(ctx context.Context, p Item, from *types.AttributeValue
 		return met, err
 	}
 	// It may be our own move, whose answer was lost before it was tried again.
-	found, _ := decode(item)
+	found := decode(item)
 	return found.Bus() == l.bus && bytes.Equal(found.Holder, holder[:]), nil
 }

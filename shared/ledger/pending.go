@@ -19,7 +19,7 @@ type Cursor map[string]types.AttributeValue
 // Due returns up to limit items of a shard of the ledger's bus that are due at the given time, the
 // longest due first, from the cursor on. It returns a nil cursor once there are no
 // more. The index follows the table with a delay, so an item may be missing, or no
-// longer pending.
+// longer pending. [Item.Err] may be set.
 func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Item, Cursor, error) {
 	return l.query(ctx, shardName(l.bus, shard), at, dueBy, true, after, limit)
 }
@@ -53,11 +53,7 @@ func (l *Ledger) query(ctx context.Context, shard *types.AttributeValueMemberS, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
 	}
-	pending, err := decodeAll(out.Items)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
-	}
-	return pending, out.LastEvaluatedKey, nil
+	return decodeAll(out.Items), out.LastEvaluatedKey, nil
 }
 
 // Leased is the result of an attempt to lease one item.
@@ -144,7 +140,7 @@ func (l *Ledger) lease(ctx context.Context, p Item, holder Holder, until time.Ti
 // lease, whose answer was lost before it was tried again.
 func (l *Ledger) ownLease(p Item, attributes map[string]types.AttributeValue, holder Holder,
 	until time.Time) Leased {
-	found, _ := decode(attributes)
+	found := decode(attributes)
 	if found.Bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due.UnixMilli() != until.UnixMilli() {
 		return Leased{}
 	}
@@ -153,10 +149,11 @@ func (l *Ledger) ownLease(p Item, attributes map[string]types.AttributeValue, ho
 
 // leasedOf returns the result for an item that the caller holds.
 func leasedOf(p Item, attributes map[string]types.AttributeValue) Leased {
-	leased, err := decode(attributes)
+	delete(attributes, names.LedgerSize) // only the index needs it
+	leased := decode(attributes)
 	leased.EventID = p.EventID
 	e, corrupt := leased.entry()
-	if err != nil || corrupt != nil {
+	if leased.Err != nil || corrupt != nil {
 		return Leased{e, true, fmt.Errorf("ledger: lease %s: %w", p.EventID, ErrCorrupt)}
 	}
 	return Leased{e, true, nil}

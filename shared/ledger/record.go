@@ -265,6 +265,6 @@ func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time,
 	if !ok {
 		return nil, err
 	}
-	found, err := decode(exists.Item)
-	return &found, err
+	found := decode(exists.Item)
+	return &found, found.Err
 }

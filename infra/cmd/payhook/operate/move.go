@@ -59,6 +59,9 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 			continue
 		}
 		m.Pending++
+		if item.Err != nil {
+			fmt.Fprintf(p.Err, "%s: %v\n", item.EventID, item.Err)
+		}
 		if item.Due.After(p.Now()) {
 			m.NotDue, m.Until = m.NotDue+1, item.Due // they are in the order of Due
 		}

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -32,8 +33,9 @@ stack publishes it. "payhook pending move" moves it.
 
   overdue  was due for longer than 2 minutes: redrive does not run, or is too slow
   failing  of the ten oldest: redrive has tried twice or more, and will try again
+  damaged  has attributes that cannot be decoded; redrive reports it in each run
 
-Status 1: something is overdue or failing.`,
+Status 1: something is overdue, failing or damaged.`,
 		Example: "  payhook pending\n  payhook pending --local",
 		Args:    cli.Args(),
 		RunE:    p.on(p.pending),
@@ -59,7 +61,8 @@ type backlog struct {
 	Buses   map[string]int `json:"buses"`
 	Overdue int            `json:"overdue"`
 	Failing int            `json:"failing"`
-	Events  []waiting      `json:"events"` // the oldest
+	Damaged []string       `json:"damaged,omitempty"` // each event with what can't be decoded
+	Events  []waiting      `json:"events"`            // the oldest
 }
 
 func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
@@ -73,17 +76,21 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 	for i, pending := range index {
 		if i < mostListed {
 			item, _, err := d.ledger.Find(ctx, pending.EventID)
-			if err != nil {
+			if err != nil && item.Err == nil {
 				return err
 			}
 			if !item.Pending() {
 				continue // the index follows the table with a delay
 			}
+			pending.Err = cmp.Or(item.Err, pending.Err)
 			if item.Attempts >= failingFrom {
 				b.Failing++
 			}
 			b.Events = append(b.Events, waiting{item.RecordedAt, item.Due, item.Attempts, item.Claimed, item.Bus(),
 				item.EventID, item.DeliveryID})
+		}
+		if pending.Err != nil {
+			b.Damaged = append(b.Damaged, fmt.Sprintf("%s: %v", pending.EventID, pending.Err))
 		}
 		b.Pending++
 		b.Buses[pending.Bus()]++
@@ -95,5 +102,5 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 		_, err := fmt.Fprintln(p.Out, "nothing is pending")
 		return err
 	}
-	return attention(p.Print(b), b.Overdue > 0 || b.Failing > 0)
+	return attention(p.Print(b), b.Overdue > 0 || b.Failing > 0 || len(b.Damaged) > 0)
 }

@@ -1,13 +1,20 @@
 package operate
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 )
 
 func TestWhatIsPublishedIsNotPending(t *testing.T) {
@@ -63,6 +70,38 @@ func TestOldestEventsAreListed(t *testing.T) {
 	if got.Pending != 11 || got.Overdue != 10 || got.Buses["gone"] != 10 || len(got.Events) != mostListed {
 		t.Errorf("%+v", got)
 	}
+}
+
+// damage makes an attribute of an event's item one of another type.
+func (w *world) damage(e ledger.Entry, attribute string) {
+	w.t.Helper()
+	item := maps.Clone(w.db.Items("ledger")[e.EventID])
+	item[attribute] = &types.AttributeValueMemberBOOL{}
+	if _, err := w.db.PutItem(w.t.Context(),
+		&dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestDamagedEventsAreShownWithTheOthers(t *testing.T) {
+	w := newWorld(t)
+	other, size, attempts := w.record(time.Second), w.recordOn("gone", time.Hour), w.record(time.Second)
+	w.damage(size, names.LedgerSize)
+	w.damage(attempts, "attempts") // which the index does not have
+	out, _ := w.expect(cli.StatusFailed, "pending", "--json")
+	got := document[backlog](t, out)
+	slices.Sort(got.Damaged)
+	want := []string{size.EventID + ": can't decode size", attempts.EventID + ": can't decode attempts"}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got.Damaged); diff != "" || got.Pending != 3 || len(got.Events) != 3 {
+		t.Errorf("%+v, %s", got, diff)
+	}
+	w.publish(other)
+	out, _ = w.expect(cli.StatusFailed, "pending")
+	w.contains(out, want...)
+	w.moves(`{"moved":1}`)
+	_, err := w.expect(0, "pending", "move", "--from", "gone", "--yes")
+	w.contains(err, size.EventID+": can't decode size")
 }
 
 // moves lets the redrive function answer one move after another.

@@ -147,19 +147,28 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if len(all) == 0 {
 		return []check{{"pending", ok, "nothing is pending"}}, nil
 	}
-	late, oldest := 0, now
+	late, damaged, oldest := 0, 0, now
 	for _, p := range all {
+		if p.Err != nil {
+			damaged++
+		}
 		if now.Sub(p.Due) > overdue {
 			late++
 		}
-		if p.RecordedAt.Before(oldest) {
+		if !p.RecordedAt.IsZero() && p.RecordedAt.Before(oldest) {
 			oldest = p.RecordedAt
 		}
 	}
 	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
 		cli.Readable(now.Sub(oldest)))
 	if late > 0 {
-		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: %s", text, late, d.hint("pending"))}}, nil
+		text += fmt.Sprintf(", %d overdue", late)
+	}
+	if damaged > 0 {
+		text += fmt.Sprintf(", %d damaged", damaged)
+	}
+	if late > 0 || damaged > 0 {
+		return []check{{"pending", attention, text + ": " + d.hint("pending")}}, nil
 	}
 	return []check{{"pending", ok, text}}, nil
 }

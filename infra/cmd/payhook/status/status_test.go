@@ -19,6 +19,8 @@ import (
 	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -168,6 +170,19 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
 		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
+		"damaged": {func(w *world) {
+			w.record("bus", time.Second)
+			for id, item := range w.db.Items("ledger") {
+				item = maps.Clone(item)
+				item["recordedAt"] = &dynamodbtypes.AttributeValueMemberS{Value: id}
+				if _, err := w.db.PutItem(w.t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"),
+					Item: item}); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			w.record("bus", time.Second)
+		}, "NOT HEALTHY",
+			"pending       attention  2 events, the oldest for 1s, 1 damaged: payhook pending --stack Bank"},
 		// Another stack has the same ledger, or had it.
 		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
 			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
