@@ -102,9 +102,9 @@ func (d *deployment) line() (line map[string]any) {
 }
 
 // record writes an event that is due.
-func (d *deployment) record(bus string) (id string) {
+func (d *deployment) record(bus string, event []byte) {
 	d.t.Helper()
-	raw, err := payment.DecodeRawEvent(newEvent())
+	raw, err := payment.DecodeRawEvent(event)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -114,7 +114,6 @@ func (d *deployment) record(bus string) (id string) {
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
-	return raw.EventID
 }
 
 // park parks an authentic delivery, for a reason.

@@ -69,9 +69,10 @@ type report struct {
 // replayed is the result of a replay of one parked object.
 type replayed struct {
 	Name       string         `json:"name"`
-	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded
+	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded or published
 	Cause      string         `json:"cause,omitempty"`
 	Recorded   int            `json:"recorded"`
+	Pending    int            `json:"pending,omitzero"` // of these: redrive publishes them
 	Duplicates int            `json:"duplicates"`
 	Conflicts  int            `json:"conflicts"`
 	// Parked is the name of the new parked object with its events in conflict.
@@ -172,10 +173,10 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		}
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
-			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
-				r.Conflicts
+			result.Outcome, result.Recorded, result.Pending = r.Outcome, r.Recorded, r.Pending
+			result.Duplicates, result.Conflicts = r.Duplicates, r.Conflicts
 			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
-			if done(r) {
+			if r.Done() {
 				err = h.decide(ctx, name, e)
 			}
 		}
@@ -194,12 +195,6 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out
-}
-
-// done reports whether a replay leaves nothing to decide. Events in conflict are parked as a
-// new object, which needs its own decision.
-func done(r intake.Result) bool {
-	return r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != ""
 }
 
 // The outcomes of a replay of what a person has decided already.

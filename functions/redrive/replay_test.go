@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 )
@@ -24,6 +27,10 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		}
 		return nil
 	}
+	pending := newEvent()
+	d.record("bus", pending)
+	const wait = "intake: an event is recorded and not published yet: redrive publishes or parks it; " +
+		"repeat the replay later"
 	for name, test := range map[string]struct {
 		object string
 		want   replayed
@@ -37,6 +44,9 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 			Cause: "parking: put: the bucket is down"}, "WARN", parking.Invalid, parking.Open},
 		"with a conflict": {d.park(parking.Invalid, nil, first, newEvent(), other), replayed{Outcome: intake.Conflict,
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, "WARN", parking.Invalid, parking.Replayed},
+		"an event is pending": {d.park(parking.Invalid, nil, pending, newEvent()), replayed{
+			Outcome: intake.StillPending, Recorded: 1, Duplicates: 1, Cause: wait}, "WARN", parking.Invalid,
+			parking.Open},
 		"a conflict without a version": {d.park(parking.Conflict, [][]byte{other}, other),
 			replayed{Outcome: intake.VersionMissing}, "WARN", parking.Conflict, parking.Open},
 		"not parked": {missing, replayed{Cause: parking.ErrNotParked.Error()}, "WARN", "", parking.Open},
@@ -86,8 +96,8 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: alreadySettled,
 			Cause: "it was settled at 2026-01-31T12:00:00Z"}, parking.Settled,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
-		{event{Version: intake.ParkedVersion, By: "bob", Again: true}, replayed{Outcome: intake.Accepted, Recorded: 1},
-			parking.Replayed, parking.Note{By: "bob", At: noon, Version: "parked"}},
+		{event{Version: intake.ParkedVersion, By: "bob", Again: true}, replayed{Outcome: intake.Accepted, Recorded: 1,
+			Pending: 1}, parking.Replayed, parking.Note{By: "bob", At: noon, Version: "parked"}},
 		{event{Version: intake.ParkedVersion}, replayed{Outcome: alreadyReplayed,
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, parking.Replayed,
 			parking.Note{By: "bob", At: noon, Version: "parked"}},
@@ -102,10 +112,32 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	}
 }
 
+// Without the deadline of the invocation, Lambda could end the function before it has stored
+// the decision.
+func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
+	d := deploy(t, nil)
+	name := d.park(parking.Invalid, nil, newEvent())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	end, _ := ctx.Deadline()
+	calls := 0
+	d.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		calls++
+		if got, ok := ctx.Deadline(); !ok || !got.Before(end) {
+			t.Errorf("%T has time until %s, the invocation until %s", in, got, end)
+		}
+		return next(ctx, in)
+	}
+	if r, err := d.Handle(ctx, event{Replay: []string{name}}); err != nil || r.Replayed[0].Outcome != intake.Accepted ||
+		calls == 0 {
+		t.Errorf("%+v, %v, %d calls", r, err, calls)
+	}
+}
+
 // A table and a bucket that two stacks share have what is for both buses.
 func TestTheEventsOfAnotherBusAreMovedAndReplayed(t *testing.T) {
 	d := deploy(t, nil)
-	d.record("gone")
+	d.record("gone", newEvent())
 	for _, step := range []struct {
 		event event
 		want  report
@@ -122,20 +154,6 @@ func TestTheEventsOfAnotherBusAreMovedAndReplayed(t *testing.T) {
 	}
 	if r := d.replay(event{Bus: "third"}, d.park(parking.Invalid, nil, newEvent())); r.Outcome != intake.OtherBus {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestAReplayIsDoneWithNothingToDecide(t *testing.T) {
-	for _, test := range []struct {
-		outcome intake.Outcome
-		parked  string
-		want    bool
-	}{{intake.Accepted, "", true}, {intake.Conflict, "x", true}, {intake.Conflict, "", false},
-		{intake.LedgerUnavailable, "x", false}, {intake.Invalid, "", false}} {
-		r := intake.Result{Outcome: test.outcome, Parked: test.parked}
-		if done(r) != test.want {
-			t.Errorf("%s, parked as %q: %t", test.outcome, test.parked, !test.want)
-		}
 	}
 }
 

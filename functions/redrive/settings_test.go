@@ -20,7 +20,7 @@ func rejecting(t *testing.T, s *settings.Setting, value string) *deployment {
 	d.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 		return map[int]string{0: "InvalidArgument"}, nil
 	}
-	d.record("bus")
+	d.record("bus", newEvent())
 	return d
 }
 
@@ -77,7 +77,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 // onItsBus tests that the function publishes with its settings.
 func onItsBus(t *testing.T) {
 	d := deploy(t, map[string]string{settings.EventSource.Env(): "payments.example"})
-	d.record("bus")
+	d.record("bus", newEvent())
 	d.handle(event{})
 	if got := *d.bus.Entries()[0].Source; got != "payments.example" {
 		t.Errorf("the source is %s", got)

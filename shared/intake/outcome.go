@@ -53,6 +53,7 @@ const (
 	EvidenceUnavailable Outcome = "evidence-unavailable"
 
 	// Of a replay only.
+	StillPending   Outcome = "pending"         // an event was recorded before, and is not published yet
 	Gone           Outcome = "gone"            // the large event of a claim check is not stored any more
 	OtherBus       Outcome = "other-bus"       // it was parked for another bus than the one that the caller named
 	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
@@ -77,6 +78,8 @@ var (
 	errOutOfTime      = errors.New("intake: out of time")
 	errParking        = errors.New("intake: not parked")
 	errEvidence       = errors.New("intake: the evidence is not stored")
+	errPending        = errors.New("intake: an event is recorded and not published yet: redrive publishes or parks " +
+		"it; repeat the replay later")
 	errOtherBus       = errors.New("intake: parked for another bus")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
@@ -157,6 +160,7 @@ var rows = []row{
 	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
 	{isType[*payment.FieldError], Invalid, rejected(names.InvalidMetric, "")},
 
+	{match: is(errPending), outcome: StillPending},
 	{match: is(claimcheck.ErrGone), outcome: Gone},
 	{match: is(errOtherBus), outcome: OtherBus},
 	{match: is(errVersionMissing), outcome: VersionMissing},

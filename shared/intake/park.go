@@ -8,7 +8,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -88,7 +87,7 @@ func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	}); err != nil {
 		return err
 	}
-	return p.ledger.MarkParked(ctx, []ledger.Entry{f.Entry})[0]
+	return p.ledger.MarkParked(ctx, f.Entry)
 }
 
 // maxPointer is the most that the cause of a parked event says of the field, in

@@ -152,7 +152,8 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
 		Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,
-		Conflicts: len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
+		PendingDuplicates: rec.pending,
+		Conflicts:         len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
 		Published: pub.marked, Unmarked: pub.unmarked,
 		Pending: len(pub.failed) - len(unpublishable), Unpublishable: len(unpublishable),
 		EventIDs: rec.eventIDs.published(rec.entries, pub.failed, unpublishable),

@@ -34,6 +34,7 @@ type recording struct {
 	entries    []ledger.Entry // new: this invocation publishes them
 	conflicts  []event        // seen before with other content
 	duplicates int
+	pending    int   // of duplicates: not published yet
 	claimed    int   // of entries
 	unrecorded int   // not known to be recorded
 	err        error // of one that is unrecorded
@@ -68,6 +69,9 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		case r.Outcome == ledger.Duplicate:
 			rec.eventIDs.add(Duplicate, id)
 			rec.duplicates++
+			if r.Pending {
+				rec.pending++
+			}
 		case r.Outcome == ledger.Conflict:
 			rec.conflicts = append(rec.conflicts, events[i])
 		}
@@ -197,7 +201,7 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 		case !known.Current(p.opts.Now()):
 			unknown = append(unknown, i)
 		case known.Digest == entry.Digest:
-			w.results[i].Outcome = ledger.Duplicate
+			w.results[i] = ledger.Recording{Outcome: ledger.Duplicate, Pending: known.Pending()}
 		default:
 			w.results[i].Outcome = ledger.Conflict
 		}

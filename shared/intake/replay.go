@@ -46,7 +46,11 @@ func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore
 
 // Replay publishes what is parked, or leaves it to redrive to publish. It writes and
 // publishes only what is parked: of a delivery in conflict, only the events in
-// conflict. The outcome is Accepted if nothing is left to do.
+// conflict. [Result.Done] reports whether nothing is left to do about parked.
+//
+// The outcome is StillPending if an event was recorded before this replay and is not
+// published yet. Redrive publishes or parks it. If it is parked, it has the same name as
+// before, so parked must stay open until the event is published or recorded anew.
 //
 // A delivery is verified again with the key that is stored with it. Its age is not
 // checked, and the key service is not asked: both may have changed for good reasons.
@@ -56,11 +60,11 @@ func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore
 // this does not prove.
 //
 // An invalid delivery goes through the same steps as a new one. Its events in
-// conflict are parked on their own; then the outcome is Conflict, Parked names what
-// is parked, and nothing is left to do about parked.
+// conflict are parked on their own; then the outcome is Conflict, and Parked names what
+// is parked, which needs its own decision.
 //
 // A conflict needs a version. With FirstVersion, Replay checks whether the content
-// that the ledger has is on the bus, or will be, and writes nothing. With
+// that the ledger has is on the bus, and writes nothing. With
 // ParkedVersion, the parked content replaces what the ledger has, once that is not
 // pending any more; the other content is in conflict from then on.
 //
@@ -102,10 +106,17 @@ func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Ve
 		result.DeliveryID = delivery.DeliveryID
 	default:
 		result = r.pipeline.process(ctx, parked.Payload, proof, inv)
+		if result.Done() && result.PendingDuplicates > 0 {
+			result.Outcome, result.Err = StillPending, errPending
+		}
 	}
 	result.Authentication = known
 	return result
 }
+
+// Done reports whether a replay leaves nothing to decide about what was replayed. Events in
+// conflict are parked as a new object, which needs its own decision.
+func (r Result) Done() bool { return r.Outcome == Accepted || r.Outcome == Conflict && r.Parked != "" }
 
 // checkVersion returns an error if what is parked for that reason can't be replayed
 // with that version.
@@ -160,7 +171,7 @@ func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery,
 }
 
 // checkFirst checks whether the contents that events are in conflict with are on the
-// bus, or will be.
+// bus.
 func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	result := Result{Events: len(events)}
 	var ids []string
@@ -183,6 +194,8 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		case first.Digest == e.entry.Digest:
 			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit,
 				e.entry.EventID)
+		case first.Pending():
+			result.Err = cmp.Or(result.Err, errPending)
 		}
 	}
 	result.Outcome = OutcomeOf(result.Err)
@@ -261,12 +274,19 @@ func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) R
 			result.Pending++
 		case rec.Outcome == ledger.Duplicate:
 			result.Duplicates++
+			if rec.Pending {
+				result.PendingDuplicates++
+			}
 		default:
 			result.Conflicts++
 		}
 	}
-	if result.Err == nil && result.Conflicts > 0 {
+	switch {
+	case result.Err != nil:
+	case result.Conflicts > 0:
 		result.Err = fmt.Errorf("%w, which is not published yet", errConflict)
+	case result.PendingDuplicates > 0:
+		result.Err = errPending
 	}
 	result.Outcome = OutcomeOf(result.Err)
 	return result

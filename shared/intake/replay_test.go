@@ -12,9 +12,11 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -289,9 +291,9 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 			w := newParkedWorld(t)
 			first, other, beside, p := w.conflict()
 			w.now = w.now.Add(after)
-			for i, want := range []intake.Result{{Recorded: 1, Pending: 1}, {Duplicates: 1}} {
-				if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted ||
-					r.Recorded != want.Recorded || r.Duplicates != want.Duplicates || r.Events != 1 {
+			for i, want := range []intake.Outcome{intake.Accepted, intake.StillPending} {
+				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Done() == (i == 1) ||
+					r.Recorded != 1-i || r.Duplicates != i || r.Pending != 1-i || r.Events != 1 {
 					t.Errorf("replay %d: %+v", i, r)
 				}
 			}
@@ -363,11 +365,14 @@ func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Conflict || r.Err == nil || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
-		t.Errorf("redrive publishes it: %+v", r)
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.StillPending || r.Err == nil {
+		t.Errorf("redrive could still park it: %+v", r)
 	}
 	w.now = w.now.Add(2 * time.Minute)
 	w.redrive()
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+		t.Errorf("once it is published: %+v", r)
+	}
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -452,7 +457,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	p.Payload = paymenttest.RawDelivery(uuid.New().String(), one, other, two)
 	w.signAgain(&p)
 	r := w.replay(p, intake.NoVersion)
-	if r.Outcome != intake.Conflict || r.Recorded != 2 || r.Published != 2 || r.Parked == "" {
+	if r.Outcome != intake.Conflict || !r.Done() || r.Recorded != 2 || r.Published != 2 || r.Parked == "" {
 		t.Errorf("%+v", r)
 	}
 	if got := w.details()[entries:]; len(got) != 2 {
@@ -507,9 +512,8 @@ func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
 			if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.VersionUnfit {
 				t.Errorf("%+v", r)
 			}
-			for i, want := range []intake.Result{{Recorded: 1}, {Duplicates: 1}} {
-				if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded ||
-					r.Duplicates != want.Duplicates {
+			for i, want := range []intake.Outcome{intake.Accepted, intake.StillPending} {
+				if r := w.replay(p, intake.NoVersion); r.Outcome != want || r.Recorded != 1-i || r.Duplicates != i {
 					t.Errorf("replay %d: %+v", i, r)
 				}
 			}
@@ -529,6 +533,87 @@ func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
 	}
 }
 
+// Otherwise the mark of the upload, or of a later run, would hide an event that is marked as
+// replayed and on no bus.
+func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
+	w := newParkedWorld(t)
+	w.now = w.now.Add(123456 * time.Nanosecond) // the ledger has milliseconds
+	raw := amount(0, "1000000000000000000000")(0, paymenttest.Encode(paymenttest.Event()))
+	marks := errDown
+	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		update, ok := in.(*dynamodb.UpdateItemInput)
+		if ok && strings.Contains(*update.UpdateExpression, "#parkedAt") && marks != nil {
+			return nil, marks
+		}
+		return next(ctx, in)
+	}
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := func() string {
+		names, err := w.parking.FindEvent(t.Context(), event.EventID)
+		if err != nil || len(names) != 1 {
+			t.Fatalf("parked as %q, %v", names, err)
+		}
+		return names[0]
+	}
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Pending != 1 {
+		t.Fatalf("%+v", r)
+	}
+	first := name()
+	if r := w.replay(w.parked(first), intake.NoVersion); r.Outcome != intake.StillPending || r.Done() {
+		t.Errorf("before the mark: %+v", r)
+	}
+	marks = nil
+	w.now = w.now.Add(2 * time.Minute)
+	if r := w.redrive(); r.Parked != 1 || name() != first {
+		t.Errorf("%+v, as %s", r, name())
+	}
+	if r := w.replay(w.parked(first), intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+		t.Errorf("after it: %+v", r)
+	}
+	// A mark that comes late, or is tried again, is about the recording that was uploaded.
+	p := w.parked(first)
+	late := ledger.NewEntry(event, p.DeliveryID, p.RecordedAt)
+	if err := w.ledger(w.db).MarkParked(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if item, _ := w.known(raw); !item.Pending() {
+		t.Errorf("the replayed event is %+v", item)
+	}
+}
+
+// A delivery that was not understood can have events that came again and are pending.
+func TestAReplayedDeliveryWaitsForItsPendingEvents(t *testing.T) {
+	large := paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 3000)
+	for name, again := range map[string]payment.Event{"small": paymenttest.Event(), "by claim check": large} {
+		w := newParkedWorld(t)
+		raw, beside := paymenttest.Encode(again), paymenttest.Encode(paymenttest.Event())
+		_, _, _, p := w.conflict()
+		p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
+		p.Payload = paymenttest.RawDelivery(uuid.New().String(), beside, raw)
+		w.signAgain(&p)
+		w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+		if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted {
+			t.Fatalf("%+v", r)
+		}
+		if r := w.deliver(p.Payload); r.Outcome != intake.Accepted || r.PendingDuplicates != 1 {
+			t.Errorf("%s: a webhook with a pending event: %+v", name, r)
+		}
+		w.bus.Answer = nil
+		if r := w.replay(p, intake.NoVersion); r.Outcome != intake.StillPending || r.Done() || r.Err == nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+		w.now = w.now.Add(2 * time.Minute)
+		w.redrive()
+		if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || !r.Done() || r.Duplicates != 2 {
+			t.Errorf("%s: once all are published: %+v", name, r)
+		}
+	}
+}
+
 func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
 	w := newParkedWorld(t)
 	event := paymenttest.Event()
@@ -540,7 +625,7 @@ func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
 	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Recorded != 1 {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Conflicts != 1 ||
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Done() || r.Conflicts != 1 ||
 		r.Recorded+r.Duplicates != 0 {
 		t.Errorf("%+v", r)
 	}

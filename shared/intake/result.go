@@ -41,9 +41,11 @@ type Counts struct {
 	Events     int // in the delivery
 	Recorded   int // new
 	Duplicates int // recorded before
-	Conflicts  int // seen before with other content
-	Unrecorded int // not known to be recorded
-	Claimed    int // new, and sent as claim checks
+	// PendingDuplicates are those of Duplicates that are not published yet.
+	PendingDuplicates int
+	Conflicts         int // seen before with other content
+	Unrecorded        int // not known to be recorded
+	Claimed           int // new, and sent as claim checks
 
 	// The events that are new.
 	Published int // on the bus, and marked so

@@ -364,7 +364,23 @@ func (k unknownKey) Lookup(ctx context.Context, _ string, from netip.Addr) (keys
 type deadlines struct {
 	*awstest.DynamoDB
 	*awstest.EventBridge
-	ledger, bus time.Duration
+	oneKey
+	ledger, bus, key time.Duration
+	lease            time.Duration // takes so long
+}
+
+func (d *deadlines) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if in.ReturnValues == types.ReturnValueAllNew {
+		time.Sleep(d.lease)
+	}
+	return d.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func (d *deadlines) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
+	end, _ := ctx.Deadline()
+	d.key = time.Until(end)
+	return d.oneKey.Lookup(ctx, id, from)
 }
 
 func (d *deadlines) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
@@ -391,6 +407,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 		bus      time.Duration // for all calls of the bus
 		held     time.Duration // until another invocation may publish the event
 		redrive  time.Duration // for the calls of the bus of a run of redrive
+		lease    time.Duration // that its lease takes
 	}{
 		"defaults": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
 			redrive: 3750 * time.Millisecond},
@@ -400,11 +417,14 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
 		"a near deadline": {deadline: 2 * time.Second, ledger: 1500 * time.Millisecond, bus: 1125 * time.Millisecond,
 			held: 32 * time.Second, redrive: 375 * time.Millisecond},
+		"a slow lease": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 5 * time.Second,
+			held: 40 * time.Second, redrive: 750 * time.Millisecond, lease: 8 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newParkedWorld(t)
 			w.now = time.Now()
-			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus}
+			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus, lease: test.lease}
+			w.mechanisms.Signature.Keys = d
 			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", 1<<20),
 				claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
@@ -419,9 +439,10 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				t.Fatalf("%s: %+v", name, r)
 			}
 			item, _ := w.known(raw)
-			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); d.ledger != test.ledger || d.bus != test.bus ||
-				held != test.held {
-				t.Errorf("%s: %s for the ledger, %s for the bus, held for %s", name, d.ledger, d.bus, held)
+			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); d.key != test.ledger ||
+				d.ledger != test.ledger || d.bus != test.bus || held != test.held {
+				t.Errorf("%s: %s for the key, %s for the ledger, %s for the bus, held for %s", name, d.key, d.ledger,
+					d.bus, held)
 			}
 			time.Sleep(time.Hour)
 			w.now = time.Now()

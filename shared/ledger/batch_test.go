@@ -351,7 +351,7 @@ func TestEachEntryOfABatchHasItsOwnOutcome(t *testing.T) {
 	b.now = b.now.Add(ledger.DefaultWindow)
 	b.recordAll(t, []ledger.Entry{published, parked})
 	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{published}))
-	mark(b.Ledger.MarkParked(t.Context(), []ledger.Entry{parked}))
+	mark([]error{b.MarkParked(t.Context(), parked)})
 
 	other := func(e ledger.Entry) ledger.Entry { return b.entry(t, e.EventID, "1") }
 	first := []ledger.Entry{b.entries(t, 1)[0], other(published), pending, parked, expired, b.entries(t, 1)[0]}
@@ -639,7 +639,7 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 	b := newFixture(t)
 	entries := b.entries(t, 2)
 	b.recordAll(t, entries)
-	if err := errors.Join(b.Ledger.MarkParked(t.Context(), entries)...); err != nil {
+	if err := errors.Join(b.MarkParked(t.Context(), entries[0]), b.MarkParked(t.Context(), entries[1])); err != nil {
 		t.Fatal(err)
 	}
 	for id, item := range b.db.Items("ledger") {
@@ -736,7 +736,7 @@ func TestAMarkLeavesWhatIsNotPending(t *testing.T) {
 				errs = append(errs, b.MarkParked(t.Context(), e))
 			}
 		} else {
-			errs = b.Ledger.MarkParked(t.Context(), late)
+			errs = b.Ledger.MarkPublished(t.Context(), late)
 		}
 		if err := errors.Join(errs...); err != nil {
 			t.Error(err)

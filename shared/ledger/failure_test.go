@@ -38,7 +38,7 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 	}
 	errs["postpone"] = l.Postpone(ctx, e, holder, at)
 	errs["mark published"] = l.MarkPublished(ctx, entries)[0]
-	errs["mark parked"] = l.MarkParked(ctx, entries)[0]
+	errs["mark parked"] = l.MarkParked(ctx, e)
 	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
 	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
 	_, errs["move"] = l.Move(ctx, "other")

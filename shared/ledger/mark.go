@@ -9,8 +9,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// published is the attribute of the time at which an event was published.
-const published = "publishedAt"
+// The attributes of the times at which an event was published or parked.
+const (
+	published = "publishedAt"
+	parked    = "parkedAt"
+)
 
 // MarkPublished marks entries as published and removes their bytes, and returns
 // the error of each. It does nothing for an entry that is not pending any more, or was
@@ -18,36 +21,32 @@ const published = "publishedAt"
 // It keeps the time that the event has on the bus, by which an archive of the bus is
 // searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, published)
+	results := make([]error, len(entries))
+	// It fails for an item that is not there as well (AWS,
+	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
+	statement := func(more string) *string {
+		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(published) + ` = ? SET "expiresAt" = ?` + more +
+			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
+			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
+	}
+	m := marking{published, statement(""), statement(` SET "eventTimestamp" = ?`)}
+	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
+		l.markBatch(ctx, entries[begin:end], results[begin:end], m)
+	})
+	return results
 }
 
-// MarkParked marks entries as parked and removes their bytes, and returns the
-// error of each. The caller has stored them for a person to look at. It does
-// nothing for an entry that is not pending any more.
-func (l *Ledger) MarkParked(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, "parkedAt")
+// MarkParked marks an entry as parked and removes its bytes. The caller has stored it for a
+// person to look at. It does nothing for an entry that is not pending any more, or was
+// recorded anew: what the caller stored is of the first recording, and may be replayed already.
+func (l *Ledger) MarkParked(ctx context.Context, e Entry) error {
+	return l.markOne(ctx, e, marking{at: parked})
 }
 
 // marking says how entries are marked.
 type marking struct {
 	at           string  // the attribute of the time
 	plain, timed *string // the statements; timed sets the time that the event has on the bus
-}
-
-func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
-	results := make([]error, len(entries))
-	// It fails for an item that is not there as well (AWS,
-	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
-	statement := func(more string) *string {
-		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + ` = ? SET "expiresAt" = ?` + more +
-			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
-			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
-	}
-	m := marking{at, statement(""), statement(` SET "eventTimestamp" = ?`)}
-	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
-		l.markBatch(ctx, entries[begin:end], results[begin:end], m)
-	})
-	return results
 }
 
 // timeOnBus returns the time that a published event has on the bus as milliseconds, and
@@ -108,9 +107,13 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, m marking) error {
 		set = ", #eventTimestamp = :eventTimestamp"
 		values[":eventTimestamp"] = onBus
 	}
+	condition := "#shard = :shard AND #digest = :digest"
+	if m.at == parked && !e.RecordedAt.IsZero() { // it is zero if it could not be decoded
+		condition += " AND #recordedAt = :recordedAt"
+		values[":recordedAt"] = number(e.RecordedAt.UnixMilli())
+	}
 	_, _, err := l.update(ctx, e.EventID, "SET #"+m.at+" = :now, #expiresAt = :expires"+set+
-		" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts",
-		"#shard = :shard AND #digest = :digest", values, types.ReturnValueNone)
+		" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts", condition, values, types.ReturnValueNone)
 	if err != nil {
 		return fmt.Errorf("ledger: mark %s: %w", e.EventID, err)
 	}

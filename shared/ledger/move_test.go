@@ -45,10 +45,9 @@ func TestAPendingItemBelongsToOneBus(t *testing.T) {
 				t.Errorf("%d: it leases %+v", n, l)
 			}
 		}
-		errs := append(
-			second.Ledger.MarkPublished(t.Context(), entries),
-			second.Ledger.MarkParked(t.Context(), entries)...)
-		errs = append(errs, second.Postpone(t.Context(), entries[0], holder, b.now.Add(time.Hour)))
+		errs := append(second.Ledger.MarkPublished(t.Context(), entries),
+			second.MarkParked(t.Context(), entries[0]),
+			second.Postpone(t.Context(), entries[0], holder, b.now.Add(time.Hour)))
 		if err := errors.Join(errs...); err != nil {
 			t.Error(err)
 		}

@@ -19,10 +19,6 @@ func (o one) MarkPublished(ctx context.Context, e ledger.Entry) error {
 	return o.Ledger.MarkPublished(ctx, []ledger.Entry{e})[0]
 }
 
-func (o one) MarkParked(ctx context.Context, e ledger.Entry) error {
-	return o.Ledger.MarkParked(ctx, []ledger.Entry{e})[0]
-}
-
 func (o one) Lease(ctx context.Context, p ledger.Item, holder ledger.Holder,
 	until time.Time) (ledger.Entry, bool, error) {
 	r := o.Ledger.Lease(ctx, []ledger.Item{p}, holder, until)[0]

@@ -30,6 +30,8 @@ const (
 // Recording is the result of an attempt to write one event.
 type Recording struct {
 	Outcome Outcome
+	// Pending reports that the duplicate is pending.
+	Pending bool
 	Err     error // if not nil, it is not known whether the event was written
 }
 
@@ -131,7 +133,7 @@ func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []execute
 		old, ok := known[entries[i].EventID]
 		switch {
 		case ok:
-			results[i].Outcome = outcomeOf(old, entries[i], holder)
+			results[i] = recordingOf(old, entries[i], holder)
 		case a.undecided():
 			undecided = append(undecided, i)
 		case a.err != nil:
@@ -190,20 +192,20 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 	case old == nil:
 		return Recording{Outcome: Recorded}
 	}
-	return Recording{Outcome: outcomeOf(*old, e, holder)}
+	return recordingOf(*old, e, holder)
 }
 
-// outcomeOf returns the outcome of an entry whose eventId the ledger has within the
+// recordingOf returns the result for an entry whose eventId the ledger has within the
 // window.
-func outcomeOf(old Item, e Entry, holder Holder) Outcome {
+func recordingOf(old Item, e Entry, holder Holder) Recording {
 	switch {
 	case old.Digest != e.Digest:
-		return Conflict
+		return Recording{Outcome: Conflict}
 	case bytes.Equal(old.Holder, holder[:]):
 		// Our own write, whose answer was lost before it was tried again.
-		return Recorded
+		return Recording{Outcome: Recorded}
 	}
-	return Duplicate
+	return Recording{Outcome: Duplicate, Pending: old.Pending()}
 }
 
 // Restore writes events that were parked as pending again, for redrive to publish
@@ -243,7 +245,7 @@ func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, co
 		case old == nil:
 			results[i].Outcome = Recorded
 		default:
-			results[i].Outcome = outcomeOf(*old, e, holder)
+			results[i] = recordingOf(*old, e, holder)
 		}
 	})
 	return results

@@ -216,16 +216,35 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(70*time.Second+1, 70*time.Second+1, 140*time.Second+3, 140*time.Second+3)
 		}},
-		{name: "a parked event replayed", setup: setup{maxAttempts: 1}, begin: func(w *world, retries int) {
-			deliver(0, one)(w, retries)
-			w.replayAt(intake.NoVersion, 4*time.Minute, 6*time.Minute)
-			w.redriveAt(5*time.Minute, 7*time.Minute)
-		}, always: each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < 3*time.Minute }, rejected)},
-		{name: "a conflict replayed in the parked version", begin: func(w *world, retries int) {
-			deliver(later, &first, conflicted)(w, retries)
-			w.replayAt(intake.ParkedVersion, 4*time.Minute, 6*time.Minute)
-			w.redriveAt(5*time.Minute, 7*time.Minute)
-		}},
+		{name: "a parked event replayed", setup: setup{maxAttempts: 1, again: true},
+			begin: func(w *world, retries int) {
+				deliver(0, one)(w, retries)
+				w.replayAt(intake.NoVersion, 4*time.Minute, 6*time.Minute)
+				w.redriveAt(5*time.Minute, 7*time.Minute)
+			}, always: each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < 3*time.Minute },
+				rejected)},
+		{name: "an event replayed before it is marked as parked", setup: setup{maxAttempts: 1},
+			begin: func(w *world, retries int) {
+				deliver(0, one)(w, retries)
+				w.replayAt(intake.NoVersion, 100*time.Second, 160*time.Second, 6*time.Minute)
+				w.redriveAt(155*time.Second, 5*time.Minute, 7*time.Minute)
+			}, always: func() func(*call) fault {
+				return func(c *call) fault {
+					switch at := time.Since(c.w.start); {
+					case c.op == put && at < 3*time.Minute:
+						return rejected
+					case c.op == markParked && at < 90*time.Second:
+						return fault{kind: errorBefore}
+					}
+					return fault{}
+				}
+			}},
+		{name: "a conflict replayed in the parked version", setup: setup{again: true},
+			begin: func(w *world, retries int) {
+				deliver(later, &first, conflicted)(w, retries)
+				w.replayAt(intake.ParkedVersion, 4*time.Minute, 6*time.Minute)
+				w.redriveAt(5*time.Minute, 7*time.Minute)
+			}},
 		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(conflicted, later, retries)

@@ -386,7 +386,7 @@ func (f *facts) checkDecisions() {
 func (f *facts) replayed(inv *invocation) {
 	r, p := inv.result, inv.replay
 	f.Replays++
-	if r.Outcome == intake.Accepted && p.noted == nil {
+	if r.Done() && p.noted == nil {
 		f.decided(parking.Replayed, p.name)
 	}
 	if p.parked.Reason == parking.Conflict && p.version == intake.NoVersion && r.Outcome != intake.VersionMissing {
@@ -597,6 +597,9 @@ func (f *facts) check() counts {
 			f.violated("%s was accepted and is lost", g)
 		case len(on) == 0 && g.parked == 0:
 			f.violated("%s was recorded and never published", g)
+		case len(on) == 0 && !f.undecided(g) && !f.publishedAfter(g):
+			c.Lost++
+			f.violated("%s is not on the bus, and all that is parked of it is marked as replayed", g)
 		}
 		if g.parked > 0 {
 			c.ParkedEvents++
@@ -615,6 +618,26 @@ func (f *facts) check() counts {
 	f.checkEvidence()
 	f.checkDecisions()
 	return c
+}
+
+// undecided reports whether a person sees that an event is parked, or has settled it.
+func (f *facts) undecided(g *generation) (is bool) {
+	store := parking.NewStore(f.w.s3, parkedBucket)
+	list, _ := store.FindEvent(context.Background(), g.id)
+	for _, name := range list {
+		p, err := store.Get(context.Background(), name)
+		state, _, _ := store.Decision(context.Background(), name)
+		is = is || err == nil && p.Reason == parking.Unpublishable && f.asked(p, g) && state != parking.Replayed
+	}
+	return is
+}
+
+// publishedAfter reports whether an event that was parked was recorded and published later.
+func (f *facts) publishedAfter(g *generation) bool {
+	return slices.ContainsFunc(f.all, func(later *generation) bool {
+		return later.event == g.event && later.since > g.since &&
+			slices.ContainsFunc(later.sends, func(s *send) bool { return s.effect > 0 })
+	})
 }
 
 // explain finds the cause of every duplicate: the earlier publisher must have been

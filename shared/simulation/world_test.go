@@ -78,6 +78,7 @@ type setup struct {
 	keyService  *keyService   // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
 	evidence    bool          // a record of each accepted delivery is stored
+	again       bool          // what was replayed or settled before is replayed as well
 }
 
 // world is the environment of the code under test: time, the services, and the
@@ -288,15 +289,19 @@ type replayed struct {
 
 // replay invokes an instance to replay a parked object.
 func (w *world) replay(i *instance, name string, version intake.Version) {
-	p, err := parking.NewStore(w.s3, parkedBucket).Get(context.Background(), name)
+	store := parking.NewStore(w.s3, parkedBucket)
+	p, err := store.Get(context.Background(), name)
 	if err != nil {
 		return // parking failed
+	}
+	if state, _, _ := store.Decision(context.Background(), name); state != parking.Open && !w.again {
+		return
 	}
 	inv := &invocation{instance: i, replay: &replayed{name: name, parked: p, version: version}}
 	w.facts.decide(parking.Replayed, name)
 	w.invoke(inv, redriveTime, name, "is replayed", func(ctx context.Context) {
 		inv.result = i.replayer.Replay(ctx, p, version, p.Bus)
-		if inv.result.Outcome == intake.Accepted {
+		if inv.result.Done() {
 			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
 	})

@@ -28,8 +28,18 @@ func (p *program) replayCommand() *cobra.Command {
 		Short: "Publish what is parked",
 		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
 from the proof that is stored with it; an event becomes pending again, and redrive
-publishes it. Nothing else is published. What is replayed stays parked, and is marked
-as replayed. What was replayed or settled before is rejected, unless --again is given.
+publishes it within a minute. Nothing else is published. What is replayed stays parked,
+and is marked as replayed. What was replayed or settled before is rejected, unless
+--again is given.
+
+Outcomes of a replay:
+
+  accepted  nothing is left to publish
+  recorded  redrive publishes it within a minute
+  pending   an event was recorded before and is not published yet. Redrive publishes or
+            parks it. Nothing is marked as replayed: repeat the replay later
+
+Every other outcome is a failure, with its cause.
 
 A conflict is two contents of one eventId, of which the first was published. Decide
 which is right, name the conflict, and choose:
@@ -49,7 +59,7 @@ which names that other bus. "payhook parked show" shows it.
 It asks before it replays more than one, and always before it publishes a parked version:
 then it shows both versions with amount, currency and status.
 
-Status 1: at least one was not accepted.`,
+Status 1: the outcome of at least one is neither accepted nor recorded.`,
 		Example: `  payhook parked replay NAME
   payhook parked replay NAME --version first
   payhook parked replay --all --reason invalid --from 24h --yes`,
@@ -221,11 +231,15 @@ func (p *program) namesOf(texts []string) (names []string, err error) {
 // decided is the result for one object that was to be replayed or settled, as the redrive
 // function reports it.
 type decided struct {
-	Failed     bool   `json:"failed"` // it is neither accepted nor settled
-	Name       string `json:"name"`
-	Outcome    string `json:"outcome,omitempty"` // of a replay, as in the function's log
+	Failed bool   `json:"failed"` // it is neither replayed nor settled
+	Name   string `json:"name"`
+	// Outcome is that of a replay, as in the function's log, or recorded instead of accepted if
+	// redrive still has to publish events.
+	Outcome    string `json:"outcome,omitempty"`
+	Next       string `json:"next,omitempty"` // what redrive does
 	Cause      string `json:"cause,omitempty"`
 	Recorded   int    `json:"recorded,omitzero"`
+	Pending    int    `json:"pending,omitzero"` // of these
 	Duplicates int    `json:"duplicates,omitzero"`
 	Conflicts  int    `json:"conflicts,omitzero"`
 	Parked     string `json:"parked,omitempty"` // the name of what is in conflict
@@ -257,6 +271,9 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 			failures = 0
 			for _, result = range slices.Concat(a.Replayed, a.Settled) {
 				result.Failed = result.Cause != "" || len(a.Replayed) > 0 && result.Outcome != "accepted"
+				if result.Outcome == "accepted" && result.Pending > 0 {
+					result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
+				}
 			}
 		}
 		tried++

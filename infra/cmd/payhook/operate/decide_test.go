@@ -107,27 +107,33 @@ func TestAllThatIsOpenIsReplayed(t *testing.T) {
 
 func TestResultsAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
-	names := w.parkMany(4)
+	names := w.parkMany(6)
 	w.redrive = func(r request) (string, error) {
 		return map[string]string{
 			names[0]: `{"replayed":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
 			names[1]: `{"replayed":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
 			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
 			names[3]: `{"errorMessage":"out of memory"}`,
+			names[4]: `{"replayed":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1}]}`,
+			names[5]: `{"replayed":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
 		}[r.Replay[0]], nil
 	}
 	call := append([]string{"parked", "replay", "--yes"}, names...)
 	out, err := w.expect(cli.StatusFailed, call...)
 	w.contains(out, "name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
 		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
-		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n")
-	w.contains(err, "1 of 4 succeeded, 3 failed")
+		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n",
+		"name="+names[4]+`  outcome=recorded  next="redrive publishes it within a minute"  recorded=2  pending=1`+"\n",
+		"failed=true  name="+names[5]+`  outcome=pending  cause="not yet"  duplicates=1`+"\n")
+	w.contains(err, "2 of 6 succeeded, 4 failed")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
 	want := []decided{
 		{Name: names[0], Outcome: "accepted", Recorded: 2, Duplicates: 1},
 		{Failed: true, Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"},
 		{Failed: true, Name: names[2], Outcome: "accepted", Cause: "not marked"},
 		{Failed: true, Name: names[3], Cause: "the redrive function failed: out of memory"},
+		{Name: names[4], Outcome: "recorded", Next: "redrive publishes it within a minute", Recorded: 2, Pending: 1},
+		{Failed: true, Name: names[5], Outcome: "pending", Cause: "not yet", Duplicates: 1},
 	}
 	if diff := cmp.Diff(want, lines[decided](t, out)); diff != "" {
 		t.Error(diff)

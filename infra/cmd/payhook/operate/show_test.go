@@ -21,7 +21,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
@@ -204,7 +203,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		t.Error(diff)
 	}
 	parked := w.record(time.Hour)
-	if err := w.ledger.MarkParked(t.Context(), []ledger.Entry{parked})[0]; err != nil {
+	if err := w.ledger.MarkParked(t.Context(), parked); err != nil {
 		t.Fatal(err)
 	}
 	out, _ = w.expect(cli.StatusFailed, "event", parked.EventID)
