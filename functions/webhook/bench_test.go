@@ -61,8 +61,8 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 			return nil, err
 		}
 		id := &dynamodbtypes.AttributeValueMemberS{Value: one.EventID}
-		if _, err := p.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String("ledger"),
-			Item:                awstest.Item{names.LedgerKey: id, "event": &dynamodbtypes.AttributeValueMemberB{Value: raw}},
+		item := awstest.Item{names.LedgerKey: id, "event": &dynamodbtypes.AttributeValueMemberB{Value: raw}}
+		if _, err := p.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item,
 			ConditionExpression: aws.String("attribute_not_exists(eventId)")}); err != nil {
 			return nil, err
 		}
