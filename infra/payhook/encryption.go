@@ -5,8 +5,15 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -232,41 +239,44 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 // eventBridgeContext is the condition on the encryption context of EventBridge.
 const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
-// keyProperties are the paths of the properties that name a key, by resource type.
-var keyProperties = map[string]string{
-	"AWS::DynamoDB::GlobalTable": "Replicas.0.SSESpecification.KMSMasterKeyId",
-	"AWS::Events::Archive":       "KmsKeyIdentifier",
-	"AWS::Events::EventBus":      "KmsKeyIdentifier",
-	"AWS::Logs::LogGroup":        "KmsKeyId",
-	"AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0." +
-		"ServerSideEncryptionByDefault.KMSMasterKeyID",
-	"AWS::SecretsManager::Secret": "KmsKeyId",
-	"AWS::SNS::Topic":             "KmsMasterKeyId",
-	"AWS::SQS::Queue":             "KmsMasterKeyId",
-}
-
 // encryptAll sets the key of every resource of the construct that stores data, which then
 // depends on the policies.
 func (p *Payhook) encryptAll(key *string, policies []constructs.IDependable) {
 	for _, resource := range p.resources() {
-		kind := *resource.CfnResourceType()
-		property, stores := keyProperties[kind]
-		if !stores || *resource.Node().Path() == *p.Node().Path()+"/AccessLogs/Resource" {
+		switch r := resource.(type) {
+		case awsdynamodb.CfnGlobalTable:
+			r.SetSseSpecification(&awsdynamodb.CfnGlobalTable_SSESpecificationProperty{
+				SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS")})
+			// The CDK writes the replicas later.
+			r.AddPropertyOverride(jsii.String("Replicas.0.SSESpecification.KMSMasterKeyId"), key)
+		case awss3.CfnBucket:
+			if *r.Node().Path() == *p.Node().Path()+"/AccessLogs/Resource" {
+				continue
+			}
+			r.SetBucketEncryption(&awss3.CfnBucket_BucketEncryptionProperty{
+				ServerSideEncryptionConfiguration: &[]any{&awss3.CfnBucket_ServerSideEncryptionRuleProperty{
+					ServerSideEncryptionByDefault: &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{
+						SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: key},
+					BucketKeyEnabled: jsii.Bool(true),
+				}},
+			})
+		case awssqs.CfnQueue:
+			r.SetKmsMasterKeyId(key)
+			r.AddPropertyDeletionOverride(jsii.String("SqsManagedSseEnabled"))
+		case awssns.CfnTopic:
+			r.SetKmsMasterKeyId(key)
+		case awslogs.CfnLogGroup:
+			r.SetKmsKeyId(key)
+		case awssecretsmanager.CfnSecret:
+			r.SetKmsKeyId(key)
+		case awsevents.CfnEventBus:
+			r.SetKmsKeyIdentifier(key)
+		case awsevents.CfnArchive:
+			r.SetKmsKeyIdentifier(key)
+		default: // it stores no data
 			continue
 		}
-		resource.AddPropertyOverride(jsii.String(property), key)
 		resource.Node().AddDependency(policies...)
-		switch kind {
-		case "AWS::DynamoDB::GlobalTable":
-			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEEnabled"), true)
-			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEType"), "KMS")
-		case "AWS::S3::Bucket":
-			const rule = "BucketEncryption.ServerSideEncryptionConfiguration.0."
-			resource.AddPropertyOverride(jsii.String(rule+"ServerSideEncryptionByDefault.SSEAlgorithm"), "aws:kms")
-			resource.AddPropertyOverride(jsii.String(rule+"BucketKeyEnabled"), true)
-		case "AWS::SQS::Queue":
-			resource.AddPropertyDeletionOverride(jsii.String("SqsManagedSseEnabled"))
-		}
 	}
 }
 
