@@ -51,8 +51,8 @@ and what was decided about it. "payhook parked list" has the names.
 Of a conflict, it shows amount, currency and status of both versions. The first one is
 stored while it is pending or parked, and for claimRetention if it is too large for the
 bus. Otherwise, the output says who has it. The state of the first version is published,
-pending or parked; unknown if its de-duplication window is over; replaced if the ledger has
-the parked version.
+pending or parked; unknown if its de-duplication window is over; replaced if the ledger
+has the parked version.
 
 Status 1: nothing is parked under this name.`,
 		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
