@@ -32,16 +32,16 @@ type event struct {
 	// needs Version.
 	Replay  []string       `json:"replay,omitempty"`
 	Version intake.Version `json:"version,omitempty"`
-	// Again replays what was replayed or settled before as well.
+	// Again replays what was replayed or dismissed before as well.
 	Again bool `json:"again,omitempty"`
 	// Bus is the bus that they were parked for, if it is not the function's.
 	Bus string `json:"bus,omitempty"`
 	// MoveFrom is another bus, whose pending events are moved to that of the function,
 	// instead of a run.
 	MoveFrom string `json:"moveFrom,omitempty"`
-	// Settle has the names of parked objects to settle, for the given Reason.
-	Settle []string `json:"settle,omitempty"`
-	Reason string   `json:"reason,omitempty"`
+	// Dismiss has the names of parked objects to dismiss, for the given Reason.
+	Dismiss []string `json:"dismiss,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
 	// Certificates requests the report on client certificates, instead of a run.
 	Certificates bool `json:"certificates,omitempty"`
 	// By is who decided, as the caller states.
@@ -60,8 +60,8 @@ type report struct {
 
 	Moved int `json:"moved,omitempty"`
 
-	Replayed []replayed `json:"replayed,omitempty"`
-	Settled  []settled  `json:"settled,omitempty"`
+	Replayed  []replayed  `json:"replayed,omitempty"`
+	Dismissed []dismissed `json:"dismissed,omitempty"`
 
 	Certificates *trusted `json:"certificates,omitempty"`
 }
@@ -81,22 +81,22 @@ type replayed struct {
 	Unverified string `json:"unverified,omitempty"`
 }
 
-// settled is the result of settling one parked object.
-type settled struct {
+// dismissed is the result of dismissing one parked object.
+type dismissed struct {
 	Name  string `json:"name"`
-	Cause string `json:"cause,omitempty"` // why it is not settled
+	Cause string `json:"cause,omitempty"` // why it is not dismissed
 }
 
-// Handle runs redrive, moves, replays or settles. A run fails if the ledger could not be read
+// Handle runs redrive, moves, replays or dismisses. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
-	case len(e.Replay) > 0 && len(e.Settle) > 0:
-		return report{}, errors.New("redrive: replay and settle exclude each other")
+	case len(e.Replay) > 0 && len(e.Dismiss) > 0:
+		return report{}, errors.New("redrive: replay and dismiss exclude each other")
 	case len(e.Replay) > 0:
 		return h.replay(ctx, e), nil
-	case len(e.Settle) > 0:
-		return h.settle(ctx, e)
+	case len(e.Dismiss) > 0:
+		return h.dismiss(ctx, e)
 	case e.MoveFrom != "":
 		return h.move(ctx, e.MoveFrom)
 	case e.Certificates:
@@ -199,11 +199,11 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 
 // The outcomes of a replay of what a person has decided already.
 const (
-	alreadyReplayed intake.Outcome = "already-replayed"
-	alreadySettled  intake.Outcome = "already-settled"
+	alreadyReplayed  intake.Outcome = "already-replayed"
+	alreadyDismissed intake.Outcome = "already-dismissed"
 )
 
-// decided returns an error if an object was replayed or settled, with the outcome. A second
+// decided returns an error if an object was replayed or dismissed, with the outcome. A second
 // replay of a conflict could publish its other version.
 func (h *handler) decided(ctx context.Context, name string) (intake.Outcome, error) {
 	state, note, err := h.parking.Decision(ctx, name)
@@ -211,39 +211,39 @@ func (h *handler) decided(ctx context.Context, name string) (intake.Outcome, err
 		return "", err
 	}
 	outcome := alreadyReplayed
-	if state == parking.Settled {
-		outcome = alreadySettled
+	if state == parking.Dismissed {
+		outcome = alreadyDismissed
 	}
 	return outcome, fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
 }
 
 // decide stores that an object was replayed. A conflict whose first version stays is
-// settled, because nothing of it is published. Nothing else is replayed with that version.
+// dismissed, because nothing of it is published. Nothing else is replayed with that version.
 func (h *handler) decide(ctx context.Context, name string, e event) error {
 	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
 	if e.Version == intake.FirstVersion {
 		note.Reason = "the first version stays"
-		return h.parking.Settle(ctx, name, note)
+		return h.parking.Dismiss(ctx, name, note)
 	}
 	return h.parking.MarkReplayed(ctx, name, note)
 }
 
-// settle stores that parked objects need no replay, one after another.
-func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
+// dismiss stores that parked objects need no replay, one after another.
+func (h *handler) dismiss(ctx context.Context, e event) (out report, err error) {
 	if strings.TrimSpace(e.Reason) == "" {
-		return out, errors.New("redrive: settle needs a reason")
+		return out, errors.New("redrive: dismiss needs a reason")
 	}
-	for _, name := range e.Settle {
+	for _, name := range e.Dismiss {
 		_, err := h.parking.Get(ctx, name)
 		if err == nil {
-			err = h.parking.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
+			err = h.parking.Dismiss(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
 		}
-		result, level := settled{Name: name, Cause: awsenv.Cause(err)}, slog.LevelInfo
+		result, level := dismissed{Name: name, Cause: awsenv.Cause(err)}, slog.LevelInfo
 		if err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Logger().LogAttrs(ctx, level, "settle", slog.String("name", name), slog.String("cause", result.Cause))
-		out.Settled = append(out.Settled, result)
+		h.log.Logger().LogAttrs(ctx, level, "dismiss", slog.String("name", name), slog.String("cause", result.Cause))
+		out.Dismissed = append(out.Dismissed, result)
 	}
 	return out, nil
 }

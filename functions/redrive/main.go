@@ -1,5 +1,5 @@
 // Redrive is the Lambda function that publishes, on a schedule, events that were
-// recorded but are not on the bus. It also replays and settles parked objects. It reads
+// recorded but are not on the bus. It also replays and dismisses parked objects. It reads
 // its settings from the environment, creates the clients once, and passes both to the
 // packages that do the work.
 package main

@@ -91,10 +91,10 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		state parking.State
 		note  parking.Note
 	}{
-		{event{Version: intake.FirstVersion, By: "ann"}, replayed{Outcome: intake.Accepted}, parking.Settled,
+		{event{Version: intake.FirstVersion, By: "ann"}, replayed{Outcome: intake.Accepted}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
-		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: alreadySettled,
-			Cause: "it was settled at 2026-01-31T12:00:00Z"}, parking.Settled,
+		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: alreadyDismissed,
+			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
 		{event{Version: intake.ParkedVersion, By: "bob", Again: true}, replayed{Outcome: intake.Accepted, Recorded: 1,
 			Pending: 1}, parking.Replayed, parking.Note{By: "bob", At: noon, Version: "parked"}},
@@ -157,26 +157,26 @@ func TestTheEventsOfAnotherBusAreMovedAndReplayed(t *testing.T) {
 	}
 }
 
-func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
+func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	d := deploy(t, nil)
 	name := d.park(parking.Invalid, nil, newEvent())
 	missing := "2026/01/31/12/20260131T120000.000Z-invalid-00000000000000000000000000000000.json"
 	for name, cause := range map[string]string{name: "", missing: parking.ErrNotParked.Error()} {
-		got := d.handle(event{Settle: []string{name}, Reason: "sent again", By: "arn:aws:iam::123456789012:user/ann"})
+		got := d.handle(event{Dismiss: []string{name}, Reason: "sent again", By: "arn:aws:iam::123456789012:user/ann"})
 		line := d.line()
-		if diff := cmp.Diff([]settled{{name, cause}}, got.Settled); diff != "" || line["msg"] != "settle" ||
+		if diff := cmp.Diff([]dismissed{{name, cause}}, got.Dismissed); diff != "" || line["msg"] != "dismiss" ||
 			line["name"] != name || line["cause"] != cause || (line["level"] == "WARN") != (cause != "") ||
 			strings.Contains(d.log.String(), "arn:") {
 			t.Errorf("logged %v; %s", line, diff)
 		}
 	}
-	if note := d.decided(name, parking.Settled); note != (parking.Note{By: "arn:aws:iam::123456789012:user/ann",
+	if note := d.decided(name, parking.Dismissed); note != (parking.Note{By: "arn:aws:iam::123456789012:user/ann",
 		At: noon, Reason: "sent again"}) {
 		t.Errorf("noted %+v", note)
 	}
 	d.decided(missing, parking.Open)
-	for _, e := range []event{{Settle: []string{name}}, {Settle: []string{name}, Reason: " "},
-		{Settle: []string{name}, Replay: []string{name}, Reason: "why"}} {
+	for _, e := range []event{{Dismiss: []string{name}}, {Dismiss: []string{name}, Reason: " "},
+		{Dismiss: []string{name}, Replay: []string{name}, Reason: "why"}} {
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)
 		}

@@ -11,8 +11,8 @@ import (
 func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, settings.RedriveSettings(),
 		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
-		`{"settle":["x"]}`, 0)
-	const want = `error {"errorMessage":"redrive: settle needs a reason","errorType":"errorString"}`
+		`{"dismiss":["x"]}`, 0)
+	const want = `error {"errorMessage":"redrive: dismiss needs a reason","errorType":"errorString"}`
 	if answer != want {
 		t.Errorf("got %s, want %s", answer, want)
 	}

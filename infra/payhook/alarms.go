@@ -137,7 +137,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
-				"the cause, and settle what they have sent again correctly (`payhook parked settle`). Until then, " +
+				"the cause, and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
 				"`payhook status` shows what is open."},
 		{name: "conflicts", metric: ownMetric(conf, names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +

@@ -138,7 +138,7 @@ func (b buckets) allowCapture(f function) {
 }
 
 // allowReplay lets the function read parked objects, and record that they were replayed
-// or settled.
+// or dismissed.
 //
 // It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404
 // only to callers with this permission, and with 403 to all others (AWS, "GetObject" in
@@ -155,8 +155,8 @@ func (b buckets) allowReplay(f function) {
 	f.allow([]string{"s3:GetObject"},
 		b.parking.ArnForObjects(jsii.String("parked/*")),
 		b.parking.ArnForObjects(jsii.String("replayed/*")),
-		b.parking.ArnForObjects(jsii.String("settled/*")))
+		b.parking.ArnForObjects(jsii.String("dismissed/*")))
 	f.allow([]string{"s3:PutObject"},
 		b.parking.ArnForObjects(jsii.String("replayed/*")),
-		b.parking.ArnForObjects(jsii.String("settled/*")))
+		b.parking.ArnForObjects(jsii.String("dismissed/*")))
 }

@@ -110,7 +110,7 @@ func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
 	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRejected": "1h"})
 	folders := []string{
 		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
-		"Parking.Arn/replayed/*", "Parking.Arn/settled/*", "Parking.Arn/captured/*",
+		"Parking.Arn/replayed/*", "Parking.Arn/dismissed/*", "Parking.Arn/captured/*",
 	}
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {

@@ -27,7 +27,7 @@ func (p *Payhook) newRedrive(code awslambda.Code) {
 		settings:    settings.RedriveSettings(),
 		resources:   resources,
 	})
-	// A replay writes the items of a delivery, or of one parked event. To settle a
+	// A replay writes the items of a delivery, or of one parked event. To dismiss a
 	// conflict, it reads the item of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"payhook.example/shared/settings"
 )
 

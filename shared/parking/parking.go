@@ -1,6 +1,6 @@
 // Package parking stores deliveries and events that are authentic but cannot be
 // published, together with their proof. A person inspects them later and replays
-// or settles them. What is stored this way is called parked. A [Capturer] stores
+// or dismisses them. What is stored this way is called parked. A [Capturer] stores
 // webhooks that were not found authentic.
 //
 // It guarantees that the signature of a parked delivery can be verified later
@@ -95,7 +95,7 @@ type API interface {
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
 //	replayed/…                                                       a note, after it was replayed
-//	settled/…                                                        a note, after it was settled
+//	dismissed/…                                                        a note, after it was dismissed
 //	captured/20260131T120000.123Z-signature-missing-RANDOM.json      a [Captured], with its outcome
 //
 // where … is the key of the first without its prefix and with dashes for slashes.
@@ -255,9 +255,9 @@ type State string
 
 // The states.
 const (
-	Open     State = "open"     // not decided
-	Replayed State = "replayed" // it was replayed and accepted
-	Settled  State = "settled"  // it needs no replay
+	Open      State = "open"      // not decided
+	Replayed  State = "replayed"  // it was replayed and accepted
+	Dismissed State = "dismissed" // it needs no replay
 )
 
 // Note records who decided about a parked delivery or event, when, and why.
@@ -274,10 +274,10 @@ func (s *Store) MarkReplayed(ctx context.Context, name string, n Note) error {
 	return s.note(ctx, Replayed, name, n)
 }
 
-// Settle records that the parked delivery or event needs no replay. It changes
+// Dismiss records that the parked delivery or event needs no replay. It changes
 // nothing if this is recorded already.
-func (s *Store) Settle(ctx context.Context, name string, n Note) error {
-	return s.note(ctx, Settled, name, n)
+func (s *Store) Dismiss(ctx context.Context, name string, n Note) error {
+	return s.note(ctx, Dismissed, name, n)
 }
 
 func (s *Store) note(ctx context.Context, state State, name string, n Note) error {
@@ -290,10 +290,10 @@ func (s *Store) note(ctx context.Context, state State, name string, n Note) erro
 }
 
 // States returns the names that are not open, with their states. A name that was
-// both settled and replayed is replayed.
+// both dismissed and replayed is replayed.
 func (s *Store) States(ctx context.Context) (map[string]State, error) {
 	states := map[string]State{}
-	for _, state := range []State{Settled, Replayed} {
+	for _, state := range []State{Dismissed, Replayed} {
 		err := s.list(ctx, string(state)+"/", "", func(name string) bool {
 			states[unflat(name)] = state
 			return true
@@ -306,7 +306,7 @@ func (s *Store) States(ctx context.Context) (map[string]State, error) {
 }
 
 // CountOpen returns the number of parked deliveries and events that are neither replayed
-// nor settled.
+// nor dismissed.
 func (s *Store) CountOpen(ctx context.Context) (int, error) {
 	decided, err := s.States(ctx)
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *Store) CountOpen(ctx context.Context) (int, error) {
 
 // Decision returns the state of a name, and its note unless the state is open.
 func (s *Store) Decision(ctx context.Context, name string) (State, Note, error) {
-	for _, state := range []State{Replayed, Settled} {
+	for _, state := range []State{Replayed, Dismissed} {
 		var n Note
 		switch err := s.read(ctx, string(state)+"/"+flat(name), &n, ErrNotParked); {
 		case err == nil:

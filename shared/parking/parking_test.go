@@ -157,7 +157,7 @@ func TestEveryErrorOfS3IsReturned(t *testing.T) {
 		"Park":         func() error { _, _, err := store.Park(t.Context(), parked(noon)); return err },
 		"Get":          func() error { _, err := store.Get(t.Context(), name); return err },
 		"MarkReplayed": func() error { return store.MarkReplayed(t.Context(), name, parking.Note{}) },
-		"Settle":       func() error { return store.Settle(t.Context(), name, parking.Note{}) },
+		"Dismiss":      func() error { return store.Dismiss(t.Context(), name, parking.Note{}) },
 		"States":       func() error { _, err := store.States(t.Context()); return err },
 		"CountOpen":    func() error { _, err := store.CountOpen(t.Context()); return err },
 		"Decision":     func() error { _, _, err := store.Decision(t.Context(), name); return err },
@@ -176,7 +176,7 @@ func TestEveryErrorOfS3IsReturned(t *testing.T) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}
-	for _, prefix := range []string{"parked/", "replayed/", "settled/"} {
+	for _, prefix := range []string{"parked/", "replayed/", "dismissed/"} {
 		bucket.Fails = func(_, key string) error {
 			if strings.HasPrefix(key, prefix) {
 				return down
@@ -206,7 +206,7 @@ func TestAnObjectThatCannotBeReadIsAnError(t *testing.T) {
 	if p, err := parking.NewStore(cut{bucket, reset}, "parking").Get(t.Context(), "x"); !errors.Is(err, reset) {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	for _, key := range []string{"parked/x", "settled/x"} {
+	for _, key := range []string{"parked/x", "dismissed/x"} {
 		if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("parking"), Key: &key,
 			Body: strings.NewReader(`{"reason":"invalid"`)}); err != nil {
 			t.Fatal(err)
@@ -256,7 +256,7 @@ func TestParkWritesTheIndexFirst(t *testing.T) {
 
 func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 	store, _ := newStore()
-	open, replayed, settled, both := park(t, store, parked(noon)), park(t, store, parked(noon)),
+	open, replayed, dismissed, both := park(t, store, parked(noon)), park(t, store, parked(noon)),
 		park(t, store, parked(noon)),
 		park(t, store, parked(noon))
 	note := parking.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "the service sent it again"}
@@ -265,13 +265,13 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{settled, both, settled} {
-		if err := store.Settle(t.Context(), name, note); err != nil {
+	for _, name := range []string{dismissed, both, dismissed} {
+		if err := store.Dismiss(t.Context(), name, note); err != nil {
 			t.Fatal(err)
 		}
 		note.Reason = "a second decision" // the first one is kept
 	}
-	want := map[string]parking.State{replayed: parking.Replayed, settled: parking.Settled, both: parking.Replayed}
+	want := map[string]parking.State{replayed: parking.Replayed, dismissed: parking.Dismissed, both: parking.Replayed}
 	got, err := store.States(t.Context())
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
@@ -283,7 +283,7 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 			t.Errorf("%s: %s, %+v, %v", state, got, n, err)
 		}
 	}
-	if _, n, _ := store.Decision(t.Context(), settled); n.Reason != "the service sent it again" || !n.At.Equal(noon) ||
+	if _, n, _ := store.Decision(t.Context(), dismissed); n.Reason != "the service sent it again" || !n.At.Equal(noon) ||
 		n.By != note.By {
 		t.Errorf("got %+v", n)
 	}
@@ -295,7 +295,7 @@ func TestOnlyWhatIsStillParkedAndNotDecidedIsOpen(t *testing.T) {
 	for range want {
 		park(t, store, parked(noon))
 	}
-	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Settle} {
+	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Dismiss} {
 		if err := decide(t.Context(), park(t, store, parked(noon)), parking.Note{At: noon}); err != nil {
 			t.Fatal(err)
 		}
@@ -553,7 +553,7 @@ func TestListReadsEveryPage(t *testing.T) {
 	// Without the continuation token, a listing would start again and never end.
 	pages := 0
 	bucket.Fails = func(string, string) error {
-		if pages++; pages > 3*3+1 { // plus one page without settled objects
+		if pages++; pages > 3*3+1 { // plus one page without dismissed objects
 			return errors.New("too many pages")
 		}
 		return nil

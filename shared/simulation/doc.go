@@ -13,6 +13,6 @@
 // The exception is a request whose answer was lost: it may arrive after another request
 // published the event and the mark was written. Such requests are counted separately,
 // as overtaken. No instance may send an event that the ledger has as published or that
-// another instance holds. A settled object stays parked, is listed as settled and has
+// another instance holds. A dismissed object stays parked, is listed as dismissed and has
 // no other effect.
 package simulation

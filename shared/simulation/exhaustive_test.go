@@ -310,7 +310,7 @@ func (p path) follow(attempts, retries int, injections ...injection) (*world, co
 	var calls []seen
 	w.onCall = func(c *call) { calls = append(calls, seen{c.n, len(c.ids), c.op}) }
 	p.begin(w, retries)
-	w.settle()
+	w.drain()
 	return w, w.facts.check(), calls
 }
 

@@ -83,7 +83,7 @@ type send struct {
 type counts struct {
 	Histories, Faults                    int
 	Deliveries, Refused, Parked          int
-	Replays, Settled                     int // of parked objects
+	Replays, Dismissed                   int // of parked objects
 	Events                               int
 	Accepted, Lost, Unexpected           int
 	Duplicated, Unexplained              int
@@ -123,7 +123,7 @@ func (c *counts) never() (paths []string) {
 		count int
 	}{
 		{"a delivery that is not authentic", c.Refused}, {"a parked delivery", c.Parked},
-		{"a replay", c.Replays}, {"a parked object that is settled", c.Settled},
+		{"a replay", c.Replays}, {"a parked object that is dismissed", c.Dismissed},
 		{"an event that redrive publishes", c.Recovered}, {"a parked event", c.ParkedEvents},
 		{"an event published twice: the publisher crashed", c.Died},
 		{"an event published twice: the publisher was suspended", c.Suspended},
@@ -151,11 +151,11 @@ func (c *counts) never() (paths []string) {
 }
 
 func (c counts) String() string {
-	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d dismissed; "+
 		"%d events: accepted %d, lost %d, unexpected %d, duplicated %d (publisher crashed %d, was suspended %d, lost "+
 		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d; "+
 		"%d records, found again %d, may be missing %d",
-		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
+		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Dismissed, c.Events, c.Accepted, c.Lost,
 		c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,
 		c.ParkedEvents, c.Records, c.Again, c.Unproven)
@@ -212,8 +212,8 @@ func (f *facts) begin(c *call) {
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
-	if inv != nil && inv.settle != nil && c.op != park {
-		f.violated("%s: %s, while it settles %s", c.instance.name, c.op, inv.settle.name)
+	if inv != nil && inv.dismiss != nil && c.op != park {
+		f.violated("%s: %s, while it dismisses %s", c.instance.name, c.op, inv.dismiss.name)
 	}
 	if c.op == mark || c.op == markBatch {
 		for _, id := range c.ids {
@@ -375,7 +375,7 @@ func (f *facts) checkDecisions() {
 		if _, ok := objects["parked/"+d.name]; !ok {
 			f.violated("%s is no longer parked", d.name)
 		}
-		// An object that was settled and replayed is replayed.
+		// An object that was dismissed and replayed is replayed.
 		if state := states[d.name]; stored && state != d.state && state != parking.Replayed {
 			f.violated("%s was %s, and is listed as %s", d.name, d.state, cmp.Or(state, parking.Open))
 		}
@@ -620,7 +620,7 @@ func (f *facts) check() counts {
 	return c
 }
 
-// undecided reports whether a person sees that an event is parked, or has settled it.
+// undecided reports whether a person sees that an event is parked, or has dismissed it.
 func (f *facts) undecided(g *generation) (is bool) {
 	store := parking.NewStore(f.w.s3, parkedBucket)
 	list, _ := store.FindEvent(context.Background(), g.id)

@@ -264,7 +264,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 			})
 		}
 	}
-	w.settle()
+	w.drain()
 	return w, w.facts.check()
 }
 

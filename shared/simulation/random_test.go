@@ -189,7 +189,7 @@ func history(seed uint64) (*world, counts) {
 		}
 	}
 	if r.IntN(3) == 0 {
-		// Parked objects are replayed or settled, during the deliveries or after them.
+		// Parked objects are replayed or dismissed, during the deliveries or after them.
 		version := func() intake.Version {
 			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion,
 				intake.ParkedVersion}[r.IntN(4)]
@@ -198,7 +198,7 @@ func history(seed uint64) (*world, counts) {
 		for range 1 + r.IntN(2) {
 			decide := func() { w.replayAll(version) }
 			if r.IntN(4) == 0 {
-				decide = w.settleAll
+				decide = w.dismissAll
 			}
 			w.after(time.Duration(r.Int64N(int64(8*time.Minute))), decide)
 		}
@@ -207,7 +207,7 @@ func history(seed uint64) (*world, counts) {
 		// TTL may delete expired items.
 		w.after(20*time.Minute+30*time.Second, func() { w.expire() })
 	}
-	w.settle()
+	w.drain()
 	return w, w.facts.check()
 }
 
@@ -217,9 +217,9 @@ func (w *world) sender(r *randomDecider, d *delivery, begin time.Duration, retri
 	deliver = func() {
 		// The signature is some minutes old, so that few signatures are needed.
 		s := &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))}
-		settled := false
+		dismissed := false
 		s.answered = func(_ *invocation, status int) {
-			settled = true
+			dismissed = true
 			if status >= 300 && retries > 0 {
 				retries--
 				w.after(time.Duration(r.Int64N(int64(20*time.Second)))+29, deliver)
@@ -228,7 +228,7 @@ func (w *world) sender(r *randomDecider, d *delivery, begin time.Duration, retri
 		w.deliver(w.free("webhook"), s)
 		if retries > 0 {
 			w.after(webhookTime+5*time.Second, func() {
-				if !settled && retries > 0 { // no answer
+				if !dismissed && retries > 0 { // no answer
 					retries--
 					deliver()
 				}
@@ -324,7 +324,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	}
 }
 
-// The history of this seed settles what is parked, and moves events.
+// The history of this seed dismisses what is parked, and moves events.
 func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
 	var histories [2]string
 	for i := range histories {
@@ -335,7 +335,7 @@ func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
 		}
 		_, history, found := strings.Cut(string(output), "seed 7:\n")
 		histories[i], _, _ = strings.Cut(history, "--- PASS")
-		if !found || !strings.Contains(history, "is to be settled") {
+		if !found || !strings.Contains(history, "is to be dismissed") {
 			t.Fatalf("no such history:\n%s", output)
 		}
 	}

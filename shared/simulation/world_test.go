@@ -78,7 +78,7 @@ type setup struct {
 	keyService  *keyService   // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
 	evidence    bool          // a record of each accepted delivery is stored
-	again       bool          // what was replayed or settled before is replayed as well
+	again       bool          // what was replayed or dismissed before is replayed as well
 }
 
 // world is the environment of the code under test: time, the services, and the
@@ -170,7 +170,7 @@ type invocation struct {
 	*instance
 	sent     *sent
 	replay   *replayed
-	settle   *settled
+	dismiss  *dismissed
 	deadline time.Time
 	cancel   context.CancelFunc
 	done     bool
@@ -319,23 +319,23 @@ func (w *world) replayAll(version func() intake.Version) {
 	})
 }
 
-// settleAll settles every parked object.
-func (w *world) settleAll() {
-	w.eachParked(func(name string) { w.settleParked(w.free("replay"), name) })
+// dismissAll dismisses every parked object.
+func (w *world) dismissAll() {
+	w.eachParked(func(name string) { w.dismissParked(w.free("replay"), name) })
 }
 
-// settled is a request to settle an object, and its result.
-type settled struct {
+// dismissed is a request to dismiss an object, and its result.
+type dismissed struct {
 	name string
 	err  error
 }
 
-// settleParked invokes an instance to settle a parked object.
-func (w *world) settleParked(i *instance, name string) {
-	inv := &invocation{instance: i, settle: &settled{name: name}}
-	w.facts.decide(parking.Settled, name)
-	w.invoke(inv, redriveTime, name, "is to be settled", func(ctx context.Context) {
-		inv.settle.err = i.parking.Settle(ctx, name, parking.Note{Reason: "no replay is needed"})
+// dismissParked invokes an instance to dismiss a parked object.
+func (w *world) dismissParked(i *instance, name string) {
+	inv := &invocation{instance: i, dismiss: &dismissed{name: name}}
+	w.facts.decide(parking.Dismissed, name)
+	w.invoke(inv, redriveTime, name, "is to be dismissed", func(ctx context.Context) {
+		inv.dismiss.err = i.parking.Dismiss(ctx, name, parking.Note{Reason: "no replay is needed"})
 	})
 }
 
@@ -1102,11 +1102,11 @@ func (w *world) finish(inv *invocation) {
 		w.facts.replayed(inv)
 		return
 	}
-	if s := inv.settle; s != nil {
-		w.log(inv.instance, "", s.name, fault{}, fmt.Sprintf("settled: %t", s.err == nil))
+	if s := inv.dismiss; s != nil {
+		w.log(inv.instance, "", s.name, fault{}, fmt.Sprintf("dismissed: %t", s.err == nil))
 		if s.err == nil {
-			w.facts.Settled++
-			w.facts.decided(parking.Settled, s.name)
+			w.facts.Dismissed++
+			w.facts.decided(parking.Dismissed, s.name)
 		}
 		return
 	}
@@ -1126,8 +1126,8 @@ func (w *world) finish(inv *invocation) {
 	}
 }
 
-// settle stops all faults and lets redrive run until nothing is pending.
-func (w *world) settle() {
+// drain stops all faults and lets redrive run until nothing is pending.
+func (w *world) drain() {
 	w.run()
 	w.withoutFaults = true
 	w.db.CatchUp()

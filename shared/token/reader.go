@@ -95,8 +95,8 @@ func (r *Reader) Drop(accessToken string) {
 
 // Bearer is [Reader.TokenContext] with the time of issue.
 func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
-	held, err, settled := r.recall()
-	if settled {
+	held, err, dismissed := r.recall()
+	if dismissed {
 		return held, err
 	}
 	if held.AccessToken != (Secret{}) {
@@ -115,7 +115,7 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 	}
 	defer func() { <-r.reading }()
 	// The previous call can have read the token.
-	if held, err, settled := r.recall(); settled {
+	if held, err, dismissed := r.recall(); dismissed {
 		return held, err
 	}
 	return r.read(ctx)
@@ -123,7 +123,7 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 
 // recall returns the result that is in memory, and whether no read is needed. If a read
 // is needed, b can still be a valid token.
-func (r *Reader) recall() (b Bearer, err error, settled bool) {
+func (r *Reader) recall() (b Bearer, err error, dismissed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()

@@ -106,8 +106,8 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 	replay := func(what, expected string, version intake.Version) *Check {
 		return NewCheck(what, expected, func(ctx context.Context) string { return s.replay(ctx, name, version) })
 	}
-	settle := func(ctx context.Context) string {
-		event := fmt.Sprintf(`{"settle":[%q],"reason":"a check","by":"payhook"}`, name)
+	dismiss := func(ctx context.Context) string {
+		event := fmt.Sprintf(`{"dismiss":[%q],"reason":"a check","by":"payhook"}`, name)
 		Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
 		return s.decision(ctx, name)
 	}
@@ -115,10 +115,10 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 		parks("an invalid delivery, looked up where it is parked", "invalid, its bytes",
 			func(ctx context.Context) (string, string) { return s.park(ctx, paymenttest.Encode(invalid)) }),
 		replay("it is replayed, and stays invalid", "invalid, open", intake.NoVersion),
-		NewCheck("it is settled", "settled", settle),
+		NewCheck("it is dismissed", "dismissed", dismiss),
 		parks("an event that EventBridge rejects, with an integer of 70 bits",
 			strconv.Itoa(s.successStatus())+", unpublishable", s.rejectedByTheBus),
-		NewCheck("it is settled", "settled", settle),
+		NewCheck("it is dismissed", "dismissed", dismiss),
 		parks("an event that conflicts: a known eventId, another amount", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
@@ -133,7 +133,7 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 				})
 				return got + ", arrived"
 			}),
-		NewCheck("another conflict is replayed in the first version", "accepted, settled",
+		NewCheck("another conflict is replayed in the first version", "accepted, dismissed",
 			func(ctx context.Context) string {
 				name, _ := s.parkConflict(ctx, paymenttest.Event())
 				return s.replay(ctx, name, intake.FirstVersion)

@@ -29,7 +29,7 @@ func (p *program) replayCommand() *cobra.Command {
 		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
 from the proof that is stored with it; an event becomes pending again, and redrive
 publishes it within a minute. Nothing else is published. What is replayed stays parked,
-and is marked as replayed. What was replayed or settled before is rejected, unless
+and is marked as replayed. What was replayed or dismissed before is rejected, unless
 --again is given.
 
 Outcomes of a replay:
@@ -44,7 +44,7 @@ Every other outcome is a failure, with its cause.
 A conflict is two contents of one eventId, of which the first was published. Decide
 which is right, name the conflict, and choose:
 
-  --version first   what was published stays: the conflict is settled, and nothing is
+  --version first   what was published stays: the conflict is dismissed, and nothing is
                     published
   --version parked  the parked content is published as well. From then on the first is
                     the one in conflict. Consumers that use eventId as an idempotency
@@ -73,7 +73,7 @@ Status 1: the outcome of at least one is neither accepted nor recorded.`,
 	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
 	p.filterFlags(cmd, &o.filter)
 	cli.ChoiceVar(cmd, &o.version, "version", "`version` of a conflict: first or parked", firstVersion, parkedVersion)
-	f.BoolVar(&o.again, "again", false, "also what was replayed or settled before")
+	f.BoolVar(&o.again, "again", false, "also what was replayed or dismissed before")
 	f.StringVar(&o.bus, "bus", "", "the `bus` that it was parked for, if that is not the bus of this stack")
 	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
@@ -85,21 +85,21 @@ const (
 	parkedVersion = "parked"
 )
 
-func (p *program) settleCommand() *cobra.Command {
+func (p *program) dismissCommand() *cobra.Command {
 	var names []string
 	var reason string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "settle NAME...",
+		Use:   "dismiss NAME...",
 		Short: "Record that something parked needs no replay",
 		Long: `Records, with the redrive function, that what is parked needs no replay: it is no
 longer listed as open. It stays parked, and nothing is published. The record says who
-settled it, when, and the reason. To settle twice changes nothing.
+dismissed it, when, and the reason. To dismiss twice changes nothing.
 
-It asks before it settles more than one.
+It asks before it dismisses more than one.
 
-Status 1: at least one was not settled.`,
-		Example: "  payhook parked settle NAME --reason 'sent again by the service, delivery ...'",
+Status 1: at least one was not dismissed.`,
+		Example: "  payhook parked dismiss NAME --reason 'sent again by the service, delivery ...'",
 		Args: func(_ *cobra.Command, args []string) (err error) {
 			if names, err = p.namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
 				err = errors.New("--reason is missing: say why no replay is needed")
@@ -108,12 +108,12 @@ Status 1: at least one was not settled.`,
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
 			if len(names) > 1 && !yes {
-				if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(names), s.Name)); err != nil {
+				if err := p.Confirm(ctx, fmt.Sprintf("Dismiss %d in %s?", len(names), s.Name)); err != nil {
 					return err
 				}
 			}
 			return p.decide(ctx, s, names, func(name string) request {
-				return request{Settle: []string{name}, Reason: reason}
+				return request{Dismiss: []string{name}, Reason: reason}
 			})
 		}),
 	}
@@ -228,10 +228,10 @@ func (p *program) namesOf(texts []string) (names []string, err error) {
 	return names, nil
 }
 
-// decided is the result for one object that was to be replayed or settled, as the redrive
+// decided is the result for one object that was to be replayed or dismissed, as the redrive
 // function reports it.
 type decided struct {
-	Failed bool   `json:"failed"` // it is neither replayed nor settled
+	Failed bool   `json:"failed"` // it is neither replayed nor dismissed
 	Name   string `json:"name"`
 	// Outcome is that of a replay, as in the function's log, or recorded instead of accepted if
 	// redrive still has to publish events.
@@ -269,7 +269,7 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 			break
 		} else {
 			failures = 0
-			for _, result = range slices.Concat(a.Replayed, a.Settled) {
+			for _, result = range slices.Concat(a.Replayed, a.Dismissed) {
 				result.Failed = result.Cause != "" || len(a.Replayed) > 0 && result.Outcome != "accepted"
 				if result.Outcome == "accepted" && result.Pending > 0 {
 					result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"

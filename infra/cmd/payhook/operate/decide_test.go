@@ -29,10 +29,10 @@ func (w *world) parkMany(n int) (names []string) {
 	return names
 }
 
-// names returns the names that the function was asked to replay or settle.
+// names returns the names that the function was asked to replay or dismiss.
 func (w *world) names() (all []string) {
 	for _, r := range w.requests {
-		all = append(append(all, r.Replay...), r.Settle...)
+		all = append(append(all, r.Replay...), r.Dismiss...)
 	}
 	return all
 }
@@ -46,7 +46,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 		"replay --again --bus gone " + name:     {Replay: []string{name}, Again: true, Bus: "gone"},
 		"replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
 		"replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
-		"settle --reason why " + name:           {Settle: []string{name}, Reason: "why"},
+		"dismiss --reason why " + name:          {Dismiss: []string{name}, Reason: "why"},
 	} {
 		w.requests = nil
 		out, err := w.expect(0, append([]string{"parked"}, strings.Fields(call)...)...)
@@ -63,7 +63,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 	for answer, yes := range map[string]bool{"y\n": true, "n\n": false} {
 		for call, question := range map[string]string{"replay": "Replay 2", "replay --all": "Replay 2",
-			"settle --reason why": "Settle 2"} {
+			"dismiss --reason why": "Dismiss 2"} {
 			w := newWorld(t)
 			args := append([]string{"parked"}, strings.Fields(call)...)
 			if names := w.parkMany(2); call != "replay --all" {
@@ -138,8 +138,8 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	if diff := cmp.Diff(want, lines[decided](t, out)); diff != "" {
 		t.Error(diff)
 	}
-	w.redrive = func(request) (string, error) { return `{"settled":[{"name":"x","cause":"not parked"}]}`, nil }
-	out, _ = w.expect(cli.StatusFailed, "parked", "settle", names[0], "--reason", "why")
+	w.redrive = func(request) (string, error) { return `{"dismissed":[{"name":"x","cause":"not parked"}]}`, nil }
+	out, _ = w.expect(cli.StatusFailed, "parked", "dismiss", names[0], "--reason", "why")
 	w.contains(out, `failed=true  name=x  cause="not parked"`)
 }
 

@@ -3,7 +3,7 @@
 // the local run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
-// "parked settle", "pending move" and "key --drop", that it never changes more than one thing
+// "parked dismiss", "pending move" and "key --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
 // --payload of "parked show" and "captured show". Of both versions of a conflict, it shows
 // amount, currency and status.
@@ -49,8 +49,8 @@ type program struct {
 func (p *program) commands() []*cobra.Command {
 	return []*cobra.Command{
 		p.pendingCommand(),
-		cli.Group("parked", "List, show, replay and settle what is parked",
-			p.listCommand(), p.showCommand(), p.replayCommand(), p.settleCommand()),
+		cli.Group("parked", "List, show, replay and dismiss what is parked",
+			p.listCommand(), p.showCommand(), p.replayCommand(), p.dismissCommand()),
 		cli.Group("captured", "List and show the rejected webhooks that were captured",
 			p.capturedListCommand(), p.capturedShowCommand()),
 		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
@@ -146,7 +146,7 @@ type request struct {
 	Version string   `json:"version,omitempty"`
 	Again   bool     `json:"again,omitempty"`
 	Bus     string   `json:"bus,omitempty"`
-	Settle  []string `json:"settle,omitempty"`
+	Dismiss []string `json:"dismiss,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	By      string   `json:"by,omitempty"`
 
@@ -158,7 +158,7 @@ type request struct {
 type answer struct {
 	ErrorMessage string    `json:"errorMessage"`
 	Replayed     []decided `json:"replayed"`
-	Settled      []decided `json:"settled"`
+	Dismissed    []decided `json:"dismissed"`
 	Moved        int       `json:"moved"`
 	Left         bool      `json:"left"`
 

@@ -105,8 +105,8 @@ func deny(out http.ResponseWriter) {
 
 // accepts is a redrive function that does everything it is asked.
 func accepts(r request) (string, error) {
-	if len(r.Settle) > 0 {
-		return fmt.Sprintf(`{"settled":[{"name":%q}]}`, r.Settle[0]), nil
+	if len(r.Dismiss) > 0 {
+		return fmt.Sprintf(`{"dismissed":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
 	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`, r.Replay[0]), nil
 }
@@ -253,7 +253,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked list --event 7":                           "UUID",
 		"parked list --delivery 7":                        "UUID",
 		"parked list --event " + id + " --delivery " + id: "cannot be used together",
-		"parked list --state maybe":                       "open, replayed, settled, any",
+		"parked list --state maybe":                       "open, replayed, dismissed, any",
 		"parked show":                                     "takes NAME",
 		"parked show ../x":                                "is not a name",
 		"parked show " + name + " --payload --json":       "cannot be used with --json",
@@ -265,8 +265,8 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked replay --version second " + conflict:      "first, parked",
 		"parked replay --all --version parked":            "by its name",
 		"parked replay --all --reason conflict":           "by its name",
-		"parked settle --reason why":                      "names are missing",
-		"parked settle " + name:                           "--reason is missing",
+		"parked dismiss --reason why":                     "names are missing",
+		"parked dismiss " + name:                          "--reason is missing",
 		"captured show " + name + " --payload --json":     "cannot be used with --json",
 		"event 7":             "must be a UUID",
 		"key misses#1 --drop": "must be a UUID",

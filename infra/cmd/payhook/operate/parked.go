@@ -25,7 +25,7 @@ func (p *program) listCommand() *cobra.Command {
 		Short: "List what is parked",
 		Long: `Lists what is parked and open, the earliest first: authentic deliveries that are
 invalid or in conflict, and events that could not be published, which nobody has
-replayed or settled yet. The time is when the delivery was signed, or the event recorded.`,
+replayed or dismissed yet. The time is when the delivery was signed, or the event recorded.`,
 		Example: "  payhook parked list --from 24h\n  payhook parked list --reason conflict --state any",
 		Args:    cli.Args(),
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
@@ -36,8 +36,8 @@ replayed or settled yet. The time is when the delivery was signed, or the event 
 		}),
 	}
 	p.filterFlags(cmd, &f)
-	cli.ChoiceVar(cmd, &state, "state", "`state`: open, replayed, settled or any (default open)",
-		string(parking.Open), string(parking.Replayed), string(parking.Settled), anyState)
+	cli.ChoiceVar(cmd, &state, "state", "`state`: open, replayed, dismissed or any (default open)",
+		string(parking.Open), string(parking.Replayed), string(parking.Dismissed), anyState)
 	return cmd
 }
 

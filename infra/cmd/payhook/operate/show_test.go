@@ -35,14 +35,14 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	open, _ := w.park(48*time.Hour, parking.Conflict)
 	replayed, _ := w.park(time.Hour, parking.Invalid)
 	w.replayed(replayed)
-	settled, _ := w.park(30*time.Minute, parking.Unpublishable)
-	if err := w.store.Settle(t.Context(), settled, parking.Note{Reason: "why"}); err != nil {
+	dismissed, _ := w.park(30*time.Minute, parking.Unpublishable)
+	if err := w.store.Dismiss(t.Context(), dismissed, parking.Note{Reason: "why"}); err != nil {
 		t.Fatal(err)
 	}
 	out, err := w.expect(0, "parked", "list", "--state", "any")
-	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict       open      "+open+"\n",
-		"2026-01-31T11:00:00.000Z (1h ago)   invalid        replayed  "+replayed+"\n",
-		"2026-01-31T11:30:00.000Z (30m ago)  unpublishable  settled   "+settled+"\n")
+	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict       open       "+open+"\n",
+		"2026-01-31T11:00:00.000Z (1h ago)   invalid        replayed   "+replayed+"\n",
+		"2026-01-31T11:30:00.000Z (30m ago)  unpublishable  dismissed  "+dismissed+"\n")
 	w.contains(err, "3 listed, 1 of them open")
 	out, _ = w.expect(0, "parked", "list", "--json")
 	want := []listed{{noon.Add(-48 * time.Hour), "conflict", "open", open}}
@@ -115,15 +115,15 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 	w := newWorld(t)
 	name, p := w.park(time.Hour, parking.Invalid)
 	note := parking.Note{By: callerARN, At: noon.Add(-time.Minute), Reason: "sent again"}
-	if err := w.store.Settle(t.Context(), name, note); err != nil {
+	if err := w.store.Dismiss(t.Context(), name, note); err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(p.Payload)
 	out, _ := w.expect(0, "parked", "show", "parked/"+name)
 	w.contains(out, name, "invalid", "why", "2026-01-31T11:00:00.000Z (1h ago)", p.DeliveryID, p.EventIDs[0],
-		hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, "settled", "sent again", callerARN)
+		hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, "dismissed", "sent again", callerARN)
 	out, _ = w.expect(0, "parked", "show", name, "--json")
-	want := proof{Name: name, State: "settled", Parked: p, PayloadBytes: 17, PayloadSHA256: hex.EncodeToString(sum[:]),
+	want := proof{Name: name, State: "dismissed", Parked: p, PayloadBytes: 17, PayloadSHA256: hex.EncodeToString(sum[:]),
 		Decision: &note}
 	want.Payload = nil
 	if diff := cmp.Diff(want, document[proof](t, out)); diff != "" {

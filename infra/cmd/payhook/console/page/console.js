@@ -129,7 +129,7 @@ class Delivery {
   // setResult shows what a command about this delivery wrote.
   setResult({ action, right, output }) {
     if (action.do === "replay" && right) {
-      this.decision = action.version === "first" ? "settled: the first version stays" : "replayed";
+      this.decision = action.version === "first" ? "dismissed: the first version stays" : "replayed";
       this.buttons.replaceChildren();
       this.result.replaceChildren();
     } else {
