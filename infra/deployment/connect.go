@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
 
 	"payhook.example/shared/settings"
 )
@@ -97,7 +98,8 @@ const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from
 // Config returns the configuration of the SDK for the account and region that are meant,
 // also if t.Local is true.
 func Config(ctx context.Context, t Target) (aws.Config, error) {
-	var options []func(*config.LoadOptions) error
+	// The SDK's warnings, such as that a connection was closed, are not the user's.
+	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
 	if t.Region != "" {
 		options = append(options, config.WithRegion(t.Region))
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
@@ -278,6 +279,7 @@ func EmulatorConfig(endpoint, region string) aws.Config {
 		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
 		BaseEndpoint: &endpoint,
 		HTTPClient:   emulated,
+		Logger:       logging.Nop{},
 		Retryer: func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
