@@ -97,6 +97,21 @@ func TestEachRequestThatIsAcceptedHasOneRecord(t *testing.T) {
 	}
 }
 
+// Two stacks have one ledger, so for the second stack the events are duplicates.
+func TestEachStackThatAcceptsARequestHasARecord(t *testing.T) {
+	w, first := newEvidenceWorld(t)
+	request := w.signed(paymenttest.Delivery(paymenttest.Event()))
+	second := awstest.NewS3()
+	second.MakeBucket("evidence")
+	for _, objects := range []*awstest.S3{first, second} {
+		w.opts.Evidence = parking.NewStore(objects, "evidence")
+		r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), request)
+		if r.Outcome != intake.Accepted || len(stored(t, objects)) != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestWhatIsNotAcceptedHasNoRecord(t *testing.T) {
 	w, objects := newEvidenceWorld(t)
 	if r := w.deliver([]byte(`{}`)); r.Outcome != intake.Invalid {
