@@ -70,7 +70,7 @@ down: ## end what make up or make run started
 
 .PHONY: send
 send: $(PAYHOOK) ## send signed webhooks to the local run; ARGS="--events 5", ARGS=--help
-	@exec $(PAYHOOK) send --local $(ARGS)
+	@exec $(PAYHOOK) local send $(ARGS)
 
 .PHONY: invoke
 invoke: $(PAYHOOK) ## invoke a function of the local run; FUNCTION=webhook EVENT=events/webhook/one-event.json; ARGS=--aws: in AWS

@@ -165,7 +165,7 @@ func (r *Run) deploy(ctx context.Context) error {
 		return err
 	}
 	if r.Endpoint != "" {
-		r.WebhookURL = emulator.FunctionURL(r.Endpoint, r.WebhookURL)
+		r.WebhookURL = deployment.FunctionURL(r.Endpoint, r.WebhookURL)
 	}
 	// DNS and API Gateway need minutes for a domain name.
 	if err := r.Progress.Step("waiting for "+r.WebhookURL, func() error {

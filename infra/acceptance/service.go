@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/infra/local"
-	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -35,7 +35,7 @@ func (r *Run) startService(ctx context.Context, outputs map[string]string) error
 	}
 	r.limitsBus, r.PaymentService = outputs["LimitsBus"], outputs["ServiceUrl"]
 	if r.Endpoint != "" {
-		r.PaymentService = emulator.FunctionURL(r.Endpoint, r.PaymentService)
+		r.PaymentService = deployment.FunctionURL(r.Endpoint, r.PaymentService)
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
 	r.service = &remoteService{

@@ -48,6 +48,7 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, local := d.Stack, d.WebhookURL // the emulator's URLs are for the emulator
 	d.Stack = cmp.Or(t.Stack, d.Stack, settings.StackName.Default)
 	out, err := cloudformation.NewFromConfig(d.AWS).DescribeStacks(ctx,
 		&cloudformation.DescribeStacksInput{StackName: &d.Stack})
@@ -58,13 +59,15 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	for _, output := range out.Stacks[0].Outputs {
 		outputs[aws.ToString(output.OutputKey)] = aws.ToString(output.OutputValue)
 	}
-	local := d.WebhookURL // the emulator's is for the emulator
 	if err := d.SetOutputs(outputs, t.ID); err != nil {
 		return nil, err
 	}
-	if d.Local {
+	switch {
+	case d.Local && d.Stack == own:
 		d.WebhookURL = local
-	} else {
+	case d.Local:
+		d.WebhookURL = cmp.Or(d.WebhookURLs[d.Stack], FunctionURL(d.Endpoint, d.WebhookURL))
+	default:
 		// arn:aws:cloudformation:REGION:ACCOUNT:stack/...
 		if id := strings.Split(aws.ToString(out.Stacks[0].StackId), ":"); len(id) > 5 {
 			place = "account " + id[4] + ", " + place

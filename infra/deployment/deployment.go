@@ -48,6 +48,8 @@ type Deployment struct {
 	FullName string `json:"-"`
 
 	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
+	// WebhookURLs are those of further stacks of the local run that have a domain, by the stack's name.
+	WebhookURLs map[string]string `json:"webhookUrls,omitempty"`
 	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
 	// --key of curl. They are for an https WebhookURL of the local run; the last two, if
 	// it asks for client certificates of the simulated service.
@@ -178,6 +180,14 @@ func (d *Deployment) Restart(with map[string]string) string {
 		command += ", with the other variables of before"
 	}
 	return command
+}
+
+// FunctionURL returns where the emulator at an endpoint serves a function URL: its host name does not
+// resolve.
+func FunctionURL(endpoint, functionURL string) string {
+	_, host, _ := strings.Cut(functionURL, "://")
+	id, _, _ := strings.Cut(host, ".")
+	return endpoint + "/_aws/lambda-url/" + id + "/"
 }
 
 // Write writes the file of the local run below top.

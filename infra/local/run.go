@@ -56,6 +56,13 @@ func foreground(ctx context.Context, p *cli.Program, o options) error {
 	if err != nil {
 		return err
 	}
+	m.main.WebhookURLs = map[string]string{}
+	for _, s := range m.others {
+		m.main.WebhookURLs[s.Stack] = s.WebhookURL
+	}
+	if err := m.main.Write(o.top); err != nil {
+		return err
+	}
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
@@ -83,9 +90,7 @@ func hints(run *deployment.Deployment) string {
   make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
 `
 	if !run.Simulated {
-		send = `  make send ARGS="--key FILE --key-id UUID"         send a webhook, whose public key the payment
-                                                    service ` + run.PaymentService + ` must publish
-`
+		send = ""
 	}
 	return send + `  make payhook ARGS="listen --local"                show live what arrives
   make payhook ARGS="local console"                 serve a page that sends and shows webhooks

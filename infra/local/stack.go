@@ -130,7 +130,7 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 			return err
 		}
 	} else {
-		s.WebhookURL = emulator.FunctionURL(s.Endpoint, s.WebhookURL)
+		s.WebhookURL = deployment.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
 	if s.machine.clientID == "" {
 		return nil

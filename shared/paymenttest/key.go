@@ -2,12 +2,8 @@ package paymenttest
 
 import (
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
-	"fmt"
 	"math/big"
 	"net/http"
 	"uuid"
@@ -23,27 +19,6 @@ type Key struct {
 
 // NewKey generates a key of that many bits with a new id.
 func NewKey(bits int) Key { return Key{uuid.New().String(), newRSAKey(bits)} }
-
-// ParseKey parses an RSA private key in PEM, PKCS #8 or PKCS #1, and returns it with that
-// id.
-func ParseKey(text []byte, id string) (Key, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return Key{}, errors.New("paymenttest: the text contains no key in PEM")
-	}
-	if private, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return Key{id, private}, nil
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return Key{}, errors.New("paymenttest: the PEM contains no private key in PKCS #8 or PKCS #1")
-	}
-	private, ok := parsed.(*rsa.PrivateKey)
-	if !ok {
-		return Key{}, fmt.Errorf("paymenttest: the key is a %T, and must be RSA", parsed)
-	}
-	return Key{id, private}, nil
-}
 
 // JWK returns the public key of k in the form of section 2.6.
 func (k Key) JWK() []byte {

@@ -3,10 +3,8 @@ package paymenttest_test
 import (
 	"cmp"
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"math/big"
@@ -540,27 +538,6 @@ func TestWebPagesAreAnswered403(t *testing.T) {
 			if got := do(t, r); (got.status == http.StatusForbidden) == (name == "" || name == "by name") {
 				t.Errorf("%s, %s: answered %d", path, name, got.status)
 			}
-		}
-	}
-}
-
-func TestParseKeyReadsBothFormats(t *testing.T) {
-	key := testKey()
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key.Private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kind, der := range map[string][]byte{"PRIVATE KEY": pkcs8,
-		"RSA PRIVATE KEY": x509.MarshalPKCS1PrivateKey(key.Private)} {
-		got, err := paymenttest.ParseKey(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), key.ID)
-		if err != nil || got.ID != key.ID || !got.Private.Equal(key.Private) {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-	for _, text := range []string{"", "nonsense",
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("nonsense")}))} {
-		if _, err := paymenttest.ParseKey([]byte(text), key.ID); err == nil {
-			t.Errorf("ParseKey took %q", text)
 		}
 	}
 }

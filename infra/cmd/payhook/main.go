@@ -55,8 +55,7 @@ func commands(p *cli.Program) *cobra.Command {
 	}
 	add(
 		"Try it",
-		local.Command(p, console.Command(p)),
-		send.Command(p, t),
+		local.Command(p, send.Command(p, t), send.FaultCommand(p), console.Command(p)),
 		send.InvokeCommand(p, t),
 		listen.Command(p, t),
 		logs.Command(p, t),

@@ -83,7 +83,7 @@ func TestTheExamplesAreCommands(t *testing.T) {
 	})
 }
 
-// checkCall checks the name and the flags of a call such as "payhook send --local".
+// checkCall checks the name and the flags of a call such as "payhook local send".
 func checkCall(t *testing.T, call string) {
 	t.Helper()
 	call = strings.NewReplacer("[", "", "]", "", "…", " ").Replace(call)
@@ -107,10 +107,10 @@ func checkCall(t *testing.T, call string) {
 
 func TestAMisspelledCommandIsSuggested(t *testing.T) {
 	for args, want := range map[string]string{
-		"snd":          `unknown command "snd" for "payhook"; did you mean send?`,
-		"parked lst":   `unknown command "lst" for "payhook parked"; did you mean list?`,
-		"send --evnts": "unknown flag: --evnts; payhook send --help lists the flags",
-		"nonsense":     `unknown command "nonsense" for "payhook"`,
+		"lstn":               `unknown command "lstn" for "payhook"; did you mean listen?`,
+		"parked lst":         `unknown command "lst" for "payhook parked"; did you mean list?`,
+		"local send --evnts": "unknown flag: --evnts; payhook local send --help lists the flags",
+		"nonsense":           `unknown command "nonsense" for "payhook"`,
 	} {
 		out, stderr, status := run(t, strings.Fields(args)...)
 		if status != cli.StatusUsage || out != "" || stderr != "payhook: "+want+"\n" {
@@ -123,8 +123,8 @@ func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"pa", "parked"},
 		{"parked re", "replay"},
-		{"send --dup", "--duplicates"},
-		{"send --corrupt wr", "wrong-key"},
+		{"local send --dup", "--duplicates"},
+		{"local send --corrupt wr", "wrong-key"},
 		{"parked list --reason c", "conflict"},
 		{"invoke re", "redrive"},
 	} {
@@ -196,8 +196,10 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 				switch {
 				case name == "ARGS" && target == "payhook":
 					checkCall(t, "payhook "+value)
-				case name == "ARGS" && (target == "send" || target == "invoke"):
-					checkCall(t, "payhook "+target+" "+value)
+				case name == "ARGS" && target == "send":
+					checkCall(t, "payhook local send "+value)
+				case name == "ARGS" && target == "invoke":
+					checkCall(t, "payhook invoke "+value)
 				}
 			}
 		}
@@ -240,7 +242,7 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		args []string
 		does string
 	}{
-		{[]string{"send", "ARGS=--events 5"}, "send --local --events 5"},
+		{[]string{"send", "ARGS=--events 5"}, "local send --events 5"},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"},
 			"invoke --local webhook events/webhook/one-event.json --fresh"},
 		{[]string{"invoke", "FUNCTION=token", "EVENT=events/token/refresh.json", "ARGS=--aws"},

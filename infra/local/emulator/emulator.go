@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -198,14 +197,6 @@ func Answers(ctx context.Context, endpoint string) bool {
 	}
 	resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
-}
-
-// FunctionURL returns the URL at which this machine reaches a function URL of the emulator
-// at an endpoint. The host of a function URL cannot be resolved on every machine.
-func FunctionURL(endpoint, functionURL string) string {
-	_, host, _ := strings.Cut(functionURL, "://")
-	id, _, _ := strings.Cut(host, ".")
-	return endpoint + "/_aws/lambda-url/" + id + "/"
 }
 
 func freePort() (int, error) {

@@ -95,13 +95,6 @@ func (p *Program) Root(long string) *cobra.Command {
 	root.PersistentFlags().BoolVar(&p.JSON, "json", false,
 		"print JSON: one document, or one a line where there are several")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if words, ok := errors.AsType[listed](err); ok {
-			_, err := fmt.Fprintln(p.Out, words)
-			return err
-		}
-		if strings.Contains(err.Error(), "\n") {
-			return Usage("%w", err) // it lists what the flag takes
-		}
 		return Usage("%w; %s --help lists the flags", err, cmd.CommandPath())
 	})
 	root.SetHelpTemplate(root.HelpTemplate() + "\n" + ExitStatuses)

@@ -3,8 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +50,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ChoiceVar adds a flag that takes one of some words, and completes them. The words are as for [OneOf].
+// ChoiceVar adds a flag that takes one of some words, and completes them.
 func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...string) {
 	cmd.Flags().Func(name, usage, func(text string) error {
 		*to = text
@@ -62,33 +62,12 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...stri
 	}
 }
 
-// listed is the error of a flag whose value is list: the words that it takes. The program prints them.
-type listed string
-
-func (l listed) Error() string { return string(l) }
-
-// OneOf returns an error that lists the words unless text is one of them. A word can be followed by a tab
-// and an explanation; then each is listed in a line of its own, and the text list asks for the list.
+// OneOf returns an error that lists the words unless text is one of them.
 func OneOf(text string, words ...string) error {
-	separator := " "
-	var list strings.Builder
-	t := tabwriter.NewWriter(&list, 0, 0, 2, ' ', 0)
-	for _, word := range words {
-		name, _, explained := strings.Cut(word, "\t")
-		if name == text {
-			return nil
-		}
-		if explained {
-			separator = "\n  "
-		}
-		fmt.Fprint(t, separator, word)
-		separator = ", "
+	if slices.Contains(words, text) {
+		return nil
 	}
-	t.Flush()
-	if lines, ok := strings.CutPrefix(list.String(), "\n"); ok && text == "list" {
-		return listed(lines)
-	}
-	return errors.New("must be one of" + list.String())
+	return errors.New("must be one of " + strings.Join(words, ", "))
 }
 
 // Args returns a check that exactly the named arguments are given.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -73,10 +74,10 @@ func (p *Program) Hint(t *deployment.Target, command string) string {
 }
 
 // NoTargetFlags returns an error of usage if a flag chooses the deployment of a command
-// that is always for this machine.
-func NoTargetFlags(cmd *cobra.Command) error {
+// that is always for this machine, except for those that it takes.
+func NoTargetFlags(cmd *cobra.Command, takes ...string) error {
 	for _, name := range []string{"local", "stack", "id", "region", "profile"} {
-		if f := cmd.Flag(name); f != nil && f.Changed {
+		if f := cmd.Flag(name); f != nil && f.Changed && !slices.Contains(takes, name) {
 			return Usage("%s is always for this machine: it takes no --%s", cmd.CommandPath(), name)
 		}
 	}

@@ -95,7 +95,7 @@ func (a *actor) do(ctx context.Context, asked action) error {
 	if len(a.ends) > 0 {
 		expected += ",503"
 	}
-	if args[0] == "send" && asked.Service == "" && expected != "2xx" {
+	if slices.Contains(args, "send") && expected != "2xx" {
 		args = append(args, "--expect", expected)
 	}
 	return a.run(ctx, asked, args)
@@ -143,18 +143,18 @@ func (asked action) args() ([]string, error) {
 		if !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(asked.Flaw)) {
 			return nil, fmt.Errorf("%w: there is no flaw %q", errAction, asked.Flaw)
 		}
-		return []string{"send", "--local", "--corrupt", asked.Flaw}, nil
+		return []string{"local", "send", "--corrupt", asked.Flaw}, nil
 	case "rotate":
-		return []string{"send", "--local", "--rotate"}, nil
+		return []string{"local", "send", "--rotate"}, nil
 	case "stop", "start":
 		if !slices.Contains(services, asked.Service) {
 			return nil, fmt.Errorf("%w: there is no service %q", errAction, asked.Service)
 		}
-		fault := ""
+		fault := send.NoFault
 		if asked.Do == "stop" {
 			fault = string(paymenttest.Down)
 		}
-		return []string{"send", "--local", "--count", "0", "--fault", asked.Service + "=" + fault}, nil
+		return []string{"local", "fault", asked.Service, fault}, nil
 	case "explain":
 		return []string{"explain", "--local", "--captured", asked.Name}, nil
 	case "compare":
@@ -176,7 +176,7 @@ func (asked action) send() ([]string, error) {
 	if asked.Events < 1 || asked.Events > maxEvents {
 		return nil, fmt.Errorf("%w: the number of events must be from 1 to %d", errAction, maxEvents)
 	}
-	args := []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}
+	args := []string{"local", "send", "--events", strconv.Itoa(asked.Events)}
 	if asked.Amount != "" {
 		args = append(args, "--amount", asked.Amount)
 	}
@@ -233,7 +233,8 @@ func payhook(ctx context.Context, args []string) (output string, right bool) {
 	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now}
 	root, t := p.Root(""), &deployment.Target{}
 	cli.TargetFlags(root, t)
-	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t), explain.Command(p, t), status.Command(p, t))...)
+	root.AddCommand(append(operate.Commands(p, t), explain.Command(p, t), status.Command(p, t),
+		cli.Group("local", "", send.Command(p, t), send.FaultCommand(p)))...)
 	exit := p.Run(ctx, root, args)
 	return strings.TrimSpace(text.String()), exit == 0
 }

@@ -151,16 +151,16 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
-	click("Send", "send --local --events 1 --amount 1250.00 --currency USD")
+	click("Send", "local send --events 1 --amount 1250.00 --currency USD")
 	p.evaluate(`(() => {
 		document.getElementById("events").value = "7";
 		document.getElementById("amount").value = "99.50";
 		document.getElementById("currency").value = "EUR";
 	})()`)
-	click("Send with two amounts (conflict)", "send --local --events 7 --amount 99.50 --currency EUR --conflict")
+	click("Send with two amounts (conflict)", "local send --events 7 --amount 99.50 --currency EUR --conflict")
 	p.evaluate(`document.getElementById("flaw").value = "wrong-key"`)
-	click("Send a forged webhook", "send --local --corrupt wrong-key --expect 401")
-	click("Rotate the key and send", "send --local --rotate")
+	click("Send a forged webhook", "local send --corrupt wrong-key --expect 401")
+	click("Rotate the key and send", "local send --rotate")
 	// What stops a service asks first.
 	s.answer("it is stopped", true)
 	p.clickButton("Stop key service")
@@ -170,10 +170,10 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.clickButton("Stop key service")
 	p.click(`document.getElementById("ask-yes")`)
 	p.shows("it is stopped")
-	if calls, _ := s.done(); !slices.Equal(calls, []string{"send --local --count 0 --fault keys=down"}) {
+	if calls, _ := s.done(); !slices.Equal(calls, []string{"local fault keys down"}) {
 		t.Errorf("%q", calls)
 	}
-	click("Start key service", "send --local --count 0 --fault keys=")
+	click("Start key service", "local fault keys none")
 	p.clickButton("Stop event bus")
 	p.click(`document.getElementById("ask-yes")`)
 	p.shows("Start event bus")
@@ -232,7 +232,7 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.evaluate(`document.querySelector("button[data-do=repeat]").focus()`)
 	p.do(chromedp.KeyEvent("\r"))
 	p.shows("by keyboard")
-	if got := s.lastCall(); got != "send --local --events 7 --amount 99.50 --currency EUR --duplicates 1" {
+	if got := s.lastCall(); got != "local send --events 7 --amount 99.50 --currency EUR --duplicates 1" {
 		t.Errorf("the keyboard: %q", got)
 	}
 

@@ -18,6 +18,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
+	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -53,8 +54,8 @@ func newTestServer(t *testing.T) *testServer {
 			return "state of " + args[len(args)-1], true
 		}
 		s.calls = append(s.calls, strings.Join(args, " "))
-		if service, fault, ok := strings.Cut(args[len(args)-1], "="); ok && s.right {
-			s.faults[service] = fault
+		if args[1] == "fault" && s.right {
+			s.faults[args[2]] = strings.TrimPrefix(args[3], send.NoFault)
 		}
 		return s.output, s.right
 	}
@@ -161,7 +162,7 @@ func TestOnlyThePageHasEffects(t *testing.T) {
 		if status != test.status {
 			t.Errorf("%s: answered %d %s, want %d", name, status, text, test.status)
 		}
-		if call := s.lastCall(); (call == "send --local --events 1") != (test.status == 204) {
+		if call := s.lastCall(); (call == "local send --events 1") != (test.status == 204) {
 			t.Errorf("%s: the command ran: %q", name, call)
 		}
 	}
@@ -250,7 +251,7 @@ func TestStoppedServicesAreStarted(t *testing.T) {
 	if err := s.actor.startAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if calls, stopped := s.done(); stopped || !slices.Equal(calls, []string{"send --local --count 0 --fault token="}) {
+	if calls, stopped := s.done(); stopped || !slices.Equal(calls, []string{"local fault token none"}) {
 		t.Errorf("started: %q, bus stopped: %v", calls, stopped)
 	}
 
@@ -393,18 +394,18 @@ func TestRejectionsThatThePageCausesAreIntended(t *testing.T) {
 			command       string
 			during, after string // 401 and 503 are intended
 		}{
-			{action{Do: "forge", Flaw: "signature"}, "send --local --corrupt signature --expect 401",
+			{action{Do: "forge", Flaw: "signature"}, "local send --corrupt signature --expect 401",
 				"[true false]", "[false false]"},
-			{action{Do: "stop", Service: "keys"}, "send --local --count 0 --fault keys=down",
+			{action{Do: "stop", Service: "keys"}, "local fault keys down",
 				"[false false]", "[false true]"},
-			{action{Do: "stop", Service: "keys"}, "send --local --count 0 --fault keys=down",
+			{action{Do: "stop", Service: "keys"}, "local fault keys down",
 				"[false true]", "[false true]"},
-			{action{Do: "rotate"}, "send --local --rotate --expect 2xx,503", "[false true]", "[false true]"},
-			{action{Do: "forge", Flaw: "signature"}, "send --local --corrupt signature --expect 401,503",
+			{action{Do: "rotate"}, "local send --rotate --expect 2xx,503", "[false true]", "[false true]"},
+			{action{Do: "forge", Flaw: "signature"}, "local send --corrupt signature --expect 401,503",
 				"[true true]", "[false true]"},
-			{action{Do: "start", Service: "keys"}, "send --local --count 0 --fault keys=",
+			{action{Do: "start", Service: "keys"}, "local fault keys none",
 				"[false true]", "[false false]"},
-			{action{Do: "rotate"}, "send --local --rotate", "[false false]", "[false false]"},
+			{action{Do: "rotate"}, "local send --rotate", "[false false]", "[false false]"},
 		} {
 			if err := a.do(t.Context(), step.action); err != nil {
 				t.Fatal(err)

@@ -37,8 +37,8 @@ func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder with
 copies: nothing is damaged, the signature over payload, timestamp and key id verifies
 with the stored JWK, the ids are those of the payload, and the client certificate was
-valid. In a bucket, it reads all versions of the objects, and checks S3's checksum and the
-name. A folder needs no AWS. What does not verify is a line with its reason.
+valid. In a bucket, it reads all versions of the objects, and checks S3's checksum and
+the name. A folder needs no AWS. What does not verify is a line with its reason.
 
   verified    signed, and with --keys by one of these keys
   damaged     changed, incomplete, or not a record

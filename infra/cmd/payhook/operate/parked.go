@@ -25,7 +25,8 @@ func (p *program) listCommand() *cobra.Command {
 		Short: "List what is parked",
 		Long: `Lists what is parked and open, the earliest first: authentic deliveries that are
 invalid or in conflict, and events that could not be published, which nobody has
-replayed or dismissed yet. The time is when the delivery was signed, or the event recorded.`,
+replayed or dismissed yet. The time is when the delivery was signed, or the event
+recorded.`,
 		Example: "  payhook parked list --from 24h\n  payhook parked list --reason conflict --state any",
 		Args:    cli.Args(),
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {

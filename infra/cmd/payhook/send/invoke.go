@@ -27,10 +27,10 @@ const invokeLong = `Invokes the function webhook, redrive or token with an event
 what it answers. The events in events/ are samples. --aws is required for a stack in AWS;
 then account, region and stack are written to standard error before the call.
 
-An event of a function URL is signed now: with --local by the simulated payment
-service, otherwise with --key and --key-id, where the payment service publishes the
-public key. With authentication=mtls or both, the answer is 401, because the event has no
-client certificate: send one with payhook send.
+With --local, an event of a function URL is signed now by the simulated payment service.
+In AWS it stays as it is in the file, and is answered 401. With authentication=mtls or
+both, the answer is 401, because the event has no client certificate: use payhook local
+send.
 
 Status 1: the function failed. An HTTP status such as 401 is an answer, not a failure.
 
@@ -38,14 +38,12 @@ With --json, the answer as the function returned it.`
 
 const invokeExample = `  payhook invoke webhook events/webhook/one-event.json --local
   payhook invoke redrive events/redrive/scheduled.json --local
-  payhook invoke token events/token/refresh.json --aws --stack Payhook
-  payhook invoke webhook events/webhook/one-event.json --aws --key key.pem --key-id UUID`
+  payhook invoke token events/token/refresh.json --aws --stack Payhook`
 
 type invocation struct {
 	p     *cli.Program
 	fresh bool
 	aws   bool
-	sign  signing
 }
 
 // InvokeCommand returns the command invoke, which invokes a deployed function with a sample
@@ -82,7 +80,6 @@ func InvokeCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 	cmd.Flags().BoolVar(&o.aws, "aws", false, "invoke the function of a stack in AWS")
 	cmd.Flags().BoolVar(&o.fresh, "fresh", false,
 		"replace deliveryId and eventId by new ones, so that the events are not duplicates")
-	o.sign.register(cmd)
 	return cmd
 }
 
@@ -99,7 +96,7 @@ func (o *invocation) run(ctx context.Context, t deployment.Target, function, fil
 	if !d.Local {
 		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)
 	}
-	if sample, ok := parseSample(event); ok {
+	if sample, ok := parseSample(event); ok && d.Local {
 		if event, err = o.signed(ctx, d, sample); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -116,16 +113,16 @@ func (o *invocation) run(ctx context.Context, t deployment.Target, function, fil
 
 // signed returns the event of a sample with a proof that is valid now.
 func (o *invocation) signed(ctx context.Context, d *deployment.Deployment, event sample) ([]byte, error) {
-	w := event.webhook("https://localhost/")
-	o.sign.apply(&w)
-	if o.fresh {
-		w.Payload = freshIDs(w.Payload)
-	}
-	from, err := o.sign.service(d)
+	service, conf, err := simulated(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	signed, err := from.Sign(ctx, w)
+	w := event.webhook("https://localhost/")
+	w.Carriers = conf.carriers()
+	if o.fresh {
+		w.Payload = freshIDs(w.Payload)
+	}
+	signed, err := service.Sign(ctx, w)
 	if err != nil {
 		return nil, err
 	}

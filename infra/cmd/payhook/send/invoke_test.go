@@ -86,13 +86,19 @@ func writeFile(t *testing.T, text []byte) string {
 func TestEventIsSignedForTheDeployment(t *testing.T) {
 	inQuery := paymenttest.DefaultScheme()
 	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
+	t.Chdir(t.TempDir())
 	for _, test := range []struct {
 		scheme  signature.Scheme
+		conf    string
 		encoded bool
-	}{{paymenttest.DefaultScheme(), false}, {inQuery, true}} {
-		service := paymenttest.NewServer(paymenttest.Options{Control: true, Scheme: test.scheme})
+	}{{paymenttest.DefaultScheme(), "httpMethod=POST", false}, {inQuery, "timestampCarrier=query:ts", true}} {
+		service := paymenttest.NewServer(paymenttest.Options{Control: true})
 		t.Cleanup(service.Close)
-		d := deployment.Deployment{Simulated: true, PaymentService: service.URL}
+		isUp(t, deployment.Deployment{Simulated: true, PaymentService: service.URL}, test.conf)
+		d, err := deployment.Connect(t.Context(), deployment.Target{Local: true})
+		if err != nil {
+			t.Fatal(err)
+		}
 		payload := paymenttest.Delivery(paymenttest.Event())
 		body := string(payload)
 		if test.encoded {
@@ -104,7 +110,7 @@ func TestEventIsSignedForTheDeployment(t *testing.T) {
 		if !ok || before.webhook("u").Method != "PUT" {
 			t.Fatal("the sample is not read")
 		}
-		text, err := (&invocation{}).signed(t.Context(), &d, before)
+		text, err := (&invocation{}).signed(t.Context(), d, before)
 		if err != nil {
 			t.Fatal(err)
 		}

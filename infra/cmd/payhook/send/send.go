@@ -1,6 +1,7 @@
-// Package send has the commands that make signed webhooks: send, which sends them to a URL,
-// and invoke, which invokes a function with a sample event. The simulated payment service
-// of the local run signs, or a private key.
+// Package send has the commands that make signed webhooks: local send, which sends them to a
+// stack of the local run, and invoke, which invokes a function with a sample event. The
+// simulated payment service of the local run signs; neither takes a private key. The command
+// local fault makes that service fail.
 package send
 
 import (
@@ -28,15 +29,13 @@ import (
 	"payhook.example/shared/settings"
 )
 
-const long = `Sends signed webhooks and prints each answer.
+const long = `Sends signed webhooks to a stack of the local run, and prints each answer. The simulated
+payment service of the local run signs and sends them, with the method and headers that
+are deployed. --stack chooses another stack than that of the local run.
 
-With --local, the simulated payment service of the local run signs and sends them.
-With --key and --key-id, they are signed with your own private key and sent to --url,
-or to the function URL or domain of the stack.
-
---signature-header, --timestamp-carrier, --key-id-carrier and --timestamp-format send the
-proof in another place or format than the settings say. "payhook explain --last" then
-finds the settings that fit.
+--corrupt takes signature, payload, timestamp or keyid, which is changed after signing;
+wrong-key or unknown-key, which signs; and signature, timestamp or keyid with -missing,
+-malformed or -repeated.
 
 Status 1: an answer is not the expected one: 2xx, or what --expect lists.
 Status 3: there was no answer.
@@ -44,42 +43,45 @@ Status 3: there was no answer.
 With --json, one document a line: number, status (0 for no answer), expected,
 milliseconds, answer.`
 
-const example = `  payhook send --local --events 25                  25 events in one delivery
-  payhook send --local --count 10 --duplicates 5    10 deliveries, then 5 of them again
-  payhook send --local --corrupt signature --expect 401
-  payhook send --local --age 10m --expect 401       an old timestamp; -10m is in the future
-  payhook send --local --amount 2500000.00 --currency EUR
-  payhook send --local --conflict                   one eventId with two contents
-  payhook send --local --file events/webhook/one-event.json
-  payhook send --local --pad 6300000 --expect 413   more than Lambda takes
-  payhook send --local --timestamp-carrier header:X-Brand-Time --key-id-carrier query:kid
-  payhook send --local --rotate                     signed with a new key
-  payhook send --local --fault keys=down --rotate --expect 503
-  payhook send --local --fault keys=                end that fault
-  payhook send --local --certificate expired --expect 403
-  payhook send --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --url https://example.com/`
+const example = `  payhook local send --events 25                  25 events in one delivery
+  payhook local send --count 10 --duplicates 5    10 deliveries, then 5 of them again
+  payhook local send --corrupt signature --expect 401
+  payhook local send --age 10m --expect 401       an old timestamp; -10m is in the future
+  payhook local send --amount 2500000.00 --currency EUR
+  payhook local send --conflict                   one eventId with two contents
+  payhook local send --file events/webhook/one-event.json
+  payhook local send --pad 6300000 --expect 413   more than Lambda takes
+  payhook local send --rotate                     signed with a new key
+  payhook local send --certificate expired --expect 403 --stack PayhookMTLS`
 
 // options are the flags.
 type options struct {
 	p      *cli.Program
 	target *deployment.Target
 
-	url, file                      string
+	file                           string
 	count, duplicates, events, pad int
 	name, eventID                  string
 	amount, currency               string
 	conflict                       bool
+	corrupt                        string        // what is wrong with the proof; "" for nothing
+	age                            time.Duration // of the timestamp; negative in the future
 	rotate, rotateCertificate      bool
-	certificate, fault, expect     string
-	sign                           signing
+	certificate, expect            string
 }
 
-// Command returns the command.
+// Command returns the command. It uses the stack and the id of the target, which is made local.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{p: p, target: t}
 	cmd := &cobra.Command{
 		Use: "send", Short: "Send signed webhooks", Long: long, Example: example, Args: cli.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cli.NoTargetFlags(cmd, "local", "stack", "id"); err != nil {
+				return err
+			}
+			t.Local = true
+			return o.run(cmd.Context())
+		},
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.count, "count", 1, "number of new deliveries")
@@ -95,20 +97,10 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.eventID, "event-id", "", "eventId of the first event (default a new one)")
 	f.BoolVar(&o.conflict, "conflict", false, "send the first event again with another amount, which is a conflict")
 	f.IntVar(&o.pad, "pad", 0, "bytes of white space to add to each payload")
-	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
-	o.sign.register(cmd)
+	cli.ChoiceVar(cmd, &o.corrupt, "corrupt", "`flaw`: what is wrong with the proof", words(paymenttest.Flaws())...)
+	cli.DurationVar(f, &o.age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails; "+
-		"list explains the faults",
-		func(text string) error {
-			o.fault = text
-			name, _, _ := strings.Cut(text, ":")
-			return cli.OneOf(name, faults()...)
-		})
-	certificates := []string{string(paymenttest.NoCertificate)}
-	for _, flaw := range paymenttest.CertificateFlaws() {
-		certificates = append(certificates, string(flaw))
-	}
+	certificates := append([]string{string(paymenttest.NoCertificate)}, words(paymenttest.CertificateFlaws())...)
 	cli.ChoiceVar(cmd, &o.certificate, "certificate", "`flaw`: what is wrong with the client certificate: "+
 		strings.Join(certificates, ", "), certificates...)
 	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
@@ -124,52 +116,29 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := o.connect(ctx)
+	d, err := deployment.Connect(ctx, *o.target)
+	if err != nil {
+		return cli.Unreachable(err)
+	}
+	service, conf, err := simulated(ctx, d)
 	if err != nil {
 		return err
 	}
-	if o.certificate != "" && d.Setting(settings.Authentication) == settings.BySignature {
-		return cli.Usage("this local run asks for no client certificates: --certificate needs one that does:\n  %s",
+	if o.certificate != "" && conf.setting(settings.Authentication) == settings.BySignature {
+		return cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s", d.Stack,
 			d.Restart(map[string]string{settings.Authentication.Key: settings.ByBoth}))
 	}
-	from, err := o.sign.service(d)
-	if err != nil {
-		return err
+	if o.rotate {
+		_, err = service.Rotate(ctx)
 	}
-	if remote, ok := from.(paymenttest.Remote); ok {
-		if err := o.change(ctx, remote); err != nil {
-			return cli.Unreachable(err)
-		}
-	}
-	return o.sendAll(ctx, from, d.WebhookURL, webhooks)
-}
-
-// connect returns the deployment that webhooks are sent to. With --url, it has that URL.
-func (o *options) connect(ctx context.Context) (d *deployment.Deployment, err error) {
-	if o.sign.file == "" || o.url == "" {
-		err = o.p.Choose(ctx, o.target)
-	}
-	switch {
-	case err != nil:
-	case o.target.Local:
-		d, err = deployment.Running(ctx)
-	case o.sign.file == "":
-		return nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated " +
-			"payment service of the local run")
-	case o.url != "":
-		d = &deployment.Deployment{}
-	default:
-		if d, err = o.p.Connect(ctx, o.target); err != nil {
-			err = fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
-		}
+	if err == nil && o.rotateCertificate {
+		_, err = service.RotateCertificate(ctx)
 	}
 	if err != nil {
-		return nil, cli.Unreachable(err)
+		return cli.Unreachable(err)
 	}
-	if o.url != "" {
-		d.WebhookURL, d.ServerCA = o.url, ""
-	}
-	return d, nil
+	return o.sendAll(ctx, service, webhooks, paymenttest.Webhook{URL: d.WebhookURL,
+		Method: conf.setting(settings.HTTPMethod), Carriers: conf.carriers()})
 }
 
 // check returns an error of usage if a flag is wrong or contradicts another.
@@ -184,36 +153,23 @@ func (o *options) check() error {
 	if _, ok := payment.Amount(o.amount).Rat(); o.amount != "" && !ok {
 		return cli.Usage("--amount %s: is not a JSON number", o.amount)
 	}
+	if o.count == 0 && (o.duplicates > 0 || o.conflict) {
+		return cli.Usage("--duplicates and --conflict need a delivery to repeat: --count must be at least 1")
+	}
 	for expected := range strings.SplitSeq(o.expect, ",") {
 		if !expectation.MatchString(expected) {
 			return cli.Usage("--expect %s: must be statuses such as 401, 4xx or none, joined by commas", o.expect)
 		}
 	}
-	if o.sign.file != "" && (o.rotate || o.fault != "" || o.certificate != "" || o.rotateCertificate) {
-		return cli.Usage("--rotate, --fault, --certificate and --rotate-certificate are for the simulated payment " +
-			"service, not with --key")
-	}
 	return nil
 }
 
-// faultTexts explain the faults of an endpoint.
-var faultTexts = map[paymenttest.Fault]string{
-	paymenttest.Slow:    "the correct answer after 10s, or after DURATION with slow:DURATION",
-	paymenttest.Down:    "503",
-	paymenttest.HangUp:  "the connection is cut without an answer",
-	paymenttest.Status:  "500, or NUMBER with status:NUMBER, and an empty object",
-	paymenttest.Garbage: "200 with a body that is not JSON",
-	"":                  "no fault any more",
-}
-
-// faults returns what --fault takes, without values, with explanations.
-func faults() (words []string) {
-	for _, endpoint := range []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API} {
-		for _, name := range append(paymenttest.Faults(), "") {
-			words = append(words, string(endpoint)+"="+string(name)+"\t"+faultTexts[name])
-		}
+// words returns flaws as texts.
+func words[T ~string](flaws []T) (texts []string) {
+	for _, flaw := range flaws {
+		texts = append(texts, string(flaw))
 	}
-	return words
+	return texts
 }
 
 // expectation is one of --expect.
@@ -228,26 +184,9 @@ func (o *options) expected(status int) bool {
 	return slices.Contains(words, strconv.Itoa(status)) || slices.Contains(words, strconv.Itoa(status/100)+"xx")
 }
 
-// change changes how the simulated service behaves.
-func (o *options) change(ctx context.Context, remote paymenttest.Remote) (err error) {
-	if endpoint, fault, ok := strings.Cut(o.fault, "="); ok {
-		err = remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.Fault(fault))
-	}
-	if err == nil && o.rotate {
-		_, err = remote.Rotate(ctx)
-	}
-	if err == nil && o.rotateCertificate {
-		_, err = remote.RotateCertificate(ctx)
-	}
-	return err
-}
-
 // webhooks returns what is sent, in this order. Each is made when it is sent, and stays in memory only if it is
 // sent again. Their URLs have at most a query.
 func (o *options) webhooks() (iter.Seq[paymenttest.Webhook], error) {
-	if o.count == 0 && (o.duplicates > 0 || o.conflict) {
-		return nil, cli.Usage("--duplicates and --conflict need a delivery to repeat: --count must be at least 1")
-	}
 	given, err := o.given()
 	if err != nil {
 		return nil, err
@@ -288,8 +227,7 @@ func (o *options) webhook(w paymenttest.Webhook, eventID string) paymenttest.Web
 		w.Payload = o.payload(eventID)
 	}
 	w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
-	o.sign.apply(&w)
-	w.Certificate = paymenttest.CertificateFlaw(o.certificate)
+	w.Age, w.Flaw, w.Certificate = o.age, paymenttest.Flaw(o.corrupt), paymenttest.CertificateFlaw(o.certificate)
 	return w
 }
 
@@ -355,15 +293,17 @@ type result struct {
 	Answer       any   `json:"answer,omitempty"` // JSON, or text
 }
 
-// sendAll sends webhooks to a URL, one after another, and prints every answer.
-func (o *options) sendAll(ctx context.Context, from service, url string, webhooks iter.Seq[paymenttest.Webhook]) error {
+// sendAll sends webhooks, one after another, and prints every answer. The URL, method and carriers are those
+// of to.
+func (o *options) sendAll(ctx context.Context, service paymenttest.Remote, webhooks iter.Seq[paymenttest.Webhook],
+	to paymenttest.Webhook) error {
 	sent, unexpected, unauthorized := 0, 0, false
 	var noAnswer error
 	start := time.Now()
 	for w := range webhooks {
 		sent++
-		w.URL = url + w.URL
-		got, err := o.sendOne(ctx, from, w)
+		w.URL, w.Method, w.Carriers = to.URL+w.URL, cmp.Or(w.Method, to.Method), to.Carriers
+		got, err := sendOne(ctx, service, w)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -391,16 +331,16 @@ func (o *options) sendAll(ctx context.Context, from service, url string, webhook
 	}
 	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
 		cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
-	if !unauthorized || o.url != "" {
+	if !unauthorized {
 		return err
 	}
 	return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,
 		o.p.Hint(o.target, "explain --last"))
 }
 
-func (o *options) sendOne(ctx context.Context, from service, w paymenttest.Webhook) (result, error) {
+func sendOne(ctx context.Context, service paymenttest.Remote, w paymenttest.Webhook) (result, error) {
 	start := time.Now()
-	answer, err := from.Send(ctx, w)
+	answer, err := service.Send(ctx, w)
 	got := result{Milliseconds: time.Since(start).Milliseconds()}
 	if err != nil {
 		return got, err
