@@ -11,8 +11,8 @@
 // It does not verify every combination with every key. A signature of PKCS #1 v1.5 contains
 // the digest of its message, which everybody who has the public key can read (RFC 8017,
 // sections 5.2.2 and 9.2). So one RSA operation shows whether a key made a signature. After
-// that, each form of the message costs one hash. If a key of the service made the signature
-// and no form has its digest, the message that was signed is not the one that was received.
+// that, each timestamp costs one hash. If a key of the service made the signature and no
+// message has its digest, the message that was signed is not the one that was received.
 package explain
 
 import (
@@ -39,9 +39,9 @@ import (
 
 const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
 
-It looks for the signature, timestamps and key ids in all headers, query parameters and
-JSON fields, fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other carriers,
-formats and forms of the signed message. Settings are printed for cdk.json only if the
+It looks for the signature, timestamps and key ids in all headers and query parameters,
+fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other carriers, formats of
+the timestamp and encodings of the signature. Settings are printed for cdk.json only if the
 webhook passes all checks of the signature with them. No setting is proposed that weakens
 the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.

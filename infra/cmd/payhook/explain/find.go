@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json/jsontext"
 	"maps"
 	"net/textproto"
 	"net/url"
@@ -18,8 +17,7 @@ import (
 
 // value is a text of a request.
 type value struct {
-	place   string // as in header X-Key, query parameter key, JSON field a.b
-	carrier string // "header:NAME", "query:NAME" or "static:UUID"; "" if no setting can name the place
+	carrier string // where it is: "header:NAME", "query:NAME", or "static:UUID" for an id that the caller gave
 	text    string
 }
 
@@ -32,7 +30,7 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 	var all []value
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		shown := textproto.CanonicalMIMEHeaderKey(name)
-		v := value{"header " + shown, "header:" + shown, r.Headers[name]}
+		v := value{"header:" + shown, r.Headers[name]}
 		for _, c := range configured {
 			if strings.EqualFold(c, v.carrier) {
 				v.carrier = c // in the case of the setting
@@ -42,12 +40,11 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 	}
 	query, _ := url.ParseQuery(r.RawQuery)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		all = append(all, value{"query parameter " + name, "query:" + name, query.Get(name)})
+		all = append(all, value{"query:" + name, query.Get(name)})
 	}
 	for _, id := range keyIDs {
-		all = append(all, value{"command", static + id, id})
+		all = append(all, value{static + id, id})
 	}
-	all = append(all, jsonValues(r.Payload)...)
 	slices.SortStableFunc(all, func(a, b value) int {
 		return cmp.Compare(slices.Index(configured, b.carrier), slices.Index(configured, a.carrier))
 	})
@@ -62,25 +59,6 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 
 // static begins the carrier of a key id that the request does not carry.
 const static = "static:"
-
-// jsonValues returns the strings and numbers of a JSON text.
-func jsonValues(text []byte) (found []value) {
-	d := jsontext.NewDecoder(strings.NewReader(string(text)), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-	for len(found) < maxValues {
-		token, err := d.ReadToken()
-		if err != nil {
-			return found
-		}
-		holder, n := d.StackIndex(d.StackDepth())
-		isName := holder == '{' && n%2 == 1
-		if kind := token.Kind(); (kind == '"' || kind == '0') && !isName {
-			path := strings.Join(slices.Collect(d.StackPointer().Tokens()), ".")
-			found = append(found, value{"JSON field " + path, "", token.String()})
-		}
-	}
-	return found
-}
 
 // signed is a value that can be a signature.
 type signed struct {
@@ -117,10 +95,7 @@ func signaturesIn(all []value) (found []signed) {
 
 var isUUID = regexp.MustCompile(`(?i)^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// keyIDsIn returns the values that can be the key id, but no ids of deliveries, events and payments.
+// keyIDsIn returns the values that can be the key id.
 func keyIDsIn(all []value) []value {
-	return slices.DeleteFunc(slices.Clone(all), func(v value) bool {
-		return !isUUID.MatchString(v.text) || v.place == "JSON field deliveryId" ||
-			strings.HasPrefix(v.place, "JSON field events.")
-	})
+	return slices.DeleteFunc(slices.Clone(all), func(v value) bool { return !isUUID.MatchString(v.text) })
 }

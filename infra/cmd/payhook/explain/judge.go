@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -69,7 +70,7 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, ser
 	e := &explainer{Settings: map[string]string{}, request: r, settings: maps.Clone(r.Settings),
 		conf: conf, keys: service, values: valuesOf(r, configured, given)}
 	// First as the function does it, so that the cause is the one that it would log.
-	err := e.check(ctx, conf, r.Payload)
+	err := e.check(ctx, conf)
 	e.Outcome = string(intake.OutcomeOf(err))
 	if err != nil {
 		e.Cause = err.Error()
@@ -82,9 +83,9 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, ser
 }
 
 // check makes the checks of the webhook function.
-func (e *explainer) check(ctx context.Context, conf settings.Webhook, payload []byte) error {
-	size := len(payload)
-	if payload == nil {
+func (e *explainer) check(ctx context.Context, conf settings.Webhook) error {
+	size := len(e.request.Payload)
+	if e.request.Payload == nil {
 		size = e.request.PayloadBytes // it was not captured
 	}
 	switch {
@@ -96,8 +97,8 @@ func (e *explainer) check(ctx context.Context, conf settings.Webhook, payload []
 		return intake.ErrPayloadEmpty
 	}
 	s := intake.Signature{Scheme: conf.Scheme, Window: conf.Window, Keys: e.keys}
-	return s.Check(ctx, intake.Delivery{Payload: payload, Headers: e.request.Headers, RawQuery: e.request.RawQuery},
-		e.request.ReceivedAt)
+	return s.Check(ctx, intake.Delivery{Payload: e.request.Payload, Headers: e.request.Headers,
+		RawQuery: e.request.RawQuery}, e.request.ReceivedAt)
 }
 
 // judge decides the verdict of a request that the checks rejected with err.
@@ -138,8 +139,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 			if !ok {
 				continue
 			}
-			if m, ok := e.search(ctx, digest, k.id); ok {
-				e.propose(ctx, s, m, id)
+			if at := e.timeSigned(digest, k.id); at != nil {
+				e.propose(ctx, s, *at, id)
 				return
 			}
 			e.Verdict = changed
@@ -148,9 +149,9 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	switch e.Verdict {
 	case changed:
 		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of " +
-			"what arrived here, in any form that was tried. If the body arrived unchanged, the service composes the " +
-			"message in another way than section 5.4 of the interface, or signs a timestamp or key id that it does " +
-			"not send. Ask the operator for the exact bytes of a signed message.")
+			"what arrived here. If the body arrived unchanged, the service composes the message in another way than " +
+			"section 5.4 of the interface, or signs a timestamp or key id that is in no header and no query " +
+			"parameter. Ask the operator for the exact bytes of a signed message.")
 		e.adviseChanged()
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
@@ -174,30 +175,41 @@ func (e *explainer) adviseAuthentic() {
 	}
 }
 
-// propose reports how the request with the signature s of the message m verifies.
-func (e *explainer) propose(ctx context.Context, s signed, m message, id value) {
-	e.proposeCarrier("signature", settings.SignatureHeader, s.value)
+// timeSigned returns the timestamp of the message of section 5.4 that has a digest, and nil if there is none:
+// the payload, a timestamp and a key id, each on a line.
+func (e *explainer) timeSigned(digest []byte, id string) *value {
+	for _, at := range e.values {
+		message := slices.Concat(e.request.Payload, []byte("\n"+at.text+"\n"+id))
+		if sum := sha256.Sum256(message); bytes.Equal(sum[:], digest) {
+			return &at
+		}
+	}
+	return nil
+}
+
+// propose reports how the request verifies with the signature s of a message with that timestamp and key id.
+func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
+	if name, ok := strings.CutPrefix(s.carrier, "header:"); ok {
+		e.set(settings.SignatureHeader, name)
+	} else {
+		e.differs("The signature is carried in %s. Payhook reads it from a header.", s.carrier)
+	}
 	if s.encoding != base64URL {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
 	}
-	if m.has("T") {
-		e.proposeTimestamp(m.time)
-	}
-	if m.has("K") {
-		e.proposeCarrier("key id", settings.KeyIDCarrier, id)
-		if strings.HasPrefix(id.carrier, static) {
-			e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
-				"another key.")
-		}
+	e.proposeTimestamp(at)
+	e.set(settings.KeyIDCarrier, id.carrier)
+	if strings.HasPrefix(id.carrier, static) {
+		e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
+			"another key.")
 	}
 	e.set(settings.HTTPMethod, e.request.Method)
 	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
 		e.set(settings.MaxPayloadBytes, fmt.Sprint(n))
 	}
-	e.Differences = append(e.Differences, m.differences()...)
 	conf, err := settings.ParseProof(e.settings)
 	if err == nil {
-		err = e.check(ctx, conf, m.payload)
+		err = e.check(ctx, conf)
 	}
 	late := errors.Is(err, signature.ErrOutsideWindow)
 	if err != nil && !late && len(e.Differences) == 0 {
@@ -208,17 +220,13 @@ func (e *explainer) propose(ctx context.Context, s signed, m message, id value) 
 		e.Verdict = unsupported
 		e.say("Payhook has no setting for this. Send the differences to the service's operator and ask what their " +
 			"specification says.")
-	case m.change != "":
-		e.Verdict = changed
-		e.differs("The signature is one of the payload %s, not of the bytes that were received.", m.change)
-		e.adviseChanged()
 	case late:
 		e.Verdict = wrongAge
-		at, _ := signature.TimeOf(m.time.text)
+		sent, _ := signature.TimeOf(at.text)
 		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request "+
 			"was delayed or repeated, or a clock or its time zone is wrong. Compare both times with the operator. No "+
 			"longer tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
-			cli.Readable(e.request.ReceivedAt.Sub(at)), cli.Readable(conf.Window.Tolerance))
+			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.Window.Tolerance))
 	default:
 		e.Verdict = otherSettings
 		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this " +
@@ -227,7 +235,7 @@ func (e *explainer) propose(ctx context.Context, s signed, m message, id value) 
 }
 
 func (e *explainer) proposeTimestamp(t value) {
-	e.proposeCarrier("timestamp", settings.TimestampCarrier, t)
+	e.set(settings.TimestampCarrier, t.carrier)
 	switch at, known := signature.TimeOf(t.text); {
 	case e.conf.Window == nil: // it is not read
 	case !known:
@@ -235,22 +243,6 @@ func (e *explainer) proposeTimestamp(t value) {
 	case errors.Is(e.conf.Window.Check(t.text, at), signature.ErrMalformed):
 		e.set(settings.TimestampFormat, settings.TimestampFormat.Default) // any of those that it can read
 	}
-}
-
-// proposeCarrier proposes the setting for the place of a part of the proof.
-func (e *explainer) proposeCarrier(part string, s *settings.Setting, v value) {
-	carrier := v.carrier
-	if s == settings.SignatureHeader {
-		kind, name, _ := strings.Cut(carrier, ":")
-		if carrier = name; kind != "header" {
-			carrier = ""
-		}
-	}
-	if carrier == "" {
-		e.differs("The %s is carried in the %s. Payhook has no setting for this place.", part, v.place)
-		return
-	}
-	e.set(s, carrier)
 }
 
 // set proposes the value of a setting.
@@ -287,7 +279,7 @@ func (e *explainer) adviseNoKey() {
 			return
 		}
 		if i := slices.IndexFunc(ids, func(v value) bool { return v.text == k.id }); i >= 0 {
-			e.say("There is no key for %s, which is in the %s: %v.", k.id, ids[i].place, k.err)
+			e.say("There is no key for %s, which is in %s: %v.", k.id, ids[i].carrier, k.err)
 		}
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
