@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"payhook.example/shared/awsenv"
@@ -39,6 +38,10 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	return h.write(ctx, r, err), nil
 }
 
+// shortLived is the warning of a run that had a token with a short lifetime.
+const shortLived = "the lifetime of the token is less than 20 minutes, so the secret gets more than 90 versions a day; " +
+	"AWS accepts 100; ask the service for tokens of at least 20 minutes"
+
 // write writes the line of a run and returns its report. The errors of package token
 // contain no secret.
 func (h *handler) write(ctx context.Context, r token.Report, err error) report {
@@ -59,7 +62,7 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 	if r.WritesTooOften {
 		values = append(values, awsenv.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
 		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("warning", warning(r)))
+		attrs = append(attrs, slog.String("warning", shortLived))
 	}
 	if r.UnexpectedType != "" {
 		level = max(level, slog.LevelWarn)
@@ -76,15 +79,4 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 	}
 	h.log.Outcome(ctx, level, "token", values, attrs...)
 	return out
-}
-
-// warning describes a run that wrote too often.
-func warning(r token.Report) string {
-	text := "the secret has more than 90 versions a day, and AWS takes 100"
-	if r.FullAfter > 0 {
-		text = fmt.Sprintf("at this pace the secret has 100 versions after %s, and AWS accepts no more until one is "+
-			"24 hours old", r.FullAfter)
-	}
-	return fmt.Sprintf("the lifetime of the tokens is too short (%s): %s; ask the service's operator for tokens of "+
-		"at least 20 minutes", r.Lifetime, text)
 }

@@ -208,15 +208,13 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
 				"alarm is also raised until the first token is stored.",
 			action: "Before the first token, store the client credentials. Otherwise: " + stopped("token")},
-		// Tokens that are stored more often than every 16 minutes are stored three times in
-		// an hour. Manual refreshes are not.
+		// Tokens of less than 20 minutes are stored three times in an hour.
 		{name: "token-quota", metric: ownMetric(conf, names.TokenWritesTooOftenMetric), statistic: sum, minutes: 60,
 			threshold: 3, notifyOK: true,
 			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
 				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
 				"most of a day.",
-			action: "Read warning in the token function's log, which states when the secret is full. Ask the " +
-				"service's operator for tokens of at least 20 minutes."},
+			action: "Ask the service for tokens of at least 20 minutes."},
 		{name: "token-failed", metric: ownMetric(conf, names.TokenFailedMetric), statistic: sum, minutes: 5,
 			threshold: 3, notifyOK: true,
 			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +

@@ -79,9 +79,8 @@ var (
 	// secret writes it.
 	TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds}
 	TokenFailedMetric    = Metric{Name: "TokenFailed"}
-	// TokenWritesTooOftenMetric counts runs that stored a token less than 16 minutes after
-	// the previous one and whose lifetime is under 20 minutes, or that could not store one
-	// because the secret has 100 versions of the last 24 hours.
+	// TokenWritesTooOftenMetric counts runs that had a new token whose lifetime is less than 20
+	// minutes.
 	TokenWritesTooOftenMetric = Metric{Name: "TokenWritesTooOften"}
 )
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,59 +144,5 @@ func TestATokenIsLateOnlyIfRefreshesFail(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A secret accepts no version after the hundredth of a day, and the reports predict when
-// this happens.
-func TestTheSecretIsFullWhenTheReportSaysSo(t *testing.T) {
-	for lifetime, want := range map[time.Duration]struct {
-		tooOften bool
-		full     time.Duration // 0: never
-	}{
-		10 * time.Minute: {true, 9*time.Hour + 54*time.Minute},
-		19 * time.Minute: {true, 0},
-		20 * time.Minute: {false, 0},
-	} {
-		parallelBubble(t, lifetime.String(), func(t *testing.T) {
-			r := newRig(t, (&service{lifetime: lifetime}).ServeHTTP)
-			time.Sleep(500 * time.Microsecond) // the times in the secret are rounded to milliseconds
-			start := time.Now()
-			writes, calls := 0, 0
-			var full, without, back time.Duration // since the start
-			for run := range 25 * 60 {
-				began := time.Duration(run) * time.Minute
-				time.Sleep(time.Until(start.Add(began)))
-				report, err := r.refresher.Run(t.Context(), false)
-				calls += report.Calls
-				switch {
-				case report.Outcome == token.Refreshed:
-					if writes++; writes == 100 {
-						full = began
-					} else if writes == 101 {
-						back = began
-					}
-					if writes < 100 && (report.WritesTooOften != want.tooOften || report.FullAfter != want.full) {
-						t.Fatalf("write %d: %+v", writes, report)
-					}
-				case err != nil && (!strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 "+
-					"versions of the last 24 hours and accepts no more until one is older") || !report.WritesTooOften ||
-					writes < 100):
-					t.Fatalf("after %d writes: %+v, %v", writes, report, err)
-				case report.Remaining == 0 && without == 0:
-					without = began
-				}
-			}
-			// The last token is used to its end; the first version makes room. A full secret
-			// causes no more calls than before.
-			switch {
-			case want.full == 0 && without != 0:
-				t.Errorf("no token after %s", without)
-			case want.full != 0 && (full != want.full || without < full+lifetime ||
-				without > full+lifetime+time.Minute ||
-				back < 24*time.Hour || back > 24*time.Hour+time.Minute || calls > 26*60*99/int(full/time.Minute)+1):
-				t.Errorf("full after %s, no token from %s to %s, %d calls", full, without, back, calls)
-			}
-		})
 	}
 }

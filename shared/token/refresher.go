@@ -75,14 +75,9 @@ type Report struct {
 	Calls     int // of the token endpoint
 	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
 	UnexpectedType string
-	// WritesTooOften is true if a token was stored whose lifetime is too short for at
-	// most 90 versions of the secret a day, or if a token was not stored because the
-	// secret has the maximum number of versions.
+	// WritesTooOften is true if the run had a new token whose lifetime is less than 20 minutes,
+	// whether or not the token could be stored.
 	WritesTooOften bool
-	// FullAfter is the time from the first write until the secret has 100 versions and
-	// accepts no more, if all tokens are like the one that was stored. Zero: this does
-	// not happen.
-	FullAfter time.Duration
 }
 
 // The versions of a secret. Each write creates one: PutSecretValue and UpdateSecret
@@ -92,16 +87,13 @@ type Report struct {
 // "UpdateSecretVersionStage" in the API reference). The only remedy is to write less
 // often.
 const (
-	versionQuota   = 100
-	versionMinAge  = 24 * time.Hour
-	versionsPerDay = 90 // 10 fewer than the quota, for manual refreshes
+	// writeInterval is the time between two writes with 90 versions a day: 16 minutes. The other
+	// 10 versions are for manual refreshes.
+	writeInterval = 24 * time.Hour / 90
 
-	// writeInterval is the time between two writes with versionsPerDay writes a day.
-	writeInterval = versionMinAge / versionsPerDay // 16 minutes
-	// lifetimeTolerance is the time by which a reported lifetime can be less than the
-	// full lifetime of the tokens without a warning. The endpoint reports it in whole
-	// seconds and after some delay.
-	lifetimeTolerance = 15 * time.Second
+	// shortLifetime is 20 minutes less a tolerance, because the endpoint reports the lifetime in
+	// whole seconds and after some delay.
+	shortLifetime = 20*time.Minute - 15*time.Second
 )
 
 // reserve is the time before expiry that is reserved for attempts, if the lifetime and
@@ -122,9 +114,8 @@ func refreshAt(lifetime time.Duration) time.Duration {
 // A token is due when less than 66 % of its lifetime is left and it is 16
 // minutes old. The age limits the secret to 90 versions a day. If this would leave
 // fewer than three runs before expiry (a lifetime under 20 minutes), the token is due
-// three runs before expiry whatever its age. Then [Report.WritesTooOften] is set, and
-// after [Report.FullAfter] the secret accepts no more versions until some are a day
-// old.
+// three runs before expiry whatever its age. Then [Report.WritesTooOften] is set: the
+// secret can get 100 versions, and accepts no more until some are a day old.
 //
 // Run writes at most once, and only a token that is not in the secret. It reads the
 // client credentials when it needs them and does not cache them, so the next refresh
@@ -192,35 +183,17 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 		!now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
 	}
+	tooOften := fresh.Lifetime() < shortLifetime
 	if err := r.store(ctx, fresh); err != nil {
 		r.unsaved = fresh
 		report := reportOf(Failed, stored, calls)
-		failure, ok := errors.AsType[*SecretError](err)
-		report.WritesTooOften = ok && failure.Code == limitExceeded
+		report.WritesTooOften = tooOften
 		return report, err
 	}
 	r.unsaved = Bearer{}
 	report := reportOf(Refreshed, fresh, calls)
-	report.WritesTooOften, report.FullAfter = pace(stored, fresh)
+	report.WritesTooOften = tooOften
 	return report, nil
-}
-
-// pace reports whether writes are too frequent if all tokens are like fresh, and after
-// which time the secret is then full. A token with a short remaining life is not too
-// frequent if the previous one was stored long enough ago: such an endpoint returns a
-// token more than once, and its lifetime is longer than reported.
-func pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
-	age := fresh.Lifetime() - refreshAt(fresh.Lifetime()) // at the refresh
-	if age+lifetimeTolerance >= writeInterval ||
-		!stored.IssuedAt.IsZero() && fresh.IssuedAt.Sub(stored.IssuedAt)+lifetimeTolerance >= writeInterval {
-		return false, 0
-	}
-	// The refresh is in the first run at that age or later.
-	age = (age + interval - 1).Truncate(interval)
-	if versionQuota*age >= versionMinAge {
-		return true, 0
-	}
-	return true, (versionQuota - 1) * age
 }
 
 // stored returns the token in the secret, or the zero Bearer, which has expired, if

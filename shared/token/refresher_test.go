@@ -459,56 +459,38 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 	}
 }
 
-// events/README.md states when the secret is full.
-func TestReportsLifetimesWithTooManyWrites(t *testing.T) {
-	for lifetime, want := range map[time.Duration]struct {
-		tooOften bool
-		full     time.Duration
-	}{
-		5 * time.Minute:                 {true, 3*time.Hour + 18*time.Minute},
-		15 * time.Minute:                {true, 18*time.Hour + 9*time.Minute},
-		18 * time.Minute:                {true, 99 * 14 * time.Minute},
-		18*time.Minute + time.Second:    {true, 0},
-		19*time.Minute + 44*time.Second: {true, 0},
-		19*time.Minute + 45*time.Second: {false, 0}, // a token of 20 minutes, answered late
-		time.Hour:                       {false, 0},
+func TestReportsAShortLifetime(t *testing.T) {
+	for lifetime, want := range map[time.Duration]bool{
+		5 * time.Minute:                 true,
+		19*time.Minute + 44*time.Second: true,
+		19*time.Minute + 45*time.Second: false, // a token of 20 minutes, answered late
 	} {
 		bubble(t, lifetime.String(), func(t *testing.T) {
 			r := newRig(t, returns("t-1", lifetime))
-			if report := r.run(t, token.Refreshed); report.WritesTooOften != want.tooOften ||
-				report.FullAfter != want.full {
-				t.Errorf("%+v, want %+v", report, want)
+			if report := r.run(t, token.Refreshed); report.WritesTooOften != want {
+				t.Errorf("%+v", report)
 			}
 			if report := r.run(t, token.Fresh); report.WritesTooOften {
-				t.Error("a run that wrote nothing reports it")
+				t.Error("a run without a new token reports it")
 			}
 		})
 	}
 }
 
-// An endpoint that returns a token with its remaining lifetime causes one short
-// lifetime, and a manual refresh of a long-lived token causes one short interval.
-func TestDoesNotReportSingleShortIntervals(t *testing.T) {
+// A secret accepts no version after the hundredth of a day.
+func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns("t-1", time.Hour))
-		r.run(t, token.Refreshed)
-		for _, test := range []struct {
-			wait     time.Duration
-			access   string
-			lifetime time.Duration
-			tooOften bool
-		}{
-			{0, "t-2", time.Hour, false},
-			{16*time.Minute - 15*time.Second, "t-3", 3 * time.Minute, false},
-			{16*time.Minute - 16*time.Second, "t-4", 3 * time.Minute, true},
-		} {
-			time.Sleep(test.wait)
-			r.endpoint.then(returns(test.access, test.lifetime))
-			if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Refreshed ||
-				report.WritesTooOften != test.tooOften {
-				t.Errorf("%s: %+v, %v", test.access, report, err)
-			}
+		r := newRig(t, returns("t-1", 10*time.Minute))
+		for n := range 100 {
+			r.secrets.Put(tokenSecret, fmt.Sprint(n))
 		}
+		report, err := r.refresher.Run(t.Context(), false)
+		if err == nil || !strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 versions of the last "+
+			"24 hours and accepts no more until one is older") || !report.WritesTooOften {
+			t.Errorf("%+v, %v", report, err)
+		}
+		time.Sleep(24*time.Hour + time.Second)
+		r.run(t, token.Refreshed)
 	})
 }
 
