@@ -50,6 +50,10 @@ type Item struct {
 	Err error `dynamodbav:"-"`
 }
 
+// Overdue reports whether an event that is pending was due more than two minutes ago. By then, redrive has run
+// twice.
+func (i Item) Overdue(now time.Time) bool { return now.Sub(i.Due) > 2*time.Minute }
+
 // Pending reports whether the event is neither published nor parked.
 func (i Item) Pending() bool { return i.Shard != "" }
 

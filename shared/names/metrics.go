@@ -69,6 +69,9 @@ var (
 	TrustDaysLeftMetric = Metric{Name: "TrustDaysLeft"}
 )
 
+// MinTrustDays is the number of days below which TrustDaysLeftMetric needs attention.
+const MinTrustDays = 30
+
 // The metrics of the token function.
 var (
 	// TokenShortfallMetric is by how much the remaining lifetime of the token is less than

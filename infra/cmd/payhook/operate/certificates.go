@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/names"
 )
 
 func (p *program) certificatesCommand() *cobra.Command {
@@ -29,9 +30,6 @@ Status 1: fewer than 30 days are left.`,
 	}
 }
 
-// trustDays is how many days must be left, as for the alarm.
-const trustDays = 30
-
 // certificates shows what the redrive function reports, as it is.
 func (p *program) certificates(ctx context.Context, d *stack, _ []string) error {
 	a, err := d.redrive(ctx, request{Certificates: true})
@@ -45,5 +43,5 @@ func (p *program) certificates(ctx context.Context, d *stack, _ []string) error 
 	if err := json.Unmarshal(a.Certificates, &reported); err != nil {
 		return fmt.Errorf("the redrive function did not report certificates: %w", err)
 	}
-	return attention(p.Print(a.Certificates), len(reported.CAs) > 0 && reported.DaysLeft < trustDays)
+	return attention(p.Print(a.Certificates), len(reported.CAs) > 0 && reported.DaysLeft < names.MinTrustDays)
 }

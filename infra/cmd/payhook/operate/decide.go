@@ -254,44 +254,60 @@ const maxFailures = 3
 // the results. Each has an invocation of its own, so that it has all its time.
 func (p *program) decide(ctx context.Context, d *stack, names []string, ask func(name string) request) error {
 	by := d.caller(ctx)
-	tried, done, failures := 0, 0, 0
-	var err error
+	tried, done, failures := 0, 0, 0 // failures are those in a row
+	var denied error                 // of AWS
 	for _, name := range names {
 		r := ask(name)
 		r.By = by
-		var a answer
-		a, err = d.redrive(ctx, r)
-		result := decided{Name: name, Failed: true}
-		if _, failed := errors.AsType[errFunction](err); failed {
-			failures++
-			result.Cause = err.Error()
-		} else if err != nil {
+		result, err := d.decideOne(ctx, name, r)
+		_, failed := errors.AsType[errFunction](err)
+		if err != nil && !failed {
+			denied = err
 			break
-		} else {
+		}
+		failures++
+		if !failed {
 			failures = 0
-			for _, result = range slices.Concat(a.Replayed, a.Dismissed) {
-				result.Failed = result.Cause != "" || len(a.Replayed) > 0 && result.Outcome != "accepted"
-				if result.Outcome == "accepted" && result.Pending > 0 {
-					result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
-				}
-			}
 		}
 		tried++
 		if !result.Failed {
 			done++
 		}
-		if err = p.PrintLine(result); err != nil || failures == maxFailures {
+		_ = p.PrintLine(result) // an error of the output is reported at the end
+		if failures == maxFailures && tried < len(names) {
+			fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
 			break
 		}
 	}
-	if failures == maxFailures && tried < len(names) {
-		fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
-	}
-	if len(names) > 1 || err != nil {
+	if len(names) > 1 || denied != nil {
 		fmt.Fprintf(p.Err, "%d of %d succeeded, %d failed\n", done, len(names), tried-done)
 	}
 	if ctx.Err() != nil {
 		fmt.Fprintln(p.Err, "the last one may still be done;", p.hint("parked list"), "shows what is open")
 	}
-	return attention(err, done < len(names))
+	return attention(denied, done < len(names))
+}
+
+// decideOne sends the request for one name. The error is an errFunction, which the result has as its cause,
+// or comes from AWS.
+func (d *stack) decideOne(ctx context.Context, name string, r request) (decided, error) {
+	a, err := d.redrive(ctx, r)
+	if err != nil {
+		return decided{Name: name, Failed: true, Cause: err.Error()}, err
+	}
+	if len(a.Dismissed) == 1 {
+		result := a.Dismissed[0]
+		result.Failed = result.Cause != ""
+		return result, nil
+	}
+	if len(a.Replayed) != 1 {
+		err := errFunction("it returned no result")
+		return decided{Name: name, Failed: true, Cause: err.Error()}, err
+	}
+	result := a.Replayed[0]
+	result.Failed = result.Cause != "" || result.Outcome != "accepted"
+	if result.Outcome == "accepted" && result.Pending > 0 {
+		result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
+	}
+	return result, nil
 }

@@ -15,8 +15,6 @@ import (
 
 const (
 	mostListed = 10
-	// overdue is when an event should have been published: after two runs of redrive.
-	overdue = 2 * time.Minute
 	// failingFrom is the number of attempts from which an item is said to fail. One is
 	// normal for what its receiver did not come to publish.
 	failingFrom = 2
@@ -94,7 +92,7 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 		}
 		b.Pending++
 		b.Buses[pending.Bus()]++
-		if p.Now().Sub(pending.Due) > overdue {
+		if pending.Overdue(p.Now()) {
 			b.Overdue++
 		}
 	}

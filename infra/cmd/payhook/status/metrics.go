@@ -25,8 +25,6 @@ const (
 	// silence is how long no run of a schedule may be seen: metrics are late, and a run
 	// may take most of a minute.
 	silence = 5 * time.Minute
-	// trustDays is how many days certificates must be valid, as for the alarm.
-	trustDays = 30
 )
 
 // series is what one metric has: of counts the sum over the window, of the others the last.
@@ -164,7 +162,7 @@ func (d *stack) certificates(trust series, redrive state) check {
 		return check{"certificates", ok, "no client certificate is required"}
 	case trust.at.IsZero():
 		return check{"certificates", notMeasured, "redrive does not run"}
-	case trust.last < trustDays:
+	case trust.last < names.MinTrustDays:
 		return check{"certificates", attention, fmt.Sprintf("%.0f days left: %s", trust.last, d.hint("certificates"))}
 	}
 	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}

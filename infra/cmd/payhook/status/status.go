@@ -134,9 +134,6 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	return err
 }
 
-// overdue is when an event should have been published: after two runs of redrive.
-const overdue = 2 * time.Minute
-
 // pending counts what is in the index of pending events, also those of another stack that has
 // the same ledger, or had it.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
@@ -152,7 +149,7 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		if p.Err != nil {
 			damaged++
 		}
-		if now.Sub(p.Due) > overdue {
+		if p.Overdue(now) {
 			late++
 		}
 		if !p.RecordedAt.IsZero() && p.RecordedAt.Before(oldest) {
