@@ -3,10 +3,8 @@ package payhook
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,47 +59,6 @@ func list(value any) []any {
 		return l
 	}
 	return []any{value}
-}
-
-// TestEachFunctionHasExactlyThePermissionsOfItsCalls derives from the functions'
-// programs the calls that they make, so that neither a call without a permission nor a
-// permission without a call can be deployed.
-func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
-	for folder, path := range functions {
-		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"},
-			{"evidence": "1d"}} {
-			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
-				want := needs(t, folder)
-				// Its program can read the token, and store rejected requests, and does so only if
-				// these are set.
-				if folder == "webhook" && conf["keysAuth"] == nil {
-					delete(want, "Token/Secret.Id")
-				}
-				if folder == "webhook" && conf["captureRejected"] == nil {
-					delete(want, "Parking.Arn/captured/*")
-				}
-				if folder == "redrive" || conf["evidence"] == nil {
-					delete(want, "Records.Arn/accepted/*")
-				}
-				if folder == "redrive" {
-					// Its program can read the last client certificate, and does so only with
-					// mtls and both.
-					delete(want, "Keys.Arn")
-				}
-				part, _, _ := strings.Cut(path, "/")
-				// Lambda writes the log, with the permissions of the function's role.
-				want[part+"/Logs.Arn"] = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
-				tm := payhook(t, conf)
-				if got := tm.render(tm.get(t, path, "AWS::Lambda::Function").Properties["Role"]); got != part+
-					"/Role.Arn" {
-					t.Errorf("runs as %s", got)
-				}
-				if diff := cmp.Diff(want, tm.grants(t, part+"/Role")); diff != "" {
-					t.Errorf("(-what it calls +what it may do)\n%s", diff)
-				}
-			})
-		}
-	}
 }
 
 // The keys of objects are not known in advance: the folders of objects that are
