@@ -358,7 +358,6 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	})
 	if a.fill {
 		if p.conf.Local {
-			notSupported(scope, a.name, "an alarm on metric math")
 			return
 		}
 		watched = a.math()

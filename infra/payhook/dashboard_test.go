@@ -83,7 +83,7 @@ func TestTheDashboardShowsEveryMetric(t *testing.T) {
 func TestQueriesNameTheStepsOfTheOutcomeLine(t *testing.T) {
 	source := string(readFile(t, filepath.Join("..", "..", "functions", "webhook", "handler.go")))
 	written, named := map[string]bool{}, map[string]bool{}
-	for _, found := range regexp.MustCompile(`\{"(\w+)", s\.`).FindAllStringSubmatch(source, -1) {
+	for _, found := range regexp.MustCompile(`milliseconds\("(\w+)"`).FindAllStringSubmatch(source, -1) {
 		written["ms."+found[1]] = true
 	}
 	for _, query := range payhook(t, nil).all(t, "AWS::Logs::QueryDefinition") {

@@ -39,7 +39,8 @@ var local = map[string]any{settings.LocalKey: true}
 // writes into a folder that the test removes.
 func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	t.Helper()
-	context := map[string]any{"aws:cdk:enable-path-metadata": true}
+	// With this mode, errors of the synthesis are only in the error that it returns.
+	context := map[string]any{"aws:cdk:enable-path-metadata": true, "@aws-cdk/core:appMode": "inmemory"}
 	maps.Copy(context, flags(t))
 	for _, s := range conf {
 		maps.Copy(context, s)
@@ -63,8 +64,11 @@ func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.Ap
 	})
 }
 
-// synthesize does what a deployment does, including its error report.
+// synthesize does what a deployment does, including its error report, but prints no warnings about settings.
 func synthesize(app awscdk.App) (err error) {
+	for _, s := range []*settings.Setting{settings.AlarmEmail, settings.EventBusName, settings.TimestampTolerance} {
+		awscdk.Annotations_Of(app).AcknowledgeWarning(jsii.String("payhook:"+s.Key), nil)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			var ok bool
