@@ -197,7 +197,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		{0, `"recorded":60`, []string{"local", "send", "--events", "60"}},
 		{1, "1: 401", []string{"local", "send", "--corrupt", "signature"}},
 		{1, "signature", []string{"explain", "--last"}},
-		{0, "signature-mismatch", []string{"captured", "list"}},
+		{0, "signature-mismatch", []string{"explain", "list"}},
 		{0, `"recorded":1`, []string{"invoke", "webhook", sample("webhook/one-event"), "--fresh"}},
 		{0, `"found"`, []string{"invoke", "redrive", sample("redrive/scheduled")}},
 		{1, `"name":"parked","state":"attention"`, []string{"status", "--json"}},

@@ -41,13 +41,13 @@ const long = `Names the check that rejects a webhook, and finds settings with wh
 
 It looks for the signature, timestamps and key ids in all headers and query parameters,
 fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other carriers, formats of
-the timestamp and encodings of the signature. Settings are printed for cdk.json only if the
-webhook passes all checks of the signature with them. No setting is proposed that weakens
-the protection: a longer timestampTolerance, another of keyExponents, a fixed
+the timestamp and encodings of the signature. Settings are printed for cdk.json only if
+the webhook passes all checks of the signature with them. No setting is proposed that
+weakens the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
-"payhook captured list"). Its settings are those that rejected it; -c replaces some. With
+"payhook explain list"). Its settings are those that rejected it; -c replaces some. With
 keysAuth=bearer, the token is read from the secret of the stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
@@ -80,6 +80,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Long: long, Example: example, Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
+	cmd.AddCommand(operate.CapturedCommands(p, t)...)
 	f := cmd.Flags()
 	f.BoolVar(&o.last, "last", false, "explain the last rejected webhook that the stack captured")
 	f.StringVar(&o.captured, "captured", "", "explain the captured webhook of this `name`")

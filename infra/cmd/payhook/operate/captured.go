@@ -13,31 +13,29 @@ import (
 	"payhook.example/shared/parking"
 )
 
-func (p *program) capturedListCommand() *cobra.Command {
-	return &cobra.Command{
+func (p *program) capturedCommands() []*cobra.Command {
+	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the rejected webhooks that were captured",
 		Long: `Lists the webhooks that were rejected before they were found authentic and that
 captureRejected stored, the earliest first. Nothing about them is proven: anybody who
 knows the URL can have sent them. S3 removes them from this list one to two days after
 they were stored.`,
-		Example: "  payhook captured list\n  payhook captured list --local",
+		Example: "  payhook explain list\n  payhook explain list --local",
 		Args:    cli.Args(),
 		RunE:    p.on(p.capturedList),
 	}
-}
-
-func (p *program) capturedShowCommand() *cobra.Command {
-	return p.show(&cobra.Command{
+	show := p.show(&cobra.Command{
 		Use:   "show NAME",
 		Short: "Show one rejected webhook",
-		Long: `Shows a rejected webhook without its payload. "payhook captured list" has the names, and
+		Long: `Shows a rejected webhook without its payload. "payhook explain list" has the names, and
 "payhook explain --captured NAME" explains it. The values of Authorization, cookies and
 other credentials were not stored.
 
 Status 1: there is none of this name.`,
-		Example: "  payhook captured show NAME\n  payhook captured show NAME --payload > body.json",
+		Example: "  payhook explain show NAME\n  payhook explain show NAME --payload > body.json",
 	}, p.capturedShow)
+	return []*cobra.Command{list, show}
 }
 
 // listedCapture is one rejected webhook, as a listing has it.

@@ -1,11 +1,11 @@
 // Package operate has the commands that show what Payhook holds back and release
-// it: pending, parked, captured, event, key, certificates. They work on a stack in AWS and on
+// it: pending, parked, event, key, certificates, explain list and explain show. They work on a stack in AWS and on
 // the local run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
 // "parked dismiss", "pending move" and "key --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
-// --payload of "parked show" and "captured show". Of both versions of a conflict, it shows
+// --payload of "parked show" and "explain show". Of both versions of a conflict, it shows
 // amount, currency and status.
 //
 // policy.json is the policy for whoever runs these commands in AWS. A test derives
@@ -36,7 +36,16 @@ import (
 
 // Commands returns the commands, in the order of a help text.
 func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
-	return (&program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}).commands()
+	return newProgram(p, t).commands()
+}
+
+// CapturedCommands returns the commands that list and show captured webhooks, for the command explain.
+func CapturedCommands(p *cli.Program, t *deployment.Target) []*cobra.Command {
+	return newProgram(p, t).capturedCommands()
+}
+
+func newProgram(p *cli.Program, t *deployment.Target) *program {
+	return &program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}
 }
 
 // program is one run of a command.
@@ -51,8 +60,6 @@ func (p *program) commands() []*cobra.Command {
 		p.pendingCommand(),
 		cli.Group("parked", "List, show, replay and dismiss what is parked",
 			p.listCommand(), p.showCommand(), p.replayCommand(), p.dismissCommand()),
-		cli.Group("captured", "List and show the rejected webhooks that were captured",
-			p.capturedListCommand(), p.capturedShowCommand()),
 		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
 	}
 }

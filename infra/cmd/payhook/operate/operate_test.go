@@ -122,7 +122,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)
-	root.AddCommand(p.commands()...)
+	root.AddCommand(append(p.commands(), cli.Group("explain", "", p.capturedCommands()...))...)
 	status = c.Run(w.ctx, root, args)
 	return o.String(), e.String(), status
 }
@@ -267,7 +267,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked replay --all --reason conflict":           "by its name",
 		"parked dismiss --reason why":                     "names are missing",
 		"parked dismiss " + name:                          "--reason is missing",
-		"captured show " + name + " --payload --json":     "cannot be used with --json",
+		"explain show " + name + " --payload --json":      "cannot be used with --json",
 		"event 7":             "must be a UUID",
 		"key misses#1 --drop": "must be a UUID",
 	} {
@@ -285,7 +285,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
 		"pending", "parked list", "parked list --event " + uuid.New().String(),
-		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "captured list", "captured show x",
+		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "explain list", "explain show x",
 		"event " + uuid.New().String(), "key " + uuid.New().String(), "key --drop " + uuid.New().String(),
 		"parked replay --all", "certificates",
 	} {
@@ -309,7 +309,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	captured := w.capture(delivery.Payload)
 	for _, call := range []string{
 		"pending", "parked list", "parked show " + name, "parked show " + event, "event " + pending.EventID,
-		"captured list", "captured show " + captured, "parked replay --all --yes",
+		"explain list", "explain show " + captured, "parked replay --all --yes",
 	} {
 		for _, flag := range []string{"", " --json"} {
 			out, err, _ := w.operate(strings.Fields(call + flag)...)
@@ -323,7 +323,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	}
 	for call, want := range map[string][]byte{
 		"parked show " + name: delivery.Payload, "parked show " + event: pending.Detail,
-		"captured show " + captured: delivery.Payload,
+		"explain show " + captured: delivery.Payload,
 	} {
 		if out, _ := w.expect(0, strings.Fields(call+" --payload")...); out != string(want) {
 			t.Errorf("%s: %q", call, out)
