@@ -95,20 +95,24 @@ type Member struct {
 
 // Members returns the members of a JSON object and of the objects within, in their order. It
 // returns nil for another value.
-func Members(value jsontext.Value) (all []Member) {
-	if value.Kind() != jsontext.KindBeginObject {
+func Members(object jsontext.Value) (all []Member) {
+	d := jsontext.NewDecoder(bytes.NewReader(object))
+	if token, err := d.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {
 		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(value))
-	_, err := d.ReadToken()
-	for err == nil && d.PeekKind() == jsontext.KindString {
+	for d.PeekKind() == jsontext.KindString {
 		token, _ := d.ReadToken()
 		name := Plain(token.String())
-		if value, err = d.ReadValue(); err == nil && value.Kind() != jsontext.KindBeginObject {
-			all = append(all, Member{name, value.Clone()})
+		value, err := d.ReadValue()
+		if err != nil {
+			return all
 		}
-		for _, m := range Members(value) {
-			all = append(all, Member{name + "." + m.Name, m.Value})
+		if value.Kind() != jsontext.KindBeginObject {
+			all = append(all, Member{name, value.Clone()})
+			continue
+		}
+		for _, inner := range Members(value) {
+			all = append(all, Member{name + "." + inner.Name, inner.Value})
 		}
 	}
 	return all

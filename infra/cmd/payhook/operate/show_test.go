@@ -123,8 +123,8 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 	w.contains(out, name, "invalid", "why", "2026-01-31T11:00:00.000Z (1h ago)", p.DeliveryID, p.EventIDs[0],
 		hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, "dismissed", "sent again", callerARN)
 	out, _ = w.expect(0, "parked", "show", name, "--json")
-	want := proof{Name: name, State: "dismissed", Parked: p, PayloadBytes: 17, PayloadSHA256: hex.EncodeToString(sum[:]),
-		Decision: &note}
+	want := proof{Name: name, State: "dismissed", Parked: p, PayloadBytes: 17,
+		PayloadSHA256: hex.EncodeToString(sum[:]), Decision: &note}
 	want.Payload = nil
 	if diff := cmp.Diff(want, document[proof](t, out)); diff != "" {
 		t.Error(diff)
