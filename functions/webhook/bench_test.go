@@ -85,7 +85,7 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 func serveAWS(b *testing.B) (url string) {
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
-	tables := awstest.Handler{DynamoDB: db}
+	tables := awstest.Handler(db)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || len(body) == 0 {

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
@@ -26,16 +25,6 @@ import (
 
 // Item is an item of a table.
 type Item = map[string]types.AttributeValue
-
-// Index is a global secondary index. It is sparse: items without both keys are not in it.
-type Index struct {
-	Name          string
-	PartitionKey  string
-	PartitionType types.ScalarAttributeType
-	SortKey       string
-	SortType      types.ScalarAttributeType
-	Include       []string // projected attributes besides the keys
-}
 
 // DynamoDB is a client of a DynamoDB in memory. It is safe for concurrent use; each
 // operation is atomic.
@@ -57,16 +46,13 @@ type database struct {
 }
 
 type table struct {
-	key     string
-	indexes []*index
-	items   map[string]Item
-	behind  []string // keys of the items that are not updated in the indexes
-}
-
-type index struct {
-	Index
-	partitions map[string]map[string]Item // partition -> the item's key -> its projection
-	partition  map[string]string          // the item's key -> its partition
+	key   string
+	keys  map[string]types.ScalarAttributeType // of the table and its index
+	items map[string]Item
+	// indexed has the projections of the items that are in the index of a ledger; nil for a
+	// table without an index. The index is sparse: items without all its keys are not in it.
+	indexed map[string]Item
+	behind  []string // keys of the items that are not updated in the index
 }
 
 // NewDynamoDB returns a DynamoDB without tables.
@@ -77,28 +63,26 @@ func NewDynamoDB() *DynamoDB {
 // With returns another client of the same DynamoDB, whose calls the hook handles.
 func (db *DynamoDB) With(hook Hook) *DynamoDB { return &DynamoDB{Hook: hook, database: db.database} }
 
-// CreateLedger creates a table with the keys of the ledger: those of the deployed table.
+// CreateLedger creates a table with the keys and the index of the ledger: those of the
+// deployed table.
 func (db *DynamoDB) CreateLedger(name string) {
-	db.CreateTable(name, names.LedgerKey, Index{
-		Name: names.LedgerPendingIndex, Include: []string{names.LedgerRecordedAt, names.LedgerSize},
-		PartitionKey: names.LedgerPendingShard, PartitionType: types.ScalarAttributeTypeS,
-		SortKey: names.LedgerPendingDue, SortType: types.ScalarAttributeTypeN,
-	})
+	db.CreateTable(name, names.LedgerKey)
+	t := db.tables[name]
+	t.keys[names.LedgerPendingShard] = types.ScalarAttributeTypeS
+	t.keys[names.LedgerPendingDue] = types.ScalarAttributeTypeN
+	t.indexed = map[string]Item{}
 }
 
 // CreateTable creates a table with a string partition key.
-func (db *DynamoDB) CreateTable(name, partitionKey string, indexes ...Index) {
+func (db *DynamoDB) CreateTable(name, partitionKey string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t := &table{key: partitionKey, items: map[string]Item{}}
-	for _, i := range indexes {
-		t.indexes = append(t.indexes, &index{i, map[string]map[string]Item{}, map[string]string{}})
-	}
-	db.tables[name] = t
+	db.tables[name] = &table{key: partitionKey, items: map[string]Item{},
+		keys: map[string]types.ScalarAttributeType{partitionKey: types.ScalarAttributeTypeS}}
 }
 
-// HoldIndexes stops the updates of all indexes until CatchUp. It simulates that DynamoDB
-// updates indexes with a delay.
+// HoldIndexes stops the updates of all indexes until CatchUp: DynamoDB updates them with a
+// delay.
 func (db *DynamoDB) HoldIndexes() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -125,124 +109,46 @@ func (db *DynamoDB) set(t *table, id string, item Item) {
 	} else {
 		t.items[id] = item
 	}
-	switch {
-	case len(t.indexes) == 0:
-	case db.held:
+	if db.held {
 		t.behind = append(t.behind, id)
-	default:
+	} else {
 		t.project(id)
 	}
 }
 
-// project updates the indexes for one item.
+// project updates the index for one item.
 func (t *table) project(id string) {
 	item := t.items[id]
-	for _, x := range t.indexes {
-		if old, ok := x.partition[id]; ok {
-			delete(x.partitions[old], id)
-			delete(x.partition, id)
-		}
-		if item[x.PartitionKey] == nil || item[x.SortKey] == nil {
-			continue
-		}
-		p := text(item[x.PartitionKey])
-		if x.partitions[p] == nil {
-			x.partitions[p] = map[string]Item{}
-		}
-		x.partition[id] = p
-		x.partitions[p][id] = project(item, append(x.keys(t), x.Include...))
+	switch {
+	case t.indexed == nil:
+	case len(t.keysOf(item)) < len(t.keys):
+		delete(t.indexed, id)
+	default:
+		t.indexed[id] = project(item, append(slices.Collect(maps.Keys(t.keys)), names.LedgerRecordedAt,
+			names.LedgerSize))
 	}
 }
 
-// keys returns the names of the keys of an index and of its table.
-func (x *index) keys(t *table) []string { return []string{t.key, x.PartitionKey, x.SortKey} }
+// keysOf returns the keys that an item has in the table and its index.
+func (t *table) keysOf(item Item) Item { return project(item, slices.Collect(maps.Keys(t.keys))) }
 
-// keyOf returns the key of an item, if it is the key alone.
-func (t *table) keyOf(key Item) (string, error) {
-	if len(key) != 1 {
-		return "", invalid("The number of conditions on the keys is invalid")
-	}
-	return t.checkItem(key)
-}
-
-// distinct returns the keys of items, if each occurs once.
-func (t *table) distinct(keys []map[string]types.AttributeValue) (ids []string, err error) {
-	seen := map[string]bool{}
-	for _, key := range keys {
-		id, err := t.keyOf(key)
-		if err != nil {
-			return nil, err
-		}
-		if seen[id] {
-			return nil, invalid("Provided list of item keys contains duplicates")
-		}
-		seen[id] = true
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-// checkItem returns the key of an item, if its keys in the table and the indexes have the
-// right types.
-func (t *table) checkItem(item Item) (string, error) {
+// check returns the key of an item, if its keys in the table and the index have their types.
+func (t *table) check(item Item) (id string, err error) {
 	if item[t.key] == nil {
 		return "", invalid("One of the required keys was not given a value")
 	}
-	if err := checkKey(item[t.key], types.ScalarAttributeTypeS, maxPartitionKey); err != nil {
-		return "", err
-	}
-	for _, x := range t.indexes {
-		if err := x.check(item); err != nil {
-			return "", err
+	for name, want := range t.keys {
+		if v := item[name]; v != nil && (typeOf(v) != want || text(v) == "") {
+			return "", invalid("Type mismatch for key " + name)
 		}
 	}
 	return text(item[t.key]), nil
 }
 
-// check returns an error if an item has a key of the index, and its type is another one.
-func (x *index) check(item Item) error {
-	if v := item[x.PartitionKey]; v != nil {
-		if err := checkKey(v, x.PartitionType, maxPartitionKey); err != nil {
-			return err
-		}
-	}
-	if v := item[x.SortKey]; v != nil {
-		return checkKey(v, x.SortType, maxSortKey)
-	}
-	return nil
-}
-
-// The maximum sizes of keys in bytes (AWS, "Quotas in Amazon DynamoDB" in the DynamoDB
-// Developer Guide).
-const (
-	maxPartitionKey = 2048
-	maxSortKey      = 1024
-)
-
-func checkKey(v types.AttributeValue, want types.ScalarAttributeType, size int) error {
-	switch n := len(text(v)); {
-	case typeOf(v) != want:
-		return invalid("One or more parameter values were invalid: Type mismatch for key")
-	case n == 0:
-		return invalid("The AttributeValue for a key attribute cannot contain an empty string value")
-	case n > size:
-		return invalid("Hash primary key values must be under 2048 bytes, and range primary key values must be under " +
-			"1024 bytes")
-	}
-	return nil
-}
-
-// typeOf returns the type of a value that can be a key; "" for another one.
+// typeOf returns the type of a value: S, N, B or BOOL.
 func typeOf(v types.AttributeValue) types.ScalarAttributeType {
-	switch v.(type) {
-	case *types.AttributeValueMemberS:
-		return types.ScalarAttributeTypeS
-	case *types.AttributeValueMemberN:
-		return types.ScalarAttributeTypeN
-	case *types.AttributeValueMemberB:
-		return types.ScalarAttributeTypeB
-	}
-	return ""
+	name := strings.TrimPrefix(reflect.TypeOf(v).Elem().Name(), "AttributeValueMember")
+	return types.ScalarAttributeType(name)
 }
 
 // Items returns a copy of a table's items, by their keys.
@@ -252,16 +158,16 @@ func (db *DynamoDB) Items(name string) map[string]Item {
 	return maps.Clone(db.tables[name].items)
 }
 
-// Indexed returns the number of items in a partition of an index.
-func (db *DynamoDB) Indexed(table, index, partition string) int {
+// Indexed returns the number of items of a ledger's index in a shard.
+func (db *DynamoDB) Indexed(table, shard string) (n int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	for _, x := range db.tables[table].indexes {
-		if x.Name == index {
-			return len(x.partitions[partition])
+	for _, item := range db.tables[table].indexed {
+		if text(item[names.LedgerPendingShard]) == shard {
+			n++
 		}
 	}
-	return 0
+	return n
 }
 
 // Calls returns the number of calls of an operation that were processed, including those
@@ -296,99 +202,79 @@ func (db *DynamoDB) open(name *string) (*table, error) {
 	return t, nil
 }
 
+// find returns a table and the key of an item, which must be the key alone. The caller holds
+// the lock.
+func (db *DynamoDB) find(name *string, key Item) (t *table, id string, err error) {
+	if t, err = db.open(name); err != nil {
+		return nil, "", err
+	}
+	if len(key) != 1 {
+		return nil, "", invalid("The number of conditions on the keys is invalid")
+	}
+	id, err = t.check(key)
+	return t, id, err
+}
+
 // GetItem returns an item by its key.
 func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return processed(ctx, db, in, db.getItem)
+	return processed(ctx, db, in, func(in *dynamodb.GetItemInput) (*dynamodb.GetItemOutput, error) {
+		t, id, err := db.find(in.TableName, in.Key)
+		if err != nil {
+			return nil, err
+		}
+		attributes, err := parse(in.ProjectionExpression, in.ExpressionAttributeNames, nil, nil, (*parser).projection)
+		return &dynamodb.GetItemOutput{Item: project(t.items[id], attributes)}, err
+	})
 }
 
-func (db *DynamoDB) getItem(in *dynamodb.GetItemInput) (*dynamodb.GetItemOutput, error) {
-	t, err := db.open(in.TableName)
-	if err != nil {
-		return nil, err
-	}
-	id, err := t.keyOf(in.Key)
-	if err != nil {
-		return nil, err
-	}
-	attributes, err := projection(in.ProjectionExpression, in.ExpressionAttributeNames)
-	if err != nil {
-		return nil, err
-	}
-	return &dynamodb.GetItemOutput{Item: project(t.items[id], attributes)}, nil
-}
-
-// maxBatchKeys and maxBatchBytes are the limits of BatchGetItem (AWS,
-// "BatchGetItem" in the DynamoDB API reference).
-const (
-	maxBatchKeys  = 100
-	maxBatchBytes = 16 << 20
-)
+// maxBatchKeys is the limit of BatchGetItem (AWS, "BatchGetItem" in the DynamoDB API
+// reference).
+const maxBatchKeys = 100
 
 // BatchGetItem returns items of one or more tables by their keys. It ignores keys without
-// an item. It leaves keys unprocessed when the total size of the items exceeds 16 MB, and
-// those for which Unprocessed returns true.
+// an item, and leaves those unprocessed for which Unprocessed returns true.
 func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	return processed(ctx, db, in, db.batchGetItem)
-}
-
-func (db *DynamoDB) batchGetItem(in *dynamodb.BatchGetItemInput) (*dynamodb.BatchGetItemOutput, error) {
-	out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{},
-		UnprocessedKeys: map[string]types.KeysAndAttributes{}}
-	keys, bytes := 0, 0
-	for name, ask := range in.RequestItems {
-		t, err := db.open(&name)
-		if err != nil {
-			return nil, err
-		}
-		attributes, err := projection(ask.ProjectionExpression, ask.ExpressionAttributeNames)
-		if err != nil {
-			return nil, err
-		}
-		if keys += len(ask.Keys); keys > maxBatchKeys || len(ask.Keys) == 0 {
-			return nil, invalid("Too many items requested for the BatchGetItem call")
-		}
-		ids, err := t.distinct(ask.Keys)
-		if err != nil {
-			return nil, err
-		}
-		rest := ask
-		rest.Keys = nil
-		for i, key := range ask.Keys {
-			id := ids[i]
-			item := t.items[id]
-			// The size is that of the whole item, even with a projection.
-			if bytes += ItemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
-				rest.Keys = append(rest.Keys, key)
-			} else if item != nil {
-				out.Responses[name] = append(out.Responses[name], project(item, attributes))
+	return processed(ctx, db, in, func(in *dynamodb.BatchGetItemInput) (*dynamodb.BatchGetItemOutput, error) {
+		out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{},
+			UnprocessedKeys: map[string]types.KeysAndAttributes{}}
+		for name, ask := range in.RequestItems {
+			t, err := db.open(&name)
+			if err != nil {
+				return nil, err
+			}
+			attributes, err := parse(ask.ProjectionExpression, ask.ExpressionAttributeNames, nil, nil,
+				(*parser).projection)
+			if err != nil {
+				return nil, err
+			}
+			if len(ask.Keys) == 0 || len(ask.Keys) > maxBatchKeys {
+				return nil, invalid("Too many items requested for the BatchGetItem call")
+			}
+			rest, seen := ask, map[string]bool{}
+			rest.Keys = nil
+			for _, key := range ask.Keys {
+				_, id, err := db.find(&name, key)
+				if err == nil && seen[id] {
+					err = invalid("Provided list of item keys contains duplicates")
+				}
+				if err != nil {
+					return nil, err
+				}
+				seen[id] = true
+				if db.Unprocessed != nil && db.Unprocessed(id) {
+					rest.Keys = append(rest.Keys, key)
+				} else if item := t.items[id]; item != nil {
+					out.Responses[name] = append(out.Responses[name], project(item, attributes))
+				}
+			}
+			if len(rest.Keys) > 0 {
+				out.UnprocessedKeys[name] = rest
 			}
 		}
-		if len(rest.Keys) > 0 {
-			out.UnprocessedKeys[name] = rest
-		}
-	}
-	if keys == 0 {
-		return nil, invalid("The requestItems parameter is required for BatchGetItem")
-	}
-	return out, nil
-}
-
-// projection returns the attributes that an expression names; nil means all.
-func projection(expression *string, aliases map[string]string) ([]string, error) {
-	if err := used(aliases, nil, expression); err != nil || expression == nil {
-		return nil, err
-	}
-	var attributes []string
-	for part := range strings.SplitSeq(*expression, ",") {
-		p := newParser(strings.TrimSpace(part), aliases, nil, nil)
-		attributes = append(attributes, p.name(p.next()))
-		if p.err != nil {
-			return nil, p.err
-		}
-	}
-	return attributes, nil
+		return out, nil
+	})
 }
 
 // project returns a copy of an item with these attributes; nil means all.
@@ -405,216 +291,181 @@ func project(item Item, attributes []string) Item {
 	return part
 }
 
-// expressions are the expressions of a write; nil for none.
-type expressions struct {
-	update, condition *string
-	names             map[string]string
-	values            Item
-	want              types.ReturnValuesOnConditionCheckFailure
+// write replaces an item if a condition holds.
+type write struct {
+	on     *table
+	id     string
+	holds  condition
+	change func(old Item) (Item, error)
+	want   types.ReturnValuesOnConditionCheckFailure
+}
+
+// write makes a write and returns a copy of the new item. The caller holds the lock.
+func (db *DynamoDB) write(w write) (Item, error) {
+	old := w.on.items[w.id]
+	if !w.holds(old) {
+		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
+		if w.want == types.ReturnValuesOnConditionCheckFailureAllOld {
+			failed.Item = maps.Clone(old)
+		}
+		return nil, failed
+	}
+	item, err := w.change(old)
+	if err != nil {
+		return nil, err
+	}
+	if id, err := w.on.check(item); err != nil || id != w.id {
+		return nil, cmp.Or(err, invalid("Cannot update attribute "+w.on.key+". This attribute is part of the key"))
+	}
+	if ItemSize(item) > maxItemBytes {
+		return nil, invalid("Item size has exceeded the maximum allowed size")
+	}
+	db.set(w.on, w.id, maps.Clone(item))
+	return item, nil
 }
 
 // PutItem replaces an item if its condition holds.
 func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	return processed(ctx, db, in, db.putItem)
-}
-
-func (db *DynamoDB) putItem(in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
-	t, err := db.open(in.TableName)
-	if err != nil {
-		return nil, err
-	}
-	return &dynamodb.PutItemOutput{}, db.put(t, in.Item, expressions{nil, in.ConditionExpression,
-		in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
-}
-
-// put replaces an item if the condition holds. The caller holds the lock.
-func (db *DynamoDB) put(t *table, item Item, e expressions) error {
-	if err := e.used(); err != nil {
-		return err
-	}
-	id, err := t.checkItem(item)
-	if err != nil {
-		return err
-	}
-	if err := e.check(t.items[id]); err != nil {
-		return err
-	}
-	if ItemSize(item) > maxItemBytes {
-		return invalid("Item size has exceeded the maximum allowed size")
-	}
-	db.set(t, id, maps.Clone(item))
-	return nil
+	return processed(ctx, db, in, func(in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
+		t, err := db.open(in.TableName)
+		if err != nil {
+			return nil, err
+		}
+		id, err := t.check(in.Item)
+		if err != nil {
+			return nil, err
+		}
+		holds, err := parse(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, always,
+			(*parser).or)
+		if err != nil {
+			return nil, err
+		}
+		_, err = db.write(write{t, id, holds, func(Item) (Item, error) { return in.Item, nil },
+			in.ReturnValuesOnConditionCheckFailure})
+		return &dynamodb.PutItemOutput{}, err
+	})
 }
 
 // UpdateItem changes or creates an item if its condition holds.
 func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	return processed(ctx, db, in, db.updateItem)
-}
-
-func (db *DynamoDB) updateItem(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
-	t, err := db.open(in.TableName)
-	if err != nil {
-		return nil, err
-	}
-	tokens, _ := tokensOf(aws.ToString(in.UpdateExpression))
-	for i, token := range tokens {
-		// A statement of PartiQL may repeat them.
-		if (token == "SET" || token == "REMOVE") && slices.Contains(tokens[i+1:], token) {
-			return nil, invalid("The " + token + " section can only be used once in an update expression")
+	return processed(ctx, db, in, func(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+		t, id, err := db.find(in.TableName, in.Key)
+		if err != nil {
+			return nil, err
 		}
-	}
-	item, err := db.update(t, in.Key, expressions{in.UpdateExpression, in.ConditionExpression,
-		in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
-	if err != nil || in.ReturnValues != types.ReturnValueAllNew {
-		return &dynamodb.UpdateItemOutput{}, err
-	}
-	return &dynamodb.UpdateItemOutput{Attributes: item}, nil
-}
-
-// update changes or creates the item with a key if the condition holds, and returns a copy
-// of it. The caller holds the lock.
-func (db *DynamoDB) update(t *table, key Item, e expressions) (Item, error) {
-	if err := e.used(); err != nil {
-		return nil, err
-	}
-	id, err := t.keyOf(key)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.check(t.items[id]); err != nil {
-		return nil, err
-	}
-	old := t.items[id]
-	item := maps.Clone(old)
-	if item == nil {
-		item = maps.Clone(key)
-	}
-	if err := update(aws.ToString(e.update), e.names, e.values, old, item, t.key); err != nil {
-		return nil, err
-	}
-	if _, err := t.checkItem(item); err != nil {
-		return nil, err
-	}
-	if ItemSize(item) > maxItemBytes {
-		return nil, invalid("Item size to update has exceeded the maximum allowed size")
-	}
-	db.set(t, id, item)
-	return maps.Clone(item), nil
+		holds, err := parse(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, always,
+			(*parser).or)
+		if err != nil {
+			return nil, err
+		}
+		change, err := parse(in.UpdateExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, nil,
+			(*parser).changes)
+		if err != nil {
+			return nil, err
+		}
+		item, err := db.write(write{t, id, holds, func(old Item) (Item, error) {
+			item, err := change.apply(old)
+			if old == nil && err == nil {
+				maps.Copy(item, in.Key)
+			}
+			return item, err
+		}, in.ReturnValuesOnConditionCheckFailure})
+		if in.ReturnValues != types.ReturnValueAllNew {
+			item = nil
+		}
+		return &dynamodb.UpdateItemOutput{Attributes: item}, err
+	})
 }
 
 // DeleteItem deletes an item if it exists. It does not support conditions.
 func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	return processed(ctx, db, in, db.deleteItem)
-}
-
-func (db *DynamoDB) deleteItem(in *dynamodb.DeleteItemInput) (*dynamodb.DeleteItemOutput, error) {
-	t, err := db.open(in.TableName)
-	if err != nil {
-		return nil, err
-	}
-	id, err := t.keyOf(in.Key)
-	if err != nil {
-		return nil, err
-	}
-	if in.ConditionExpression != nil {
-		return nil, invalid("awstest: a condition of DeleteItem")
-	}
-	db.set(t, id, nil)
-	return &dynamodb.DeleteItemOutput{}, nil
+	return processed(ctx, db, in, func(in *dynamodb.DeleteItemInput) (*dynamodb.DeleteItemOutput, error) {
+		t, id, err := db.find(in.TableName, in.Key)
+		if err == nil && in.ConditionExpression != nil {
+			err = invalid("awstest: a condition of DeleteItem")
+		}
+		if err == nil {
+			db.set(t, id, nil)
+		}
+		return &dynamodb.DeleteItemOutput{}, err
+	})
 }
 
 // Query returns the projected items of an index whose keys meet the condition, in
 // ascending or descending order of the sort key.
 func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	return processed(ctx, db, in, db.query)
-}
-
-func (db *DynamoDB) query(in *dynamodb.QueryInput) (*dynamodb.QueryOutput, error) {
-	t, index, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
-	if err != nil {
-		return nil, err
-	}
-	found, err := index.matching(in)
-	if err != nil {
-		return nil, err
-	}
-	order := func(a, b Item) int {
-		by := cmp.Or(compare(a[index.SortKey], b[index.SortKey]), cmp.Compare(text(a[t.key]), text(b[t.key])))
-		if in.ScanIndexForward != nil && !*in.ScanIndexForward {
-			return -by
-		}
-		return by
-	}
-	slices.SortFunc(found, order)
-	if in.ExclusiveStartKey != nil {
-		found = slices.DeleteFunc(found, func(x Item) bool { return order(x, in.ExclusiveStartKey) <= 0 })
-	}
-	items, next := index.page(t, found, int(aws.ToInt32(in.Limit)))
-	return &dynamodb.QueryOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
-}
-
-// openIndex returns a table and its index, if a call can start after that key; nil starts at
-// the beginning. The caller holds the lock.
-func (db *DynamoDB) openIndex(name, indexName *string, after Item) (*table, *index, error) {
-	t, err := db.open(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(indexName) })
-	if i < 0 {
-		return nil, nil, invalid("no such index")
-	}
-	x := t.indexes[i]
-	if after == nil {
-		return t, x, nil
-	}
-	if len(after) != 3 || after[t.key] == nil || after[x.PartitionKey] == nil || after[x.SortKey] == nil {
-		return nil, nil, invalid("The provided starting key is invalid")
-	}
-	_, err = t.checkItem(after)
-	return t, x, err
-}
-
-// matching returns copies of the items that meet the key condition of a query.
-func (x *index) matching(in *dynamodb.QueryInput) (found []Item, err error) {
-	aliases, values, condition := in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.KeyConditionExpression
-	if err := used(aliases, values, condition); err != nil {
-		return nil, err
-	}
-	partition, err := partitionOf(aws.ToString(condition), aliases, values, x.Index)
-	if err != nil {
-		return nil, err
-	}
-	for _, item := range x.partitions[text(partition)] {
-		holds, err := evaluate(aws.ToString(condition), aliases, values, item)
+	return processed(ctx, db, in, func(in *dynamodb.QueryInput) (*dynamodb.QueryOutput, error) {
+		t, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
 		if err != nil {
 			return nil, err
 		}
-		if holds {
-			found = append(found, maps.Clone(item))
+		p := newParser(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames,
+			in.ExpressionAttributeValues)
+		holds := p.and()
+		if err := p.end(); err != nil {
+			return nil, err
 		}
-	}
-	return found, nil
+		if p.equal[names.LedgerPendingShard] == nil || slices.ContainsFunc(p.compared, func(name string) bool {
+			return name != names.LedgerPendingShard && name != names.LedgerPendingDue
+		}) {
+			return nil, invalid("Query condition missed key schema element, or has an attribute that is no key")
+		}
+		order := func(a, b Item) int {
+			by := cmp.Or(compare(a[names.LedgerPendingDue], b[names.LedgerPendingDue]),
+				cmp.Compare(text(a[t.key]), text(b[t.key])))
+			if in.ScanIndexForward != nil && !*in.ScanIndexForward {
+				return -by
+			}
+			return by
+		}
+		items, next := t.page(in.ExclusiveStartKey, int(aws.ToInt32(in.Limit)), holds, order)
+		return &dynamodb.QueryOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
+	})
 }
 
-// page returns the first of items, as many as fit into a page and the limit, if that is not
-// 0, and the key from which the next page continues, nil for none. A full page has one even
+// openIndex returns a table with its index, if a call can start after that key; nil starts at
+// the beginning. The caller holds the lock.
+func (db *DynamoDB) openIndex(name, index *string, after Item) (*table, error) {
+	t, err := db.open(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.indexed == nil || aws.ToString(index) != names.LedgerPendingIndex {
+		return nil, invalid("no such index")
+	}
+	if after != nil {
+		if _, err = t.check(after); len(after) != len(t.keys) || len(t.keysOf(after)) != len(t.keys) {
+			err = invalid("The provided starting key is invalid")
+		}
+	}
+	return t, err
+}
+
+// page returns the first items of the index after that one, nil for the beginning, that meet a
+// condition, in an order: as many as fit into a page and the limit, if that is not 0. It
+// returns the key from which the next page continues, nil for none. A full page has one even
 // if no item follows.
-func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item) {
+func (t *table) page(after Item, limit int, holds condition, order func(a, b Item) int) (page []Item, next Item) {
+	var items []Item
+	for _, item := range t.indexed {
+		if holds(item) && (after == nil || order(item, after) > 0) {
+			items = append(items, maps.Clone(item))
+		}
+	}
+	slices.SortFunc(items, order)
 	bytes := 0
 	for i, item := range items {
 		if bytes += ItemSize(item); i > 0 && bytes > maxPageBytes || limit > 0 && i == limit {
-			items = items[:i]
-			limit = i
+			items, limit = items[:i], i
 			break
 		}
 	}
 	if limit > 0 && len(items) == limit {
-		next = project(items[limit-1], x.keys(t))
+		next = t.keysOf(items[limit-1])
 	}
 	return items, next
 }
@@ -622,23 +473,15 @@ func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item)
 // Scan returns the projected items of an index in the order of their keys.
 func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	return processed(ctx, db, in, db.scan)
-}
-
-func (db *DynamoDB) scan(in *dynamodb.ScanInput) (*dynamodb.ScanOutput, error) {
-	t, index, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
-	if err != nil {
-		return nil, err
-	}
-	after := text(in.ExclusiveStartKey[t.key])
-	var items []Item
-	for _, id := range slices.Sorted(maps.Keys(index.partition)) {
-		if id > after {
-			items = append(items, maps.Clone(index.partitions[index.partition[id]][id]))
+	return processed(ctx, db, in, func(in *dynamodb.ScanInput) (*dynamodb.ScanOutput, error) {
+		t, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
+		if err != nil {
+			return nil, err
 		}
-	}
-	items, next := index.page(t, items, 0)
-	return &dynamodb.ScanOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
+		items, next := t.page(in.ExclusiveStartKey, 0, always,
+			func(a, b Item) int { return cmp.Compare(text(a[t.key]), text(b[t.key])) })
+		return &dynamodb.ScanOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
+	})
 }
 
 // The limits of items and pages (AWS, "Quotas in Amazon DynamoDB" and "Query" in
@@ -666,25 +509,6 @@ func ItemSize(item Item) (size int) {
 	return size
 }
 
-// used returns an error if no expression uses a name or a value.
-func (e expressions) used() error { return used(e.names, e.values, e.update, e.condition) }
-
-// check returns an error if the condition does not hold for an item, nil for none.
-func (e expressions) check(old Item) error {
-	if e.condition == nil {
-		return nil
-	}
-	holds, err := evaluate(*e.condition, e.names, e.values, old)
-	if err != nil || holds {
-		return err
-	}
-	failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
-	if e.want == types.ReturnValuesOnConditionCheckFailureAllOld {
-		failed.Item = maps.Clone(old)
-	}
-	return failed
-}
-
 // text returns the value of a key as a string.
 func text(v types.AttributeValue) string {
 	switch v := v.(type) {
@@ -698,28 +522,27 @@ func text(v types.AttributeValue) string {
 	return ""
 }
 
-// compare orders two values of one type; values of two types are unequal.
+// differ is the result of the comparison of values of two types, or with none.
+const differ = 2
+
+// compare returns -1, 0 or 1 for two values of one type, and differ otherwise.
 func compare(a, b types.AttributeValue) int {
-	an, aIsNumber := a.(*types.AttributeValueMemberN)
-	bn, bIsNumber := b.(*types.AttributeValueMemberN)
-	if aIsNumber && bIsNumber {
-		x, errX := strconv.ParseInt(an.Value, 10, 64)
-		y, errY := strconv.ParseInt(bn.Value, 10, 64)
-		if errX == nil && errY == nil {
-			return cmp.Compare(x, y)
-		}
-		return rat(an).Cmp(rat(bn))
+	if a == nil || typeOf(a) != typeOf(b) {
+		return differ
 	}
-	if reflect.TypeOf(a) != reflect.TypeOf(b) {
-		return 2
+	if x, ok := number(a); ok {
+		y, _ := number(b)
+		return cmp.Compare(x, y)
 	}
 	return cmp.Compare(text(a), text(b))
 }
 
-func rat(n *types.AttributeValueMemberN) *big.Rat {
-	r, ok := new(big.Rat).SetString(n.Value)
+// number returns the value of a number. Payhook stores whole numbers only.
+func number(v types.AttributeValue) (int64, bool) {
+	n, ok := v.(*types.AttributeValueMemberN)
 	if !ok {
-		return new(big.Rat)
+		return 0, false
 	}
-	return r
+	i, err := strconv.ParseInt(n.Value, 10, 64)
+	return i, err == nil
 }

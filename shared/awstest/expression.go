@@ -1,9 +1,9 @@
 package awstest
 
 import (
-	"math/big"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -16,119 +16,99 @@ func invalid(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message, Fault: smithy.FaultClient}
 }
 
-var token = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|<>|[=<>(),+]`)
+// value returns a value for an item: a constant, an attribute, or what is computed from them.
+// It is nil if the item has no such attribute.
+type value func(item Item) types.AttributeValue
 
-// parser parses the expressions of DynamoDB that Payhook uses: conditions with AND, OR, =,
-// <>, <, <=, > and attribute_(not_)exists, and updates with SET, REMOVE, + and if_not_exists. Every
-// other operator or function is an error.
-type parser struct {
-	tokens []string
-	names  map[string]string
-	values Item
-	item   Item // the item that operands refer to
-	err    error
+// condition reports whether an item, nil for none, meets a condition.
+type condition func(item Item) bool
+
+// changes are the changes of an update, by their attributes. A nil value removes the attribute.
+type changes map[string]value
+
+// apply returns a copy of an item with the changes, whose values are computed from the item.
+func (c changes) apply(old Item) (Item, error) {
+	item := Item{}
+	for name, v := range old {
+		if _, changed := c[name]; !changed {
+			item[name] = v
+		}
+	}
+	for name, value := range c {
+		if value == nil {
+			continue
+		}
+		if item[name] = value(old); item[name] == nil {
+			return nil, invalid("The provided expression refers to an attribute that does not exist in the item, or " +
+				"has another type")
+		}
+	}
+	return item, nil
 }
 
-func newParser(expression string, names map[string]string, values, item Item) *parser {
-	p := &parser{names: names, values: values, item: item}
-	tokens, ok := tokensOf(expression)
-	if !ok {
-		p.fail("syntax")
+// parser parses what Payhook sends to DynamoDB, in expressions and in PartiQL: conditions with
+// AND, OR, comparisons and attribute_(not_)exists, and changes with SET, REMOVE, + and
+// if_not_exists. Everything else is an error, also a name or a value that is not defined.
+type parser struct {
+	tokens     []string
+	names      map[string]string      // in place of #name
+	values     Item                   // in place of :value
+	statement  bool                   // of PartiQL
+	parameters []types.AttributeValue // of a statement, in place of the next question marks
+
+	compared []string // the attributes that comparisons name
+	equal    Item     // the values that attributes are compared with by an equals sign
+	err      error
+}
+
+var (
+	token = regexp.MustCompile(`[A-Za-z_]\w*|[#:]\w+|"[^"]+"|'[^']+'|<=|<>|[=<>(),+?{}:*]`)
+	// knownTokens has the tokens of every text that was parsed.
+	knownTokens sync.Map
+)
+
+func newParser(text string, names map[string]string, values Item) *parser {
+	p := &parser{names: names, values: values, equal: Item{}}
+	tokens, known := knownTokens.Load(text)
+	if !known {
+		found := token.FindAllString(text, -1)
+		if strings.Join(found, "") != strings.Join(strings.Fields(text), "") {
+			p.fail("syntax")
+			return p
+		}
+		tokens = found
+		knownTokens.Store(text, tokens)
 	}
-	p.tokens = tokens
+	p.tokens = tokens.([]string)
 	return p
 }
 
-// tokensOf returns the tokens of an expression. It reports false if there is an invalid one.
-func tokensOf(expression string) ([]string, bool) {
-	// A query evaluates the same expression for every item.
-	if known, ok := knownTokens.Load(expression); ok {
-		return known.([]string), true
+// parse parses an expression; without one, it returns the default.
+func parse[T any](text *string, names map[string]string, values Item, otherwise T, rule func(*parser) T) (T, error) {
+	if text == nil {
+		return otherwise, nil
 	}
-	tokens := token.FindAllString(expression, -1)
-	if strings.Join(tokens, "") != strings.Join(strings.Fields(expression), "") {
-		return nil, false
-	}
-	knownTokens.Store(expression, tokens)
-	return tokens, true
+	p := newParser(*text, names, values)
+	parsed := rule(p)
+	return parsed, p.end()
 }
 
-// used returns an error if no expression of a request uses a name or a value, which
-// DynamoDB rejects.
-func used(names map[string]string, values Item, expressions ...*string) error {
-	stands := func(placeholder string) bool {
-		for _, e := range expressions {
-			if e == nil {
-				continue
-			}
-			if tokens, _ := tokensOf(*e); slices.Contains(tokens, placeholder) {
-				return true
-			}
-		}
-		return false
-	}
-	for name := range names {
-		if !stands(name) {
-			return invalid("name " + name + " is not used")
-		}
-	}
-	for value := range values {
-		if !stands(value) {
-			return invalid("value " + value + " is not used")
-		}
-	}
-	return nil
-}
+// always is the condition of a write that has none.
+var always condition = func(Item) bool { return true }
 
-// reserved are the reserved words of DynamoDB that are similar to attribute names of
-// Payhook (AWS, "Reserved words in DynamoDB").
-var reserved = map[string]bool{
-	"COUNT": true, "DATA": true, "DATE": true, "HASH": true, "INDEX": true, "ITEM": true, "KEY": true, "NAME": true,
-	"OWNER": true, "SHARD": true, "SIZE": true, "STATE": true, "STATUS": true, "TIME": true, "TIMESTAMP": true,
-	"TOKEN": true, "TTL": true, "VALUE": true, "VALUES": true,
-}
-
-var knownTokens sync.Map // expression -> []string
-
-// evaluate reports whether a condition holds for an item, nil for none.
-func evaluate(expression string, names map[string]string, values, item Item) (bool, error) {
-	p := newParser(expression, names, values, item)
-	holds := p.or()
-	if len(p.tokens) > 0 {
+// end returns the first error, or one if anything is left.
+func (p *parser) end() error {
+	if len(p.tokens)+len(p.parameters) > 0 {
 		p.fail("unexpected " + p.peek())
 	}
-	return holds, p.err
-}
-
-// partitionOf returns the value of the partition key in the key condition of a query. The
-// condition must compare keys of the index with values of their types, each key once.
-func partitionOf(expression string, names map[string]string, values Item, x Index) (types.AttributeValue, error) {
-	p := newParser(expression, names, values, nil)
-	want := map[string]types.ScalarAttributeType{x.PartitionKey: x.PartitionType, x.SortKey: x.SortType}
-	var partition types.AttributeValue
-	for again := true; again && p.err == nil; again = p.accept("AND") {
-		name, operator, value := p.name(p.next()), p.next(), p.operand()
-		switch {
-		case want[name] == "":
-			p.fail("a condition on " + name + ", which is no key or has one")
-		case typeOf(value) != want[name]:
-			p.fail("Condition parameter type does not match schema type")
-		case name == x.PartitionKey && operator == "=":
-			partition = value
-		}
-		delete(want, name)
-	}
-	if partition == nil {
-		p.fail("Query condition missed key schema element")
-	}
-	return partition, p.err
+	return p.err
 }
 
 func (p *parser) fail(message string) {
 	if p.err == nil {
 		p.err = invalid("expression: " + message)
 	}
-	p.tokens = nil
+	p.tokens, p.parameters = nil, nil
 }
 
 func (p *parser) peek() string {
@@ -142,167 +122,182 @@ func (p *parser) next() string {
 	t := p.peek()
 	if t == "" {
 		p.fail("unexpected end")
-		return ""
 	}
-	p.tokens = p.tokens[1:]
+	p.accept(t)
 	return t
 }
 
 func (p *parser) accept(t string) bool {
-	if !strings.EqualFold(p.peek(), t) {
-		return false
+	accepted := len(p.tokens) > 0 && strings.EqualFold(p.tokens[0], t)
+	if accepted {
+		p.tokens = p.tokens[1:]
 	}
-	p.tokens = p.tokens[1:]
-	return true
+	return accepted
 }
 
-func (p *parser) expect(t string) {
-	if !p.accept(t) {
-		p.fail("expected " + t)
+func (p *parser) expect(tokens ...string) {
+	for _, t := range tokens {
+		if !p.accept(t) {
+			p.fail("expected " + t)
+		}
 	}
 }
 
-func (p *parser) or() bool {
-	holds := p.and()
+// list parses elements between commas.
+func (p *parser) list(element func()) {
+	for more := true; more && p.err == nil; more = p.accept(",") {
+		element()
+	}
+}
+
+func (p *parser) or() condition {
+	c := p.and()
 	for p.accept("OR") {
-		holds = p.and() || holds
+		left, right := c, p.and()
+		c = func(item Item) bool { return left(item) || right(item) }
 	}
-	return holds
+	return c
 }
 
-func (p *parser) and() bool {
-	holds := p.primary()
+func (p *parser) and() condition {
+	c := p.primary()
 	for p.accept("AND") {
-		holds = p.primary() && holds
+		left, right := c, p.primary()
+		c = func(item Item) bool { return left(item) && right(item) }
 	}
-	return holds
+	return c
 }
 
-func (p *parser) primary() bool {
-	switch {
-	case p.accept("("):
-		holds := p.or()
+func (p *parser) primary() condition {
+	if p.accept("(") {
+		c := p.or()
 		p.expect(")")
-		return holds
-	case p.accept("attribute_exists"):
-		return p.attribute() != nil
-	case p.accept("attribute_not_exists"):
-		return p.attribute() == nil
+		return c
 	}
-	left := p.operand()
-	operator := p.next()
-	right := p.operand()
-	if left == nil || right == nil {
-		return false // a comparison with a missing attribute is false
+	for function, exists := range map[string]bool{"attribute_exists": true, "attribute_not_exists": false} {
+		if p.accept(function) {
+			p.expect("(")
+			name := p.name()
+			p.expect(")")
+			return func(item Item) bool { return (item[name] != nil) == exists }
+		}
 	}
-	switch order := compare(left, right); operator {
-	case "=":
-		return order == 0
-	case "<>":
-		return order != 0
-	case "<":
-		return order == -1
-	case "<=":
-		return order == -1 || order == 0
-	case ">":
-		return order == 1
-	}
-	p.fail("operator " + operator)
-	return false
+	return p.comparison()
 }
 
-func (p *parser) attribute() types.AttributeValue {
-	p.expect("(")
-	v := p.operand()
-	p.expect(")")
-	return v
+// operators are the signs of the comparison of two values that meet an operator. Values of
+// different types are only unequal.
+var operators = map[string][]int{"=": {0}, "<>": {-1, 1, differ}, "<": {-1}, "<=": {-1, 0}, ">": {1}}
+
+// comparison parses the comparison of an attribute with a constant. An attribute that the item
+// has not is unequal to every constant.
+func (p *parser) comparison() condition {
+	name, operator, constant := p.name(), p.next(), p.constant()
+	if operators[operator] == nil {
+		p.fail("operator " + operator)
+	}
+	p.compared = append(p.compared, name)
+	if operator == "=" {
+		p.equal[name] = constant
+	}
+	return func(item Item) bool {
+		return slices.Contains(operators[operator], compare(item[name], constant))
+	}
 }
 
-func (p *parser) operand() types.AttributeValue {
+// projection parses the names of attributes.
+func (p *parser) projection() (attributes []string) {
+	p.list(func() { attributes = append(attributes, p.name()) })
+	return attributes
+}
+
+// name parses the name of an attribute or a table.
+func (p *parser) name() string {
 	t := p.next()
-	if strings.HasPrefix(t, ":") {
-		v := p.values[t]
-		if v == nil {
-			p.fail("value " + t + " is not defined")
-		}
-		return v
+	name, quoted := strings.CutPrefix(t, `"`)
+	name = strings.TrimSuffix(name, `"`)
+	if alias, ok := strings.CutPrefix(t, "#"); ok {
+		name = p.names["#"+alias]
 	}
-	return p.item[p.name(t)]
-}
-
-func (p *parser) name(t string) string {
-	if !strings.HasPrefix(t, "#") {
-		if reserved[strings.ToUpper(t)] {
-			p.fail(t + " is a reserved word")
-		}
-		return t
-	}
-	name := p.names[t]
-	if name == "" {
-		p.fail("name " + t + " is not defined")
+	if quoted != p.statement || !word.MatchString(name) && !quoted {
+		p.fail("the name " + t)
 	}
 	return name
 }
 
-// update applies an update expression to item; operands refer to old. The expression must
-// not name the key.
-func update(expression string, names map[string]string, values, old, item Item, key string) error {
-	p := newParser(expression, names, values, old)
-	target := func() string {
-		name := p.name(p.next())
-		if name == key {
-			p.fail("Cannot update attribute " + key + ". This attribute is part of the key")
-		}
-		return name
+// word is a name without quotation marks.
+var word = regexp.MustCompile(`^\w+$`)
+
+// constant parses a value of the request.
+func (p *parser) constant() (v types.AttributeValue) {
+	t := p.next()
+	if t == "?" && len(p.parameters) > 0 {
+		v, p.parameters = p.parameters[0], p.parameters[1:]
+	} else {
+		v = p.values[t]
 	}
-	for p.err == nil && p.peek() != "" {
-		switch {
-		case p.accept("SET"):
-			for again := true; again && p.err == nil; again = p.accept(",") {
-				name := target()
+	if v == nil {
+		p.fail("the value " + t)
+	}
+	return v
+}
+
+// changes parses the sections of an update. An expression has each section once.
+func (p *parser) changes() changes {
+	c, sections := changes{}, map[string]bool{}
+	for p.err == nil {
+		section := strings.ToUpper(p.peek())
+		if section != "SET" && section != "REMOVE" || sections[section] && !p.statement {
+			break
+		}
+		sections[p.next()] = true
+		p.list(func() {
+			name := p.name()
+			if c[name] = nil; section == "SET" {
 				p.expect("=")
-				if v := p.sum(); v != nil {
-					item[name] = v
-				} else {
-					p.fail("an operand does not exist")
-				}
+				c[name] = p.sum()
 			}
-		case p.accept("REMOVE"):
-			for again := true; again && p.err == nil; again = p.accept(",") {
-				delete(item, target())
-			}
-		default:
-			p.fail("unexpected " + p.peek())
-		}
+		})
 	}
-	return p.err
+	return c
 }
 
-func (p *parser) sum() types.AttributeValue {
-	v := p.term()
+func (p *parser) sum() value {
+	first := p.term()
 	if !p.accept("+") {
-		return v
-	}
-	a, aOK := v.(*types.AttributeValueMemberN)
-	b, bOK := p.term().(*types.AttributeValueMemberN)
-	if !aOK || !bOK {
-		p.fail("+ needs numbers")
-		return nil
-	}
-	return &types.AttributeValueMemberN{Value: new(big.Rat).Add(rat(a), rat(b)).RatString()}
-}
-
-func (p *parser) term() types.AttributeValue {
-	if !p.accept("if_not_exists") {
-		return p.operand()
-	}
-	p.expect("(")
-	first := p.operand()
-	p.expect(",")
-	second := p.operand()
-	p.expect(")")
-	if first != nil {
 		return first
 	}
-	return second
+	second := p.term()
+	return func(item Item) types.AttributeValue {
+		a, aOK := number(first(item))
+		b, bOK := number(second(item))
+		if !aOK || !bOK {
+			return nil
+		}
+		return &types.AttributeValueMemberN{Value: strconv.FormatInt(a+b, 10)}
+	}
+}
+
+func (p *parser) term() value {
+	if t := p.peek(); t == "?" || strings.HasPrefix(t, ":") {
+		constant := p.constant()
+		return func(Item) types.AttributeValue { return constant }
+	}
+	var otherwise types.AttributeValue // in place of an attribute that the item has not
+	function := p.accept("if_not_exists")
+	if function {
+		p.expect("(")
+	}
+	name := p.name()
+	if function {
+		p.expect(",")
+		otherwise = p.constant()
+		p.expect(")")
+	}
+	return func(item Item) types.AttributeValue {
+		if v := item[name]; v != nil {
+			return v
+		}
+		return otherwise
+	}
 }

@@ -2,6 +2,7 @@ package awstest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -136,7 +137,7 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput,
 }
 
 // ListObjectsV2 returns up to MaxKeys (1000) objects in the order of the bytes of their
-// keys, starting after StartAfter or the token.
+// keys, starting after the token, which is a key, or StartAfter.
 func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
 	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	s.mu.Lock()
@@ -148,34 +149,21 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
 	if s.DenyList {
 		return nil, denied("AccessDenied", "Access Denied")
 	}
-	after := aws.ToString(in.StartAfter)
-	if in.ContinuationToken != nil {
-		token, err := base64.StdEncoding.DecodeString(*in.ContinuationToken)
-		if err != nil {
-			return nil, denied("InvalidArgument", "The continuation token provided is incorrect")
-		}
-		after = string(token)
-	}
-	limit := 1000
+	limit, after := 1000, cmp.Or(aws.ToString(in.ContinuationToken), aws.ToString(in.StartAfter))
 	if in.MaxKeys != nil {
 		limit = min(limit, int(*in.MaxKeys))
 	}
-	out := &s3.ListObjectsV2Output{Name: in.Bucket, Prefix: in.Prefix, MaxKeys: aws.Int32(int32(limit)),
-		IsTruncated: aws.Bool(false)}
+	out := &s3.ListObjectsV2Output{Name: in.Bucket, Prefix: in.Prefix, IsTruncated: aws.Bool(false)}
 	for _, key := range slices.Sorted(maps.Keys(bucket)) {
 		if !strings.HasPrefix(key, aws.ToString(in.Prefix)) || key <= after {
 			continue
 		}
 		if len(out.Contents) == limit {
-			out.IsTruncated = aws.Bool(true)
-			if limit > 0 {
-				last := []byte(*out.Contents[limit-1].Key)
-				out.NextContinuationToken = aws.String(base64.StdEncoding.EncodeToString(last))
-			}
+			out.IsTruncated, out.NextContinuationToken = aws.Bool(true), out.Contents[limit-1].Key
 			break
 		}
-		o := bucket[key]
-		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: aws.Int64(int64(len(o.body)))})
+		size := aws.Int64(int64(len(bucket[key].body)))
+		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: size})
 	}
 	out.KeyCount = aws.Int32(int32(len(out.Contents)))
 	return out, nil

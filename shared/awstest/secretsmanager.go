@@ -1,15 +1,16 @@
 package awstest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 )
@@ -40,7 +41,6 @@ type SecretsManager struct {
 	// and its answer is lost.
 	Before func(SecretCall) (code string, lost bool)
 
-	now     func() time.Time
 	mu      sync.Mutex
 	secrets map[string]*secret
 	calls   []SecretCall
@@ -78,32 +78,23 @@ func (s *secret) add(v version) bool {
 
 // NewSecretsManager starts a SecretsManager without secrets. It stops when the test ends.
 func NewSecretsManager(tb interface{ Cleanup(func()) }) *SecretsManager {
-	s := &SecretsManager{secrets: map[string]*secret{}, now: time.Now}
-	s.Server = httptest.NewServer(Handler{SecretsManager: s})
+	s := &SecretsManager{secrets: map[string]*secret{}}
+	s.Server = httptest.NewServer(Handler(s))
 	tb.Cleanup(s.Close)
 	return s
 }
 
 // SDK returns a new SDK client of the server, which retries without a delay.
 func (s *SecretsManager) SDK() *secretsmanager.Client {
+	retryer := retry.AddWithErrorCodes(retry.NewStandard(), "InternalServiceError")
 	return secretsmanager.New(secretsmanager.Options{
 		Region:       "eu-central-1",
 		BaseEndpoint: aws.String(s.URL),
 		Credentials:  credentials.NewStaticCredentialsProvider("id", "secret", ""),
 		HTTPClient:   s.Server.Client(),
-		Retryer:      immediate{aws.NopRetryer{}},
+		Retryer:      retry.AddWithMaxBackoffDelay(retryer, 0),
 	})
 }
-
-// immediate makes three attempts, like the SDK's standard retryer, but without a delay.
-type immediate struct{ aws.Retryer }
-
-func (immediate) IsErrorRetryable(err error) bool {
-	return strings.Contains(err.Error(), "InternalServiceError")
-}
-func (immediate) MaxAttempts() int                             { return 3 }
-func (immediate) RetryDelay(int, error) (time.Duration, error) { return 0, nil }
-func (immediate) GetInitialToken() func(error) error           { return func(error) error { return nil } }
 
 // Create creates a secret without a value, or removes the value of an existing one.
 func (s *SecretsManager) Create(name string) {
@@ -121,7 +112,7 @@ func (s *SecretsManager) Put(name, value string) {
 		s.secrets[name] = &secret{}
 	}
 	secret := s.secrets[name]
-	if !secret.add(version{fmt.Sprint("console-", len(secret.values)), value, s.now()}) {
+	if !secret.add(version{fmt.Sprint("console-", len(secret.values)), value, time.Now()}) {
 		panic("awstest: the secret " + name + " has too many versions")
 	}
 }
@@ -168,7 +159,7 @@ func (s *SecretsManager) PutSecretValue(_ context.Context, in *secretsmanager.Pu
 		switch i := slices.IndexFunc(secret.versions, func(v version) bool { return v.id == id }); {
 		case i >= 0 && secret.versions[i].value != value:
 			return "ResourceExistsException"
-		case i < 0 && !secret.add(version{id, value, s.now()}):
+		case i < 0 && !secret.add(version{id, value, time.Now()}):
 			return "LimitExceededException"
 		}
 		return ""
@@ -190,12 +181,10 @@ func (s *SecretsManager) do(call SecretCall, process func(*secret) (code string)
 	if code == "" || lost {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		failed := "ResourceNotFoundException"
-		if secret := s.secrets[call.SecretID]; secret != nil {
-			failed = process(secret)
-		}
-		if failed != "" {
-			code = failed
+		if secret := s.secrets[call.SecretID]; secret == nil {
+			code = "ResourceNotFoundException"
+		} else {
+			code = cmp.Or(process(secret), code)
 		}
 	}
 	if code == "" {

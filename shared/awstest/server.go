@@ -2,7 +2,6 @@ package awstest
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -18,55 +16,32 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// Handler answers the calls of its services over HTTP as AWS does, with the services in
-// memory: AWS JSON 1.0 for DynamoDB and 1.1 for the others. It reads a request completely
-// before it answers. It does not check signatures.
-type Handler struct {
-	DynamoDB       *DynamoDB
-	SecretsManager *SecretsManager
-}
+// TargetHeader has the operation of a request, such as DynamoDB_20120810.PutItem.
+const TargetHeader = "X-Amz-Target"
 
-// The operation of a request, such as DynamoDB_20120810.PutItem, and the prefixes of its
-// services.
-const (
-	TargetHeader = "X-Amz-Target"
-
-	dynamoDBTarget       = "DynamoDB_20120810."
-	secretsManagerTarget = "secretsmanager."
-)
-
-func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return // the client has gone
-	}
-	target := r.Header.Get(TargetHeader)
-	version, operation, ok := "1.1", "", false
-	var service any
-	for prefix, s := range map[string]any{dynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager} {
-		if name, found := strings.CutPrefix(target, prefix); found {
-			service, operation, ok = s, name, true
+// Handler answers the calls of a service in memory over HTTP as AWS does, in AWS JSON. It reads
+// a request completely before it answers. It does not check signatures.
+func Handler(service any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client has gone
 		}
-	}
-	if service == any(h.DynamoDB) {
-		version = "1.0"
-	}
-	w.Header().Set("Content-Type", "application/x-amz-json-"+version)
-	var answer []byte
-	if method := reflect.ValueOf(service).MethodByName(operation); ok && method.IsValid() {
-		answer, err = call(r.Context(), method, body)
-	} else {
-		err = denied("UnknownOperationException", "no operation "+strconv.Quote(target))
-	}
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		answer = errorAnswer(err)
-	}
-	w.Write(answer)
+		_, operation, _ := strings.Cut(r.Header.Get(TargetHeader), ".")
+		answer, err := call(r.Context(), reflect.ValueOf(service).MethodByName(operation), body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			answer = errorAnswer(err)
+		}
+		w.Write(answer)
+	})
 }
 
 // call calls an operation with the input in body, and returns its output.
 func call(ctx context.Context, operation reflect.Value, body []byte) ([]byte, error) {
+	if !operation.IsValid() {
+		return nil, denied("UnknownOperationException", "no such operation")
+	}
 	in := reflect.New(operation.Type().In(1).Elem())
 	if err := json.Unmarshal(body, in.Interface(), json.WithUnmarshalers(decoders)); err != nil {
 		return nil, denied("SerializationException", err.Error())
@@ -99,51 +74,37 @@ func errorAnswer(err error) []byte {
 // decoders and encoders have the types whose form in AWS JSON is not that of
 // encoding/json/v2: an attribute value is an object with its type as the only name.
 var (
-	decoders = json.UnmarshalFromFunc(decodeAttribute)
+	decoders = json.UnmarshalFromFunc(func(d *jsontext.Decoder, to *types.AttributeValue) error {
+		var object map[string]jsontext.Value
+		if err := json.UnmarshalDecode(d, &object); err != nil {
+			return err
+		}
+		for name, text := range object {
+			v, known := newAttribute[name]
+			if !known {
+				return fmt.Errorf("an attribute value of type %s", name)
+			}
+			*to = v()
+			value := reflect.ValueOf(*to).Elem().FieldByName("Value")
+			if err := json.Unmarshal(text, value.Addr().Interface()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	encoders = json.JoinMarshalers(
-		json.MarshalToFunc(func(e *jsontext.Encoder, v types.AttributeValue) error { return encodeAttribute(e, v) }),
+		json.MarshalToFunc(func(e *jsontext.Encoder, v types.AttributeValue) error {
+			value := reflect.ValueOf(v).Elem().FieldByName("Value").Interface()
+			return json.MarshalEncode(e, map[types.ScalarAttributeType]any{typeOf(v): value})
+		}),
 		json.MarshalToFunc(func(e *jsontext.Encoder, _ middleware.Metadata) error {
 			return e.WriteValue(jsontext.Value("{}"))
 		}))
 )
 
-func decodeAttribute(d *jsontext.Decoder, v *types.AttributeValue) error {
-	var object struct {
-		S, N *string
-		B    *[]byte
-		BOOL *bool
-	}
-	if err := json.UnmarshalDecode(d, &object); err != nil {
-		return err
-	}
-	switch {
-	case object.S != nil:
-		*v = &types.AttributeValueMemberS{Value: *object.S}
-	case object.N != nil:
-		*v = &types.AttributeValueMemberN{Value: *object.N}
-	case object.B != nil:
-		*v = &types.AttributeValueMemberB{Value: *object.B}
-	case object.BOOL != nil:
-		*v = &types.AttributeValueMemberBOOL{Value: *object.BOOL}
-	default:
-		return errors.New("an attribute value without a type that is known")
-	}
-	return nil
-}
-
-func encodeAttribute(e *jsontext.Encoder, v types.AttributeValue) error {
-	var object map[string]any
-	switch v := v.(type) {
-	case *types.AttributeValueMemberS:
-		object = map[string]any{"S": v.Value}
-	case *types.AttributeValueMemberN:
-		object = map[string]any{"N": v.Value}
-	case *types.AttributeValueMemberB:
-		object = map[string]any{"B": base64.StdEncoding.EncodeToString(v.Value)}
-	case *types.AttributeValueMemberBOOL:
-		object = map[string]any{"BOOL": v.Value}
-	default:
-		return fmt.Errorf("an attribute value of type %T", v)
-	}
-	return json.MarshalEncode(e, object)
+var newAttribute = map[string]func() types.AttributeValue{
+	"S":    func() types.AttributeValue { return &types.AttributeValueMemberS{} },
+	"N":    func() types.AttributeValue { return &types.AttributeValueMemberN{} },
+	"B":    func() types.AttributeValue { return &types.AttributeValueMemberB{} },
+	"BOOL": func() types.AttributeValue { return &types.AttributeValueMemberBOOL{} },
 }

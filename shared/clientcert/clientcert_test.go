@@ -178,6 +178,7 @@ func TestPinsAndRevocation(t *testing.T) {
 	store := truststore(t, ca.Certificate, intermediate.Certificate)
 	client, other := intermediate.Client(nil), intermediate.Client(nil)
 	subject := clientcert.Subject(client.Leaf)
+	named := func(names ...string) clientcert.Policy { return clientcert.Policy{Subjects: names} }
 	pins := func(certificates ...*x509.Certificate) (pins []clientcert.Pin) {
 		for _, c := range certificates {
 			pins = append(pins, clientcert.PinOf(c))
@@ -190,16 +191,17 @@ func TestPinsAndRevocation(t *testing.T) {
 	}{
 		"its key":                    {clientcert.Policy{Pins: pins(other.Leaf, client.Leaf)}, ""},
 		"another key":                {clientcert.Policy{Pins: pins(other.Leaf)}, clientcert.NotPinned},
-		"its subject":                {clientcert.Policy{Subjects: []string{"CN=other", subject}}, ""},
-		"its subject, in other case": {clientcert.Policy{Subjects: []string{strings.ToUpper(subject)}}, clientcert.NotPinned},
-		"its subject and more":       {clientcert.Policy{Subjects: []string{"C=DE," + subject}}, clientcert.NotPinned},
-		"its DNS name":               {clientcert.Policy{Subjects: []string{"CN=b", "webhooks.payments.example"}}, ""},
-		"neither of two":             {clientcert.Policy{Subjects: []string{"CN=b", "b.example"}}, clientcert.NotPinned},
-		"a part of its DNS name":     {clientcert.Policy{Subjects: []string{"payments.example"}}, clientcert.NotPinned},
+		"its subject":                {named("CN=other", subject), ""},
+		"its subject, in other case": {named(strings.ToUpper(subject)), clientcert.NotPinned},
+		"its subject and more":       {named("C=DE," + subject), clientcert.NotPinned},
+		"its DNS name":               {named("CN=b", "webhooks.payments.example"), ""},
+		"neither of two":             {named("CN=b", "b.example"), clientcert.NotPinned},
+		"a part of its DNS name":     {named("payments.example"), clientcert.NotPinned},
 		"its key and another subject": {clientcert.Policy{Pins: pins(client.Leaf), Subjects: []string{"CN=b"}},
 			clientcert.NotPinned},
-		"revoked":             {clientcert.Policy{RevokedKeys: pins(client.Leaf)}, clientcert.Revoked},
-		"pinned and revoked":  {clientcert.Policy{Pins: pins(client.Leaf), RevokedKeys: pins(client.Leaf)}, clientcert.Revoked},
+		"revoked": {clientcert.Policy{RevokedKeys: pins(client.Leaf)}, clientcert.Revoked},
+		"pinned and revoked": {clientcert.Policy{Pins: pins(client.Leaf), RevokedKeys: pins(client.Leaf)},
+			clientcert.Revoked},
 		"its CA is revoked":   {clientcert.Policy{RevokedKeys: pins(intermediate.Certificate)}, clientcert.Revoked},
 		"the root is revoked": {clientcert.Policy{RevokedKeys: pins(other.Leaf, ca.Certificate)}, clientcert.Revoked},
 		"another is revoked":  {clientcert.Policy{RevokedKeys: pins(other.Leaf)}, ""},
@@ -233,8 +235,9 @@ func TestARevokedKeyHasNoOtherCertificate(t *testing.T) {
 		TBS       asn1.RawValue
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
-	}{asn1.RawValue{FullBytes: client.RawTBSCertificate}, pkix.AlgorithmIdentifier{
-		Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}, asn1.BitString{Bytes: second, BitLength: 8 * len(second)}})
+	}{asn1.RawValue{FullBytes: client.RawTBSCertificate},
+		pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}, // ECDSA with SHA-256
+		asn1.BitString{Bytes: second, BitLength: 8 * len(second)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -664,7 +664,7 @@ func (i *instance) unscheduled(ctx context.Context, in *dynamodb.QueryInput, sha
 	i.w.mu.Lock()
 	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !i.w.decide.schedulesEmpty(i, shard))
 	i.w.mu.Unlock()
-	return plain && i.w.db.Indexed(ledgerTable, names.LedgerPendingIndex, shard) == 0
+	return plain && i.w.db.Indexed(ledgerTable, shard) == 0
 }
 
 func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,

@@ -69,7 +69,7 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	target := r.Header.Get(awstest.TargetHeader)
 	switch {
 	case target != "":
-		awstest.Handler{DynamoDB: w.db}.ServeHTTP(out, r)
+		awstest.Handler(w.db).ServeHTTP(out, r)
 	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
 		var given request
 		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
