@@ -5,15 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	gotoken "go/token"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -22,12 +18,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 )
-
-// alarmNamed returns an alarm's properties.
-func (tm *template) alarmNamed(t *testing.T, name string) map[string]any {
-	t.Helper()
-	return tm.get(t, "Alarms/"+name, "AWS::CloudWatch::Alarm").Properties
-}
 
 // watched returns the metrics that an alarm watches, with their statistics and
 // periods: the one that it is on, and those that are subtracted from it.
@@ -45,30 +35,20 @@ func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
 	return metrics
 }
 
-// alarmRow writes an alarm as a row of the table in infra/cmd/payhook/RUNBOOK.md,
-// using only the template.
-func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
-	t.Helper()
-	name, ok := strings.CutPrefix(alarm["AlarmName"].(string), stack+"-")
-	means, step, split := strings.Cut(alarm["AlarmDescription"].(string), whatToDo)
-	if !ok || !split {
-		t.Fatalf("%v: %v", alarm["AlarmName"], alarm["AlarmDescription"])
-	}
+// alarmRow writes an alarm as a row of the table in infra/cmd/payhook/RUNBOOK.md.
+func (tm *template) alarmRow(path string, alarm map[string]any) string {
+	means, step, _ := strings.Cut(alarm["AlarmDescription"].(string), whatToDo)
 	watched := tm.watched(alarm)
-	alarm = maps.Clone(alarm)
-	maps.Copy(alarm, watched[0])
-	of := map[any]string{
-		names.MetricDimension: "", "ApiId": " of the HTTP API", "QueueName": " of the dead-letter queue of the bus",
-		"FunctionName": " of the webhook function", "DeliveryStreamName": " of the stream",
-	}[at(alarm, "Dimensions", 0, "Name")]
-	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
-	figure := fmt.Sprintf("`%s`", alarm["MetricName"])
+	first := watched[0]
+	figure := fmt.Sprintf("`%s`", first["MetricName"])
 	for _, subtracted := range watched[1:] {
 		figure += fmt.Sprintf(" less `%s`", subtracted["MetricName"])
 	}
-	condition := fmt.Sprintf("%s of %s%s %s %v in %v min",
-		strings.ToLower(alarm["Statistic"].(string)), figure, of, sign, alarm["Threshold"],
-		alarm["Period"].(float64)/60)
+	figure += map[any]string{"ApiId": " of the HTTP API", "QueueName": " of the dead-letter queue of the bus",
+		"FunctionName": " of the webhook function"}[at(first, "Dimensions", 0, "Name")]
+	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
+	condition := fmt.Sprintf("%s of %s %s %v in %v min", strings.ToLower(first["Statistic"].(string)), figure, sign,
+		alarm["Threshold"], first["Period"].(float64)/60)
 	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
 	case m != n:
 		condition += fmt.Sprintf(", %v times of %v", m, n)
@@ -78,82 +58,46 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	if alarm["TreatMissingData"] == "breaching" {
 		condition += ", or no data"
 	}
-	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", name, means, condition, step)
+	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", filepath.Base(path), means, condition, step)
 }
 
-// alarmTable writes the table of alarms in infra/cmd/payhook/RUNBOOK.md: those of
-// each kind of endpoint, and those that a key of the stack adds.
+// alarmTable writes the table of alarms in infra/cmd/payhook/RUNBOOK.md.
 func alarmTable(t *testing.T) string {
 	t.Helper()
-	var rows []string
-	for _, conf := range []map[string]any{nil, mtls("both"),
-		{"encryption": "cmk", "alarmSilence": "6h", "evidence": "7y"}} {
+	rows := map[string]string{}
+	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk", "alarmSilence": "6h"}} {
 		tm := payhook(t, conf)
-		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
+		for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+			rows[filepath.Base(path)] = tm.alarmRow(path, alarm.Properties)
 		}
 	}
-	slices.Sort(rows)
-	rows = slices.Compact(rows)
-	for _, name := range alarmNames(t) {
-		if !slices.ContainsFunc(rows, func(row string) bool { return strings.HasPrefix(row, "| `"+name+"` |") }) {
-			t.Errorf("no configuration of this test has the alarm %s: add one", name)
+	for _, file := range []string{"alarms.go", "encryption.go"} {
+		for _, name := range regexp.MustCompile(`name: +"([\w-]+)"`).FindAllStringSubmatch(string(readFile(t, file)), -1) {
+			if rows[name[1]] == "" {
+				t.Errorf("no configuration of this test has the alarm %s: add one", name[1])
+			}
 		}
 	}
-	return "| alarm | raised when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
+	table := "| alarm | raised when | what to do |\n|---|---|---|\n"
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		table += rows[name] + "\n"
+	}
+	return table
 }
 
-// alarmNames returns the names of the alarms in the source of the package, whatever settings they need.
-func alarmNames(t *testing.T) (found []string) {
-	t.Helper()
-	files, _ := filepath.Glob("*.go")
-	for _, file := range files {
-		parsed, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			fields := map[string]ast.Expr{}
-			if literal, ok := n.(*ast.CompositeLit); ok {
-				for _, element := range literal.Elts {
-					if pair, ok := element.(*ast.KeyValueExpr); ok {
-						fields[fmt.Sprint(pair.Key)] = pair.Value
-					}
-				}
-			}
-			if fields["action"] != nil { // of an alarm
-				name, _ := strconv.Unquote(fields["name"].(*ast.BasicLit).Value)
-				found = append(found, name)
-			}
-			return true
-		})
-	}
-	return found
-}
-
+// The texts of alarms are in the source. go test ./infra/payhook -run Runbook -update writes them into the runbook.
 func TestRunbookListsEveryAlarm(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "cmd", "payhook", "RUNBOOK.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- alarms -->", "<!-- /alarms -->"
-	want := alarmTable(t)
-	_, rest, begun := strings.Cut(string(text), begin)
-	got, _, ended := strings.Cut(rest, end)
-	if !begun || !ended {
-		t.Fatalf(
-			"infra/cmd/payhook/RUNBOOK.md has no table of alarms between the lines %s and %s; it is\n\n%s",
-			begin,
-			end,
-			want,
-		)
-	}
-	if got = strings.TrimSpace(got); got != want {
-		t.Errorf(
-			"infra/cmd/payhook/RUNBOOK.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
-			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")),
-			want,
-		)
+	const begin, end = "<!-- alarms -->\n", "<!-- /alarms -->"
+	file := filepath.Join("..", "cmd", "payhook", "RUNBOOK.md")
+	before, rest, begun := strings.Cut(string(readFile(t, file)), begin)
+	got, after, ended := strings.Cut(rest, end)
+	switch want := alarmTable(t); {
+	case !begun || !ended:
+		t.Errorf("%s has no table of alarms between the lines %s and %s", file, begin, end)
+	case *update:
+		writeFile(t, file, before+begin+want+end+after)
+	case got != want:
+		t.Errorf("%s (-the template +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 	}
 }
 
