@@ -47,12 +47,11 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	d.buckets.MakeBucket("parking")
 	env := map[string]string{
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
-		names.ParkingBucketEnv: "parking",
+		names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "bus",
 	}
-	for _, s := range settings.RedriveSettings() {
+	for _, s := range settings.ReadBy("redrive") {
 		env[s.Env()] = s.Default
 	}
-	env[settings.EventBusName.Env()] = "bus"
 	maps.Copy(env, change)
 	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
@@ -71,7 +70,7 @@ func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) m
 	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{settings.Authentication.Env(): authentication, "LAMBDA_TASK_ROOT": folder}
+	return map[string]string{"PAYHOOK_AUTHENTICATION": authentication, "LAMBDA_TASK_ROOT": folder}
 }
 
 // handle invokes the function.

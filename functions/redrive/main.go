@@ -58,17 +58,17 @@ type dynamoDB interface {
 }
 
 // newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Redrive, c clients, log *awsenv.Log) *handler {
-	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s.Publishing)
+func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
+	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s)
 	h := &handler{
-		redriver: intake.NewRedriver(pipeline, s.Attempts),
+		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, s.KeyExponents, nil),
 		parking:  parking.NewStore(c.s3, s.ParkingBucket),
 		log:      log,
 	}
-	if s.Trust != nil {
-		h.replayer = intake.NewReplayer(pipeline, s.KeyExponents, s.Trust.Truststore)
-		h.trust = &trust{s.Trust, s.Authentication, c.dynamoDB, s.KeysTable}
+	if s.MTLS != nil {
+		h.replayer = intake.NewReplayer(pipeline, s.KeyExponents, s.MTLS.Truststore)
+		h.trust = &trust{s.MTLS, s.Authentication, c.dynamoDB, s.KeysTable}
 	}
 	return h
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // rejecting returns a deployment whose bus rejects the one event that is due.
-func rejecting(t *testing.T, s *settings.Setting, value string) *deployment {
+func rejecting(t *testing.T, key, value string) *deployment {
 	t.Helper()
-	d := deploy(t, map[string]string{s.Env(): value})
+	d := deploy(t, map[string]string{settings.Named(key).Env(): value})
 	d.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 		return map[int]string{0: "InvalidArgument"}, nil
 	}
@@ -25,10 +25,10 @@ func rejecting(t *testing.T, s *settings.Setting, value string) *deployment {
 }
 
 // reported tests that the report on certificates has the value of a setting.
-func reported(s *settings.Setting, value string, field func(*trusted) []string) func(*testing.T) {
+func reported(key, value string, field func(*trusted) []string) func(*testing.T) {
 	return func(t *testing.T) {
 		conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
-		conf[s.Env()] = value
+		conf[settings.Named(key).Env()] = value
 		if got := field(deploy(t, conf).handle(event{Certificates: true}).Certificates); !slices.Equal(got,
 			[]string{value}) {
 			t.Errorf("reported %v", got)
@@ -37,27 +37,27 @@ func reported(s *settings.Setting, value string, field func(*trusted) []string) 
 }
 
 // effects has for every setting a test that the function's set-up passes it on.
-var effects = map[*settings.Setting]func(t *testing.T){
-	settings.RedriveAttempts: func(t *testing.T) {
+var effects = map[string]func(t *testing.T){
+	"payhook:redriveAttempts": func(t *testing.T) {
 		for value, want := range map[string]int{"1": 1, "2": 0} {
-			if got := rejecting(t, settings.RedriveAttempts, value).handle(event{}).Parked; got != want {
+			if got := rejecting(t, "payhook:redriveAttempts", value).handle(event{}).Parked; got != want {
 				t.Errorf("%s attempts: %d events are parked at the first failure, want %d", value, got, want)
 			}
 		}
 	},
-	settings.KeyExponents: func(t *testing.T) {
+	"keyExponents": func(t *testing.T) {
 		for value, want := range map[string]intake.Outcome{"65537": intake.Accepted, "3": intake.KeyRefused} {
-			d := deploy(t, map[string]string{settings.KeyExponents.Env(): value})
+			d := deploy(t, map[string]string{"PAYHOOK_KEY_EXPONENTS": value})
 			if got := d.replay(event{}, d.park(parking.Invalid, nil, newEvent())).Outcome; got != want {
 				t.Errorf("keyExponents=%s: replayed as %s, want %s", value, got, want)
 			}
 		}
 	},
 	// Package setup tests what a pipeline does with its settings.
-	settings.EventBusName: onItsBus, settings.EventSource: onItsBus,
-	settings.ClaimCheckBytes: onItsBus, settings.DeduplicationWindow: onItsBus, settings.RedriveGrace: onItsBus,
+	"eventSource":         onItsBus,
+	"deduplicationWindow": onItsBus, "payhook:redriveGrace": onItsBus,
 
-	settings.Authentication: func(t *testing.T) {
+	"authentication": func(t *testing.T) {
 		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
 			d := deploy(t, withCertificates(t, value, paymenttest.NewCA("Operator CA")))
 			if got := d.handle(event{Certificates: true}).Certificates; got.Authentication != value ||
@@ -66,17 +66,17 @@ var effects = map[*settings.Setting]func(t *testing.T){
 			}
 		}
 	},
-	settings.ClientCertPins: reported(settings.ClientCertPins, strings.Repeat("ab", 32),
+	"clientCertPins": reported("clientCertPins", strings.Repeat("ab", 32),
 		func(c *trusted) []string { return c.Pins }),
-	settings.ClientCertSubjects: reported(settings.ClientCertSubjects, "CN=a",
+	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
 		func(c *trusted) []string { return c.Subjects }),
-	settings.RevokedKeys: reported(settings.RevokedKeys, strings.Repeat("cd", 32),
+	"revokedKeys": reported("revokedKeys", strings.Repeat("cd", 32),
 		func(c *trusted) []string { return c.RevokedKeys }),
 }
 
 // onItsBus tests that the function publishes with its settings.
 func onItsBus(t *testing.T) {
-	d := deploy(t, map[string]string{settings.EventSource.Env(): "payments.example"})
+	d := deploy(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
 	d.record("bus", newEvent())
 	d.handle(event{})
 	if got := *d.bus.Entries()[0].Source; got != "payments.example" {
@@ -85,8 +85,8 @@ func onItsBus(t *testing.T) {
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range settings.RedriveSettings() {
-		effect := effects[s]
+	for _, s := range settings.ReadBy("redrive") {
+		effect := effects[s.Key]
 		if effect == nil {
 			t.Errorf("no test covers the effect of %s", s.Key)
 			continue

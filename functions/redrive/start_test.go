@@ -9,8 +9,8 @@ import (
 )
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := awstest.Main(t, main, settings.RedriveSettings(),
-		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+	answer := awstest.Main(t, main, settings.ReadBy("redrive"),
+		[]string{names.LedgerTableEnv, names.EventBusNameEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
 		`{"dismiss":["x"]}`, 0)
 	const want = `error {"errorMessage":"redrive: dismiss needs a reason","errorType":"errorString"}`
 	if answer != want {

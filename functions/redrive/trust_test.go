@@ -79,9 +79,9 @@ func TestCertificatesAreReported(t *testing.T) {
 	conf := withCertificates(t, settings.ByBoth, ca)
 	client := ca.Client(nil).Leaf
 	pin, revoked := clientcert.PinOf(client).String(), clientcert.PinOf(root.Client(nil).Leaf).String()
-	conf[settings.ClientCertPins.Env()] = pin
-	conf[settings.ClientCertSubjects.Env()] = "CN=a;CN=b"
-	conf[settings.RevokedKeys.Env()] = revoked
+	conf["PAYHOOK_CLIENT_CERT_PINS"] = pin
+	conf["PAYHOOK_CLIENT_CERT_SUBJECTS"] = "CN=a;CN=b"
+	conf["PAYHOOK_REVOKED_KEYS"] = revoked
 	d := deploy(t, conf)
 	d.now = time.Now
 	if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, time.Now()); err != nil {

@@ -92,10 +92,10 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 func environment(t *testing.T, authURL string) map[string]string {
 	t.Helper()
 	env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials"}
-	values := map[*settings.Setting]string{settings.AuthURL: authURL, settings.TokenManagerID: "manager 1",
-		settings.Scopes: "a b", settings.CredentialEncoding: "form"}
-	for _, s := range settings.TokenSettings() {
-		if env[s.Env()] = values[s]; values[s] == "" {
+	values := map[string]string{"authUrl": authURL, "tokenManagerId": "manager 1", "scopes": "a b",
+		"credentialEncoding": "form"}
+	for _, s := range settings.ReadBy("token") {
+		if env[s.Env()] = values[s.Key]; values[s.Key] == "" {
 			t.Errorf("no test covers the effect of %s", s.Key)
 		}
 	}
@@ -162,7 +162,7 @@ func TestTheSampleEventsAreDecoded(t *testing.T) {
 }
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := awstest.Main(t, main, settings.TokenSettings(),
+	answer := awstest.Main(t, main, settings.ReadBy("token"),
 		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
 	const want = `response {"outcome":"failed","remainingSeconds":0,` +
 		`"cause":"token: the secret with the token: GetSecretValue: AccessDeniedException"}`

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -37,7 +38,8 @@ func newFunction(getenv func(string) string) (*handler, error) {
 		return nil, err
 	}
 	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
-		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID,
-			token.EndpointOptions{Scopes: conf.Scopes, FormEncoded: conf.FormEncoded}))
+		token.NewEndpoint(conf.TokenService, conf.TokenManagerID,
+			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes),
+				FormEncoded: conf.CredentialEncoding == settings.FormEncoded}))
 	return &handler{refresher, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))}, nil
 }

@@ -28,7 +28,6 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 // plain is a handler without anything that Payhook adds: it verifies no signature, and records,
@@ -127,7 +126,7 @@ func BenchmarkDelivery(b *testing.B) {
 	defer service.Close()
 	env := map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": serveAWS(b), "AWS_ACCESS_KEY_ID": "id",
-		"AWS_SECRET_ACCESS_KEY": "secret", settings.BaseURL.Env(): service.URL, settings.EventBusName.Env(): "payhook",
+		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": service.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
 		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}

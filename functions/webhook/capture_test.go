@@ -13,13 +13,12 @@ import (
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 // capturing returns an endpoint that stores rejected requests until that time from now.
 func capturing(t *testing.T, until time.Duration) *endpoint {
 	return newEndpoint(t, map[string]string{names.CaptureUntilEnv: time.Now().Add(until).Format(time.RFC3339),
-		settings.MaxPayloadBytes.Env(): "1500"})
+		"PAYHOOK_MAX_PAYLOAD_BYTES": "1500"})
 }
 
 // What is rejected before it is authentic is stored as it came, with the settings that

@@ -39,7 +39,7 @@ func withCertificates(t *testing.T, authentication string, cas ...*x509.Certific
 		t.Fatal(err)
 	}
 	return map[string]string{
-		settings.Authentication.Env(): authentication, settings.DomainName.Env(): apiDomain, names.APIIDEnv: apiID,
+		"PAYHOOK_AUTHENTICATION": authentication, "PAYHOOK_DOMAIN_NAME": apiDomain, names.APIIDEnv: apiID,
 		"LAMBDA_TASK_ROOT": folder,
 	}
 }

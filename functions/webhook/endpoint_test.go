@@ -40,16 +40,16 @@ type endpoint struct {
 }
 
 // conf returns the default settings with some changes.
-func conf(t testing.TB, baseURL string, change map[string]string) settings.Webhook {
+func conf(t testing.TB, baseURL string, change map[string]string) settings.Function {
 	t.Helper()
 	env := map[string]string{
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
-		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "payhook",
 	}
-	for _, s := range settings.WebhookSettings() {
+	for _, s := range settings.ReadBy("webhook") {
 		env[s.Env()] = s.Default
 	}
-	env[settings.BaseURL.Env()], env[settings.EventBusName.Env()] = baseURL, "payhook"
+	env["PAYHOOK_BASE_URL"] = baseURL
 	maps.Copy(env, change)
 	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
 	if err != nil {

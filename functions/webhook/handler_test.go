@@ -118,7 +118,7 @@ func TestWhatIsNoDeliveryIsRejected(t *testing.T) {
 		"largest":    {func(r *request) { r.Body = strings.Repeat("x", 1000) }, 401, intake.SignatureMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEndpoint(t, map[string]string{settings.MaxPayloadBytes.Env(): "1000"})
+			e := newEndpoint(t, map[string]string{"PAYHOOK_MAX_PAYLOAD_BYTES": "1000"})
 			r := unsigned([]byte("x"))
 			c.change(&r)
 			if got := e.handle(t, r).StatusCode; got != c.status || e.line(t)["outcome"] != string(c.outcome) {
@@ -137,7 +137,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	for name, change := range map[string]map[string]string{
 		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca.Certificate),
 	} {
-		change[settings.AllowedSources.Env()] = "192.0.2.0/24;2001:db8:1::/48"
+		change["PAYHOOK_ALLOWED_SOURCES"] = "192.0.2.0/24;2001:db8:1::/48"
 		change[names.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
 		for address, allowed := range map[string]bool{
 			"192.0.2.0": true, "192.0.2.255": true, "192.0.1.255": false, "192.0.3.0": false,
@@ -216,7 +216,7 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 				Body: io.NopCloser(bytes.NewReader(signingKey().JWK())), Request: r}, nil
 		})
 		e.handler = newHandler(
-			conf(t, "https://service.example", map[string]string{settings.TimestampTolerance.Env(): settings.Off}),
+			conf(t, "https://service.example", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}),
 			clients{e.db, e.bus, e.buckets, &http.Client{Transport: service}},
 			awsenv.NewLog(e.log, "webhook"))
 		answer := make(chan []byte, 1)

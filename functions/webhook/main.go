@@ -51,10 +51,10 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	var others []*url.URL
 	switch {
 	case !conf.UsesSignature(): // needs no keys
-	case conf.KeysBearer:
+	case conf.KeysAuth == settings.BearerToken:
 		keyService = withToken(conf, secretsmanager.NewFromConfig(c.Config))
 	default:
-		others = []*url.URL{conf.BaseURL}
+		others = []*url.URL{conf.KeyService}
 	}
 	all := clients{c.DynamoDB, c.EventBridge, c.S3, keyService}
 	return newHandler(conf, all,
@@ -75,14 +75,14 @@ type dynamoDB interface {
 }
 
 // withToken returns a client that sends the access token to the key service.
-func withToken(s settings.Webhook, secrets token.Getter) *http.Client {
-	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.BaseURL)
+func withToken(s settings.Function, secrets token.Getter) *http.Client {
+	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.KeyService)
 }
 
 // newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
+func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	h := &handler{
-		allowed:         s.AllowedSources,
+		allowed:         s.Networks,
 		authentication:  s.Authentication,
 		log:             log,
 		method:          s.HTTPMethod,
@@ -113,26 +113,24 @@ func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 	if s.EvidenceBucket != "" {
 		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s.Publishing),
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
 		mechanisms)
 	return h
 }
 
-func newKeys(s settings.Webhook, c clients) *keys.Cache {
+func newKeys(s settings.Function, c clients) *keys.Cache {
 	return keys.New(
-		keys.NewOrigin(c.keyService, s.BaseURL, settings.KeyTimeout),
+		keys.NewOrigin(c.keyService, s.KeyService, settings.KeyTimeout),
 		keys.NewTable(c.dynamoDB, s.KeysTable),
 		keyOptions(s),
 	)
 }
 
-func keyOptions(s settings.Webhook) keys.Options {
+func keyOptions(s settings.Function) keys.Options {
 	return keys.Options{
-		Exponents:    s.KeyExponents,
-		Freshness:    s.KeyFreshness,
-		MaxAge:       s.KeyMaxAge,
-		UnknownGrace: s.KeyUnknownGrace,
-		UnknownTTL:   s.UnknownKeyTTL,
-		MissBudget:   s.KeyMissBudget,
+		Exponents:  s.KeyExponents,
+		Freshness:  s.KeyFreshness,
+		MaxAge:     s.KeyMaxAge,
+		MissBudget: s.KeyMissBudget,
 	}
 }

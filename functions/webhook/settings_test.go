@@ -24,10 +24,10 @@ import (
 
 // answered tests that a webhook with a change has this status with a value of a setting.
 // With the default value it has another.
-func answered(s *settings.Setting, value string, status int,
+func answered(key, value string, status int,
 	change func(r *events.APIGatewayV2HTTPRequest)) func(*testing.T) {
 	return func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{s.Env(): value})
+		e := newEndpoint(t, map[string]string{settings.Named(key).Env(): value})
 		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute})
 		if change != nil {
 			change(&r)
@@ -40,14 +40,14 @@ func answered(s *settings.Setting, value string, status int,
 
 // rejected tests that a webhook with a client certificate, which is accepted with the
 // default, is rejected with a value of a setting.
-func rejected(s *settings.Setting, value func(client *x509.Certificate) string) func(*testing.T) {
+func rejected(key string, value func(client *x509.Certificate) string) func(*testing.T) {
 	return func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		client := ca.Client(nil)
 		change := withCertificates(t, settings.ByMTLS, ca.Certificate)
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
 		accepted := newEndpoint(t, change).handle(t, r).StatusCode
-		change[s.Env()] = value(client.Leaf)
+		change[settings.Named(key).Env()] = value(client.Leaf)
 		if got := newEndpoint(t, change).handle(t, r).StatusCode; accepted != 200 || got != 401 {
 			t.Errorf("answered %d with the default, and %d", accepted, got)
 		}
@@ -55,11 +55,11 @@ func rejected(s *settings.Setting, value func(client *x509.Certificate) string) 
 }
 
 // passed tests that the cache of keys has an option with the value of a setting.
-func passed(s *settings.Setting, value string, change func(o *keys.Options)) func(*testing.T) {
+func passed(key, value string, change func(o *keys.Options)) func(*testing.T) {
 	return func(t *testing.T) {
 		want := keyOptions(conf(t, "https://service.example", nil))
 		change(&want)
-		got := keyOptions(conf(t, "https://service.example", map[string]string{s.Env(): value}))
+		got := keyOptions(conf(t, "https://service.example", map[string]string{settings.Named(key).Env(): value}))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -79,27 +79,25 @@ func move(from, to string) func(r *events.APIGatewayV2HTTPRequest) {
 }
 
 // effects has for every setting a test that the function's set-up passes it on.
-var effects = map[*settings.Setting]func(t *testing.T){
-	settings.SignatureHeader: answered(settings.SignatureHeader, "X-Other", 200, move("x-svc-signature", "x-other")),
-	settings.TimestampCarrier: answered(settings.TimestampCarrier, "query:at", 200,
+var effects = map[string]func(t *testing.T){
+	"signatureHeader": answered("signatureHeader", "X-Other", 200, move("x-svc-signature", "x-other")),
+	"timestampCarrier": answered("timestampCarrier", "query:at", 200,
 		move("x-svc-timestamp", "?at")),
-	settings.KeyIDCarrier:       answered(settings.KeyIDCarrier, "query:key", 200, move("x-svc-key-id", "?key")),
-	settings.TimestampFormat:    answered(settings.TimestampFormat, "unix-seconds", 401, nil),
-	settings.TimestampTolerance: answered(settings.TimestampTolerance, "3m", 401, nil),
-	settings.HTTPMethod:         answered(settings.HTTPMethod, "PUT", 405, nil),
-	settings.SuccessStatus:      answered(settings.SuccessStatus, "202", 202, nil),
-	settings.MaxPayloadBytes:    answered(settings.MaxPayloadBytes, "100", 413, nil),
+	"keyIdCarrier":       answered("keyIdCarrier", "query:key", 200, move("x-svc-key-id", "?key")),
+	"timestampFormat":    answered("timestampFormat", "unix-seconds", 401, nil),
+	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
+	"httpMethod":         answered("httpMethod", "PUT", 405, nil),
+	"successStatus":      answered("successStatus", "202", 202, nil),
+	"maxPayloadBytes":    answered("maxPayloadBytes", "100", 413, nil),
 
-	settings.AllowedSources: answered(settings.AllowedSources, "192.0.2.0/24", 403, nil), // the source is unknown
-	settings.DomainName: rejected(settings.DomainName,
-		func(*x509.Certificate) string { return "other.bank.example" }),
-	settings.ClientCertPins: rejected(settings.ClientCertPins,
+	"allowedSources": answered("allowedSources", "192.0.2.0/24", 403, nil), // the source is unknown
+	"domainName":     rejected("domainName", func(*x509.Certificate) string { return "other.bank.example" }),
+	"clientCertPins": rejected("clientCertPins",
 		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
-	settings.ClientCertSubjects: rejected(settings.ClientCertSubjects,
-		func(*x509.Certificate) string { return "CN=other" }),
-	settings.RevokedKeys: rejected(settings.RevokedKeys,
+	"clientCertSubjects": rejected("clientCertSubjects", func(*x509.Certificate) string { return "CN=other" }),
+	"revokedKeys": rejected("revokedKeys",
 		func(c *x509.Certificate) string { return clientcert.PinOf(c).String() }),
-	settings.Authentication: func(t *testing.T) {
+	"authentication": func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
 			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
@@ -117,8 +115,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		}
 	},
 
-	settings.BaseURL: keyIsFetched,
-	settings.KeysAuth: func(t *testing.T) {
+	"baseUrl": keyIsFetched,
+	"keysAuth": func(t *testing.T) {
 		secrets := awstest.NewSecretsManager(t)
 		secrets.Put(
 			"token",
@@ -127,12 +125,12 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		)
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
-		s := conf(t, service.URL, map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: "token"})
+		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
 		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, withToken(s, secrets.SDK())},
 			awsenv.NewLog(e.log, "webhook"))
-		if r := e.send(t, paymenttest.Event()); !s.KeysBearer || r.StatusCode != 200 {
+		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
 		}
 		if got := service.Requests(paymenttest.Keys); len(got) != 1 ||
@@ -140,24 +138,18 @@ var effects = map[*settings.Setting]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	settings.KeyExponents: passed(settings.KeyExponents, "3;65537",
+	"keyExponents": passed("keyExponents", "3;65537",
 		func(o *keys.Options) { o.Exponents = []int{3, 65537} }),
-	settings.KeyFreshness: passed(
-		settings.KeyFreshness,
-		"16m",
+	"keyFreshness": passed("keyFreshness", "16m",
 		func(o *keys.Options) { o.Freshness = 16 * time.Minute },
 	),
-	settings.KeyMaxAge: passed(settings.KeyMaxAge, "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
-	settings.KeyUnknownGrace: passed(settings.KeyUnknownGrace, "20m",
-		func(o *keys.Options) { o.UnknownGrace = 20 * time.Minute }),
-	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",
-		func(o *keys.Options) { o.UnknownTTL = 10 * time.Minute }),
-	settings.KeyMissBudget: passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget = 3 }),
+	"keyMaxAge":     passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
+	"keyMissBudget": passed("keyMissBudget", "3", func(o *keys.Options) { o.MissBudget = 3 }),
 
-	settings.Tracing: func(t *testing.T) {
+	"tracing": func(t *testing.T) {
 		const header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 		for value, want := range map[string]string{"true": header, "false": ""} {
-			e := newEndpoint(t, map[string]string{settings.Tracing.Env(): value})
+			e := newEndpoint(t, map[string]string{"PAYHOOK_TRACING": value})
 			e.runOnce(t, e.signed(t, paymenttest.Event()), header)
 			if entry := e.bus.Entries()[0]; aws.ToString(entry.TraceHeader) != want ||
 				strings.Contains(*entry.Detail, "Root=") {
@@ -167,13 +159,13 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	},
 
 	// Package setup tests what a pipeline does with its settings.
-	settings.EventBusName: published, settings.EventSource: published,
-	settings.ClaimCheckBytes: published, settings.DeduplicationWindow: published, settings.RedriveGrace: published,
+	"eventSource":         published,
+	"deduplicationWindow": published, "payhook:redriveGrace": published,
 }
 
 // published tests that the function publishes with its settings.
 func published(t *testing.T) {
-	e := newEndpoint(t, map[string]string{settings.EventBusName.Env(): "other-bus"})
+	e := newEndpoint(t, map[string]string{"PAYHOOK_EVENT_BUS_NAME": "other-bus"})
 	e.send(t, paymenttest.Event())
 	if got := *e.bus.Entries()[0].EventBusName; got != "other-bus" {
 		t.Errorf("published on %s", got)
@@ -196,7 +188,7 @@ func keyIsFetched(t *testing.T) {
 				}
 				<-r.Context().Done()
 				return nil, r.Context().Err()
-			})}, map[string]string{settings.TimestampTolerance.Env(): settings.Off})
+			})}, map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
 		start := time.Now()
 		if r := e.handle(t, signed); r.StatusCode != 503 || time.Since(start) != settings.KeyTimeout {
 			t.Errorf("answered %d after %v", r.StatusCode, time.Since(start))
@@ -205,8 +197,8 @@ func keyIsFetched(t *testing.T) {
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range settings.WebhookSettings() {
-		effect := effects[s]
+	for _, s := range settings.ReadBy("webhook") {
+		effect := effects[s.Key]
 		if effect == nil {
 			t.Errorf("no test covers the effect of %s", s.Key)
 			continue

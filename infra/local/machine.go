@@ -249,7 +249,7 @@ func (m *machine) addMechanisms() error {
 	for authentication, name := range map[string]string{settings.ByMTLS: "MTLS", settings.ByBoth: "Both"} {
 		own := maps.Clone(m.main.Settings)
 		maps.Copy(own, certificates.Settings(m.identity))
-		own[settings.CaptureRejected.Key] = settings.Off // it needs signatures
+		own[settings.CaptureRejected.Key] = "off" // it needs signatures
 		own[settings.StackName.Key] = "Payhook" + name
 		own[settings.EventBusName.Key] = settings.DefaultBusName("Payhook" + name)
 		own[settings.Authentication.Key] = authentication

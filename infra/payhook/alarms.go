@@ -179,10 +179,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		{name: "key-withdrawn", metric: ownMetric(conf, names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
-				"service has reported the key as unknown for keyUnknownGrace, and rejected with 401 after that.",
+				"service has reported the key as unknown for 5 minutes, and rejected with 401 after that.",
 			action: "Ask the service's operator at once whether they withdrew the key (`payhook key ID`, with a " +
 				"keyId of the webhook function's log where KeyWithdrawn is 1). If not, their key endpoint must " +
-				"return it again within keyUnknownGrace of the time that the command shows, and rejected webhooks " +
+				"return it again within 5 minutes of the time that the command shows, and rejected webhooks " +
 				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
 				"(`payhook key ID --drop`) and deploy the webhook function."},
 		// Events that are accepted and do not reach the bus.
@@ -235,7 +235,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"none arrive, ask the service's operator whether the subscription is active and which answers they " +
 				"get."})
 	}
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))
 	}
 
@@ -318,7 +318,7 @@ func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 // oldestPending returns the age in seconds at which a pending event raises the alarm:
 // the time in which only its receiver can publish it, and four runs of redrive.
 func oldestPending(conf settings.Deployment) int {
-	return int((conf.Webhook.Timeout + conf.Webhook.RedriveGrace + 4*time.Minute).Seconds())
+	return int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds())
 }
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only

@@ -23,15 +23,15 @@ import (
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html).
 func (p *Payhook) newArchive() {
 	conf := p.conf
-	if conf.ArchiveRetention == 0 {
+	if conf.ArchiveRetention < 0 {
 		return
 	}
 	archive := awsevents.NewCfnArchive(p, jsii.String("Archive"), &awsevents.CfnArchiveProps{
 		ArchiveName:   jsii.String(p.archiveName()),
 		Description:   jsii.String("Payment events that Payhook has published, for replays"),
 		SourceArn:     p.bus.EventBusArn(),
-		EventPattern:  map[string]any{"source": []string{conf.Webhook.EventSource}},
-		RetentionDays: jsii.Number(conf.ArchiveRetention),
+		EventPattern:  map[string]any{"source": []string{conf.EventSource}},
+		RetentionDays: jsii.Number(days(conf.ArchiveRetention)),
 	})
 	if !conf.Local { // the emulator has no archive
 		p.output(names.ArchiveOutput, "the archive of the published events", archive.Ref())
@@ -48,7 +48,7 @@ const maxArchiveName = 48
 // exists. Another bus has another name of the archive, because CloudFormation cannot replace an
 // archive by one of the same name.
 func (p *Payhook) archiveName() string {
-	name := p.conf.Webhook.EventBusName
+	name := p.conf.EventBusName
 	unique := name
 	if !p.ownsBus() {
 		name, unique = p.conf.StackName, p.conf.StackName+" "+p.busName()

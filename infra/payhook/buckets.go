@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"strings"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
@@ -20,14 +21,17 @@ type buckets struct{ claims, parking, evidence awss3.IBucket }
 func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 	accessLogs := newAccessLogs(scope, conf)
 	b := buckets{
-		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, conf.ClaimRetention, accessLogs),
-		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
+		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, days(conf.ClaimRetention), accessLogs),
+		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs),
 	}
-	if conf.EvidenceRetention > 0 {
-		b.evidence = newBucket(scope, "Records", conf, "", conf.EvidenceRetention, accessLogs)
+	if conf.Evidence > 0 {
+		b.evidence = newBucket(scope, "Records", conf, "", days(conf.Evidence), accessLogs)
 	}
 	return b
 }
+
+// days returns the days of a retention, and 0 for [Off] and [Never].
+func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 
 // newAccessLogs creates the bucket into which S3 writes the requests to the other
 // buckets. S3 delivers the records
@@ -38,10 +42,10 @@ func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 // whose default encryption is SSE-KMS (same page).
 func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if conf.ClaimBucket != "" && conf.ParkingBucket != "" && conf.EvidenceRetention == 0 {
+	if conf.ClaimBucket != "" && conf.ParkingBucket != "" && conf.Evidence < 0 {
 		return nil
 	}
-	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)
+	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetentionDays, nil)
 }
 
 const (
@@ -116,6 +120,7 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 func (p *Payhook) publishing() map[string]*string {
 	return map[string]*string{
 		names.LedgerTableEnv:   p.ledger.TableName(),
+		names.EventBusNameEnv:  jsii.String(p.conf.EventBusName), // literal: another bus is another version
 		names.ClaimBucketEnv:   p.buckets.claims.BucketName(),
 		names.ParkingBucketEnv: p.buckets.parking.BucketName(),
 	}

@@ -15,7 +15,7 @@ func (p *Payhook) newBus(given awsevents.IEventBus) {
 		return
 	}
 	p.bus = awsevents.NewEventBus(p, jsii.String("Bus"), &awsevents.EventBusProps{
-		EventBusName: jsii.String(p.conf.Webhook.EventBusName),
+		EventBusName: jsii.String(p.conf.EventBusName),
 		Description:  jsii.String("Payment events that Payhook has authenticated"),
 	})
 }
@@ -51,7 +51,7 @@ const onlyPayhookPublishes = "OnlyPayhookPublishes"
 // policy, and no other statement allows it to publish. A bus of another account, and a
 // rule with this bus as its target, publish with a role, which is denied.
 func (p *Payhook) protectBus() {
-	if !p.conf.ProtectBus {
+	if !*p.conf.ProtectBus {
 		return
 	}
 	for _, entry := range *p.bus.Node().Metadata() {

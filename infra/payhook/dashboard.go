@@ -109,7 +109,7 @@ func (d dashboard) health() {
 				"too short by"))),
 	}
 	var daysLeft []awscloudwatch.IMetric
-	if d.conf.Webhook.UsesMTLS() {
+	if d.conf.UsesMTLS() {
 		daysLeft = append(daysLeft, line(ownMetric(d.conf, names.TrustDaysLeftMetric), minimum,
 			"client certificate or CA"))
 	}
@@ -135,7 +135,7 @@ func (d dashboard) traffic() {
 	answers := []awscloudwatch.IMetric{line(ownMetric(d.conf, names.AcceptedMetric), sum, "2xx "+
 		names.AcceptedMetric.Name)}
 	for _, m := range names.Metrics() {
-		if m.Status != 0 && (m != names.SourceNotAllowedMetric || d.conf.Webhook.AllowedSources != nil) {
+		if m.Status != 0 && (m != names.SourceNotAllowedMetric || d.conf.AllowedSources != nil) {
 			answers = append(answers, line(ownMetric(d.conf, m), sum, fmt.Sprint(m.Status, " ", m.Name)))
 		}
 	}
@@ -165,7 +165,7 @@ func (d dashboard) requestLines() []awscloudwatch.IMetric {
 	}
 	lines := []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx"), own,
 		line(d.webhook.requests(notInvokedMetric), sum, notInvokedMetric)}
-	if d.conf.Webhook.UsesMTLS() {
+	if d.conf.UsesMTLS() {
 		lines = append(lines, line(d.webhook.requests(forbiddenMetric), sum, forbiddenMetric))
 	}
 	return lines

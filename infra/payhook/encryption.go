@@ -23,10 +23,8 @@ import (
 
 // encrypt encrypts everything that the construct stores with the key of the setting
 // encryption, which it creates unless the key exists, and lets each role use the key as its
-// other permissions need. If the setting is aws, the services use keys of AWS. The functions
-// can use the keys of the setting furtherEncryptionKeys in the same way: for resources that
-// the stack did not create, and for objects that keep an old key. Call it after everything
-// else is created.
+// other permissions need. If the setting is aws, the services use keys of AWS. Call it after
+// everything else is created.
 //
 // What is encrypted depends on the policies that allow the use of the key, so that a
 // deployment that changes the key allows its use first. It keeps the policies of the earlier
@@ -38,11 +36,7 @@ import (
 // contain names and settings but no secrets.
 func (p *Payhook) encrypt(given awskms.IKey) {
 	conf := p.conf
-	for _, arn := range conf.FurtherEncryptionKeys {
-		p.customerKeys = append(p.customerKeys, jsii.String(arn))
-	}
 	if conf.Encryption == settings.EncryptionAWS {
-		p.allowKeys(nil)
 		return
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
@@ -64,46 +58,55 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 	p.allowServices(given, sids)
 	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", given.KeyArn())
 
-	p.encryptAll(given.KeyArn(), p.allowKeys(given.KeyArn()))
+	policies := p.allowKey("Keys", given.KeyArn())
+	for _, s := range []scheduled{p.redrive, p.token.scheduled} {
+		policies = append(policies, allowUse(s.scheduleRole, "Keys", given.KeyArn(), []string{"sqs"}, []string{"sqs"}))
+	}
+	p.encryptAll(given.KeyArn(), policies)
 	if p.ownsBus() {
 		p.newBusFailures(scope)
 	}
 }
 
-// allowKeys lets the functions' roles use the customer managed keys, and other roles use the
-// one that encrypts the stored data, which is nil if that is a key of AWS. Each role has a
-// policy for this, which refers to nothing of the stack but the keys: tables and others depend
-// on it. So it names the services through which a role uses a key, and not the tables. What a
-// role reads and writes through these services is limited by its other permissions.
+// UseKey lets the functions use a customer managed key that Props.Encryption does not name: the own
+// key of an existing table or bucket, or an earlier key of Payhook, which existing objects keep.
+// The policy of the key must let IAM policies of the account give access. To let the principals of
+// [Payhook.GrantReadToken] and [Payhook.GrantReadClaims] use it as well, call UseKey first.
+func (p *Payhook) UseKey(key awskms.IKey) {
+	p.customerKeys = append(p.customerKeys, key.KeyArn())
+	for _, policy := range p.allowKey("Key"+*key.Node().Addr(), key.KeyArn()) {
+		p.nameByContent(policy.Node().DefaultChild().(awsiam.CfnPolicy))
+	}
+}
+
+// allowKey lets the functions' roles use a customer managed key, by a policy for each with that id.
+// The policies refer to nothing of the stack but the key: tables and others depend on them. So they
+// name the services through which a role uses a key, and not the tables. What a role reads and
+// writes through these services is limited by its other permissions.
 //
 // For a request, DynamoDB decrypts the table's key on behalf of the caller, so a caller needs
 // only kms:Decrypt (AWS, "DynamoDB encryption at rest usage notes" in the DynamoDB Developer
 // Guide). To write a secret or to send a message to a queue, a caller needs both (AWS, "Secret
 // encryption and decryption in AWS Secrets Manager" in the Secrets Manager User Guide, and "Key
 // management" in the SQS Developer Guide).
-func (p *Payhook) allowKeys(current *string) (policies []constructs.IDependable) {
-	allow := func(role awsiam.Role, keys []*string, decrypt, generate []string) {
-		policies = append(policies, awsiam.NewPolicy(role, jsii.String("Keys"), &awsiam.PolicyProps{
-			Roles: &[]awsiam.IRole{role},
-			Statements: &[]awsiam.PolicyStatement{
-				useOf(keys, decrypt, nil, "kms:Decrypt"), useOf(keys, generate, nil, "kms:GenerateDataKey")},
-		}))
+func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
+	read := []string{"dynamodb"}
+	if p.conf.KeysAuth == settings.BearerToken {
+		read = append(read, "secretsmanager")
 	}
-	if len(p.customerKeys) > 0 {
-		read := []string{"dynamodb"}
-		if p.conf.Webhook.KeysBearer {
-			read = append(read, "secretsmanager")
-		}
-		allow(p.webhook.role, p.customerKeys, read, []string{"s3"})
-		allow(p.redrive.role, p.customerKeys, []string{"dynamodb", "s3"}, []string{"s3"})
-		allow(p.token.role, p.customerKeys, []string{"secretsmanager"}, []string{"secretsmanager"})
+	return []awsiam.Policy{
+		allowUse(p.webhook.role, id, key, read, []string{"s3"}),
+		allowUse(p.redrive.role, id, key, []string{"dynamodb", "s3"}, []string{"s3"}),
+		allowUse(p.token.role, id, key, []string{"secretsmanager"}, []string{"secretsmanager"}),
 	}
-	if current != nil {
-		for _, s := range []scheduled{p.redrive, p.token.scheduled} {
-			allow(s.scheduleRole, []*string{current}, []string{"sqs"}, []string{"sqs"})
-		}
-	}
-	return policies
+}
+
+// allowUse lets a role decrypt, and generate data keys, with a key through these services.
+func allowUse(role awsiam.Role, id string, key *string, decrypt, generate []string) awsiam.Policy {
+	keys := []*string{key}
+	return awsiam.NewPolicy(role, &id, &awsiam.PolicyProps{Roles: &[]awsiam.IRole{role},
+		Statements: &[]awsiam.PolicyStatement{
+			useOf(keys, decrypt, nil, "kms:Decrypt"), useOf(keys, generate, nil, "kms:GenerateDataKey")}})
 }
 
 // useOf returns the permission to use keys through services, and only with an encryption
@@ -154,7 +157,7 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 	if err != nil {
 		panic(err) // the CDK returns only values that JSON has
 	}
-	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.Encryption.Key), jsii.String(
+	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:encryption"), jsii.String(
 		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+string(text)))
 }
 
@@ -191,7 +194,7 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
 	busName, operator := "*", "StringLike"
 	if p.ownsBus() {
-		busName, operator = p.conf.Webhook.EventBusName, "StringEquals"
+		busName, operator = p.conf.EventBusName, "StringEquals"
 	}
 	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 	statements := []awsiam.PolicyStatement{
@@ -241,7 +244,7 @@ const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
 // encryptAll sets the key of every resource of the construct that stores data, which then
 // depends on the policies.
-func (p *Payhook) encryptAll(key *string, policies []constructs.IDependable) {
+func (p *Payhook) encryptAll(key *string, policies []awsiam.Policy) {
 	for _, resource := range p.resources() {
 		switch r := resource.(type) {
 		case awsdynamodb.CfnGlobalTable:
@@ -276,7 +279,9 @@ func (p *Payhook) encryptAll(key *string, policies []constructs.IDependable) {
 		default: // it stores no data
 			continue
 		}
-		resource.Node().AddDependency(policies...)
+		for _, policy := range policies {
+			resource.Node().AddDependency(policy)
+		}
 	}
 }
 
@@ -297,7 +302,7 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 		Conditions: &map[string]any{"ArnEquals": map[string]any{
 			"aws:SourceArn": awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
 				Service: jsii.String("events"), Resource: jsii.String("event-bus"),
-				ResourceName: jsii.String(p.conf.Webhook.EventBusName),
+				ResourceName: jsii.String(p.conf.EventBusName),
 			}),
 		}},
 	}))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
@@ -131,20 +132,39 @@ func TestRolesCanUseTheKeyOnlyThroughTheirServices(t *testing.T) {
 	}
 }
 
-// With an existing resource that has another key, or around a change of encryption, the
-// functions need the same of further keys as of the key of encryption.
+// The functions need the same of the own key of an existing resource, or of an earlier key, as of the
+// key of encryption. They do not run before they have it.
 func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 	existing := map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"}
 	for _, encryption := range []string{"aws", "cmk", someKey} {
-		tm := payhook(t, map[string]any{"encryption": encryption, "furtherEncryptionKeys": furtherKey,
-			"keysAuth": "bearer"}, existing)
+		app, p := newPayhook(t, "", map[string]any{"encryption": encryption, "keysAuth": "bearer"}, existing)
+		stack := awscdk.Stack_Of(p)
+		p.UseKey(awskms.Key_FromKeyArn(stack, jsii.String("Further"), jsii.String(furtherKey)))
+		p.GrantReadToken(awsiam.NewRole(stack, jsii.String("Reader"), &awsiam.RoleProps{
+			AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil)}))
+		if err := synthesize(app); err != nil {
+			t.Fatal(err)
+		}
+		tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
 		for role := range tm.all(t, "AWS::IAM::Role") {
 			want := keyNeeds(tm.grants(t, role))
 			if strings.HasSuffix(role, "ScheduleRole") { // of no function
 				want = nil
+			} else if strings.HasSuffix(role, "Reader") {
+				want = []string{"secretsmanager kms:Decrypt SecretARN=Token/Secret.Id"}
 			}
 			if diff := cmp.Diff(want, tm.uses(t, role, furtherKey)); diff != "" {
 				t.Errorf("%s: %s (-want +got)\n%s", encryption, role, diff)
+			}
+		}
+		for id, name := range tm.names {
+			function, _, ok := strings.Cut(name, "/Role/Key")
+			if !ok {
+				continue
+			}
+			if f := tm.Resources[function+"/Function"]; !slices.Contains(f.DependsOn, id) ||
+				tm.Resources[name].Properties["PolicyName"] != id {
+				t.Errorf("%s: %s does not wait for %s, or a deployment changes it", encryption, function, name)
 			}
 		}
 	}

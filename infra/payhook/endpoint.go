@@ -44,11 +44,13 @@ const (
 	apiTimeout = 30_000
 )
 
+// maxThrottleBurst is the burst of an account (AWS, "Amazon API Gateway quotas").
+const maxThrottleBurst = 5000
+
 // newEndpoint creates the API and its domain name. They are created before the function,
 // whose environment contains the id of the API.
 func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
-	wanted := conf.Endpoint
-	if wanted.DomainName == "" {
+	if conf.DomainName == "" {
 		return &endpoint{}
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Endpoint"))
@@ -62,17 +64,17 @@ func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
 		IpAddressType:             jsii.String("dualstack"),
 	})
 
-	certificate := jsii.String(wanted.CertificateARN)
-	if wanted.CertificateARN == "" {
+	certificate := jsii.String(conf.CertificateARN)
+	if conf.CertificateARN == "" {
 		// CloudFormation creates the validation record in the zone (AWS,
 		// "AWS::CertificateManager::Certificate DomainValidationOption" in the
 		// CloudFormation Template Reference).
 		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"),
 			&awscertificatemanager.CfnCertificateProps{
-				DomainName:       jsii.String(wanted.DomainName),
+				DomainName:       jsii.String(conf.DomainName),
 				ValidationMethod: jsii.String("DNS"),
 				DomainValidationOptions: &[]any{&awscertificatemanager.CfnCertificate_DomainValidationOptionProperty{
-					DomainName: jsii.String(wanted.DomainName), HostedZoneId: jsii.String(wanted.HostedZoneID),
+					DomainName: jsii.String(conf.DomainName), HostedZoneId: jsii.String(conf.HostedZoneID),
 				}},
 			}).Ref()
 	}
@@ -83,12 +85,12 @@ func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
 		IpAddressType:  jsii.String("dualstack"),
 	}
 	props := &awsapigatewayv2.CfnDomainNameProps{
-		DomainName:               jsii.String(wanted.DomainName),
+		DomainName:               jsii.String(conf.DomainName),
 		DomainNameConfigurations: &[]any{configuration},
 	}
-	if conf.Webhook.UsesMTLS() {
-		if wanted.OwnershipCertificateARN != "" {
-			configuration.OwnershipVerificationCertificateArn = jsii.String(wanted.OwnershipCertificateARN)
+	if conf.UsesMTLS() {
+		if conf.OwnershipCertificateARN != "" {
+			configuration.OwnershipVerificationCertificateArn = jsii.String(conf.OwnershipCertificateARN)
 		}
 		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
 			TruststoreUri: truststoreURI(scope, conf),
@@ -103,7 +105,7 @@ func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
 // object again when its content changes (AWS, "Updating your truststore" in the API
 // Gateway Developer Guide).
 func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string {
-	path, err := filepath.Abs(conf.Value(settings.Truststore))
+	path, err := filepath.Abs(conf.Truststore)
 	if err != nil {
 		panic(err) // there is no working directory
 	}
@@ -123,7 +125,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		}).Url()
 		return
 	}
-	e.url = jsii.String("https://" + conf.Endpoint.DomainName + routePath)
+	e.url = jsii.String("https://" + conf.DomainName + routePath)
 
 	// A deployment that enables mTLS must update the domain name first. A function that
 	// requires certificates before API Gateway requests them rejects everything.
@@ -137,7 +139,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 			PayloadFormatVersion: jsii.String("2.0"),
 			TimeoutInMillis:      jsii.Number(apiTimeout),
 		})
-	method := conf.Webhook.HTTPMethod
+	method := conf.HTTPMethod
 	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
 		ApiId:             e.api.Ref(),
 		RouteKey:          jsii.String(method + " " + routePath),
@@ -178,7 +180,7 @@ func accessLog(conf settings.Deployment) map[string]string {
 		// The status of Lambda's answer, not of the function's.
 		"lambdaStatus": "$context.integration.integrationStatus",
 	}
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"
 		log["certificateNotAfter"] = "$context.identity.clientCert.validity.notAfter"
 	}
@@ -208,13 +210,13 @@ func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(conf),
 	})
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(conf.LogRetention))
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(conf.LogRetentionDays))
 	format, err := json.Marshal(accessLog(conf))
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form
 	}
 	e.count(logs, notInvokedMetric, notInvoked)
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		e.count(logs, forbiddenMetric, forbidden)
 	}
 	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
@@ -226,8 +228,8 @@ func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 			Format:         jsii.String(string(format)),
 		},
 		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
-			ThrottlingRateLimit:  jsii.Number(conf.Endpoint.ThrottleRate),
-			ThrottlingBurstLimit: jsii.Number(conf.Endpoint.ThrottleBurst),
+			ThrottlingRateLimit:  jsii.Number(conf.ThrottleRate),
+			ThrottlingBurstLimit: jsii.Number(min(2*conf.ThrottleRate, maxThrottleBurst)),
 		},
 	})
 }
@@ -257,15 +259,15 @@ func (e *endpoint) requests(name string) awscloudwatch.Metric {
 // the record to create.
 func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
-	if conf.Endpoint.HostedZoneID == "" {
+	if conf.HostedZoneID == "" {
 		p.output(names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
 			e.domain.AttrRegionalDomainName())
 		return
 	}
 	for _, kind := range []string{"A", "AAAA"} {
 		awsroute53.NewCfnRecordSet(e.scope, jsii.String("Record"+kind), &awsroute53.CfnRecordSetProps{
-			HostedZoneId: jsii.String(conf.Endpoint.HostedZoneID),
-			Name:         jsii.String(conf.Endpoint.DomainName + "."),
+			HostedZoneId: jsii.String(conf.HostedZoneID),
+			Name:         jsii.String(conf.DomainName + "."),
 			Type:         jsii.String(kind),
 			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
 				DnsName:      e.domain.AttrRegionalDomainName(),

@@ -46,21 +46,19 @@ func Environment(app constructs.Construct, folder string) (*awscdk.Environment, 
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("%s/%s.json: must be a JSON object: %w", folder, name, err)
 	}
-	var cdk struct{ Context map[string]any }
-	if text, err := os.ReadFile("cdk.json"); err == nil {
-		if err := json.Unmarshal(text, &cdk); err != nil {
-			return nil, fmt.Errorf("cdk.json: %w", err)
-		}
+	ofApp, err := settings.ReadContext("cdk.json")
+	if err != nil {
+		return nil, err
 	}
 	for key, value := range file {
 		switch key {
 		case "account":
-			env.Account = jsii.String(settingText(value))
+			env.Account = jsii.String(settings.Text(value))
 		case "region":
-			env.Region = jsii.String(settingText(value))
+			env.Region = jsii.String(settings.Text(value))
 		default:
 			given := contextText(app, key)
-			if given == "" || given == settingText(cdk.Context[key]) { // not from the command line
+			if given == "" || given == ofApp[key] { // not from the command line
 				app.Node().SetContext(jsii.String(key), value)
 			}
 		}

@@ -24,8 +24,8 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 	if *stack.StackName() != "PayhookStaging" || *stack.Region() != "eu-central-1" {
 		t.Error(*stack.StackName(), *stack.Region())
 	}
-	if p.conf.Concurrency != 5 {
-		t.Errorf("-c does not replace the file: %d", p.conf.Concurrency)
+	if p.conf.WebhookConcurrency != 5 {
+		t.Errorf("-c does not replace the file: %d", p.conf.WebhookConcurrency)
 	}
 	if err := synthesize(app); err != nil {
 		t.Error(err)

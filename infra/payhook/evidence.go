@@ -5,6 +5,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // evidencePrefix is the prefix of all records, that of package evidence.
@@ -19,12 +20,12 @@ func (p *Payhook) lockEvidence() {
 		return
 	}
 	mode := "GOVERNANCE"
-	if p.conf.EvidenceCompliance {
+	if p.conf.EvidenceLock == settings.Compliance {
 		mode = "COMPLIANCE"
 	}
 	locked := bucket.Node().DefaultChild().(awss3.CfnBucket)
 	locked.SetObjectLockEnabled(jsii.Bool(true))
-	retention := &awss3.CfnBucket_DefaultRetentionProperty{Mode: &mode, Days: jsii.Number(p.conf.EvidenceRetention)}
+	retention := &awss3.CfnBucket_DefaultRetentionProperty{Mode: &mode, Days: jsii.Number(days(p.conf.Evidence))}
 	locked.SetObjectLockConfiguration(&awss3.CfnBucket_ObjectLockConfigurationProperty{
 		ObjectLockEnabled: jsii.String("Enabled"),
 		Rule:              &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: retention},

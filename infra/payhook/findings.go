@@ -28,14 +28,14 @@ func findings(conf settings.Deployment) []finding {
 		"account's quota and on the load. It also keeps concurrency for the other two."
 	route := "The payment service has no AWS identity, so that no authorizer of API Gateway fits. The function " +
 		"authenticates each request before it does anything else with it."
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		route += " API Gateway rejects clients without a certificate of a CA in the truststore, and no other " +
 			"way leads to the function: the execute-api endpoint is disabled and there is no function URL."
 	}
 	const wildcard = "An object cannot be named before it exists: the wildcard matches the objects " +
 		"of one folder of one bucket. With the setting tracing, X-Ray has no resources to name."
 	return []finding{
-		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function", unless: conf.Concurrency > 0,
+		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function", unless: conf.WebhookConcurrency > 0,
 			reason: concurrency},
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Redrive/Function", reason: concurrency},
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Token/Function", reason: concurrency},

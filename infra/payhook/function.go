@@ -38,7 +38,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(deployment),
 	})
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(deployment.LogRetention))
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(deployment.LogRetentionDays))
 
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
@@ -46,7 +46,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	environment := map[string]*string{names.StackEnv: jsii.String(deployment.StackName)}
 	maps.Copy(environment, options.resources)
 	for _, setting := range options.settings {
-		environment[setting.Env()] = jsii.String(deployment.Value(setting))
+		environment[setting.Env()] = jsii.String(deployment.Text(setting))
 	}
 	if !deployment.Local {
 		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders

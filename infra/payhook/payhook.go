@@ -91,7 +91,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 		panic(err)
 	}
 	defer os.RemoveAll(folder) // the CDK copies a package when its function is created
-	packages, err := packageFunctions(programs, folder, conf.Endpoint.Truststore)
+	packages, err := packageFunctions(programs, folder, conf.TruststorePEM)
 	if err != nil {
 		panic(err)
 	}
@@ -109,7 +109,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.newRedrive(code("redrive"))
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)
-	if conf.Canary {
+	if conf.Deployment == settings.Canary {
 		p.shiftByCanary()
 	}
 	p.encrypt(props.EncryptionKey)
@@ -181,7 +181,7 @@ func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
 
 // GrantReadToken lets a principal of this account read the access token. It includes
 // kms:Decrypt for customer managed keys that encrypt the secret: that of
-// Props.Encryption and those of Props.FurtherEncryptionKeys.
+// Props.Encryption and those of [Payhook.UseKey].
 func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 	secret := p.token.secret.AttrId()
 	p.grantUse(grantee, "secretsmanager", "SecretARN", secret)
@@ -218,29 +218,29 @@ var featureFlags = []string{
 // warn adds warnings about settings to the output of the CDK CLI.
 func (p *Payhook) warn(props *Props) {
 	conf := p.conf
-	warn := func(about *settings.Setting, text string) {
-		awscdk.Annotations_Of(p).AddWarningV2(jsii.String("payhook:"+about.Key), jsii.String(text))
+	warn := func(about, text string) {
+		awscdk.Annotations_Of(p).AddWarningV2(jsii.String("payhook:"+about), jsii.String(text))
 	}
-	if conf.Webhook.Window == nil {
-		warn(settings.TimestampTolerance,
+	if conf.TimestampTolerance < 0 {
+		warn("timestampTolerance",
 			"timestampTolerance is off: the age of webhooks is not checked. Only the ledger detects a repeated "+
-				"webhook, for "+conf.Value(settings.DeduplicationWindow)+" (deduplicationWindow) after the event was "+
-				"recorded.")
+				"webhook, for "+conf.Text(settings.Named("deduplicationWindow"))+" (deduplicationWindow) after the "+
+				"event was recorded.")
 	}
 	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
-		warn(settings.AlarmEmail,
+		warn("alarmEmail",
 			"alarmEmail is not set: this stack has no subscriber for its alarms. Add a subscription to "+
 				"the topic of the output AlarmTopic, or set alarmEmail.")
 	}
-	if name := conf.Webhook.EventBusName; props.Bus == nil && name != settings.DefaultBusName(conf.StackName) &&
+	if name := conf.EventBusName; props.Bus == nil && name != settings.DefaultBusName(conf.StackName) &&
 		!conf.Local {
-		warn(settings.EventBusName,
+		warn("eventBusName",
 			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+
 				"another name, the deployment replaces that bus, and the rules of consumers stay at the old one. "+
 				"infra/README.md describes how to change the name.")
 	}
-	if props.Bus != nil && !conf.ProtectBus {
-		awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.ProtectBus.Key), jsii.String(
+	if props.Bus != nil && !*conf.ProtectBus {
+		awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:protectBus"), jsii.String(
 			"The bus is not created by Payhook and protectBus is not set, so its policy is not changed: every "+
 				"principal of the account with events:PutEvents can publish events on it that look authenticated."))
 	}

@@ -172,22 +172,24 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 		parse     func(func(string) string) error
 	}{
 		"webhook": {
-			settings.WebhookSettings(),
+			settings.ReadBy("webhook"),
 			map[string]string{
 				names.LedgerTableEnv: "Ledger", names.KeysTableEnv: "Keys", names.TokenSecretEnv: "Token/Secret.Id",
 				names.ClaimBucketEnv: "Claims", names.ParkingBucketEnv: "Parking",
+				names.EventBusNameEnv: "payments",
 			},
 			func(getenv func(string) string) error { _, err := settings.ParseWebhook(getenv); return err },
 		},
 		"redrive": {
-			settings.RedriveSettings(),
+			settings.ReadBy("redrive"),
 			map[string]string{
 				names.LedgerTableEnv: "Ledger", names.ClaimBucketEnv: "Claims", names.ParkingBucketEnv: "Parking",
+				names.EventBusNameEnv: "payments",
 			},
 			func(getenv func(string) string) error { _, err := settings.ParseRedrive(getenv); return err },
 		},
 		"token": {
-			settings.TokenSettings(),
+			settings.ReadBy("token"),
 			map[string]string{names.TokenSecretEnv: "Token/Secret.Id",
 				names.CredentialsSecretEnv: "Token/Credentials.Id"},
 			func(getenv func(string) string) error { _, err := settings.ParseToken(getenv); return err },
@@ -198,7 +200,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 		all[names.StackEnv] = "Payhook"
 		all["SSL_CERT_DIR"] = "/nonexistent" // Go reads the bundle of CA certificates once
 		for _, s := range want.settings {
-			all[s.Env()] = deployment.Value(s)
+			all[s.Env()] = deployment.Text(s)
 		}
 		if diff := cmp.Diff(all, got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", function, diff)

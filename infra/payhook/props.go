@@ -1,254 +1,178 @@
 package payhook
 
 import (
-	"time"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
 )
 
-// Props are the settings of a deployment. The zero value of a field is its default. The
-// first three fields are required. [New] reports all problems together.
+// Props are the settings of a deployment, and the parts of it that exist already. The fields of
+// Settings are fields of Props, also in a literal: Props{BaseURL: "https://api.payments.example"}.
+// The zero value of a field is its default. BaseURL, AuthURL and TokenManagerID are required.
+// [New] reports all problems together.
 //
-// Strings and the elements of lists must be literals, no tokens of the CDK: they are checked
-// when the template is written. No element of a list is blank.
+// Strings and the elements of lists must be literals, except the ARNs of certificates and the id of
+// the hosted zone, which can be tokens of the CDK. No element of a list is blank.
 type Props struct {
-	// BaseURL is the base URL of the APIs; keys are at {BaseURL}/v1/keys/{keyId}.
-	BaseURL string `context:"baseUrl"`
-	// AuthURL is the base URL of the token endpoint {AuthURL}/as/token.oauth2.
-	AuthURL string `context:"authUrl"`
-	// TokenManagerID is the access_token_manager_id, assigned by the operator.
-	TokenManagerID string `context:"tokenManagerId"`
+	settings.Settings
 
 	// Bus is an existing bus for the events, in place of EventBusName, in the account and Region of the
 	// stack. Its policy is changed only if ProtectBus is true. Nil: a bus is created.
 	Bus awsevents.IEventBus
 	// AlarmTopic is an existing topic that every alarm notifies. Nil: a topic is created.
 	AlarmTopic awssns.ITopic
-
-	// Authentication is "signature", "mtls" (a client certificate) or "both"; the last two need
-	// DomainName and Truststore. Default: signature.
-	Authentication Authentication `context:"authentication"`
-	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL is
-	// used.
-	DomainName string `context:"domainName"`
-	// Certificate is the server certificate of DomainName in ACM; none: one is requested in HostedZone.
-	Certificate awscertificatemanager.ICertificate `context:"certificateArn"`
-	// OwnershipCertificate is a public ACM certificate of DomainName, for client certificates with a
-	// server certificate that was imported or issued by a private CA.
-	OwnershipCertificate awscertificatemanager.ICertificate `context:"ownershipCertificateArn"`
-	// HostedZone is the public zone for the records of DomainName; none: you create them.
-	HostedZone awsroute53.IHostedZone `context:"hostedZoneId"`
-	// ThrottleRate is how many requests a second API Gateway forwards on average, and up to twice as
-	// many at once. Default: 100.
-	ThrottleRate int `context:"throttleRate"`
-	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered
-	// 403. It is no authentication: everybody behind such an address passes, and addresses of senders
-	// change; none: every address.
-	AllowedSources []string `context:"allowedSources"`
-	// Truststore is the path of a PEM file with the operator's CAs, up to the roots.
-	Truststore string `context:"truststore"`
-	// ClientCertPins are the keys that client certificates can have: SHA-256 of the subject public key
-	// info in hexadecimal; none: every key.
-	ClientCertPins []string `context:"clientCertPins"`
-	// ClientCertSubjects are the DNS names, or the subjects exactly as `payhook certificates` shows
-	// them, that client certificates can have; with ClientCertPins, both must match; none: every subject.
-	ClientCertSubjects []string `context:"clientCertSubjects"`
-	// RevokedKeys are the keys that no certificate of a chain can have, in the form of ClientCertPins.
-	// No revocation list is read.
-	RevokedKeys []string `context:"revokedKeys"`
-
-	// SignatureHeader is the header of the signature; SVC stands for a brand. Default: X-SVC-Signature.
-	SignatureHeader string `context:"signatureHeader"`
-	// TimestampCarrier is the carrier of the timestamp: header:NAME or query:NAME. Default:
-	// header:X-SVC-Timestamp.
-	TimestampCarrier string `context:"timestampCarrier"`
-	// KeyIDCarrier is the carrier of the key id: header:NAME, query:NAME, or static:UUID for a service
-	// that does not send it. Default: header:X-SVC-Key-Id.
-	KeyIDCarrier string `context:"keyIdCarrier"`
-	// TimestampFormat is "rfc3339", "unix-seconds", "unix-milliseconds", or "auto" for any of them.
-	// Default: auto.
-	TimestampFormat TimestampFormat `context:"timestampFormat"`
-	// TimestampTolerance is the accepted age of a webhook, in both directions; with Off, only the ledger
-	// detects repeated ones. Default: 5m.
-	TimestampTolerance time.Duration `context:"timestampTolerance"`
-	// HTTPMethod is the method of a webhook: POST, PUT or PATCH; others are answered 405. Default: POST.
-	HTTPMethod string `context:"httpMethod"`
-	// SuccessStatus is the status of the answer to an accepted webhook, 200 to 299. Default: 200.
-	SuccessStatus int `context:"successStatus"`
-	// MaxPayloadBytes is the size of the largest accepted payload; 3112959 bytes of JSON always fit into
-	// an invocation. Default: 6291456.
-	MaxPayloadBytes int `context:"maxPayloadBytes"`
-	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour:
-	// 1m to 7d, or Off. Default: off.
-	CaptureRejected time.Duration `context:"captureRejected"`
-
-	// KeyExponents are the RSA exponents that a key can have. Default: 65537.
-	KeyExponents []int `context:"keyExponents"`
-	// KeyFreshness is how long a key is used before it is fetched again. Default: 1h.
-	KeyFreshness time.Duration `context:"keyFreshness"`
-	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again. Default: 24h.
-	KeyMaxAge time.Duration `context:"keyMaxAge"`
-	// KeyUnknownGrace is how long the service must report a cached key as unknown before it is removed.
-	// Default: 5m.
-	KeyUnknownGrace time.Duration `context:"keyUnknownGrace"`
-	// UnknownKeyTTL is how long a key id is cached as unknown. Default: 1m.
-	UnknownKeyTTL time.Duration `context:"unknownKeyTtl"`
-	// KeyMissBudget is the number of lookups a minute for keys that are not cached; then as many again
-	// for senders of authentic webhooks of the last week; others are answered 503. Default: 60.
-	KeyMissBudget int `context:"keyMissBudget"`
-	// KeysAuth is whether fetching a key needs the access token: "none" or "bearer". Default: none.
-	KeysAuth KeysAuth `context:"keysAuth"`
-	// Scopes are the scopes to ask a token for; none: the parameter is not sent.
-	Scopes []string `context:"scopes"`
-	// CredentialEncoding is how client id and secret are encoded in HTTP Basic: "literal" (RFC 7617) or
-	// "form" (RFC 6749, section 2.3.1). Default: literal.
-	CredentialEncoding CredentialEncoding `context:"credentialEncoding"`
-
-	// DeduplicationWindow is how long an eventId is remembered. Default: 30d.
-	DeduplicationWindow time.Duration `context:"deduplicationWindow"`
-	// EventSource is the source of every event. Default: payhook.
-	EventSource string `context:"eventSource"`
-	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case.
-	// Another name replaces the bus.
-	EventBusName string `context:"eventBusName"`
-	// ClaimCheckBytes is the size of the largest event that is sent whole, up to 408576 and less than
-	// the limit of every target. Default: 200000.
-	ClaimCheckBytes int `context:"claimCheckBytes"`
-	// ClaimRetention is how long larger events are kept in S3: whole days, or Never to delete them.
-	// Default: 365d.
-	ClaimRetention time.Duration `context:"claimRetention"`
-	// ParkedRetention is how long what is parked is kept in S3: whole days, or Never to delete it.
-	// Default: never.
-	ParkedRetention time.Duration `context:"parkedRetention"`
-	// ArchiveRetention is how long an archive keeps each published event: whole days, or Off. Default:
-	// 30d.
-	ArchiveRetention time.Duration `context:"archiveRetention"`
-
-	// Evidence is how long a record of each accepted delivery, with its signature, is locked and kept in
-	// S3: whole days, or Off. Default: off.
-	Evidence time.Duration `context:"evidence"`
-	// EvidenceLock is who can delete such records earlier: "governance" (who has the permission) or
-	// "compliance" (nobody). Default: governance.
-	EvidenceLock EvidenceLock `context:"evidenceLock"`
-
-	// WebhookTimeout is the timeout of the webhook function, in whole seconds. Default: 30s.
-	WebhookTimeout time.Duration `context:"webhookTimeout"`
-	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
-	WebhookConcurrency int `context:"webhookConcurrency"`
-	// LogRetention is how long logs are kept, in days that CloudWatch Logs accepts. Default: 90.
-	LogRetention awslogs.RetentionDays `context:"logRetentionDays"`
-	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
-	AlarmEmail string `context:"alarmEmail"`
-	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm: more
-	// than other senders cause. Default: 10.
-	AlarmRefused int `context:"alarmRefused"`
-	// AlarmSilence is how long no webhook must be accepted before an alarm is raised: whole hours up to
-	// 7d, longer than the longest pause of the service, or Off. Default: off.
-	AlarmSilence time.Duration `context:"alarmSilence"`
-	// Deployment is "all-at-once", or "canary" for a tenth of the webhooks during 5 minutes, with
-	// rollback if an alarm is raised. Default: all-at-once.
-	Deployment DeploymentStrategy `context:"deployment"`
-
-	// LedgerTable is the name of an existing ledger; none: one is created.
-	LedgerTable string `context:"ledgerTable"`
-	// ClaimBucket is the name of an existing bucket for large events; none: one is created.
-	ClaimBucket string `context:"claimBucket"`
-	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
-	ParkingBucket string `context:"parkingBucket"`
-	// ProtectBus is whether a policy of the bus denies PutEvents to others than the two functions that
-	// publish; nil is false for a bus of Bus. Default: true.
-	ProtectBus *bool `context:"protectBus"`
-	// Encryption is whose keys encrypt what is stored: "aws", or "cmk" for a key that is created; in the
-	// context also the ARN of a key. Default: aws.
-	Encryption Encryption `context:"encryption"`
 	// EncryptionKey is an existing key, not an alias, in the account and Region of the stack, in place of
 	// Encryption.
 	EncryptionKey awskms.IKey
-	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use, such as those of
-	// LedgerTable, ClaimBucket and ParkingBucket; "aws" if these have none.
-	FurtherEncryptionKeys []string `context:"furtherEncryptionKeys"`
-	// Tracing is whether Lambda sends traces to X-Ray, and events that the webhook function publishes
-	// carry its trace to consumers. Default: false.
-	Tracing bool `context:"tracing"`
 
 	context map[string]string // of PropsFromContext: the texts of all context keys that are not the CDK's
 }
 
-// Durations with a meaning, for the fields that name them.
+// Durations with a meaning, for the fields whose limits have that word.
 const (
-	Off   time.Duration = -1
-	Never time.Duration = -2
+	Off   = settings.Off
+	Never = settings.Never
 )
 
-// Authentication is a way in which webhooks are authenticated.
-type Authentication string
+// PropsFromContext returns the props that the CDK context of scope sets: -c on the command
+// line, cdk.json, cdk.context.json, and the context of the constructs above scope. Fields
+// that the caller sets replace them. [New] checks both, and reports keys that are no setting.
+func PropsFromContext(scope constructs.Construct) *Props {
+	context, _ := scope.Node().GetAllContext(nil).(map[string]any)
+	texts := settings.Texts(context)
+	delete(texts, environmentKey)
+	return &Props{context: texts}
+}
 
-// The ways in which webhooks are authenticated.
-const (
-	BySignature Authentication = settings.BySignature
-	ByMTLS      Authentication = settings.ByMTLS
-	ByBoth      Authentication = settings.ByBoth
-)
+// StackName returns the name of the app's stack in the context of scope, and the default if
+// there is none or it is invalid, which [New] reports with the other problems.
+func StackName(scope constructs.Construct) *string {
+	return jsii.String(settings.StackNameOf(PropsFromContext(scope).context))
+}
 
-// TimestampFormat is a format of the signed timestamp.
-type TimestampFormat string
+// resolve checks the props and returns the configuration of the deployment in scope. Its error
+// lists all problems, with the name of the context key if the context sets it, and otherwise
+// of the field. Nil props are those without a field.
+func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error) {
+	if p == nil {
+		p = &Props{}
+	}
+	known := func(part *string) string {
+		if *awscdk.Token_IsUnresolved(part) {
+			return ""
+		}
+		return *part
+	}
+	stack := awscdk.Stack_Of(scope)
+	given := settings.Given{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
+		Account: known(stack.Account()), Region: known(stack.Region()),
+		Texts: map[string]string{}, Fields: p.Settings, FieldNames: p.context == nil,
+		Names: map[string]string{}, Unchecked: map[string]bool{}}
+	maps.Copy(given.Texts, p.context)
+	for _, s := range settings.LocalSettings() {
+		if text := contextText(scope, s.Key); text != "" && given.Local {
+			given.Texts[s.Key] = text
+		}
+	}
 
-// The formats of timestamps.
-const (
-	AutoFormat       TimestampFormat = "auto"
-	RFC3339          TimestampFormat = "rfc3339"
-	UnixSeconds      TimestampFormat = "unix-seconds"
-	UnixMilliseconds TimestampFormat = "unix-milliseconds"
-)
+	var problems []error
+	// replace sets a setting to the name or ARN of an existing part.
+	replace := func(field, key string, setting, id *string) {
+		if name := settings.Named(key).Name; *setting != "" {
+			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field, name))
+		} else if given.Texts[key] != "" {
+			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field, key))
+		}
+		*setting, given.Names[key] = *id, field
+	}
+	if p.EncryptionKey != nil {
+		replace("EncryptionKey", "encryption", &given.Fields.Encryption, p.EncryptionKey.KeyArn())
+		_, alias := p.EncryptionKey.(awskms.IAlias) // permissions name keys
+		given.Unchecked["encryption"] = *awscdk.Token_IsUnresolved(p.EncryptionKey.KeyArn()) && !alias
+	}
+	if p.Bus != nil {
+		replace("Bus", "eventBusName", &given.Fields.EventBusName, p.Bus.EventBusName())
+		given.Unchecked["eventBusName"] = true // also the bus default
+		given.BusARN = *p.Bus.EventBusArn()
+		if given.Fields.ProtectBus == nil && given.Texts["protectBus"] == "" {
+			given.Fields.ProtectBus = new(false)
+		}
+	}
+	conf, err := settings.ParseDeployment(given)
+	if err = errors.Join(append(problems, err)...); err != nil {
+		return settings.Deployment{}, settingsError{err, p.context != nil, *scope.Node().Path()}
+	}
+	return conf, nil
+}
 
-// KeysAuth is what fetching a key needs.
-type KeysAuth string
+// deploymentName returns the name of the deployment in scope, which differs from all others in
+// the account and Region: that of the stack, followed by the id of the construct in it unless
+// that is Default. The name of a stack has no underscore.
+func deploymentName(scope constructs.Construct) string {
+	stack := topStack(scope)
+	if id := idIn(stack, scope); id != "" {
+		return *stack.StackName() + "_" + id
+	}
+	return *stack.StackName()
+}
 
-// What fetching a key needs.
-const (
-	NoToken     KeysAuth = "none"
-	BearerToken KeysAuth = "bearer"
-)
+// topStack returns the stack of a construct that is not nested. The name of a nested stack is a
+// token, and begins with that of the stack that contains it.
+func topStack(scope constructs.Construct) awscdk.Stack {
+	stack := awscdk.Stack_Of(scope)
+	for stack.NestedStackParent() != nil {
+		stack = stack.NestedStackParent()
+	}
+	return stack
+}
 
-// CredentialEncoding is an encoding of client id and secret.
-type CredentialEncoding string
+// idIn returns the letters and digits of the path of a construct below a stack, without
+// Default, which is no part of logical ids either.
+func idIn(stack awscdk.Stack, c constructs.Construct) string {
+	path := strings.Split(strings.TrimPrefix(*c.Node().Path(), *stack.Node().Path()), "/")
+	path = slices.DeleteFunc(path, func(id string) bool { return id == "Default" })
+	return lettersAndDigits(strings.Join(path, ""))
+}
 
-// The encodings of client id and secret.
-const (
-	LiteralCredentials CredentialEncoding = "literal"
-	FormCredentials    CredentialEncoding = "form"
-)
+// lettersAndDigits returns a text without other characters.
+func lettersAndDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return -1
+	}, text)
+}
 
-// EvidenceLock is who can delete evidence before its retention ends.
-type EvidenceLock string
+// settingsError lists the problems of the settings of a construct, with a hint for first-time
+// users of the app.
+type settingsError struct {
+	problems    error
+	fromContext bool
+	path        string // of the construct
+}
 
-// The locks of evidence.
-const (
-	Governance EvidenceLock = settings.Governance
-	Compliance EvidenceLock = settings.Compliance
-)
+func (e settingsError) Error() string {
+	problems := strings.ReplaceAll(e.problems.Error(), "\n", "\n  ")
+	if !e.fromContext {
+		return fmt.Sprintf("payhook: these fields of the Props of %s are wrong:\n\n  %s", e.path, problems)
+	}
+	return fmt.Sprintf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
+		"NAME=VALUE, or under \"context\" in cdk.json.", problems)
+}
 
-// DeploymentStrategy is a way in which a new version of the webhook function is deployed.
-type DeploymentStrategy string
-
-// The ways of deployment.
-const (
-	AllAtOnce DeploymentStrategy = settings.AllAtOnce
-	Canary    DeploymentStrategy = settings.Canary
-)
-
-// Encryption is whose keys encrypt what is stored.
-type Encryption string
-
-// The keys that are not given as EncryptionKey.
-const (
-	EncryptionAWS Encryption = settings.EncryptionAWS
-	EncryptionCMK Encryption = settings.EncryptionCMK
-)
+// contextText returns the text of a context key, and "" if there is none.
+func contextText(scope constructs.Construct, key string) string {
+	return settings.Text(scope.Node().TryGetContext(jsii.String(key)))
+}

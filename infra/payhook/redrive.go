@@ -16,7 +16,7 @@ func (p *Payhook) newRedrive(code awslambda.Code) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
 	resources := p.publishing()
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		resources[names.KeysTableEnv] = p.keysTable.TableName()
 	}
 	f := newFunction(scope, conf, functionOptions{
@@ -24,7 +24,7 @@ func (p *Payhook) newRedrive(code awslambda.Code) {
 		code:        code,
 		memory:      512,
 		timeout:     conf.RedriveTimeout.Seconds(),
-		settings:    settings.RedriveSettings(),
+		settings:    settings.ReadBy("redrive"),
 		resources:   resources,
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a
@@ -32,7 +32,7 @@ func (p *Payhook) newRedrive(code awslambda.Code) {
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		// The table contains the client certificate that was accepted last.
 		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
 	}

@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -38,6 +39,8 @@ var reviewed = []struct {
 		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365, "alarmRefused": 250,
 	}},
 }
+
+var update = flag.Bool("update", false, "write the reviewed templates")
 
 // A change of any property of a resource is seen in a review: go test ./infra/payhook -run Reviewed -update writes the
 // files.

@@ -10,60 +10,11 @@ import (
 	"payhook.example/shared/settings"
 )
 
-func TestReportsEveryMissingSetting(t *testing.T) {
-	_, err := parse(t)
-	if err == nil {
-		t.Fatal("no error without any setting")
-	}
-	for _, s := range settings.All() {
-		if reported := strings.Contains(err.Error(), "\n  "+s.Key+": is required"); reported != s.Required {
-			t.Errorf("%s: reported as missing: %t, required: %t", s.Key, reported, s.Required)
-		}
-	}
-	if !strings.Contains(err.Error(), settings.BaseURL.Example) {
-		t.Errorf("no example in %v", err)
-	}
-}
-
-func TestReportsUnknownSettings(t *testing.T) {
-	for key, meant := range map[string]string{
-		"baseURL": "; did you mean baseUrl?", "base-url": "; did you mean baseUrl?",
-		"eventbusname": "; did you mean eventBusName?", "archiveRetentoin": "; did you mean archiveRetention?",
-		"webhook_memory": "", "x": ""} {
-		_, err := parse(t, required, map[string]any{key: "x"})
-		if err == nil || !strings.Contains(err.Error(), "\n  "+key+": no such setting"+meant+"\n") {
-			t.Errorf("%s: got error %v", key, err)
-		}
-	}
-}
-
-func TestCDKContextIsNotASetting(t *testing.T) {
-	_, err := parse(t, required, map[string]any{
-		"@aws-cdk/core:something":                          true,
-		"availability-zones:account=1:region=eu-central-1": []any{"a"},
-		"@cdklabs/something":                               true,
-		"aws:cdk:something":                                "x",
-		"acknowledged-issue-numbers":                       []any{34892},
-		"cli-telemetry":                                    false,
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
-	d, err := parse(t, required, map[string]any{
-		"maxPayloadBytes": 6000000, "webhookConcurrency": 7, settings.LocalKey: true, "logRetentionDays": nil,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d.Webhook.MaxPayloadBytes != 6000000 || d.Concurrency != 7 || !d.Local || d.LogRetention != 90 {
-		t.Errorf("got %d bytes, concurrency %d, local %t, %d days",
-			d.Webhook.MaxPayloadBytes, d.Concurrency, d.Local, d.LogRetention)
-	}
-	if got := d.Value(settings.MaxPayloadBytes); got != "6000000" {
-		t.Errorf("the function would get %q", got)
+func TestSettingsComeFromTheContext(t *testing.T) {
+	d, err := parse(t, required, map[string]any{"maxPayloadBytes": 6000000, "logRetentionDays": nil,
+		settings.LocalKey: true, environmentKey: "x", "@aws-cdk/core:something": true})
+	if err != nil || d.MaxPayloadBytes != 6000000 || d.LogRetentionDays != 90 || !d.Local {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 

@@ -36,7 +36,7 @@ func (p *Payhook) newSubscriptionDetails() {
 	// those of function URLs (AWS, "AWS Certificate Manager public certificate
 	// characteristics and limitations").
 	server := "issued by Amazon Trust Services, whose root certificates are at https://www.amazontrust.com/repository/"
-	if arn := conf.Endpoint.CertificateARN; arn != "" {
+	if arn := conf.CertificateARN; arn != "" {
 		server = "that of " + arn + " in AWS Certificate Manager; the CA's certificate is attached if the CA is not " +
 			"public"
 	}
@@ -49,10 +49,10 @@ Event grouping: any; deliveries of one or more events are accepted, up to %d byt
 Events: all; at least PAYMENT_STATUS.RELEASED
 Method: %s
 Answer to an accepted webhook: %d
-`, *p.webhook.url, mechanisms[conf.Webhook.Authentication], server,
-		min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
-		conf.Webhook.HTTPMethod, conf.Webhook.SuccessStatus)
-	if conf.Webhook.UsesMTLS() {
+`, *p.webhook.url, mechanisms[conf.Authentication], server,
+		min(conf.MaxPayloadBytes, settings.SafePayloadBytes),
+		conf.HTTPMethod, conf.SuccessStatus)
+	if conf.UsesMTLS() {
 		details += exchange
 	}
 	p.output(names.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)

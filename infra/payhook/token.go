@@ -34,7 +34,7 @@ func newToken(scope constructs.Construct, conf settings.Deployment, code awslamb
 		code:        code,
 		memory:      256,
 		timeout:     settings.TokenTimeout.Seconds(),
-		settings:    settings.TokenSettings(),
+		settings:    settings.ReadBy("token"),
 		resources: map[string]*string{
 			names.TokenSecretEnv:       secret.AttrId(),
 			names.CredentialsSecretEnv: credentials.AttrId(),

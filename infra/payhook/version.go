@@ -64,21 +64,23 @@ func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + "
 // role (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). The largest
 // role here has less than 4,000, with the longest names.
 func (p *Payhook) namePoliciesByContent() {
-	stack := awscdk.Stack_Of(p)
 	for _, resource := range p.resources() {
-		policy, ok := resource.(awsiam.CfnPolicy)
-		if !ok {
-			continue
+		if policy, ok := resource.(awsiam.CfnPolicy); ok {
+			p.nameByContent(policy)
 		}
-		// A bus with another name is another bus, to which a policy refers in the same way.
-		content, err := json.Marshal([]any{p.conf.Webhook.EventBusName, stack.Resolve(policy.PolicyDocument())})
-		if err != nil {
-			panic(err) // the CDK returns only values that JSON has
-		}
-		sum := sha256.Sum256(content)
-		// The CDK takes the logical id as the name of the policy.
-		policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
 	}
+}
+
+func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
+	stack := awscdk.Stack_Of(p)
+	// A bus with another name is another bus, to which a policy refers in the same way.
+	content, err := json.Marshal([]any{p.conf.EventBusName, stack.Resolve(policy.PolicyDocument())})
+	if err != nil {
+		panic(err) // the CDK returns only values that JSON has
+	}
+	sum := sha256.Sum256(content)
+	// The CDK takes the logical id as the name of the policy.
+	policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
 }
 
 // lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks

@@ -83,15 +83,14 @@ func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
 		value   any
 		changes []string
 	}{
-		"keysAuth":              {"bearer", webhook},
-		"captureRejected":       {"1h", webhook},
-		"evidence":              {"7y", webhook},
-		"ledgerTable":           {"another", both},
-		"claimBucket":           {"another", both},
-		"parkingBucket":         {"another", both},
-		"eventBusName":          {"another", all},
-		"encryption":            {"cmk", nil},
-		"furtherEncryptionKeys": {furtherKey, nil},
+		"keysAuth":        {"bearer", webhook},
+		"captureRejected": {"1h", webhook},
+		"evidence":        {"7y", webhook},
+		"ledgerTable":     {"another", both},
+		"claimBucket":     {"another", both},
+		"parkingBucket":   {"another", both},
+		"eventBusName":    {"another", all},
+		"encryption":      {"cmk", nil},
 	} {
 		without, with := payhook(t, nil), payhook(t, map[string]any{setting: c.value})
 		var changed []string

@@ -23,10 +23,10 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
 	resources := p.publishing()
 	resources[names.KeysTableEnv] = p.keysTable.TableName()
-	if conf.Webhook.KeysBearer {
+	if conf.KeysAuth == settings.BearerToken {
 		resources[names.TokenSecretEnv] = p.token.secret.AttrId()
 	}
-	if conf.Webhook.UsesMTLS() {
+	if conf.UsesMTLS() {
 		resources[names.APIIDEnv] = endpoint.api.Ref()
 	}
 	if conf.CaptureRejected > 0 {
@@ -42,9 +42,9 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
 		memory:      settings.WebhookMemory,
-		timeout:     conf.Webhook.Timeout.Seconds(),
-		concurrency: conf.Concurrency,
-		settings:    settings.WebhookSettings(),
+		timeout:     conf.WebhookTimeout.Seconds(),
+		concurrency: conf.WebhookConcurrency,
+		settings:    settings.ReadBy("webhook"),
 		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
@@ -55,7 +55,7 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	if conf.CaptureRejected > 0 {
 		p.buckets.allowCapture(f)
 	}
-	if conf.Webhook.KeysBearer {
+	if conf.KeysAuth == settings.BearerToken {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
 	}
 	if p.buckets.evidence != nil {

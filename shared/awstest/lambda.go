@@ -91,7 +91,7 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 // required returns the variables of the settings that a function has no default for.
 func required(list []*settings.Setting) (env []string) {
 	for _, s := range list {
-		if s.Required || s == settings.EventBusName {
+		if s.Required {
 			env = append(env, s.Env()+"="+s.Example)
 		}
 	}

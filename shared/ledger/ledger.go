@@ -35,14 +35,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/payment"
-	"payhook.example/shared/settings"
 )
 
 // Shards is how many partitions the index of pending items is spread over.
 const Shards = 64
 
-// MaxEventBytes is the largest event that can be recorded.
-const MaxEventBytes = settings.MaxLedgerEventBytes
+// MaxEventBytes is the size of the largest event that can be recorded. An item has at most 400 KB
+// of 1,024 bytes each, including attribute names (AWS, "Constraints in Amazon DynamoDB"). The
+// other attributes have less than 1 KB.
+const MaxEventBytes = 400<<10 - 1<<10
 
 // DefaultWindow is how long an eventId is remembered unless [Options] say
 // otherwise.

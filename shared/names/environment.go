@@ -9,6 +9,7 @@ const (
 	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
 	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
 	ParkingBucketEnv = "PAYHOOK_PARKING_BUCKET"
+	EventBusNameEnv  = "PAYHOOK_EVENT_BUS_NAME"
 
 	TokenSecretEnv       = "PAYHOOK_TOKEN_SECRET"       // the access token; a name or an ARN
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN

@@ -50,7 +50,7 @@ var (
 	// KeyStaleMetric counts webhooks whose key is due to be fetched again, while the
 	// service's key endpoint does not answer or reports it as unknown.
 	KeyStaleMetric = Metric{Name: "KeyStale"}
-	// KeyWithdrawnMetric counts webhooks while the key is still used (keyUnknownGrace), and
+	// KeyWithdrawnMetric counts webhooks while the key is still used (for 5 minutes), and
 	// after its removal for as long as a copy of it could have been used (keyMaxAge).
 	KeyWithdrawnMetric = Metric{Name: "KeyWithdrawn"}
 	ConflictsMetric    = Metric{Name: "Conflicts"}

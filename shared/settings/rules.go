@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json/jsontext"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -12,144 +13,90 @@ import (
 	"payhook.example/shared/clientcert"
 )
 
-// contradictions reports combinations of valid settings that break a guarantee or
-// can never work. Only the deployment calls it: a function must also start with the
-// environment of an older template. Settings that are invalid by themselves are
-// ignored.
-func (r *reader) contradictions(d *Deployment) {
-	w := &d.Webhook
+// relations reports combinations of valid settings that break a guarantee or can never work. Only the
+// deployment calls it: a function must also start with the environment of an older template. Settings
+// that are invalid by themselves are ignored.
+func (r *reader) relations() {
+	d, given := &r.to, r.given
 
 	// A webhook is accepted from timestampTolerance before its timestamp until
 	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
 	// of the ledger expire at a whole second.
-	if w.Window != nil && r.valid(TimestampTolerance, WebhookTimeout, DeduplicationWindow) {
-		if least := 2*w.Window.Tolerance + w.Timeout + time.Second; w.DeduplicationWindow < least {
-			r.wrong(DeduplicationWindow, fmt.Sprintf("must be at least %s, which is twice %s plus %s and a second: a "+
-				"shorter one lets a webhook be replayed", least, r.name(TimestampTolerance), r.name(WebhookTimeout)))
+	if d.TimestampTolerance > 0 && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
+		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
+			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
+				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
 		}
 	}
-	if r.valid(KeyMaxAge, KeyFreshness) && w.KeyMaxAge < w.KeyFreshness {
-		r.wrong(KeyMaxAge, "must not be shorter than "+r.name(KeyFreshness))
+	if r.valid(&d.KeyMaxAge, &d.KeyFreshness) && d.KeyMaxAge < d.KeyFreshness {
+		r.wrong(&d.KeyMaxAge, "must not be shorter than %s", r.nameOf(&d.KeyFreshness))
 	}
-	if d.CaptureRejected > 0 && !w.UsesSignature() {
-		r.wrong(CaptureRejected, "must be off, as "+r.name(Authentication)+" is mtls: there is no signature to "+
-			"explain, and the log names what is wrong with a certificate")
+	if d.CaptureRejected > 0 && !d.UsesSignature() {
+		r.wrong(&d.CaptureRejected, "must be off, as %s is mtls: there is no signature to explain, and the log names "+
+			"what is wrong with a certificate", r.nameOf(&d.Authentication))
 	}
-
+	// 0.0.0.0/0 and ::/0 allow every address of their version, so that with them no other network restricts anything.
+	if first, second := overlapping(d.AllowedSources); r.valid(&d.AllowedSources) && first != "" {
+		r.wrong(&d.AllowedSources, "must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; "+
+			"it has %s and %s", first, second)
+	}
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
-	if w.EventBusName == "default" && !r.given.Unchecked[EventBusName.Key] {
-		r.wrong(EventBusName, "must not be default, which is the account's own bus: the stack creates one")
+	if d.EventBusName == "default" && !given.Unchecked["eventBusName"] {
+		r.wrong(&d.EventBusName, "must not be default, which is the account's own bus: the stack creates one")
 	}
-
 	// An event must exist for longer than its reference: redrive can publish the
-	// reference until its last attempt, the archive can deliver it again until it expires
-	// there, and a consumer's queue retains it for up to 14 days.
-	if d.ClaimRetention > 0 && r.valid(ClaimRetention, RedriveAttempts, ArchiveRetention) {
-		// A pause of redrive lasts at most an hour.
-		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1) / day
-		least := int(attempts) + minRetention - 1 + d.ArchiveRetention
-		if d.ClaimRetention < least {
-			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference until its "+
-				"last attempt, the archive can deliver it again for as long as %s says, and a queue retains it for 14 "+
-				"days", least, r.name(ArchiveRetention)))
+	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
+	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
+	if d.ClaimRetention > 0 && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
+		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1).Truncate(day)
+		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
+			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
+				"the archive can deliver it again for as long as %s says, and a queue retains it for 14 days",
+				durationText(least), r.nameOf(&d.ArchiveRetention))
 		}
 	}
-	if _, ok := r.given.Texts[EvidenceLock.Key]; ok && d.EvidenceRetention == 0 && r.valid(Evidence) {
-		r.wrong(EvidenceLock, "has no effect without "+r.name(Evidence))
+	if (given.Texts["evidenceLock"] != "" || given.Fields.EvidenceLock != "") && d.Evidence < 0 {
+		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
 	}
-	r.encryptionKeys(d)
-	r.carriersDiffer()
+	r.carriers()
+	r.endpoint()
+	r.clientCertificates(time.Now())
+	if !d.Local { // the emulator has everything
+		r.place()
+	}
+	r.environmentSize()
 }
 
-// withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November
-// 2026). In China, Lambda has no function URLs (https://docs.amazonaws.cn/en_us/aws/latest/userguide/lambda.html).
-var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-west-1|cn-.+|eu-central-2|` +
-	`il-central-1|me-central-1|mx-central-1|us-gov-.+)$`)
-
-// place reports what the Region of the stack does not have, and existing resources of another account or Region.
-func (r *reader) place(d *Deployment) {
-	if d.Local { // the emulator has everything
-		return
-	}
-	region := r.given.Region
-	if d.Endpoint.DomainName == "" && r.valid(DomainName) && withoutFunctionURLs(region) {
-		r.wrong(DomainName, "is required in "+region+", where CloudFormation cannot create function URLs")
-	}
-	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
-	if d.ArchiveRetention > 0 && region == "ap-east-2" {
-		r.wrong(ArchiveRetention, "must be off in "+region+", where EventBridge has no archives")
-	}
-	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
-	// the API Gateway Developer Guide).
-	for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, Encryption} {
-		if r.valid(s) {
-			r.elsewhere(s, r.text(s))
+// overlapping returns two networks of which one contains the other, or makes it needless.
+func overlapping(networks []string) (first, second string) {
+	for i, text := range networks {
+		p, _ := netip.ParsePrefix(text)
+		for _, other := range networks[:i] {
+			if o, _ := netip.ParsePrefix(other); p.Overlaps(o) || p.Bits() == 0 || o.Bits() == 0 {
+				return other, text
+			}
 		}
 	}
-	r.elsewhere(EventBusName, r.given.BusARN)
+	return "", ""
 }
 
-// elsewhere reports an ARN of another account or Region than the stack's.
-func (r *reader) elsewhere(s *Setting, arn string) {
-	for i, what := range []string{regionPart: "Region", accountPart: "account"} {
-		if got, want := part(arn, i), part(r.given.place(), i); got != "" && want != "" && got != want {
-			r.wrong(s, "must be in the "+what+" "+want+" of the stack, not in "+got)
-		}
-	}
-}
-
-const regionPart, accountPart = 3, 4 // of an ARN
-
-// part returns a part of an ARN. It is "" in another text, and if it is unknown: a token of the CDK.
-func part(arn string, i int) string {
-	parts := strings.Split(arn, ":")
-	if len(parts) < 6 || strings.Contains(parts[i], "${Token[") {
-		return ""
-	}
-	return parts[i]
-}
-
-// encryptionKeys reports existing resources that no permission can reach, and keys that
-// cannot be those of the stack's resources: a service uses a key of its own Region.
-func (r *reader) encryptionKeys(d *Deployment) {
-	if !r.valid(Encryption, FurtherEncryptionKeys) {
-		return
-	}
-	var existing []string
-	for _, s := range []*Setting{LedgerTable, ClaimBucket, ParkingBucket} {
-		if r.text(s) != "" {
-			existing = append(existing, r.name(s))
-		}
-	}
-	if d.Encryption == EncryptionCMK && len(existing) > 0 && r.text(FurtherEncryptionKeys) == "" {
-		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+
-			", or be aws if they have none: the key that is created, as "+r.name(Encryption)+" is cmk, is another one")
-	}
-	region := cmp.Or(part(r.given.place(), regionPart), part(d.Encryption, regionPart))
-	for _, key := range d.FurtherEncryptionKeys {
-		if region = cmp.Or(region, part(key, regionPart)); part(key, regionPart) != region {
-			r.wrong(FurtherEncryptionKeys, "must name keys of one Region, that of the stack; "+key+" is not in "+region)
-		}
-	}
-}
-
-// carriersDiffer reports parts of the proof that have one carrier. Header names are
-// case-insensitive.
-func (r *reader) carriersDiffer() {
-	at := map[string]*Setting{}
-	for _, s := range []*Setting{SignatureHeader, TimestampCarrier, KeyIDCarrier} {
-		place := r.text(s)
-		if s == SignatureHeader {
+// carriers reports parts of the proof that have one carrier. Header names are case-insensitive.
+func (r *reader) carriers() {
+	d := &r.to
+	at := map[string]*string{}
+	for _, part := range []*string{&d.SignatureHeader, &d.TimestampCarrier, &d.KeyIDCarrier} {
+		place := *part
+		if part == &d.SignatureHeader {
 			place = "header:" + place
 		}
 		if strings.HasPrefix(place, "header:") {
 			place = strings.ToLower(place)
 		}
-		if other := at[place]; other != nil && r.valid(s, other) {
-			r.wrong(s, "must differ from "+r.name(other))
+		if other := at[place]; other != nil && r.valid(part, other) {
+			r.wrong(part, "must differ from %s", r.nameOf(other))
 		}
-		at[place] = s
+		at[place] = part
 	}
 }
 
@@ -159,59 +106,95 @@ const maxAPITimeout = 30 * time.Second
 
 // endpoint reports combinations of settings of the endpoint that API Gateway rejects or
 // that have no effect.
-func (r *reader) endpoint(d *Deployment) {
-	if !r.valid(DomainName) {
-		return
-	}
-	if d.Endpoint.DomainName == "" {
-		for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, HostedZoneID} {
-			if r.text(s) != "" {
-				r.wrong(s, "needs "+r.name(DomainName))
+func (r *reader) endpoint() {
+	d := &r.to
+	if d.DomainName == "" {
+		for _, field := range []*string{&d.CertificateARN, &d.OwnershipCertificateARN, &d.HostedZoneID} {
+			if *field != "" {
+				r.wrong(field, "needs %s", r.nameOf(&d.DomainName))
 			}
 		}
 		return
 	}
-	if r.text(CertificateARN) == "" && r.text(HostedZoneID) == "" {
-		r.wrong(CertificateARN, "or "+r.name(HostedZoneID)+" is required with "+r.name(DomainName))
+	if d.CertificateARN == "" && d.HostedZoneID == "" && r.valid(&d.DomainName) {
+		r.wrong(&d.CertificateARN, "or %s is required with %s", r.nameOf(&d.HostedZoneID), r.nameOf(&d.DomainName))
 	}
-	if d.Webhook.Timeout > maxAPITimeout {
-		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+", the timeout of API Gateway")
+	if d.WebhookTimeout > maxAPITimeout && r.valid(&d.WebhookTimeout, &d.DomainName) {
+		r.wrong(&d.WebhookTimeout, "must be at most 30s with %s, the timeout of API Gateway", r.nameOf(&d.DomainName))
 	}
 }
 
 // clientCertificates reports settings of client certificates that are missing or have no
 // effect, and reads the truststore. Its certificates must be valid at the time now.
-func (r *reader) clientCertificates(d *Deployment, now time.Time) {
-	if !r.valid(Authentication) {
+func (r *reader) clientCertificates(now time.Time) {
+	d := &r.to
+	if !r.valid(&d.Authentication) {
 		return
 	}
-	because := ", as " + r.name(Authentication) + " is " + d.Webhook.Authentication
-	if !d.Webhook.UsesMTLS() {
-		for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedKeys} {
-			if r.text(s) != "" {
-				r.wrong(s, "has no effect"+because)
+	if !d.UsesMTLS() {
+		for _, field := range []any{&d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects, &d.RevokedKeys} {
+			if r.text(r.of(field)) != "" {
+				r.wrong(field, "has no effect, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
 			}
 		}
 		return
 	}
-	if r.text(DomainName) == "" {
-		r.wrong(DomainName, "is required"+because)
+	if d.DomainName == "" {
+		r.wrong(&d.DomainName, "is required, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
 	}
-	path := r.text(Truststore)
-	if path == "" {
-		r.wrong(Truststore, "is required"+because)
+	if d.Truststore == "" {
+		r.wrong(&d.Truststore, "is required, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
 		return
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(d.Truststore)
 	if err != nil {
-		r.wrong(Truststore, "can't be read: "+err.Error())
+		r.wrong(&d.Truststore, "can't be read: %v", err)
 		return
 	}
 	if _, err := clientcert.ParseTruststore(text, now); err != nil {
-		r.wrong(Truststore, path+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		r.wrong(&d.Truststore, "%s: %s", d.Truststore, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
-	d.Endpoint.Truststore = text
+	d.TruststorePEM = text
+}
+
+// withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November
+// 2026). In China, Lambda has no function URLs (https://docs.amazonaws.cn/en_us/aws/latest/userguide/lambda.html).
+var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-west-1|cn-.+|eu-central-2|` +
+	`il-central-1|me-central-1|mx-central-1|us-gov-.+)$`)
+
+// place reports what the Region of the stack does not have, and existing resources of another account or Region.
+func (r *reader) place() {
+	d, region := &r.to, r.given.Region
+	if d.DomainName == "" && r.valid(&d.DomainName) && withoutFunctionURLs(region) {
+		r.wrong(&d.DomainName, "is required in %s, where CloudFormation cannot create function URLs", region)
+	}
+	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
+	if d.ArchiveRetention > 0 && region == "ap-east-2" {
+		r.wrong(&d.ArchiveRetention, "must be off in %s, where EventBridge has no archives", region)
+	}
+	r.inPlace(&d.EventBusName, r.given.BusARN)
+	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
+	// the API Gateway Developer Guide).
+	for _, arn := range []*string{&d.CertificateARN, &d.OwnershipCertificateARN, &d.Encryption} {
+		r.inPlace(arn, *arn)
+	}
+}
+
+// inPlace reports an ARN of another account or Region than the stack's. It does not compare what is unknown: parts
+// that are tokens of the CDK.
+func (r *reader) inPlace(field *string, arn string) {
+	parts := strings.Split(arn, ":")
+	if len(parts) < 6 || !r.valid(field) {
+		return
+	}
+	for _, c := range []struct{ what, got, want string }{
+		{"Region", parts[3], r.given.Region}, {"account", parts[4], r.given.Account},
+	} {
+		if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
+			r.wrong(field, "must be in the %s %s of the stack, not in %s", c.what, c.want, c.got)
+		}
+	}
 }
 
 // The environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
@@ -225,18 +208,19 @@ const (
 // environmentSize reports an environment that is too large for Lambda, by its longest
 // setting.
 func (r *reader) environmentSize() {
-	for _, conf := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
-		size := resourceBytes
+	for _, function := range []string{"webhook", "redrive", "token"} {
+		conf, size := ReadBy(function), resourceBytes
 		for _, s := range conf {
-			size += environmentBytes(s, r.text(s))
+			size += environmentBytes(s, r.to.Text(s))
 		}
 		if size <= maxEnvironmentBytes {
 			continue
 		}
-		longest := slices.MaxFunc(conf, func(a, b *Setting) int { return cmp.Compare(len(r.text(a)), len(r.text(b))) })
-		r.wrong(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would have "+
-			"%d "+
-			"more than Lambda allows", environmentBytes(longest, r.text(longest)), size-maxEnvironmentBytes))
+		longest := slices.MaxFunc(conf, func(a, b *Setting) int {
+			return cmp.Compare(len(r.to.Text(a)), len(r.to.Text(b)))
+		})
+		r.invalidate(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would "+
+			"have %d more than Lambda allows", environmentBytes(longest, r.to.Text(longest)), size-maxEnvironmentBytes))
 		return
 	}
 }

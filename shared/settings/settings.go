@@ -1,53 +1,213 @@
-// Package settings defines the settings of Payhook: the context keys of the CDK
-// app, the environment variables of the functions, defaults and limits.
+// Package settings defines the settings of Payhook: the fields of payhook.Props, the context
+// keys of the CDK app, the environment variables of the functions, defaults and limits.
 //
-// Each setting is declared once. The CDK app and the functions parse it with the same
-// code. So the functions accept what the deployment accepted, and synthesis rejects every
-// invalid value. All invalid and missing settings are reported in one error.
+// Each setting is declared once, as a field with tags:
 //
-// The fields of Props in the package infra/payhook describe the settings.
+//	group    the title of the fields that follow
+//	key      the context key
+//	default  its text if it is not set; none: the setting can be without a value
+//	limits   the least and the most, and the word for no limit or for "switched off"
+//	unit     of which a duration must be a multiple: second, hour or day
+//	of       the texts that it can have
+//	form     the form of the text, or of each element of a list (see forms.go)
+//	required whether it must be set
+//	by       the programs that read it: webhook, redrive and token for the functions, and proof
+//	         for what decides whether the signature of a webhook verifies
+//
+// The CDK app and the functions parse it with the same code. So the functions accept what the
+// deployment accepted, and synthesis rejects every invalid value. All invalid and missing
+// settings are reported in one error. What must be true of several settings together is in
+// rules.go.
 package settings
 
-import (
-	"errors"
-	"net/http"
-	"slices"
-	"strings"
-	"time"
+import "time"
 
-	"payhook.example/shared/clientcert"
-	"payhook.example/shared/signature"
-)
+// Settings are the settings of a deployment. The zero value of a field is its default.
+//
+// The comment of a field and its tags are its row in infra/README.md. § is a section of the
+// interface that leaves the point open.
+type Settings struct {
+	_ struct{} `group:"Required"`
 
-// Setting is one option of a deployment.
-type Setting struct {
-	Key     string // CDK context key
-	Default string // "" for none
-	Example string
-	Section string // the section of the interface that leaves this open
-	// Separator joins the parts of a list; "" for a setting that is no list.
-	Separator string
-	// Zero is the word for no value of a setting that has a default: off or never.
-	Zero string
-	// Required settings have no default and must be given.
-	Required bool
+	// BaseURL is the base URL of the APIs; keys are at {base_url}/v1/keys/{keyId}.
+	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"webhook proof"`
+	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2.
+	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
+	// TokenManagerID is the access_token_manager_id, assigned by the operator.
+	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
-	by    program // the programs that read it
-	parse func(d *Deployment, text string) error
+	_ struct{} `group:"Interface"`
+
+	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
+	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"webhook proof"`
+	// TimestampCarrier is the carrier of the timestamp (§4.3): header:NAME or query:NAME.
+	TimestampCarrier string `key:"timestampCarrier" default:"header:X-SVC-Timestamp" form:"carrier" by:"webhook proof"`
+	// KeyIDCarrier is the carrier of the key id (§4.3): header:NAME, query:NAME, or static:UUID for a service
+	// that does not send it.
+	KeyIDCarrier string `key:"keyIdCarrier" default:"header:X-SVC-Key-Id" form:"key id" by:"webhook proof"`
+	// TimestampFormat is the format of the timestamp (§4.3): rfc3339, unix-seconds, unix-milliseconds, or auto for
+	// any of them.
+	TimestampFormat string `key:"timestampFormat" default:"auto" form:"timestamp" by:"webhook proof"`
+	// HTTPMethod is the method of a webhook (§4.3): POST, PUT or PATCH; others are answered 405.
+	HTTPMethod string `key:"httpMethod" default:"POST" of:"POST PUT PATCH" by:"webhook proof"`
+	// SuccessStatus is the status of the answer to an accepted webhook (§7).
+	SuccessStatus int `key:"successStatus" default:"200" limits:"200 299" by:"webhook"`
+	// KeyExponents are the RSA exponents that a key can have (§2.6).
+	KeyExponents []int `key:"keyExponents" default:"65537" form:"exponent" by:"webhook redrive proof"`
+	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
+	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"webhook proof"`
+	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.
+	Scopes string `key:"scopes" form:"scopes" by:"token"`
+	// CredentialEncoding is how client id and secret are encoded in HTTP Basic (§4.1): literal (RFC 7617) or form
+	// (RFC 6749, section 2.3.1).
+	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
+
+	_ struct{} `group:"Security"`
+
+	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the
+	// last two need DomainName and Truststore.
+	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"webhook redrive proof"`
+	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL is used.
+	DomainName string `key:"domainName" form:"domain" by:"webhook"`
+	// CertificateARN is the server certificate of DomainName in ACM; none: one is requested in HostedZoneID.
+	CertificateARN string `key:"certificateArn" form:"certificate"`
+	// OwnershipCertificateARN is a public ACM certificate of DomainName, for client certificates with a server
+	// certificate that was imported or issued by a private CA.
+	OwnershipCertificateARN string `key:"ownershipCertificateArn" form:"certificate"`
+	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
+	HostedZoneID string `key:"hostedZoneId" form:"zone"`
+	// Truststore is the path of a PEM file with the operator's CAs, up to the roots (§5.3).
+	Truststore string `key:"truststore"`
+	// ClientCertPins are the keys that client certificates can have (§5.3): SHA-256 of the subject public key info
+	// in hexadecimal; none: every key.
+	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
+	// ClientCertSubjects are the DNS names, or the subjects exactly as `payhook certificates` shows them, that client
+	// certificates can have (§5.3); with ClientCertPins, both must match; none: every subject.
+	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
+	// RevokedKeys are the keys that no certificate of a chain can have (§5.3), in the form of ClientCertPins. No
+	// revocation list is read.
+	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
+	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403. It
+	// is no authentication: everybody behind such an address passes, and addresses of senders change; none: every
+	// address.
+	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook"`
+	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
+	// detects repeated ones.
+	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"webhook proof"`
+	// KeyFreshness is how long a key is used before it is fetched again (§5.4).
+	KeyFreshness time.Duration `key:"keyFreshness" default:"1h" limits:"1m 30d" by:"webhook"`
+	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
+	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1m 90d" by:"webhook"`
+	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (not
+	// of an alias).
+	Encryption string `key:"encryption" default:"aws" form:"encryption"`
+	// ProtectBus is whether a policy of the bus denies PutEvents to others than the two functions that publish; for
+	// an existing bus (Props.Bus), the default is false.
+	ProtectBus *bool `key:"protectBus" default:"true"`
+
+	_ struct{} `group:"Retention"`
+
+	// DeduplicationWindow is how long an eventId is remembered (§6).
+	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"1m 3650d" by:"webhook redrive"`
+	// ClaimRetention is how long events of more than 200000 bytes are kept in S3; the bus carries references to them.
+	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" unit:"day"`
+	// ParkedRetention is how long what is parked is kept in S3.
+	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never" unit:"day"`
+	// ArchiveRetention is how long an archive keeps each published event.
+	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off" unit:"day"`
+	// Evidence is how long a record of each accepted delivery, with its signature, is locked and kept in S3.
+	Evidence time.Duration `key:"evidence" default:"off" limits:"1d 36500d off" unit:"day"`
+	// EvidenceLock is who can delete such records earlier: governance (who has the permission) or compliance
+	// (nobody).
+	EvidenceLock string `key:"evidenceLock" default:"governance" of:"governance compliance"`
+	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
+	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
+
+	_ struct{} `group:"Alarms and limits"`
+
+	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
+	AlarmEmail string `key:"alarmEmail" form:"email"`
+	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm: more than other senders
+	// cause.
+	AlarmRefused int `key:"alarmRefused" default:"10" limits:"1 1000000"`
+	// AlarmSilence is how long no webhook must be accepted before an alarm is raised: longer than the longest pause
+	// of the service.
+	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off" unit:"hour"`
+	// MaxPayloadBytes is the size of the largest accepted payload (§8); 3112959 bytes of JSON always fit into an
+	// invocation.
+	MaxPayloadBytes int `key:"maxPayloadBytes" default:"6291456" limits:"1 6291456" by:"webhook proof"`
+	// KeyMissBudget is the number of lookups a minute for keys that are not cached (§8); then as many again for
+	// senders of authentic webhooks of the last week; others are answered 503.
+	KeyMissBudget int `key:"keyMissBudget" default:"60" limits:"1 1000000" by:"webhook"`
+	// ThrottleRate is how many requests a second API Gateway forwards on average, and up to twice as many at once.
+	ThrottleRate int `key:"throttleRate" default:"100" limits:"1 10000"`
+	// WebhookTimeout is the timeout of the webhook function.
+	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m" unit:"second"`
+	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
+	WebhookConcurrency int `key:"webhookConcurrency" limits:"1 100000"`
+
+	_ struct{} `group:"Rarely needed"`
+
+	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
+	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
+	// Deployment is all-at-once, or canary for a tenth of the webhooks during 5 minutes, with rollback if an alarm
+	// is raised.
+	Deployment string `key:"deployment" default:"all-at-once" of:"all-at-once canary"`
+	// EventSource is the source of every event.
+	EventSource string `key:"eventSource" default:"payhook" form:"source" by:"webhook redrive"`
+	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. Another name
+	// replaces the bus.
+	EventBusName string `key:"eventBusName" form:"bus"`
+	// LedgerTable is the name of an existing ledger; none: one is created.
+	LedgerTable string `key:"ledgerTable" form:"table"`
+	// ClaimBucket is the name of an existing bucket for large events; none: one is created.
+	ClaimBucket string `key:"claimBucket" form:"bucket"`
+	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
+	ParkingBucket string `key:"parkingBucket" form:"bucket"`
+	// Tracing is whether Lambda sends traces to X-Ray, and events that the webhook function publishes carry its
+	// trace to consumers.
+	Tracing bool `key:"tracing" default:"false" by:"webhook"`
 }
 
-// program is a set of programs that read a setting.
-type program uint8
-
+// Off and Never are the values of durations that mean "switched off" and "without end", where the limits have that
+// word.
 const (
-	webhook program = 1 << iota
-	redrive
-	token
-	proof // the settings that decide whether the signature of a webhook verifies
-	local // a deployment reads it only in a local run
-
-	publisher = webhook | redrive
+	Off   time.Duration = -1
+	Never time.Duration = -2
 )
+
+// Values of settings.
+const (
+	BySignature = "signature" // authentication (§5.2)
+	ByMTLS      = "mtls"
+	ByBoth      = "both"
+
+	BearerToken = "bearer" // keysAuth
+	FormEncoded = "form"   // credentialEncoding
+
+	Compliance = "compliance" // evidenceLock
+
+	Canary = "canary" // deployment
+
+	EncryptionAWS = "aws" // encryption: keys of AWS
+	EncryptionCMK = "cmk" // a customer managed key that the stack creates
+)
+
+// UsesSignature reports whether a webhook needs a signature.
+func (s Settings) UsesSignature() bool { return s.Authentication != ByMTLS }
+
+// UsesMTLS reports whether a webhook needs a client certificate.
+func (s Settings) UsesMTLS() bool { return s.Authentication != BySignature }
+
+// Tuning are the settings that only a local run can change, to be faster.
+type Tuning struct {
+	RedriveTimeout time.Duration `key:"payhook:redriveTimeout" default:"55s" limits:"5s 15m" unit:"second"`
+	// RedriveGrace is how long redrive waits after the deadline of the function that processes an event: more than
+	// the clocks of two functions can differ.
+	RedriveGrace time.Duration `key:"payhook:redriveGrace" default:"30s" limits:"1s 1h" by:"webhook redrive"`
+	// RedriveAttempts is how often an event is tried before it is parked.
+	RedriveAttempts int `key:"payhook:redriveAttempts" default:"20" limits:"1 1000" by:"redrive"`
+}
 
 // Prefix is the prefix of the context keys that only a local run uses. They are not for users.
 const Prefix = "payhook:"
@@ -56,282 +216,15 @@ const Prefix = "payhook:"
 // emulator on this machine, built for its architecture and without deletion protection.
 const LocalKey = Prefix + "local"
 
-// Values of settings.
-const (
-	// Off disables the check of timestampTolerance, captureRejected, the archive, and evidence.
-	Off = "off"
-	// Never disables the expiry of claimRetention and parkedRetention.
-	Never = "never"
+// Deployment is the configuration of the constructs. Its StackName is the name of the deployment.
+type Deployment struct {
+	Settings
 
-	// The ways in which webhooks are authenticated (the interface, section 5.2).
-	BySignature = "signature"
-	ByMTLS      = "mtls"
-	ByBoth      = "both"
+	// StackName is the name of the app's stack; another one for each environment in an account and Region.
+	StackName string `group:"Rarely needed" key:"stackName" default:"Payhook" form:"stack"`
 
-	// Values of evidenceLock: who can delete evidence before its retention ends.
-	Governance = "governance" // who has s3:BypassGovernanceRetention
-	Compliance = "compliance" // nobody
+	Tuning
 
-	// Values of the setting deployment.
-	AllAtOnce = "all-at-once"
-	Canary    = "canary"
-
-	// Values of encryption and furtherEncryptionKeys other than the ARN of a key.
-	EncryptionAWS = "aws" // keys of AWS
-	EncryptionCMK = "cmk" // a customer managed key that the stack creates
-)
-
-const day = 24 * time.Hour
-
-var declared []*Setting
-
-func declare(s Setting) *Setting {
-	declared = append(declared, &s)
-	return &s
-}
-
-// The settings, in the order in which infra/README.md lists them.
-var (
-	BaseURL = declare(Setting{Key: "baseUrl", Required: true, Example: "https://api.payments.example",
-		by:    webhook | proof,
-		parse: func(d *Deployment, v string) error { return parseURL(&d.Webhook.BaseURL, v) }})
-	AuthURL = declare(Setting{Key: "authUrl", Required: true, Example: "https://auth.payments.example", by: token,
-		parse: func(d *Deployment, v string) error { return parseURL(&d.Token.AuthURL, v) }})
-	TokenManagerID = declare(Setting{Key: "tokenManagerId", Required: true, Example: "manager-1", by: token,
-		parse: func(d *Deployment, v string) error { return nonBlank.parse(&d.Token.TokenManagerID, v) }})
-
-	Authentication = declare(Setting{Key: "authentication", Default: BySignature, Example: ByBoth, Section: "5.2",
-		by: publisher | proof,
-		parse: func(d *Deployment, v string) error {
-			return choose(&d.Webhook.Authentication, v, BySignature, ByMTLS, ByBoth)
-		}})
-	DomainName = declare(Setting{Key: "domainName", Example: "webhooks.bank.example", by: webhook,
-		parse: func(d *Deployment, v string) error { return domainName.parse(&d.Endpoint.DomainName, v) }})
-	CertificateARN = declare(Setting{Key: "certificateArn",
-		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
-		parse:   func(d *Deployment, v string) error { return certificateARN.parse(&d.Endpoint.CertificateARN, v) }})
-	OwnershipCertificateARN = declare(Setting{Key: "ownershipCertificateArn",
-		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
-		parse: func(d *Deployment, v string) error {
-			return certificateARN.parse(&d.Endpoint.OwnershipCertificateARN, v)
-		}})
-	HostedZoneID = declare(Setting{Key: "hostedZoneId", Example: "Z0123456789ABCDEFGHIJ",
-		parse: func(d *Deployment, v string) error { return hostedZoneID.parse(&d.Endpoint.HostedZoneID, v) }})
-	ThrottleRate = declare(Setting{Key: "throttleRate", Default: "100", Example: "1000",
-		parse: func(d *Deployment, v string) error { return whole(&d.Endpoint.ThrottleRate, v, 1, 10000) }})
-	AllowedSources = declare(Setting{Key: "allowedSources", Example: "192.0.2.0/24;2001:db8:1::/48", Separator: ";",
-		by:    webhook,
-		parse: func(d *Deployment, v string) error { return parseNetworks(&d.Webhook.AllowedSources, v) }})
-	// Truststore is a file in a function's package, because an environment is too small
-	// for it (AWS, "Lambda quotas": 4 KB in total).
-	Truststore = declare(Setting{Key: "truststore", Example: "truststore.pem", Section: "5.3",
-		parse: func(*Deployment, string) error { return nil }})
-	ClientCertPins = declare(Setting{Key: "clientCertPins", Section: "5.3", Separator: ";", by: publisher,
-		Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Pins, v, clientcert.ParsePin) }})
-	ClientCertSubjects = declare(Setting{Key: "clientCertSubjects", Section: "5.3", Separator: ";", by: publisher,
-		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
-		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Subjects, v, clientcert.ParseSubject) }})
-	RevokedKeys = declare(Setting{Key: "revokedKeys", Section: "5.3", Separator: ";", by: publisher,
-		Example: "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
-		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.RevokedKeys, v, clientcert.ParsePin) }})
-
-	SignatureHeader = declare(Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-Signature",
-		Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error { return headerName.parse(&d.Webhook.Scheme.SignatureHeader, v) }})
-	TimestampCarrier = declare(Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
-		Example: "query:timestamp", Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error {
-			return as(&d.Webhook.Scheme.Timestamp, v,
-				signature.ParseCarrier)
-		}})
-	KeyIDCarrier = declare(Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id",
-		Example: "header:X-Key-Id", Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error {
-			return as(&d.Webhook.Scheme.KeyID, v, signature.ParseKeyIDCarrier)
-		}})
-	TimestampFormat = declare(Setting{Key: "timestampFormat", Default: "auto", Example: "unix-seconds",
-		Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error { return as(&d.window.Format, v, signature.ParseFormat) }})
-	TimestampTolerance = declare(Setting{Key: "timestampTolerance", Default: "5m", Zero: Off, Example: "2m",
-		Section: "5.4", by: webhook | proof,
-		parse: func(d *Deployment, v string) error { return span(&d.window.Tolerance, v, time.Second, day) }})
-	// HTTPMethod is one of the methods whose payload has a meaning (RFC 9110, section 9.3; RFC 5789). A function URL
-	// and a route of an HTTP API can have each of them (AWS, "Invoking Lambda function URLs" in the Lambda Developer
-	// Guide and "Create routes for HTTP APIs in API Gateway").
-	HTTPMethod = declare(Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
-		by: webhook | proof,
-		parse: func(d *Deployment, v string) error {
-			return choose(&d.Webhook.HTTPMethod, v, http.MethodPost, http.MethodPut, http.MethodPatch)
-		}})
-	SuccessStatus = declare(Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7", by: webhook,
-		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.SuccessStatus, v, 200, 299) }})
-	MaxPayloadBytes = declare(Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
-		by:    webhook | proof,
-		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.MaxPayloadBytes, v, 1, 6<<20) }})
-	// CaptureRejected counts from the deployment, so that the functions get a time.
-	CaptureRejected = declare(Setting{Key: "captureRejected", Default: Off, Zero: Off, Example: "1h",
-		parse: func(d *Deployment, v string) error { return span(&d.CaptureRejected, v, time.Minute, 7*day) }})
-
-	KeyExponents = declare(Setting{Key: "keyExponents", Default: "65537", Example: "3;65537", Section: "2.6",
-		Separator: ";", by: publisher | proof,
-		parse: func(d *Deployment, v string) error { return listOf(&d.Webhook.KeyExponents, v, parseExponent) }})
-	KeyFreshness = declare(Setting{Key: "keyFreshness", Default: "1h", Example: "15m", Section: "5.4", by: webhook,
-		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyFreshness, v, time.Minute, 30*day) }})
-	KeyMaxAge = declare(Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4", by: webhook,
-		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyMaxAge, v, time.Minute, 90*day) }})
-	KeyUnknownGrace = declare(Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7", by: webhook,
-		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyUnknownGrace, v, time.Second, day) }})
-	UnknownKeyTTL = declare(Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2", by: webhook,
-		parse: func(d *Deployment, v string) error {
-			return span(&d.Webhook.UnknownKeyTTL, v, time.Second,
-				time.Hour)
-		}})
-	KeyMissBudget = declare(Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8", by: webhook,
-		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.KeyMissBudget, v, 1, 1000000) }})
-	KeysAuth = declare(Setting{Key: "keysAuth", Default: "none", Example: "bearer", Section: "4.2", by: webhook | proof,
-		parse: func(d *Deployment, v string) error { return either(&d.Webhook.KeysBearer, v, "none", "bearer") }})
-	Scopes = declare(Setting{Key: "scopes", Example: "payments.read payments.write", Section: "5.1", Separator: " ",
-		by:    token,
-		parse: func(d *Deployment, v string) error { return parseScopes(&d.Token.Scopes, v) }})
-	CredentialEncoding = declare(Setting{Key: "credentialEncoding", Default: "literal", Example: "form",
-		Section: "4.1", by: token,
-		parse: func(d *Deployment, v string) error { return either(&d.Token.FormEncoded, v, "literal", "form") }})
-
-	DeduplicationWindow = declare(Setting{Key: "deduplicationWindow", Default: "30d", Example: "7d", Section: "6",
-		by: publisher,
-		parse: func(d *Deployment, v string) error {
-			return span(&d.Webhook.DeduplicationWindow, v, time.Minute, 3650*day)
-		}})
-	EventSource = declare(Setting{Key: "eventSource", Default: "payhook", Example: "payments.example", by: publisher,
-		parse: func(d *Deployment, v string) error {
-			if strings.HasPrefix(v, "aws.") {
-				return errors.New("must not start with aws., which is reserved")
-			}
-			return source.parse(&d.Webhook.EventSource, v)
-		}})
-	// EventBusName has no default in a function, because the function could publish on
-	// the bus of another deployment. [DefaultBusName] is that of a deployment.
-	EventBusName = declare(Setting{Key: "eventBusName", Example: "payments", by: publisher,
-		parse: func(d *Deployment, v string) error { return busName.parse(&d.Webhook.EventBusName, v) }})
-	ClaimCheckBytes = declare(Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000", by: publisher,
-		parse: func(d *Deployment, v string) error {
-			return whole(&d.Webhook.ClaimCheckBytes, v, 1024, MaxLedgerEventBytes)
-		}})
-	ClaimRetention = declare(Setting{Key: "claimRetention", Default: "365d", Zero: Never, Example: "3653d",
-		parse: func(d *Deployment, v string) error { return wholeDays(&d.ClaimRetention, v, minRetention) }})
-	ParkedRetention = declare(Setting{Key: "parkedRetention", Default: Never, Zero: Never, Example: "3653d",
-		parse: func(d *Deployment, v string) error { return wholeDays(&d.ParkedRetention, v, minRetention) }})
-	ArchiveRetention = declare(Setting{Key: "archiveRetention", Default: "30d", Zero: Off, Example: "90d",
-		parse: func(d *Deployment, v string) error { return wholeDays(&d.ArchiveRetention, v, 1) }})
-	Evidence = declare(Setting{Key: "evidence", Default: Off, Zero: Off, Example: "7y",
-		parse: func(d *Deployment, v string) error { return wholeDays(&d.EvidenceRetention, v, 1) }})
-	EvidenceLock = declare(Setting{Key: "evidenceLock", Default: Governance, Example: Compliance,
-		parse: func(d *Deployment, v string) error { return either(&d.EvidenceCompliance, v, Governance, Compliance) }})
-
-	WebhookTimeout = declare(Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
-		parse: func(d *Deployment, v string) error {
-			return wholeSeconds(&d.Webhook.Timeout, v, KeyTimeout+time.Second)
-		}})
-	WebhookConcurrency = declare(Setting{Key: "webhookConcurrency", Example: "100",
-		parse: func(d *Deployment, v string) error { return whole(&d.Concurrency, v, 1, 100000) }})
-	LogRetentionDays = declare(Setting{Key: "logRetentionDays", Default: "90", Example: "365",
-		parse: func(d *Deployment, v string) error { return logDays(&d.LogRetention, v) }})
-	AlarmEmail = declare(Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
-		parse: func(d *Deployment, v string) error { return email.parse(&d.AlarmEmail, v) }})
-	AlarmRefused = declare(Setting{Key: "alarmRefused", Default: "10", Example: "100",
-		parse: func(d *Deployment, v string) error { return whole(&d.AlarmRefused, v, 1, 1000000) }})
-	AlarmSilence = declare(Setting{Key: "alarmSilence", Default: Off, Zero: Off, Example: "6h",
-		parse: func(d *Deployment, v string) error { return wholeHours(&d.AlarmSilence, v, 7*day) }})
-	StackName = declare(Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
-		parse: func(d *Deployment, v string) error { return stackName.parse(&d.StackName, v) }})
-	DeploymentStrategy = declare(Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
-		parse: func(d *Deployment, v string) error { return either(&d.Canary, v, AllAtOnce, Canary) }})
-	LedgerTable = declare(Setting{Key: "ledgerTable", Example: "Payhook-Ledger1A2B3C4D-EXAMPLE",
-		parse: func(d *Deployment, v string) error { return tableName.parse(&d.LedgerTable, v) }})
-	ClaimBucket = declare(Setting{Key: "claimBucket", Example: "payhook-claims1a2b3c4d-example",
-		parse: func(d *Deployment, v string) error { return bucketName.parse(&d.ClaimBucket, v) }})
-	ParkingBucket = declare(Setting{Key: "parkingBucket", Example: "payhook-parking1a2b3c4d-example",
-		parse: func(d *Deployment, v string) error { return bucketName.parse(&d.ParkingBucket, v) }})
-	ProtectBus = declare(Setting{Key: "protectBus", Default: "true", Example: "false",
-		parse: func(d *Deployment, v string) error { return either(&d.ProtectBus, v, "false", "true") }})
-	Encryption = declare(Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
-		parse: func(d *Deployment, v string) error { return encryption.parse(&d.Encryption, v) }})
-	FurtherEncryptionKeys = declare(Setting{Key: "furtherEncryptionKeys", Zero: EncryptionAWS, Separator: ";",
-		Example: "arn:aws:kms:eu-central-1:111122223333:key/11111111-2222-3333-4444-555555555555",
-		parse:   func(d *Deployment, v string) error { return listOf(&d.FurtherEncryptionKeys, v, parseKeyARN) }})
-	Tracing = declare(Setting{Key: "tracing", Default: "false", Example: "true", by: webhook,
-		parse: func(d *Deployment, v string) error { return either(&d.Tracing, v, "false", "true") }})
-
-	// RedriveTimeout, RedriveGrace and RedriveAttempts make a local run faster.
-	RedriveTimeout = declare(Setting{Key: Prefix + "redriveTimeout", Default: "55s", Example: "5m", by: local,
-		parse: func(d *Deployment, v string) error { return wholeSeconds(&d.RedriveTimeout, v, 5*time.Second) }})
-	// RedriveGrace is how long redrive waits after the deadline of the function that
-	// processes an event: more than the clocks of two functions can differ.
-	RedriveGrace = declare(Setting{Key: Prefix + "redriveGrace", Default: "30s", Example: "1m", by: publisher | local,
-		parse: func(d *Deployment, v string) error { return span(&d.Webhook.RedriveGrace, v, time.Second, time.Hour) }})
-	RedriveAttempts = declare(Setting{Key: Prefix + "redriveAttempts", Default: "20", Example: "50",
-		by:    redrive | local,
-		parse: func(d *Deployment, v string) error { return whole(&d.RedriveAttempts, v, 1, 1000) }})
-)
-
-// Env returns the name of the environment variable that carries the setting to
-// a function: PAYHOOK_BASE_URL for baseUrl.
-func (s *Setting) Env() string {
-	name := []byte("PAYHOOK_")
-	for _, c := range []byte(strings.TrimPrefix(s.Key, Prefix)) {
-		if 'A' <= c && c <= 'Z' {
-			name = append(name, '_')
-		}
-		name = append(name, c)
-	}
-	return strings.ToUpper(string(name))
-}
-
-// Elements returns the parts of a list, of which none is blank.
-func (s *Setting) Elements(text string) ([]string, error) {
-	if s.Separator == " " {
-		return strings.Fields(text), nil
-	}
-	return list(text)
-}
-
-// Accepts reports whether the form of a text is that of the setting.
-func (s *Setting) Accepts(text string) bool { return s.parse(new(Deployment), text) == nil }
-
-// ByKey returns the setting with a key, and nil if there is none.
-func ByKey(key string) *Setting {
-	i := slices.IndexFunc(declared, func(s *Setting) bool { return s.Key == key })
-	if i < 0 {
-		return nil
-	}
-	return declared[i]
-}
-
-// All returns the settings for users, in the order in which infra/README.md lists them.
-func All() []*Setting {
-	return slices.DeleteFunc(slices.Clone(declared), func(s *Setting) bool { return s.by&local != 0 })
-}
-
-// LocalSettings returns the settings that only a local run can change.
-func LocalSettings() []*Setting { return readBy(local) }
-
-// WebhookSettings returns the settings that the webhook function reads from its
-// environment.
-func WebhookSettings() []*Setting { return readBy(webhook) }
-
-// RedriveSettings returns the settings that the redrive function reads from its
-// environment.
-func RedriveSettings() []*Setting { return readBy(redrive) }
-
-// TokenSettings returns the settings that the token function reads from its
-// environment.
-func TokenSettings() []*Setting { return readBy(token) }
-
-// ProofSettings returns the settings that decide whether the signature of a webhook
-// verifies.
-func ProofSettings() []*Setting { return readBy(proof) }
-
-func readBy(p program) []*Setting {
-	return slices.DeleteFunc(slices.Clone(declared), func(s *Setting) bool { return s.by&p == 0 })
+	Local         bool
+	TruststorePEM []byte // the content of Truststore; nil unless UsesMTLS
 }

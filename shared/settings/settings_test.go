@@ -1,9 +1,11 @@
 package settings_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
-	"reflect"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,429 +13,487 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
-// required are the settings that have no default.
-var required = map[string]string{
-	"baseUrl": "https://api.example/base/", "authUrl": "https://auth.example", "tokenManagerId": "manager-1",
+const (
+	certificate = "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555"
+	pin         = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+)
+
+// required are the settings that must be set.
+var required = []string{"baseUrl=https://api.example/base/", "authUrl=https://auth.example", "tokenManagerId=manager-1"}
+
+// given returns the settings of KEY=VALUE, of which a later one replaces an earlier one, beside the
+// required ones.
+func given(pairs ...string) settings.Given {
+	texts := map[string]string{}
+	for _, pair := range slices.Concat(required, pairs) {
+		key, value, _ := strings.Cut(pair, "=")
+		texts[key] = value
+	}
+	local := texts[settings.LocalKey] == "true"
+	delete(texts, settings.LocalKey)
+	return settings.Given{Texts: texts, Local: local, Deployment: settings.StackNameOf(texts)}
 }
 
-func deployment(change map[string]string) (settings.Deployment, error) {
-	context := maps.Clone(required)
-	maps.Copy(context, change)
-	local := context[settings.LocalKey] == "true"
-	delete(context, settings.LocalKey)
-	name := context["stackName"]
-	if name == "" {
-		name = settings.StackName.Default
-	}
-	return settings.ParseDeployment(settings.Given{Texts: context, Local: local, Deployment: name})
-}
-
-func TestDefaultsAreValid(t *testing.T) {
-	d, err := deployment(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := d.Webhook
-	if w.BaseURL.String() != "https://api.example/base" || w.MaxPayloadBytes != 6<<20 || w.Window == nil ||
-		w.Window.Tolerance != 5*time.Minute || w.KeyMaxAge != 24*time.Hour {
-		t.Errorf("got %+v", w)
-	}
-}
-
-// environment returns the environment that a deployment with these settings
-// gives its functions.
-func environment(t *testing.T, change map[string]string) map[string]string {
+func deployment(t *testing.T, pairs ...string) settings.Deployment {
 	t.Helper()
-	d, err := deployment(change)
+	d, err := settings.ParseDeployment(given(pairs...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return environmentOf(d)
+	return d
 }
 
-func environmentOf(d settings.Deployment) map[string]string {
-	env := map[string]string{
-		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
-		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
-	}
-	for _, s := range append(settings.WebhookSettings(), settings.RedriveSettings()...) {
-		env[s.Env()] = d.Value(s)
-	}
-	return env
-}
-
-// The functions must accept what the deployment accepts, with the same result.
-func TestFunctionsParseSettingsAsTheDeploymentDoes(t *testing.T) {
-	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d",
-		"keyExponents": "3;65537"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := environmentOf(d)
-	getenv := func(name string) string { return env[name] }
-	w, err := settings.ParseWebhook(getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Window != nil || w.DeduplicationWindow != 7*24*time.Hour || !slices.Equal(w.KeyExponents, []int{3, 65537}) ||
-		w.LedgerTable != "ledger" ||
-		w.ClaimBucket != "claims" || w.ParkingBucket != "parking" {
-		t.Errorf("got %+v", w)
-	}
-	r, err := settings.ParseRedrive(getenv)
-	if err != nil || r.Publishing != w.Publishing {
-		t.Errorf("got %+v, %v", r, err)
-	}
-}
-
-func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
-	wrong := map[string]string{
-		"baseUrl": "http://api.example", "authUrl": "", "tokenManagerId": " ", "authentication": "tls",
-		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso",
-		"timestampTolerance": "-1s",
-		"httpMethod":         "post", "successStatus": "301", "maxPayloadBytes": "7000000",
-		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0",
-		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b",
-		"claimCheckBytes": "1", "claimRetention": "36h", "parkedRetention": "14d",
-		"archiveRetention":   "36h",
-		"webhookTimeout":     "1500ms",
-		"webhookConcurrency": "0",
-		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmRefused": "0",
-		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
-		"parkingBucket": "p",
-		"protectBus":    "no", "encryption": "kms", "tracing": "Active",
-		"baseURL":                 "a key that does not exist",
-		"payhook:redriveAttempts": "1", "payhook:redriveGrace": "1s", "payhook:redriveTimeout": "5s",
-		// without local=true
-	}
-	_, err := deployment(wrong)
+// problems returns the problems of a deployment.
+func problems(g settings.Given) []string {
+	_, err := settings.ParseDeployment(g)
 	if err == nil {
-		t.Fatal("no error")
+		return nil
 	}
-	for key := range wrong {
-		if !strings.Contains(err.Error(), key+": ") {
-			t.Errorf("%s is not reported", key)
-		}
-	}
-	if !strings.Contains(err.Error(), "example: ") {
-		t.Error("no example is given")
-	}
+	return strings.Split(err.Error(), "\n")
 }
 
-func TestParseProofReadsNoOtherSetting(t *testing.T) {
-	texts := map[string]string{settings.BaseURL.Key: "https://api.payments.example"}
-	want, err := settings.ParseProof(texts)
-	if err != nil {
+// truststore writes a truststore, and returns the setting for it.
+func truststore(t *testing.T, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range settings.All() {
-		if !slices.Contains(settings.ProofSettings(), s) {
-			texts[s.Key] = "invalid"
+	return "truststore=" + path
+}
+
+// The extremes are those of the tags, which the table in infra/README.md shows.
+func TestSettingsHaveLimits(t *testing.T) {
+	for key, c := range map[string][]string{ // below, the least, the most, above, and what the extremes need
+		"successStatus":       {"199", "200", "299", "300"},
+		"maxPayloadBytes":     {"0", "1", "6291456", "6291457"},
+		"keyExponents":        {"1", "3", "2147483647", "2147483649"},
+		"keyFreshness":        {"59s", "1m", "720h", "720h1s", "keyMaxAge=90d"},
+		"keyMaxAge":           {"59s", "1m", "90d", "2160h1s", "keyFreshness=1m"},
+		"keyMissBudget":       {"0", "1", "1000000", "1000001"},
+		"webhookTimeout":      {"3s", "4s", "15m", "901s"},
+		"deduplicationWindow": {"59s", "1m", "3650d", "87600h1s", "timestampTolerance=1s", "webhookTimeout=4s"},
+		"timestampTolerance":  {"999ms", "1s", "24h", "24h1s"},
+		"claimRetention":      {"14d", "15d", "36500d", "36501d", "archiveRetention=off"},
+		"archiveRetention":    {"0d", "1d", "36500d", "36501d", "claimRetention=never"},
+		"parkedRetention":     {"14d", "15d", "36500d", "36501d"},
+		"evidence":            {"0d", "1d", "36500d", "36501d"},
+		"webhookConcurrency":  {"0", "1", "100000", "100001"},
+		"throttleRate":        {"0", "1", "10000", "10001"},
+		"alarmRefused":        {"0", "1", "1000000", "1000001"},
+		"alarmSilence":        {"59m", "1h", "7d", "169h"},
+		"captureRejected":     {"59s", "1m", "168h", "168h1s"},
+		"logRetentionDays":    {"0", "1", "3653", "3654"},
+		// Names have as many characters as AWS allows.
+		"eventBusName": {"a/b", "b", strings.Repeat("b", 256), strings.Repeat("b", 257)},
+		"eventSource":  {"a b", "s", strings.Repeat("s", 256), strings.Repeat("s", 257)},
+		"stackName":    {"1", "A", strings.Repeat("A", 100), strings.Repeat("A", 101)},
+
+		"payhook:redriveTimeout":  {"4s", "5s", "15m", "901s", "payhook:local=true"},
+		"payhook:redriveGrace":    {"999ms", "1s", "1h", "1h1s", "payhook:local=true"},
+		"payhook:redriveAttempts": {"0", "1", "1000", "1001", "payhook:local=true", "claimRetention=never"},
+	} {
+		for i, value := range append(c[:4:4], "\n") {
+			got := problems(given(append(c[4:], key+"="+value)...))
+			if valid := i == 1 || i == 2; valid != (len(got) == 0) || !valid && !strings.HasPrefix(got[0], key+": ") {
+				t.Errorf("%s=%q: %q", key, value, got)
+			}
 		}
-	}
-	if got, err := settings.ParseProof(texts); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// Each setting is valid by itself.
-func TestRejectsContradictorySettings(t *testing.T) {
-	for name, test := range map[string]struct {
-		settings map[string]string
-		want     []string // parts of the error; none for valid combinations
+func TestTextsHaveForms(t *testing.T) {
+	for key, c := range map[string]struct{ valid, invalid []string }{
+		"archiveRetention": {[]string{"off", "48h", "1y"}, []string{"", "0", "never", "36h", "-1d", "1.5d", "65536d"}},
+		"claimRetention":   {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever", "off"}},
+		"keyExponents":     {[]string{"3;5", "3; 65537"}, []string{"3;", "4", "3;4", "3,5", "-3", "x", "1;3", ""}},
+		"alarmSilence":     {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
+		"httpMethod":       {[]string{"POST", "PUT", "PATCH"}, []string{"", "post", "BREW", "GET", "DELETE"}},
+		"keyFreshness":     {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d", "off"}},
+		"keyMissBudget":    {nil, []string{"", "x", "99999999999999999999"}},
+		"tracing":          {[]string{"true", "false"}, []string{"", "1x", "TRUE"}},
+		"protectBus":       {[]string{"true", "false"}, []string{"", "no"}},
+		"tokenManagerId":   {nil, []string{" ", ""}},
+		"signatureHeader":  {nil, []string{"a b"}},
+		"timestampCarrier": {nil, []string{"cookie:x"}},
+		"keyIdCarrier":     {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
+		"timestampFormat":  {[]string{"unix-seconds"}, []string{"iso"}},
+		"webhookTimeout":   {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
+		"logRetentionDays": {[]string{"365", "400", "545"}, []string{"", "2", "364", "10000"}},
+		"scopes":           {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
+		"captureRejected":  {[]string{"off"}, []string{"", "never"}},
+		"eventSource":      {[]string{"aws/x"}, []string{"aws.payments", ""}},
+		"eventBusName":     {[]string{"default-payments"}, []string{"default"}},
+		"ledgerTable":      {[]string{"a.b_c-D"}, []string{"a/b", "ab"}},
+		"parkingBucket":    {[]string{"abc"}, []string{"p", "Parking"}},
+		"encryption": {[]string{"cmk", "arn:aws:kms:eu-central-1:123456789012:key/mrk-b"},
+			[]string{"kms", "arn:aws:kms:eu-central-1:123456789012:alias/a"}},
+		"domainName": {nil, []string{"a", "a.B", "a..b", "-a.b", "a-.b", "a.b:443", strings.Repeat("a", 64) + ".b"}},
+		"allowedSources": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32; 198.51.100.0/24;2001:db8::/32"},
+			[]string{",", "192.0.2.0/24,198.51.100.0/24", "192.0.2.1/24", "2001:db8::1/32", " ", "192.0.2.0/24;",
+				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",
+				"192.0.2.0/24;192.0.2.0/24", "192.0.2.0/24;192.0.2.128/25", "2001:db8:1::/48;2001:db8::/32",
+				"0.0.0.0/0;192.0.2.0/24", "2001:db8::/32;0.0.0.0/0", "0.0.0.0/0;2001:db8::/32", "0.0.0.0/0;::/0"}},
+		"alarmEmail": {[]string{"", "payments+alarms@mail.payments.example"}, []string{"ops", "ops@localhost",
+			"a@b.example, c@d.example", "<a@b.example>", "Ops <a@b.example>", " a@b.example"}},
+		"authUrl": {[]string{"https://api.example:8443/a/b", "http://127.0.0.1:8080", "http://localhost:1",
+			"http://[::1]:80/x", "https://10.0.0.1", "http://127.9.9.9"},
+			[]string{"http://api.example", "http://127.0.0.1.example", "ftp://api.example", "https://", "https://:8443",
+				"https://[::1", "https:api.example", "ftp://127.0.0.1", "api.example", "http://10.0.0.1",
+				"http://[fd00::1]", "http://0.0.0.0", "https://user:pass@api.example", "https://api.example?a=b",
+				"https://api.example/?", "https://api.example#x", ""}},
+	} {
+		for _, text := range slices.Concat(c.valid, c.invalid) {
+			got := problems(given(key + "=" + text))
+			got = slices.DeleteFunc(got, func(p string) bool { return !strings.HasPrefix(p, key) })
+			if valid := slices.Contains(c.valid, text); valid && len(got) > 0 || !valid && len(got) != 1 {
+				t.Errorf("%s=%q: %q", key, text, got)
+			}
+		}
+	}
+}
+
+// Each row has settings and the beginning of each problem, separated by |, in their order.
+func TestDeploymentsAreChecked(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	mtls := "authentication=mtls domainName=hook.bank.example certificateArn=" + certificate + " " +
+		truststore(t, ca.PEM()) + " "
+	client := paymenttest.EncodeCertificate(ca.Client(nil).Leaf)
+	clients := truststore(t, bytes.Repeat(client, 2))
+	for _, c := range []struct{ settings, want string }{
+		{"", ""},
+		{"baseUrl= authUrl= tokenManagerId=",
+			"baseUrl: is required (example: https://|authUrl: is required|tokenManagerId: is required"},
+		{"baseURL=x base-url=x eventbusname=x archiveRetentoin=x webhook_memory= x=",
+			"archiveRetentoin: no such setting; did you mean archiveRetention?|" +
+				"base-url: no such setting; did you mean baseUrl?|baseURL: no such setting; did you mean baseUrl?|" +
+				"eventbusname: no such setting; did you mean eventBusName?|webhook_memory: no such setting|" +
+				"x: no such setting"},
+		{"payhook:redriveAttempts=1", "payhook:redriveAttempts: no such setting"}, // not local
+
+		// A problem names what is allowed.
+		{"successStatus=1x", "successStatus: must be a whole number from 200 to 299"},
+		{"keyFreshness=1x", "keyFreshness: must be a duration from 1m to 30d"},
+		{"captureRejected=1x", "captureRejected: must be a duration from 1m to 7d, or off"},
+		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never"},
+		{"webhookTimeout=4.5s", "webhookTimeout: must be whole seconds from 4s to 15m"},
+		{"tracing=1x", "tracing: must be false or true"},
+		{"deployment=1x", "deployment: must be all-at-once or canary"},
+		{"logRetentionDays=1x", "logRetentionDays: must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 " +
+			"1096 1827 2192 2557 2922 3288 3653"},
+		{"hostedZoneId=1x domainName=a.example",
+			"hostedZoneId: must be the id of a hosted zone (example: Z0123456789ABCDEFGHIJ)"},
+
+		// A webhook is accepted 5 minutes early, and repeated 5 minutes late.
+		{"deduplicationWindow=10m30s", "deduplicationWindow: must be at least 10m31s, which is twice " +
+			"timestampTolerance plus webhookTimeout and a second"},
+		{"deduplicationWindow=10m31s", ""},
+		{"timestampTolerance=24h deduplicationWindow=1d", "deduplicationWindow: must be at least 48h0m31s"},
+		{"webhookTimeout=2m deduplicationWindow=11m", "deduplicationWindow: must be at least 12m1s"},
+		{"timestampTolerance=off deduplicationWindow=1m", ""},
+		{"timestampTolerance=48h deduplicationWindow=1m", "timestampTolerance: must be"},
+		{"webhookTimeout=x deduplicationWindow=1m", "webhookTimeout: must be"},
+
+		// Large events outlive references to them.
+		{"claimRetention=34d archiveRetention=20d", "claimRetention: must be at least 35d: redrive can publish a " +
+			"reference until its last attempt, the archive can deliver it again for as long as archiveRetention"},
+		{"claimRetention=34d archiveRetention=19d", ""},
+		{"claimRetention=15d archiveRetention=off", ""},
+		{"claimRetention=never archiveRetention=36500d", ""},
+		{"payhook:local=true payhook:redriveAttempts=25 claimRetention=45d", "claimRetention: must be at least 46d"},
+		{"payhook:local=true payhook:redriveAttempts=24 claimRetention=45d", ""},
+		{"payhook:local=true payhook:redriveAttempts=9000", "payhook:redriveAttempts: must be"},
+
+		{"keyFreshness=2h keyMaxAge=1h", "keyMaxAge: must not be shorter than keyFreshness"},
+		{"keyFreshness=2h keyMaxAge=2h", ""},
+		{"evidenceLock=governance", "evidenceLock: has no effect without evidence"},
+		{"evidenceLock=governance evidence=7y", ""},
+
+		// Parts of the proof have different places.
+		{"timestampCarrier=header:X-Proof keyIdCarrier=header:x-proof",
+			"keyIdCarrier: must differ from timestampCarrier"},
+		{"timestampCarrier=header:x-svc-signature", "timestampCarrier: must differ from signatureHeader"},
+		{"timestampCarrier=query:p keyIdCarrier=query:p", "keyIdCarrier: must differ from timestampCarrier"},
+		{"timestampCarrier=query:p keyIdCarrier=header:p", ""},
+		{"timestampCarrier=query:p keyIdCarrier=query:P", ""},
+		{"timestampCarrier=cookie:x keyIdCarrier=cookie:x", "timestampCarrier: must be|keyIdCarrier: must be"},
+
+		// The endpoint.
+		{"domainName=hook.bank.example hostedZoneId=Z0123456789ABC", ""},
+		{"domainName=hook.bank.example certificateArn=" + certificate, ""},
+		{"domainName=hook.bank.example", "certificateArn: or hostedZoneId is required with domainName"},
+		{"domainName=localhost webhookTimeout=31s", "domainName: must be a domain name"},
+		{"certificateArn=" + certificate + " ownershipCertificateArn=" + certificate + " hostedZoneId=Z1ABC",
+			"certificateArn: needs domainName|ownershipCertificateArn: needs|hostedZoneId: needs"},
+		{mtls + "webhookTimeout=31s", "webhookTimeout: must be at most 30s with domainName"},
+		{mtls + "webhookTimeout=30s", ""},
+		{mtls + "certificateArn=1234 ownershipCertificateArn=arn:aws:iam::1:x",
+			"certificateArn: must be the ARN|ownershipCertificateArn: must be the ARN"},
+
+		// Authentication.
+		{mtls, ""},
+		{mtls + "authentication=both hostedZoneId=Z1ABC ownershipCertificateArn=" + certificate, ""},
+		{mtls + `clientCertSubjects=CN=a\;b,O=c\\;*.d.example revokedKeys=` + strings.ToUpper(pin) +
+			" clientCertPins=" + pin + ";" + pin, ""},
+		{mtls + "clientCertSubjects=d.example;cn=a",
+			"clientCertSubjects: must be a DNS name, or a subject exactly as `payhook certificates` shows it"},
+		{mtls + "revokedKeys=12@CN=a clientCertPins=" + pin[1:],
+			"clientCertPins: must be a SHA-256|revokedKeys: must be a SHA-256"},
+		{mtls + "clientCertSubjects=; clientCertPins=;" + pin + " revokedKeys=" + pin + ";",
+			"clientCertPins: element 1 is empty|clientCertSubjects: element 1 is empty|" +
+				"revokedKeys: element 2 is empty"},
+		{"authentication=tls", "authentication: must be signature or mtls or both"},
+		{mtls + "authentication=TLS", "authentication: must be"},
+		{mtls + "domainName= certificateArn=", "domainName: is required, as authentication is mtls"},
+		{mtls + "authentication=both truststore=", "truststore: is required, as authentication is both"},
+		{mtls + "authentication=signature", "truststore: has no effect, as authentication is signature"},
+		{"clientCertSubjects=CN=a clientCertPins=" + pin + " revokedKeys=" + pin, "clientCertPins: has no effect|" +
+			"clientCertSubjects: has no effect|revokedKeys: has no effect"},
+		{mtls + "captureRejected=1h", "captureRejected: must be off, as authentication is mtls"},
+		{mtls + "captureRejected=1h authentication=both", ""},
+		{mtls + "truststore=/nowhere", "truststore: can't be read"},
+		{mtls + truststore(t, append(ca.PEM(), client...)), "truststore: /"},
+		{mtls + clients, "truststore: /"},
+	} {
+		got := problems(given(strings.Fields(c.settings)...))
+		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '|' })
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%q:\n%q, want\n%q", c.settings, got, c.want)
+		}
+	}
+	if d := deployment(t, strings.Fields(mtls)...); string(d.TruststorePEM) != string(ca.PEM()) {
+		t.Errorf("the truststore is %q", d.TruststorePEM)
+	}
+	if got := problems(given(strings.Fields(mtls + clients)...)); !strings.Contains(got[0],
+		"is not the certificate of a CA; certificate 2 (CN=webhooks.payments.example,O=Payment Service) is not the ") {
+		t.Errorf("%q", got)
+	}
+}
+
+// others returns a text for each setting that is valid by itself and not its default.
+func others() map[string]string {
+	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "protectBus": "false",
+		"tracing": "true"}
+	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
+		switch limits := strings.Fields(strings.ReplaceAll(s.Limits, ",", "")); {
+		case len(limits) > 0:
+			texts[s.Key] = limits[slices.Index(limits, "from")+1]
+		case s.Example != "":
+			texts[s.Key] = s.Example
+		}
+	}
+	maps.Copy(texts, map[string]string{"httpMethod": "PUT", "keysAuth": "bearer", "credentialEncoding": "form",
+		"authentication": "both", "evidenceLock": "compliance", "deployment": "canary", "successStatus": "201"})
+	return texts
+}
+
+// A field of Props means what the text in the context means, and a function what the deployment means.
+func TestEverySettingHasOneMeaning(t *testing.T) {
+	texts := others()
+	fromTexts, _ := settings.ParseDeployment(settings.Given{Texts: texts, Local: true})
+	fromFields, _ := settings.ParseDeployment(settings.Given{Fields: fromTexts.Settings, Local: true})
+	if diff := cmp.Diff(fromTexts.Settings, fromFields.Settings); diff != "" {
+		t.Errorf("(-texts +fields)\n%s", diff)
+	}
+	env := map[string]string{}
+	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
+		if got := fromTexts.Text(s); got != texts[s.Key] && s.Key != "stackName" || got == s.Default {
+			t.Errorf("%s: %q became %q, the default is %q", s.Key, texts[s.Key], got, s.Default)
+		}
+		env[s.Env()] = fromTexts.Text(s)
+	}
+	for function, parse := range map[string]func(func(string) string) (settings.Function, error){
+		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken,
+	} {
+		f, _ := parse(func(name string) string { return env[name] })
+		d := settings.Deployment{Settings: f.Settings, Tuning: f.Tuning}
+		for _, s := range settings.ReadBy(function) {
+			if got := d.Text(s); got != texts[s.Key] {
+				t.Errorf("%s: %s is %q, want %q", function, s.Key, got, texts[s.Key])
+			}
+		}
+	}
+}
+
+// Each element of a list is one value, also of a field, and words of durations are values.
+func TestFieldsAreChecked(t *testing.T) {
+	d := deployment(t)
+	for name, c := range map[string]struct {
+		change func(s *settings.Settings)
+		want   []string
 	}{
-		// Accepted 5 minutes early, repeated 5 minutes late.
-		"forgotten before it is too old": {map[string]string{"deduplicationWindow": "10m30s"},
-			[]string{"deduplicationWindow: must be at least 10m31s", "timestampTolerance", "webhookTimeout"}},
-		"forgotten when it is too old": {map[string]string{"deduplicationWindow": "10m31s"}, nil},
-		"a long tolerance": {map[string]string{"timestampTolerance": "24h", "deduplicationWindow": "1d"},
-			[]string{"deduplicationWindow: must be at least 48h0m31s", "timestampTolerance"}},
-		"a long timeout": {map[string]string{"webhookTimeout": "2m", "deduplicationWindow": "11m"},
-			[]string{"deduplicationWindow: must be at least 12m1s", "webhookTimeout"}},
-		"no tolerance": {map[string]string{"timestampTolerance": "off", "deduplicationWindow": "1m"},
-			nil},
-		"references outlive events": {map[string]string{"claimRetention": "34d", "archiveRetention": "20d"},
-			[]string{"claimRetention: must be at least 35d", "archiveRetention"}},
-		"references live as long": {map[string]string{"claimRetention": "34d", "archiveRetention": "19d"}, nil},
-		"a day and an hour of attempts": {map[string]string{settings.LocalKey: "true",
-			"payhook:redriveAttempts": "25", "claimRetention": "45d"},
-			[]string{"claimRetention: must be at least 46d"}},
-		"a day of attempts": {map[string]string{settings.LocalKey: "true",
-			"payhook:redriveAttempts": "24", "claimRetention": "45d"}, nil},
-		"events are kept without end": {map[string]string{"claimRetention": "never",
-			"archiveRetention": "36500d"}, nil},
-		"a key is older than it can be": {map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h"},
-			[]string{"keyMaxAge: must not be shorter than keyFreshness"}},
-		"nothing to explain": {map[string]string{"captureRejected": "1h", "authentication": "mtls"},
-			[]string{"captureRejected: must be off, as authentication is mtls"}},
-		"a lock of nothing": {map[string]string{"evidenceLock": "governance"},
-			[]string{"evidenceLock: has no effect without evidence"}},
-		"a lock of evidence": {map[string]string{"evidenceLock": "governance", "evidence": "7y"}, nil},
-		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
-			"keyIdCarrier": "header:x-proof"},
-			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
-		"the signature's header again": {map[string]string{"timestampCarrier": "header:x-svc-signature"},
-			[]string{"timestampCarrier: must differ from signatureHeader"}},
-		"one parameter for two things": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:p"},
-			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
-		"a header and a parameter": {map[string]string{"timestampCarrier": "query:p",
-			"keyIdCarrier": "header:p"}, nil},
-		"two parameters": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:P"},
-			nil},
+		"words": {func(s *settings.Settings) {
+			s.ArchiveRetention, s.ClaimRetention, s.TimestampTolerance = settings.Off, settings.Never, settings.Off
+		}, nil},
+		"a word without meaning": {func(s *settings.Settings) {
+			s.KeyMaxAge, s.ClaimRetention = settings.Off, settings.Off
+		},
+			[]string{"KeyMaxAge: must be a duration", "ClaimRetention: must be whole days"}},
+		"elements": {func(s *settings.Settings) {
+			s.AllowedSources, s.ClientCertPins = []string{""}, []string{pin, " "}
+			s.ClientCertSubjects = []string{"CN=a;CN=b"}
+		}, []string{`ClientCertPins: element 2, " ", must be exactly one value`,
+			`ClientCertSubjects: element 1, "CN=a;CN=b", must be`, `AllowedSources: element 1, "", must be`,
+			"ClientCertPins: has no effect", "ClientCertSubjects: has no effect"}},
+		"relations": {func(s *settings.Settings) { s.DeduplicationWindow = time.Minute },
+			[]string{"DeduplicationWindow: must be at least 10m31s, which is twice TimestampTolerance plus " +
+				"WebhookTimeout"}},
+		"tokens": {func(s *settings.Settings) {
+			s.EventSource, s.Scopes, s.HostedZoneID = "${Token[Ref.1]}", "a ${Token[Ref.2]}", "${Token[Ref.3]}"
+		}, []string{"Scopes: must be a literal", "EventSource: must be a literal", "HostedZoneID: needs DomainName"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := deployment(test.settings)
-			if (err == nil) != (test.want == nil) {
-				t.Fatal(err)
-			}
-			for _, text := range test.want {
-				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q is not in: %v", text, err)
-				}
-			}
-		})
-	}
-}
-
-func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
-	for _, invalid := range []map[string]string{
-		{"webhookTimeout": "x", "deduplicationWindow": "1m"},
-		{settings.LocalKey: "true", "payhook:redriveAttempts": "9000"},
-		{"timestampCarrier": "cookie:x", "keyIdCarrier": "cookie:x"},
-		{"timestampTolerance": "48h", "deduplicationWindow": "1m"},
-	} {
-		_, err := deployment(invalid)
-		text := fmt.Sprint(err)
-		for _, contradiction := range []string{"must differ", "must be at least", "must be less", "must be shorter"} {
-			if err == nil || strings.Contains(text, contradiction) {
-				t.Errorf("%v: %v", invalid, err)
-			}
+		fields := settings.Settings{BaseURL: d.BaseURL, AuthURL: d.AuthURL, TokenManagerID: d.TokenManagerID}
+		c.change(&fields)
+		got := problems(settings.Given{Fields: fields, FieldNames: true, Deployment: "Payhook"})
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-}
-
-// A function must start with the environment of an older template.
-func TestFunctionsAcceptContradictorySettings(t *testing.T) {
-	env := environment(t, nil)
-	env[settings.DeduplicationWindow.Env()] = "1m"
-	if _, err := settings.ParseWebhook(func(name string) string { return env[name] }); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestMaxEntryBytesDependsOnTheRegion(t *testing.T) {
-	for _, test := range []struct {
-		region string
-		want   int
-	}{
-		{"eu-central-1", 1048576}, {"us-gov-west-1", 1048576}, {"", 1048576}, {"cn-north-1", 262144},
-		{"cn-northwest-1", 262144},
-	} {
-		env := environment(t, nil)
-		env["AWS_REGION"] = test.region
-		getenv := func(name string) string { return env[name] }
-		w, err := settings.ParseWebhook(getenv)
-		r, redriveErr := settings.ParseRedrive(getenv)
-		if err != nil || redriveErr != nil || w.MaxEntryBytes != test.want || r.MaxEntryBytes != test.want {
-			t.Errorf("%v: %d and %d, %v, %v", test, w.MaxEntryBytes, r.MaxEntryBytes, err, redriveErr)
-		}
-	}
-}
-
-// parsers are how the functions read their environments.
-var parsers = map[string]struct {
-	settings  []*settings.Setting
-	resources []string
-	parse     func(getenv func(string) string) (any, error)
-}{
-	"webhook": {
-		settings.WebhookSettings(),
-		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
-		func(getenv func(string) string) (any, error) { return settings.ParseWebhook(getenv) },
-	},
-	"redrive": {
-		settings.RedriveSettings(),
-		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
-		func(getenv func(string) string) (any, error) { return settings.ParseRedrive(getenv) },
-	},
-	"token": {
-		settings.TokenSettings(),
-		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv},
-		func(getenv func(string) string) (any, error) { return settings.ParseToken(getenv) },
-	},
-}
-
-func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
-	for function, p := range parsers {
-		needed := slices.Clone(p.resources)
-		for _, s := range p.settings {
-			if s.Required || s == settings.EventBusName {
-				needed = append(needed, s.Env())
-			}
-		}
-		_, err := p.parse(func(string) string { return "" })
-		if err == nil {
-			t.Fatalf("%s starts with an empty environment", function)
-		}
-		for _, name := range needed {
-			if !strings.Contains(err.Error(), name+": is required") {
-				t.Errorf("%s: %s is not reported", function, name)
-			}
-		}
-		if n := strings.Count(err.Error(), "PAYHOOK_"); n != len(needed) {
-			t.Errorf("%s: %d problems, want %d:\n%v", function, n, len(needed), err)
-		}
-	}
-}
-
-// Lambda updates code and configuration in two calls: new code can run with the
-// environment of a template that does not define its newest setting.
-func TestMissingVariableMeansTheDefault(t *testing.T) {
-	for function, p := range parsers {
-		full := map[string]string{"PAYHOOK_A_SETTING_OF_A_LATER_VERSION": "x"}
-		for _, name := range p.resources {
-			full[name] = "x"
-		}
-		for _, s := range p.settings {
-			full[s.Env()] = s.Default
-			if s.Required || s == settings.EventBusName {
-				full[s.Env()] = s.Example
-			}
-		}
-		want, err := p.parse(func(name string) string { return full[name] })
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range p.settings {
-			if s.Required || s == settings.EventBusName {
-				continue
-			}
-			got, err := p.parse(func(name string) string {
-				if name == s.Env() {
-					return ""
-				}
-				return full[name]
-			})
-			if err != nil {
-				t.Errorf("%s without %s: %v", function, s.Env(), err)
-			} else if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Carrier{})); diff != "" {
-				t.Errorf("%s without %s (-with +without)\n%s", function, s.Env(), diff)
-			}
-		}
+	// A field replaces the context, and is named by what set it.
+	got := problems(settings.Given{Texts: map[string]string{"successStatus": "100", "httpMethod": "x"},
+		Fields: settings.Settings{SuccessStatus: 99, BaseURL: "x"}})
+	want := []string{"BaseURL: must be", "authUrl: is required", "tokenManagerId: is required", "httpMethod: must be",
+		"SuccessStatus: must be a whole number"}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
 // The names of existing resources can be unknown until the deployment. Combinations are checked.
 func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
-	given := settings.Given{Texts: map[string]string{"eventBusName": "default", "encryption": "${Token[1]}",
-		"hostedZoneId": "${Token[2]}"}, Unchecked: map[string]bool{"eventBusName": true, "encryption": true,
-		"hostedZoneId": true}}
-	maps.Copy(given.Texts, required)
-	d, err := settings.ParseDeployment(given)
-	if got := problems(err); len(got) != 1 || !strings.HasPrefix(got[0], "hostedZoneId: needs domainName") ||
-		d.Webhook.EventBusName != "default" || d.Encryption != "${Token[1]}" {
-		t.Errorf("%+v, %q", d, got)
+	g := given("eventBusName=default", "encryption=${Token[1]}", "hostedZoneId=${Token[2]}")
+	g.Unchecked = map[string]bool{"eventBusName": true, "encryption": true}
+	d, err := settings.ParseDeployment(g)
+	got := fmt.Sprint(err)
+	if !strings.HasPrefix(got, "hostedZoneId: needs domainName") || strings.Contains(got, "\n") ||
+		d.EventBusName != "default" || d.Encryption != "${Token[1]}" {
+		t.Errorf("%+v, %s", d, got)
 	}
 }
 
 // problemsIn returns the problems of settings in a Region of the account 111122223333.
-func problemsIn(region, bus string, texts map[string]string, local bool) []string {
-	given := settings.Given{Deployment: "Payhook", Texts: maps.Clone(required), Account: "111122223333",
-		Region: region, BusARN: bus, Local: local}
-	maps.Copy(given.Texts, texts)
-	_, err := settings.ParseDeployment(given)
-	return problems(err)
+func problemsIn(region, bus string, pairs ...string) []string {
+	g := given(pairs...)
+	g.Account, g.Region, g.BusARN = "111122223333", region, bus
+	return problems(g)
 }
 
 func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
-	domain := map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z1ABC", "archiveRetention": "off"}
 	const missing = "ap-south-2 ap-southeast-4 ap-southeast-5 ap-southeast-6 ap-southeast-7 ca-west-1 cn-north-1 " +
 		"cn-northwest-1 eu-central-2 il-central-1 me-central-1 mx-central-1 us-gov-east-1 us-gov-west-1 ap-east-2"
-	for _, region := range strings.Fields(missing) {
-		got := problemsIn(region, "", nil, false)
+	for region := range strings.FieldsSeq(missing) {
 		want := []string{"domainName: is required in " + region, "archiveRetention: must be off in ap-east-2"}
 		if region != "ap-east-2" {
 			want = want[:1]
 		}
-		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		if got := problemsIn(region, ""); !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%s: %q", region, got)
 		}
-		if got := slices.Concat(problemsIn(region, "", domain, false), problemsIn(region, "", nil, true)); got != nil {
+		got := problemsIn(region, "", "domainName=hook.bank.example", "hostedZoneId=Z1ABC", "archiveRetention=off")
+		if got = append(got, problemsIn(region, "", "payhook:local=true")...); got != nil {
 			t.Errorf("%s, with a domain name or on an emulator: %q", region, got)
 		}
 	}
-	for _, region := range []string{"eu-central-1", "ap-southeast-3", "us-east-1", "${Token[AWS.Region.4]}"} {
-		if got := problemsIn(region, "", nil, false); got != nil {
+	for _, region := range []string{"eu-central-1", "ap-southeast-3", "us-east-1"} {
+		if got := problemsIn(region, ""); got != nil {
 			t.Errorf("%s: %q", region, got)
 		}
 	}
 }
 
 func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
-	const here, key = "arn:aws:kms:us-east-1:111122223333:", "key/11111111-2222-3333-4444-555555555555"
-	const elsewhere, otherAccount = "arn:aws:kms:eu-west-1:111122223333:", "arn:aws:kms:us-east-1:444455556666:"
-	for name, c := range map[string]struct {
-		bus   string
-		texts map[string]string
-		want  []string
+	const here, otherAccount = "arn:aws:kms:us-east-1:111122223333:key/a", "arn:aws:kms:us-east-1:444455556666:key/a"
+	for _, c := range []struct {
+		bus            string
+		settings, want []string
 	}{
-		"here":            {here, map[string]string{"encryption": here + key}, nil},
-		"known later":     {"arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
-		"a bus":           {"arn:aws:events:eu-west-1:1:event-bus/b", nil, []string{"eventBusName", "eventBusName"}},
-		"half of its ARN": {"arn:aws:events:${Token[R]}:1:event-bus/b", nil, []string{"eventBusName"}},
-		"certificates": {"", map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate,
-			"ownershipCertificateArn": certificate}, []string{"certificateArn", "ownershipCertificateArn"}},
-		"a key": {"", map[string]string{"encryption": otherAccount + key},
+		{here, []string{"encryption=" + here}, nil},
+		{"arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
+		{"arn:aws:events:eu-west-1:1:event-bus/b", nil, []string{"eventBusName: must be in the Region us-east-1 of " +
+			"the stack, not in eu-west-1", "eventBusName: must be in the account"}},
+		{"arn:aws:events:${Token[R]}:1:event-bus/b", nil, []string{"eventBusName: must be in the account"}},
+		{"", []string{"domainName=hook.bank.example", "certificateArn=" + certificate,
+			"ownershipCertificateArn=" + certificate}, []string{"certificateArn", "ownershipCertificateArn"}},
+		{"", []string{"encryption=" + otherAccount},
 			[]string{"encryption: must be in the account 111122223333 of the stack"}},
-		"further keys": {"", map[string]string{"furtherEncryptionKeys": otherAccount + key + ";" + elsewhere + key},
-			[]string{"furtherEncryptionKeys: must name keys of one"}},
 	} {
-		if got := problemsIn("us-east-1", c.bus, c.texts, false); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		if got := problemsIn("us-east-1", c.bus, c.settings...); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s %q: %q, want %q", c.bus, c.settings, got, c.want)
 		}
+	}
+}
+
+// Lambda measures an environment of at most 4 KB as JSON; 1 KB is reserved for resources.
+func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
+	mtls := []string{"authentication=mtls", "domainName=hook.bank.example", "certificateArn=" + certificate,
+		truststore(t, paymenttest.NewCA("Operator CA").PEM()), "clientCertPins=" + pin}
+	sized := func(subject string) []string { return problems(given(append(mtls, "clientCertSubjects="+subject)...)) }
+	const length = 4000
+	got := sized(strings.Repeat("x", length))
+	var size, more int
+	if _, err := fmt.Sscanf(strings.Join(got, ""), "clientCertSubjects: must be shorter: it has %d bytes, and the "+
+		"environment of a function would have %d more than Lambda allows", &size, &more); err != nil ||
+		size != length+len(`"PAYHOOK_CLIENT_CERT_SUBJECTS":"",`) {
+		t.Fatalf("%q: %v", got, err)
+	}
+	if got := sized(strings.Repeat("x", length-more)); len(got) > 0 {
+		t.Errorf("an environment of 4096 bytes: %q", got)
+	}
+	if got := sized(strings.Repeat("x", length-more+1)); len(got) != 1 {
+		t.Errorf("an environment of 4097 bytes: %q", got)
+	}
+	if got := problems(given("scopes=" + strings.Repeat("x", length))); len(got) != 1 {
+		t.Errorf("the token function: %q", got)
+	}
+	// Backslashes take two bytes in JSON.
+	if got := sized("CN=" + strings.Repeat(`\\`, (length-more)/4+1)); len(got) != 1 {
+		t.Errorf("backslashes: %q", got)
 	}
 }
 
 func TestDefaultBusNameDiffersPerStack(t *testing.T) {
-	for _, c := range []struct {
-		settings map[string]string
-		want     string
-	}{
-		{nil, "payhook"},
-		{map[string]string{"stackName": "PayhookStaging"}, "payhookstaging"},
-		{map[string]string{"stackName": "PayhookStaging", "eventBusName": "payments"}, "payments"},
+	for _, c := range [][]string{{"payhook"}, {"payhookstaging", "stackName=PayhookStaging"},
+		{"payments", "stackName=PayhookStaging", "eventBusName=payments"}} {
+		if d := deployment(t, c[1:]...); d.EventBusName != c[0] {
+			t.Errorf("%q: the bus is %s", c, d.EventBusName)
+		}
+	}
+	for name, want := range map[string]string{"Bank_Part": "bank_Part",
+		strings.Repeat("A", 300): strings.Repeat("a", 256)} {
+		if got := settings.DefaultBusName(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
+	folder := t.TempDir()
+	for file, text := range map[string]string{
+		"cdk.json": `{"app": "x", "context": {"maxPayloadBytes": 6000000, "tracing": true, "a": null, "scopes": "b",
+			"keyExponents": [3], "@aws-cdk/core:x": true, "aws:cdk:x": "x", "acknowledged-issue-numbers": [34892],
+			"cli-telemetry": false, "availability-zones:account=1:region=eu-central-1": ["a"]}}`,
+		"cdk.context.json": `{"scopes": "b"}`, "wrong.json": `{`,
 	} {
-		d, err := deployment(c.settings)
-		if err != nil || d.Webhook.EventBusName != c.want || d.Value(settings.EventBusName) != c.want {
-			t.Errorf("%v: the bus is %s, the functions get %s, %v", c.settings, d.Webhook.EventBusName,
-				d.Value(settings.EventBusName), err)
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-func TestSettingsHaveKeysAndExamples(t *testing.T) {
-	seen := map[string]bool{}
-	for _, s := range settings.All() {
-		if seen[s.Key] || s.Example == "" || s.Required && s.Default != "" {
-			t.Errorf("%s: %+v", s.Key, s)
+	for file, want := range map[string]map[string]string{
+		"cdk.json":         {"maxPayloadBytes": "6000000", "tracing": "true", "scopes": "b", "keyExponents": "[3]"},
+		"cdk.context.json": {"scopes": "b"}, "none.json": {},
+	} {
+		if got, err := settings.ReadContext(filepath.Join(folder, file)); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %v, %v", file, got, err)
 		}
-		seen[s.Key] = true
 	}
-	if got := settings.UnknownKeyTTL.Env(); got != "PAYHOOK_UNKNOWN_KEY_TTL" {
-		t.Errorf("got %s", got)
+	if _, err := settings.ReadContext(filepath.Join(folder, "wrong.json")); err == nil {
+		t.Error("no error")
 	}
-}
-
-func TestTheEndOfTheCaptureIsATime(t *testing.T) {
-	env := environment(t, nil)
-	env[names.CaptureUntilEnv] = "tomorrow"
-	_, err := settings.ParseWebhook(func(name string) string { return env[name] })
-	if err == nil || !strings.Contains(err.Error(), names.CaptureUntilEnv+": must be a time of RFC 3339") {
-		t.Error(err)
+	if got := settings.Text(nil); got != "" {
+		t.Errorf("null is %q", got)
 	}
 }

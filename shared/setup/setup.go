@@ -76,12 +76,12 @@ type ObjectAPI interface {
 // Pipeline returns the pipeline that a function with these settings publishes with. evidence can
 // be nil.
 func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parking.Store,
-	s settings.Publishing) *intake.Pipeline {
+	s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(db, s.LedgerTable, s.EventBusName, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),
-		intake.Options{Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes, Evidence: evidence},
+		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: evidence},
 	)
 }

@@ -74,7 +74,7 @@ func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
-// delivered is what became of two events of 2 KB in a pipeline.
+// delivered is what became of two events in a pipeline.
 type delivered struct {
 	Bus, Source      string
 	Requests, Claims int
@@ -83,26 +83,26 @@ type delivered struct {
 
 func TestAPipelineUsesItsSettings(t *testing.T) {
 	key := paymenttest.NewKey(2048)
-	standard := settings.Publishing{LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking",
-		EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20, ClaimCheckBytes: 1 << 16,
+	standard := settings.Function{LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking",
+		EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20,
 		DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
 	for name, c := range map[string]struct {
-		change func(s *settings.Publishing)
+		change func(s *settings.Function)
 		want   func(d *delivered)
+		bytes  int // of a member of each event; 0: 2000
 	}{
-		"as it is": {func(*settings.Publishing) {}, func(*delivered) {}},
-		"bus": {func(s *settings.Publishing) { s.EventBusName = "other" },
-			func(d *delivered) { d.Bus = "other" }},
-		"source": {func(s *settings.Publishing) { s.EventSource = "other" },
-			func(d *delivered) { d.Source = "other" }},
-		"small requests": {func(s *settings.Publishing) { s.MaxEntryBytes = 4000 },
-			func(d *delivered) { d.Requests = 2 }},
-		"claim checks": {func(s *settings.Publishing) { s.ClaimCheckBytes = 1 << 10 },
-			func(d *delivered) { d.Claims = 2 }},
-		"window": {func(s *settings.Publishing) { s.DeduplicationWindow = 48 * time.Hour },
-			func(d *delivered) { d.Window = 48 * time.Hour }},
-		"grace": {func(s *settings.Publishing) { s.RedriveGrace = time.Hour },
-			func(d *delivered) { d.Held = time.Hour }},
+		"as it is": {func(*settings.Function) {}, func(*delivered) {}, 0},
+		"bus": {func(s *settings.Function) { s.EventBusName = "other" },
+			func(d *delivered) { d.Bus = "other" }, 0},
+		"source": {func(s *settings.Function) { s.EventSource = "other" },
+			func(d *delivered) { d.Source = "other" }, 0},
+		"small requests": {func(s *settings.Function) { s.MaxEntryBytes = 4000 },
+			func(d *delivered) { d.Requests = 2 }, 0},
+		"large events": {func(*settings.Function) {}, func(d *delivered) { d.Claims = 2 }, settings.ClaimCheckBytes},
+		"window": {func(s *settings.Function) { s.DeduplicationWindow = 48 * time.Hour },
+			func(d *delivered) { d.Window = 48 * time.Hour }, 0},
+		"grace": {func(s *settings.Function) { s.RedriveGrace = time.Hour },
+			func(d *delivered) { d.Held = time.Hour }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
@@ -120,7 +120,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			c.want(&want)
 			two := paymenttest.Events(2)
 			for i := range two {
-				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 2000)
+				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", max(c.bytes, 2000))
 			}
 			signed, err := paymenttest.Sender{Key: key}.Sign(t.Context(),
 				paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(two...)})

@@ -174,8 +174,7 @@ func (s *Scenario) fetchLarge(ctx context.Context, in *Arrivals) string {
 
 // oversize returns an event of 2,000,000.00 that is too large for the bus, with its id.
 func (s *Scenario) oversize() (id string, event []byte) {
-	limit, _ := strconv.Atoi(s.Setting(settings.ClaimCheckBytes))
 	e := paymenttest.Event()
 	e.EventData.Amount = "2000000.00"
-	return e.EventID, padded(e, limit)
+	return e.EventID, padded(e, settings.ClaimCheckBytes)
 }

@@ -193,7 +193,7 @@ func (s *Scenario) signatureChecks() []*Check {
 		w.Flaw = flaw
 		checks = append(checks, s.rejected("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), w))
 	}
-	if text := s.Setting(settings.TimestampTolerance); text != settings.Off {
+	if text := s.Setting(settings.TimestampTolerance); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute

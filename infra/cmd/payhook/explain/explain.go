@@ -109,7 +109,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	for _, pair := range o.context {
 		key, value, ok := strings.Cut(pair, "=")
 		decides := func(s *settings.Setting) bool { return s.Key == key }
-		if !ok || !slices.ContainsFunc(settings.ProofSettings(), decides) {
+		if !ok || !slices.ContainsFunc(settings.ReadBy("proof"), decides) {
 			return cli.Usage("-c %s: must be NAME=VALUE with a setting that decides whether a signature verifies", pair)
 		}
 		r.Settings[key] = value
@@ -145,17 +145,17 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	return cli.ErrAttention
 }
 
-func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyRing, error) {
+func (o *options) keyService(ctx context.Context, conf settings.Function) (*keyRing, error) {
 	client := &http.Client{}
-	if conf.KeysBearer {
+	if conf.KeysAuth == settings.BearerToken {
 		d, err := o.p.Connect(ctx, o.target)
 		if err != nil {
 			return nil, fmt.Errorf("keysAuth is bearer, and the token is in the stack: %w", err)
 		}
 		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), d.TokenSecret),
-			conf.BaseURL)
+			conf.KeyService)
 	}
-	origin := keys.NewOrigin(client, conf.BaseURL, settings.KeyTimeout)
+	origin := keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout)
 	return &keyRing{origin: origin, exponents: conf.KeyExponents}, nil
 }
 

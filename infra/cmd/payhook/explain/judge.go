@@ -52,7 +52,7 @@ type explainer struct {
 	report
 	request  parking.Captured
 	settings map[string]string // with those that are proposed
-	conf     settings.Webhook  // with the settings as they are
+	conf     settings.Function // with the settings as they are
 	keys     *keyRing
 	values   []value
 }
@@ -60,7 +60,7 @@ type explainer struct {
 // explain explains why the signature of a request does not verify with its settings, of
 // which conf are those that decide about it. given are further key ids to try. The error
 // wraps ctx's.
-func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, service *keyRing,
+func explain(ctx context.Context, r parking.Captured, conf settings.Function, service *keyRing,
 	given []string) (*report, error) {
 	keyID := conf.Scheme.KeyID.String()
 	if id, ok := signature.StaticKeyID(keyID); ok {
@@ -83,7 +83,7 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, ser
 }
 
 // check makes the checks of the webhook function.
-func (e *explainer) check(ctx context.Context, conf settings.Webhook) error {
+func (e *explainer) check(ctx context.Context, conf settings.Function) error {
 	size := len(e.request.Payload)
 	if e.request.Payload == nil {
 		size = e.request.PayloadBytes // it was not captured
@@ -111,7 +111,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		return
 	case isDown(err):
 		e.Verdict = keysDown
-		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.BaseURL, err)
+		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.KeyService, err)
 		e.say("Every check that needs no key succeeds. If webhooks were accepted with these settings before, nothing " +
 			"is wrong with the settings. When the service is up again, ask its operator to send the webhooks again " +
 			"that were answered 503.")
@@ -156,7 +156,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
-			"on the way or is of another kind. Ask the operator which key signed.", e.conf.BaseURL)
+			"on the way or is of another kind. Ask the operator which key signed.", e.conf.KeyService)
 	default:
 		e.adviseNoKey()
 	}
@@ -275,7 +275,7 @@ func (e *explainer) adviseNoKey() {
 	for _, k := range e.keys.results {
 		if isDown(k.err) {
 			e.say("The key service at baseUrl (%s) is down: %v. Repeat this when it is up again.",
-				e.conf.BaseURL, k.err)
+				e.conf.KeyService, k.err)
 			return
 		}
 		if i := slices.IndexFunc(ids, func(v value) bool { return v.text == k.id }); i >= 0 {
@@ -284,7 +284,7 @@ func (e *explainer) adviseNoKey() {
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
 		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and "+
-		"--key-id UUID another id.", e.conf.BaseURL)
+		"--key-id UUID another id.", e.conf.KeyService)
 }
 
 // adviseChanged is for a signature that a key of the service made of other bytes.

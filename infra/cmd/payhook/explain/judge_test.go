@@ -124,7 +124,7 @@ func (c *call) explain() *report {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, settings.KeyTimeout),
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout),
 		exponents: conf.KeyExponents}
 	r, err := explain(c.t.Context(), c.request, conf, service, c.given)
 	if err != nil {
@@ -333,7 +333,7 @@ func TestItEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, settings.KeyTimeout)}
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
 	if _, err := explain(ctx, c.request, conf, service, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -23,7 +23,7 @@ service's operator can tell whether it is theirs. The ID is written as in the lo
   cached     the functions use it, also after keyFreshness (%s unless set otherwise) if
              it cannot be fetched again, until expiresAt
   withdrawn  the service calls it unknown; the functions use it until that has lasted
-             for keyUnknownGrace (%s unless set otherwise)
+             for 5 minutes
   removed    the service no longer has it; webhooks signed with it are answered 401
   unknown    the service did not know the id
   rejected   the functions do not use it, for the cause, and ask the service
@@ -36,7 +36,7 @@ keyMaxAge (%s) while the service does not answer. A deployment with any change t
 the webhook function restarts it.
 
 Status 1: the state is not cached, or with --drop, nothing was dropped.`,
-			settings.KeyFreshness.Default, settings.KeyUnknownGrace.Default, settings.KeyMaxAge.Default),
+			settings.KeyFreshness.Default, settings.KeyMaxAge.Default),
 		Example: "  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook key " +
 			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
 		Args: oneUUID,

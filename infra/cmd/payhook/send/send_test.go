@@ -105,7 +105,7 @@ func isUp(t *testing.T, d deployment.Deployment, conf ...string) {
 	variables := map[string]string{}
 	for _, pair := range conf {
 		key, value, _ := strings.Cut(pair, "=")
-		variables[settings.ByKey(key).Env()] = value
+		variables[settings.Named(key).Env()] = value
 	}
 	emulator := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {

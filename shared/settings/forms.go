@@ -1,0 +1,180 @@
+package settings
+
+import (
+	"errors"
+	"net/mail"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http/httpguts"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/signature"
+)
+
+// form is what a text, or each element of a list, must be.
+type form struct {
+	example string
+	check   func(text string) error
+	// token is whether a token of the CDK is not checked: the id of a resource can be unknown until the deployment.
+	token bool
+}
+
+// forms are the forms by their names in the tag form.
+var forms = map[string]form{
+	"text": {example: "manager-1", check: must("be a text that is not blank",
+		func(text string) bool { return strings.TrimSpace(text) != "" })},
+	"url": {example: "https://api.payments.example", check: valid(parseURL)},
+
+	"header":    {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
+	"carrier":   {example: "query:timestamp", check: valid(signature.ParseCarrier)},
+	"key id":    {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDCarrier)},
+	"timestamp": {example: "unix-seconds", check: valid(signature.ParseFormat)},
+	"exponent": {example: "3;65537",
+		check: must("be odd numbers from 3 to 2147483647, joined by semicolons", isExponent)},
+	// RFC 6749, section 3.3.
+	"scopes": {example: "payments.read payments.write",
+		check: must("be visible ASCII without quotation marks and backslashes, joined by spaces",
+			func(text string) bool { return !strings.ContainsFunc(text, notOfScope) })},
+
+	"domain": {example: "webhooks.bank.example", check: must("be a domain name in lower case", isDomainName)},
+	"certificate": {
+		example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
+		check: must("be the ARN of a certificate in ACM",
+			lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)), token: true},
+	"zone": {example: "Z0123456789ABCDEFGHIJ",
+		check: must("be the id of a hosted zone", lazily(`^Z[A-Z0-9]{1,31}$`)), token: true},
+	"pin": {example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		check: valid(clientcert.ParsePin)},
+	"subject": {example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
+		check: valid(clientcert.ParseSubject)},
+	"network": {example: "192.0.2.0/24;2001:db8:1::/48",
+		check: must("be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by semicolons", isNetwork)},
+	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
+	// accepted, because an alias can be moved to another key, and permissions name keys.
+	"encryption": {example: EncryptionCMK, check: must("be aws, cmk, or the ARN of a key (not of an alias)",
+		lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`))},
+
+	"log days": {check: must("be one of "+logDays, func(text string) bool {
+		return slices.Contains(strings.Fields(logDays), text)
+	})},
+	"email": {example: "payments-oncall@example.com", check: must("be an e-mail address", isPlainAddress)},
+
+	"source": {example: "payments.example", check: checkSource},
+	"bus": {example: "payments", check: must("be at most 256 letters, digits, '.', '_' and '-'",
+		upTo(maxBusName, busCharacters))},
+	// AWS, "CreateTable" in the DynamoDB API reference.
+	"table": {example: "Payhook-Ledger1A2B3C4D-EXAMPLE", check: must("be the name of a DynamoDB table",
+		lazily(`^[A-Za-z0-9_.-]{3,255}$`))},
+	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
+	"bucket": {example: "payhook-claims1a2b3c4d-example", check: must("be the name of an S3 bucket",
+		lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`))},
+	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
+	// API reference); the display name of a topic has at most 100.
+	"stack": {example: "PayhookStaging",
+		check: must("be letters, digits and hyphens, starting with a letter, at most 100",
+			lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`))},
+}
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits = "0123456789"
+
+	// The names of buses have no slash (AWS, "CreateEventBus" in the EventBridge API reference).
+	busCharacters = lower + upper + digits + "._-"
+	maxBusName    = 256
+
+	// AWS, PutRetentionPolicy in the CloudWatch Logs API reference.
+	logDays = "1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 3288 3653"
+)
+
+// must returns a check that a text is what matches says.
+func must(be string, matches func(text string) bool) func(string) error {
+	return func(text string) error {
+		if !matches(text) {
+			return errors.New("must " + be)
+		}
+		return nil
+	}
+}
+
+// valid returns a check that a text can be parsed.
+func valid[T any](parse func(string) (T, error)) func(string) error {
+	return func(text string) error { _, err := parse(text); return err }
+}
+
+// lazily returns a function that matches a regular expression, which is compiled at its
+// first use: a function starts without those that only the deployment uses.
+func lazily(expression string) func(string) bool {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return func(text string) bool { return compiled().MatchString(text) }
+}
+
+// upTo returns a function that matches texts of 1 to n of these characters. A function
+// that starts compiles no regular expression.
+func upTo(n int, characters string) func(string) bool {
+	return func(text string) bool { return 0 < len(text) && len(text) <= n && strings.Trim(text, characters) == "" }
+}
+
+// isDomainName matches the names of RFC 1123, section 2.1, in lower case, with at least one dot.
+func isDomainName(text string) bool {
+	labels := strings.Split(text, ".")
+	return len(labels) > 1 && !slices.ContainsFunc(labels, func(label string) bool {
+		return !upTo(63, lower+digits+"-")(label) || strings.Trim(label, "-") != label
+	})
+}
+
+// isPlainAddress matches an e-mail address without name and brackets, in a domain with a dot.
+func isPlainAddress(text string) bool {
+	address, err := mail.ParseAddress(text)
+	return err == nil && address.Address == text && strings.Contains(text[strings.LastIndex(text, "@"):], ".")
+}
+
+func notOfScope(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }
+
+func isExponent(text string) bool {
+	e, err := strconv.ParseInt(text, 10, 32)
+	return err == nil && e >= 3 && e%2 != 0
+}
+
+func isNetwork(text string) bool {
+	p, err := netip.ParsePrefix(text)
+	return err == nil && p == p.Masked() && !p.Addr().Is4In6()
+}
+
+func checkSource(text string) error {
+	if strings.HasPrefix(text, "aws.") {
+		return errors.New("must not start with aws., which is reserved")
+	}
+	return must("be at most 256 letters, digits, '.', '_', '/' and '-'", upTo(256, busCharacters+"/"))(text)
+}
+
+// parseURL reads an https URL, or an http URL of a loopback address, without query,
+// fragment or user. It removes a trailing slash.
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return nil, errors.New("must be an https URL")
+	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+		return nil, errors.New("must be an https URL; http is for loopback addresses only")
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("must have no user, query or fragment")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	return u, nil
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, _ := netip.ParseAddr(host) // the zero Addr is no loopback address
+	return ip.IsLoopback()
+}

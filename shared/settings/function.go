@@ -1,0 +1,188 @@
+package settings
+
+import (
+	"cmp"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/names"
+	"payhook.example/shared/signature"
+)
+
+// Function is the configuration of a function: the settings and the resources that it reads.
+// Others are zero. LedgerTable, ClaimBucket, ParkingBucket and EventBusName are those of the
+// deployment.
+type Function struct {
+	Settings
+	Tuning
+
+	// These are what the settings say.
+	KeyService   *url.URL // BaseURL
+	TokenService *url.URL // AuthURL
+	Scheme       signature.Scheme
+	Window       *signature.Window // nil: the check is disabled
+	Networks     []netip.Prefix    // AllowedSources; none: every source address
+	MTLS         *MTLS             // nil: no client certificate is required
+	Proof        map[string]string // the texts of what decides whether a signature verifies, by their keys
+
+	KeysTable         string
+	TokenSecret       string    // name or ARN
+	CredentialsSecret string    // name or ARN
+	EvidenceBucket    string    // takes a record of each accepted delivery; "" for none
+	CaptureUntil      time.Time // until when rejected webhooks are stored; zero: none are
+	MaxEntryBytes     int
+}
+
+// MTLS is the configuration of client certificates.
+type MTLS struct {
+	DomainName string // only for the webhook function
+	APIID      string // only for the webhook function
+	Truststore *clientcert.Truststore
+	Policy     clientcert.Policy
+}
+
+// ParseWebhook parses the environment of the webhook function.
+func ParseWebhook(getenv func(string) string) (Function, error) {
+	r := fromEnvironment(getenv)
+	f := r.function("webhook")
+	r.publishing(&f)
+	f.KeysTable = r.resource(names.KeysTableEnv)
+	if f.UsesMTLS() {
+		f.MTLS = r.trust(f.Settings)
+		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(names.APIIDEnv)
+	}
+	if f.KeysAuth == BearerToken {
+		f.TokenSecret = r.resource(names.TokenSecretEnv)
+	}
+	if text := getenv(names.CaptureUntilEnv); text != "" {
+		var err error
+		if f.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
+			r.problem(names.CaptureUntilEnv, "must be a time of RFC 3339")
+		}
+	}
+	f.EvidenceBucket = getenv(names.EvidenceBucketEnv)
+	return f, r.err()
+}
+
+// ParseRedrive parses the environment of the redrive function.
+func ParseRedrive(getenv func(string) string) (Function, error) {
+	r := fromEnvironment(getenv)
+	f := r.function("redrive")
+	r.publishing(&f)
+	if f.UsesMTLS() {
+		f.MTLS, f.KeysTable = r.trust(f.Settings), r.resource(names.KeysTableEnv)
+	}
+	return f, r.err()
+}
+
+// ParseToken parses the environment of the token function.
+func ParseToken(getenv func(string) string) (Function, error) {
+	r := fromEnvironment(getenv)
+	f := r.function("token")
+	f.TokenSecret, f.CredentialsSecret = r.resource(names.TokenSecretEnv), r.resource(names.CredentialsSecretEnv)
+	return f, r.err()
+}
+
+// ParseProof parses those settings of the CDK context that decide whether the
+// signature of a webhook verifies. texts are the texts by their keys; others are ignored.
+func ParseProof(texts map[string]string) (Function, error) {
+	r := fromTexts(texts)
+	f := r.function("proof")
+	r.carriers()
+	return f, r.err()
+}
+
+// fromEnvironment returns a reader of a function's environment. A missing variable
+// means the default of its setting, so a function starts with the environment of a
+// template that does not define the setting yet. Variables without a default are
+// required: the names of resources, including the bus, and the required settings.
+func fromEnvironment(getenv func(string) string) *reader {
+	return &reader{
+		name:   (*Setting).Env,
+		text:   func(s *Setting) string { return cmp.Or(getenv(s.Env()), s.Default) },
+		getenv: getenv,
+	}
+}
+
+// function returns the settings that a program reads, and what they say.
+func (r *reader) function(program string) Function {
+	r.read(ReadBy(program))
+	f := Function{Settings: r.to.Settings, Tuning: r.to.Tuning, Proof: map[string]string{}}
+	for _, s := range ReadBy("proof") {
+		f.Proof[s.Key] = r.text(s)
+	}
+	// The problems of texts are reported already.
+	f.KeyService, _ = parseURL(f.BaseURL)
+	f.TokenService, _ = parseURL(f.AuthURL)
+	f.Scheme.SignatureHeader = f.SignatureHeader
+	f.Scheme.Timestamp, _ = signature.ParseCarrier(f.TimestampCarrier)
+	f.Scheme.KeyID, _ = signature.ParseKeyIDCarrier(f.KeyIDCarrier)
+	if f.TimestampTolerance > 0 {
+		f.Window = &signature.Window{Tolerance: f.TimestampTolerance}
+		f.Window.Format, _ = signature.ParseFormat(f.TimestampFormat)
+	}
+	for _, text := range f.AllowedSources {
+		network, _ := netip.ParsePrefix(text)
+		f.Networks = append(f.Networks, network)
+	}
+	return f
+}
+
+// resource returns a variable that names a resource of a function.
+func (r *reader) resource(env string) string {
+	v := r.getenv(env)
+	if v == "" {
+		r.problem(env, "is required")
+	}
+	return v
+}
+
+// publishing sets the resources of a function that publishes.
+func (r *reader) publishing(f *Function) {
+	f.LedgerTable, f.EventBusName = r.resource(names.LedgerTableEnv), r.resource(names.EventBusNameEnv)
+	f.ClaimBucket, f.ParkingBucket = r.resource(names.ClaimBucketEnv), r.resource(names.ParkingBucketEnv)
+	// The limit of the total size of a request of PutEvents, which must be less, depends on
+	// the Region (AWS, "PutEvents" in the EventBridge API reference, and in the reference
+	// for China). Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
+	f.MaxEntryBytes = 1 << 20
+	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
+		f.MaxEntryBytes = 256 << 10
+	}
+}
+
+// trust returns a function's configuration of client certificates.
+func (r *reader) trust(s Settings) *MTLS {
+	m := &MTLS{Policy: clientcert.Policy{Pins: pins(s.ClientCertPins), Subjects: s.ClientCertSubjects,
+		RevokedKeys: pins(s.RevokedKeys)}}
+	// AWS, "Working with Lambda environment variables". Elsewhere, the truststore is in the
+	// folder of the program, or without one in the current folder.
+	folder := r.getenv("LAMBDA_TASK_ROOT")
+	if folder == "" {
+		program, _ := os.Executable()
+		folder = filepath.Dir(program)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, names.TruststoreFile))
+	if err != nil {
+		r.wrong(&r.to.Truststore, names.TruststoreFile+" can't be read in the function's package")
+		return m
+	}
+	// A certificate that has expired since the deployment does not stop the function.
+	// Verification rejects it, and the alarm on TrustDaysLeft is raised before.
+	if m.Truststore, err = clientcert.ReadTruststore(text); err != nil {
+		r.wrong(&r.to.Truststore, "%v", err)
+	}
+	return m
+}
+
+func pins(texts []string) (list []clientcert.Pin) {
+	for _, text := range texts {
+		pin, _ := clientcert.ParsePin(text)
+		list = append(list, pin)
+	}
+	return list
+}

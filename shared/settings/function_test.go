@@ -1,0 +1,233 @@
+package settings_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/names"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
+)
+
+// functions are how the functions read their environments.
+var functions = map[string]struct {
+	parse     func(getenv func(string) string) (settings.Function, error)
+	resources []string
+}{
+	"webhook": {settings.ParseWebhook, []string{names.LedgerTableEnv, names.EventBusNameEnv, names.KeysTableEnv,
+		names.ClaimBucketEnv, names.ParkingBucketEnv}},
+	"redrive": {settings.ParseRedrive, []string{names.LedgerTableEnv, names.EventBusNameEnv, names.ClaimBucketEnv,
+		names.ParkingBucketEnv}},
+	"token": {settings.ParseToken, []string{names.TokenSecretEnv, names.CredentialsSecretEnv}},
+}
+
+// environment returns the environment of a function with what it requires, its resources, and changes.
+func environment(function string, change map[string]string) func(string) string {
+	env := map[string]string{}
+	for _, name := range functions[function].resources {
+		env[name] = "the-" + name
+	}
+	for _, s := range settings.ReadBy(function) {
+		if s.Required {
+			env[s.Env()] = s.Example
+		}
+	}
+	maps.Copy(env, change)
+	return func(name string) string { return env[name] }
+}
+
+// Lambda updates code and configuration in two calls: new code can run with the
+// environment of a template that does not define its newest setting.
+func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
+	for function, f := range functions {
+		needed := slices.Clone(f.resources)
+		defaults := map[string]string{"PAYHOOK_A_SETTING_OF_A_LATER_VERSION": "x"}
+		for _, s := range settings.ReadBy(function) {
+			if s.Required {
+				needed = append(needed, s.Env())
+			} else {
+				defaults[s.Env()] = s.Default
+			}
+		}
+		_, err := f.parse(func(string) string { return "" })
+		for _, name := range needed {
+			if !strings.Contains(fmt.Sprint(err), name+": is required") {
+				t.Errorf("%s: %s is not reported", function, name)
+			}
+		}
+		if n := strings.Count(fmt.Sprint(err), "PAYHOOK_"); n != len(needed) {
+			t.Errorf("%s: %d problems, want %d:\n%v", function, n, len(needed), err)
+		}
+		without, err := f.parse(environment(function, nil))
+		with, withErr := f.parse(environment(function, defaults))
+		if err != nil || withErr != nil {
+			t.Fatal(err, withErr)
+		}
+		if diff := cmp.Diff(with, without, cmp.AllowUnexported(signature.Carrier{})); diff != "" {
+			t.Errorf("%s (-with +without)\n%s", function, diff)
+		}
+	}
+}
+
+func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
+	env := environment("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
+		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_CARRIER": "query:at",
+		"PAYHOOK_TIMESTAMP_FORMAT": "unix-seconds", "PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
+		"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
+		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1", "PAYHOOK_KEY_EXPONENTS": "3;65537"})
+	f, err := settings.ParseWebhook(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := signature.ParseCarrier("query:at")
+	id, _ := signature.ParseKeyIDCarrier("header:X-SVC-Key-Id")
+	format, _ := signature.ParseFormat("unix-seconds")
+	want := settings.Function{Settings: f.Settings, Tuning: f.Tuning, TokenService: f.TokenService, Proof: f.Proof,
+		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
+		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: at, KeyID: id},
+		Window:         &signature.Window{Format: format, Tolerance: 5 * time.Minute},
+		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
+		KeysTable:      "the-" + names.KeysTableEnv,
+		TokenSecret:    "secret",
+		EvidenceBucket: "records",
+		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		MaxEntryBytes:  256 << 10}
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(signature.Carrier{}), cmp.Comparer(func(a, b netip.Prefix) bool {
+		return a == b
+	})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if f.LedgerTable != "the-"+names.LedgerTableEnv || f.EventBusName != "the-"+names.EventBusNameEnv ||
+		f.ClaimBucket != "the-"+names.ClaimBucketEnv || f.ParkingBucket != "the-"+names.ParkingBucketEnv ||
+		!slices.Equal(f.KeyExponents, []int{3, 65537}) || f.Proof["timestampCarrier"] != "query:at" ||
+		f.Proof["timestampTolerance"] != "5m" || len(f.Proof) != len(settings.ReadBy("proof")) {
+		t.Errorf("%+v", f)
+	}
+	for region, want := range map[string]int{"eu-central-1": 1 << 20, "cn-northwest-1": 256 << 10, "": 1 << 20} {
+		f, err := settings.ParseRedrive(environment("redrive", map[string]string{"AWS_REGION": region}))
+		if err != nil || f.MaxEntryBytes != want {
+			t.Errorf("%s: %d, %v", region, f.MaxEntryBytes, err)
+		}
+	}
+	token, err := settings.ParseToken(environment("token",
+		map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"}))
+	if err != nil || token.TokenService.String() != "http://127.0.0.1:1" || token.CredentialsSecret !=
+		"the-"+names.CredentialsSecretEnv || token.TokenSecret != "the-"+names.TokenSecretEnv {
+		t.Errorf("%+v, %v", token, err)
+	}
+}
+
+// A function must start with the environment of an older template, so it accepts combinations
+// that a deployment rejects.
+func TestEnvironmentsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		function string
+		change   map[string]string
+		want     []string
+	}{
+		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1m", "PAYHOOK_TIMESTAMP_TOLERANCE": "off"}, nil},
+		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEYS_AUTH": "basic",
+			names.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH: must be none or bearer",
+			"PAYHOOK_DEDUPLICATION_WINDOW: must be", names.CaptureUntilEnv + ": must be a time of RFC 3339"}},
+		{"webhook", map[string]string{"PAYHOOK_KEYS_AUTH": "bearer"}, []string{names.TokenSecretEnv + ": is required"}},
+		{"token", map[string]string{names.TokenSecretEnv: "", names.CredentialsSecretEnv: "",
+			"PAYHOOK_AUTH_URL": "http://auth.example", "PAYHOOK_TOKEN_MANAGER_ID": "", "PAYHOOK_SCOPES": `a "b"`},
+			[]string{"PAYHOOK_AUTH_URL: must be an https URL; http", "PAYHOOK_TOKEN_MANAGER_ID: is required",
+				"PAYHOOK_SCOPES: must be visible ASCII", names.TokenSecretEnv + ": is required",
+				names.CredentialsSecretEnv + ": is required"}},
+	} {
+		_, err := functions[c.function].parse(environment(c.function, c.change))
+		var got []string
+		if err != nil {
+			got = strings.Split(err.Error(), "\n")
+		}
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s %v: %q, want %q", c.function, c.change, got, c.want)
+		}
+	}
+	f, err := settings.ParseWebhook(environment("webhook", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}))
+	if err != nil || f.Window != nil || f.MTLS != nil {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func TestParseProofReadsNoOtherSetting(t *testing.T) {
+	texts := map[string]string{"baseUrl": "https://api.payments.example"}
+	want, err := settings.ParseProof(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings.All() {
+		if !slices.Contains(settings.ReadBy("proof"), s) {
+			texts[s.Key] = "invalid"
+		}
+	}
+	got, err := settings.ParseProof(texts)
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Carrier{})); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	texts["keyIdCarrier"] = "header:x-svc-signature"
+	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdCarrier: must differ") {
+		t.Error(err)
+	}
+}
+
+func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, beside := t.TempDir(), filepath.Dir(program)
+	for _, c := range []struct{ name, taskRoot, folder, content, want, without string }{
+		{"in the package", folder, folder, string(ca.PEM()), "", ""},
+		{"next to the program, outside Lambda", "", beside, string(ca.PEM()), "", ""},
+		{"no file", folder, t.TempDir(), "", "PAYHOOK_TRUSTSTORE: truststore.pem can't be read", ""},
+		{"no certificate", folder, folder, "", "PAYHOOK_TRUSTSTORE: clientcert: ", ""},
+		{"no domain", folder, folder, string(ca.PEM()), "PAYHOOK_DOMAIN_NAME: ", "PAYHOOK_DOMAIN_NAME"},
+		{"no API", folder, folder, string(ca.PEM()), "PAYHOOK_API_ID: ", "PAYHOOK_API_ID"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			other := strings.Repeat("ab", 32)
+			change := map[string]string{"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
+				"PAYHOOK_API_ID": "a1b2c3", "LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_KEYS": other,
+				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d\\;e.example`}
+			delete(change, c.without)
+			file := filepath.Join(c.folder, names.TruststoreFile)
+			if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(file)
+			f, err := settings.ParseWebhook(environment("webhook", change))
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+				return
+			}
+			if err != nil || !f.UsesMTLS() || f.UsesSignature() || len(f.MTLS.Truststore.Certificates()) != 1 {
+				t.Fatalf("%+v, %v", f.MTLS, err)
+			}
+			accepted, _ := clientcert.ParsePin(pin)
+			revoked, _ := clientcert.ParsePin(other)
+			want := clientcert.Policy{Pins: []clientcert.Pin{accepted}, RevokedKeys: []clientcert.Pin{revoked},
+				Subjects: []string{`CN=a\;b`, `O=d\\`, "e.example"}}
+			if diff := cmp.Diff(want, f.MTLS.Policy); diff != "" || f.MTLS.DomainName != "hook.bank.example" ||
+				f.MTLS.APIID != "a1b2c3" {
+				t.Errorf("%+v (-want +got)\n%s", f.MTLS, diff)
+			}
+		})
+	}
+}
