@@ -38,7 +38,7 @@ venv = @wanted="$$(python3 --version; pwd; cat $2)"; [ "$$wanted" = "$$(cat .loc
 
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
-CDK_PACKAGES = payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer payhook.example/infra/acceptance/service
+CDK_PACKAGES = payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer
 RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto go list ./...))
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,8 +21,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/settings"
 )
 
@@ -40,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // newTestRun returns a run in an emulator that the tests share, with the permissions of
 // policy.json and no others. When its progress has a text, it calls reach.
-func newTestRun(t *testing.T, text string, reach func()) *Run {
+func newTestRun(t *testing.T, text string, reach func()) *run {
 	t.Helper()
 	if os.Getenv("PAYHOOK_E2E") == "" {
 		t.Skip("an end-to-end test, which deploys everything into an emulator: make test-e2e, or PAYHOOK_E2E=1")
@@ -59,14 +63,15 @@ func newTestRun(t *testing.T, text string, reach func()) *Run {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	r := newRun(top, permitted(t, emulated(top, shared.emulator.Endpoint, shared.emulator.AWS)), map[string]string{},
+	r := newRun(top, permitted(t, emulated(top, shared.emulator.Endpoint, shared.emulator.AWS)),
+		map[string]string{settings.Evidence.Key: "1d"},
 		emulator.NewProgress(&watcher{text: text, reach: reach}))
-	r.CDK.State = t.TempDir()
+	r.cdk.State = t.TempDir()
 	return r
 }
 
 // permitted returns the target for a new user with the documented permissions.
-func permitted(t *testing.T, to Target) Target {
+func permitted(t *testing.T, to target) target {
 	t.Helper()
 	policy, err := os.ReadFile("policy.json")
 	if err != nil {
@@ -81,8 +86,8 @@ func permitted(t *testing.T, to Target) Target {
 		// Its CloudFormation gives log groups other names.
 		logs, `[`+logs+`, "arn:aws:logs:<Region>:<Account>:log-group:/aws/cloudformation/PayhookAcceptance-*"]`,
 	).Replace(string(policy))
-	text = strings.NewReplacer("<Account>", to.Account, "<Region>", to.AWS.Region).Replace(text)
-	users, name := iam.NewFromConfig(to.AWS), "tester-"+strings.ToLower(rand.Text()[:8])
+	text = strings.NewReplacer("<Account>", to.account, "<Region>", to.aws.Region).Replace(text)
+	users, name := iam.NewFromConfig(to.aws), "tester-"+strings.ToLower(rand.Text()[:8])
 	if _, err := users.CreateUser(t.Context(), &iam.CreateUserInput{UserName: &name}); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +100,8 @@ func permitted(t *testing.T, to Target) Target {
 		t.Fatal(err)
 	}
 	id, secret := aws.ToString(key.AccessKey.AccessKeyId), aws.ToString(key.AccessKey.SecretAccessKey)
-	to.AWS.Credentials = credentials.NewStaticCredentialsProvider(id, secret, "")
-	to.Environment = append(to.Environment, "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
+	to.aws.Credentials = credentials.NewStaticCredentialsProvider(id, secret, "")
+	to.environment = append(to.environment, "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
 	return to
 }
 
@@ -115,10 +120,10 @@ func (w *watcher) Write(p []byte) (int, error) {
 }
 
 // nothingLeft fails the test if a stack or a bucket of a run is left.
-func nothingLeft(t *testing.T, to Target) {
+func nothingLeft(t *testing.T, r *run) {
 	t.Helper()
-	if runs, err := Runs(t.Context(), to); err != nil || len(runs) > 0 {
-		t.Errorf("stacks of the runs %q are left, %v", runs, err)
+	if all, err := stacks(t.Context(), r.target.aws, ""); err != nil || len(all) > 0 {
+		t.Errorf("%d stacks are left, %v", len(all), err)
 	}
 	buckets, err := (&deployment.Deployment{AWS: shared.emulator.AWS}).S3().ListBuckets(t.Context(),
 		&s3.ListBucketsInput{})
@@ -132,18 +137,27 @@ func nothingLeft(t *testing.T, to Target) {
 	}
 }
 
+// quiet is a program that prints JSON to out.
+func quiet(out io.Writer) *cli.Program { return &cli.Program{Out: out, Err: io.Discard, JSON: true} }
+
 func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	r := newTestRun(t, "", nil)
-	r.Values[settings.Evidence.Key] = "1d"
-	report, err := r.Do(t.Context())
-	if err != nil || !report.Right || len(report.Parts) != 12 {
+	var out bytes.Buffer
+	err := show(t.Context(), quiet(&out), r, false)
+	var report scenario.Report
+	if err := errors.Join(err, json.Unmarshal(out.Bytes(), &report)); err != nil || !report.Right ||
+		len(report.Parts) != 7 {
 		var text bytes.Buffer
-		report.print(&text)
+		report.Print(&text)
 		t.Errorf("%v\n%s", err, &text)
 	}
-	nothingLeft(t, r.Target)
+	if text, err := os.ReadFile(filepath.Join(r.cdk.State, "report.json")); err != nil ||
+		!strings.Contains(string(text), r.id) {
+		t.Errorf("%v\n%s", err, text)
+	}
+	nothingLeft(t, r)
 	// The emulator deletes also what a stack of AWS retains.
-	templates, err := filepath.Glob(filepath.Join(r.CDK.State, "*.out", "*.template.json"))
+	templates, err := filepath.Glob(filepath.Join(r.cdk.State, "*.out", "*.template.json"))
 	if err != nil || len(templates) != 4 {
 		t.Errorf("the templates are %q, %v", templates, err)
 	}
@@ -155,29 +169,50 @@ func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// A killed run leaves its stacks. Cleanup removes them, and no other.
+// A killed run leaves its stacks. A cleanup removes them, and no other.
 func TestCleanupRemovesOnlyWhatARunLeft(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	r := newTestRun(t, "deploying the consumer ...", kill)
-	r.Keep = true
-	if report, err := r.Do(ctx); !errors.Is(err, context.Canceled) || report.Right || report.Failure == "" {
-		t.Fatalf("the error is %v", err)
+	var out bytes.Buffer
+	if err := show(ctx, quiet(&out), r, true); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(out.String(), `"right":false`) {
+		t.Fatalf("%v: %s", err, &out)
 	}
-	stacks, other := cloudformation.NewFromConfig(shared.emulator.AWS), "Another"+r.ID
-	if _, err := stacks.CreateStack(t.Context(), &cloudformation.CreateStackInput{StackName: &other,
+	client, other := cloudformation.NewFromConfig(shared.emulator.AWS), prefix+r.id+"-Other"
+	if _, err := client.CreateStack(t.Context(), &cloudformation.CreateStackInput{StackName: &other,
 		TemplateBody: aws.String(`{"Resources":{"Topic":{"Type":"AWS::SNS::Topic"}}}`),
-		Tags:         []types.Tag{{Key: aws.String(RunTag), Value: &r.ID}}}); err != nil {
+		Tags:         []types.Tag{{Key: aws.String("other"), Value: &r.id}}}); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := Runs(t.Context(), r.Target); err != nil || len(runs) != 1 || len(runs[r.ID]) != 2 {
-		t.Errorf("the runs are %q, %v", runs, err)
+	if all, err := stacks(t.Context(), r.target.aws, r.id); err != nil || len(all) != 2 ||
+		*all[0].StackName != prefix+r.id {
+		t.Errorf("%d stacks are left, %v", len(all), err)
 	}
-	if err := Cleanup(t.Context(), r.Target, r.ID, r.Progress); err != nil {
-		t.Error(err)
+	out.Reset()
+	if err := removeAll(t.Context(), quiet(&out), r.target, r.progress,
+		func(string, ...any) error { return nil }); err != nil || !strings.Contains(out.String(), prefix+r.id+"-Service") {
+		t.Errorf("%v, %s", err, &out)
 	}
-	nothingLeft(t, r.Target)
-	out, err := stacks.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: &other})
-	if err != nil || out.Stacks[0].StackStatus != types.StackStatusCreateComplete {
-		t.Errorf("a stack of another name: %v, %v", out, err)
+	nothingLeft(t, r)
+	found, err := client.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: &other})
+	if err != nil || found.Stacks[0].StackStatus != types.StackStatusCreateComplete {
+		t.Errorf("a stack without the tag: %v, %v", found, err)
+	}
+}
+
+func TestSettingsThatCannotBeDeployedAreRejected(t *testing.T) {
+	for text, want := range map[string][3]bool{ // accepted at all, in an account, on the emulator
+		"stackName=x": {}, "baseUrl=https://a": {}, "nothing=1": {}, "x": {},
+		"successStatus=202":                   {true, true, true},
+		"domainName=a.example":                {true, false, false},
+		"domainName=a.example hostedZoneId=Z": {true, true, false},
+		"evidence=1d evidenceLock=compliance": {true, false, false},
+	} {
+		values := map[string]string{}
+		known := cli.AddSettings(values, text, known()) == nil
+		got := [3]bool{known, known && checkSettings(values, false) == nil, known && checkSettings(values, true) == nil}
+		if got != want {
+			t.Errorf("%q: accepted: %v, want %v", text, got, want)
+		}
 	}
 }

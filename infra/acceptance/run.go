@@ -1,30 +1,31 @@
-// Package acceptance deploys Payhook, a consumer and a simulated payment service under the
-// names of one run, does the checks of the local run and those that only AWS can show,
-// writes a report, and removes everything that it deployed. It does so in an account of
-// AWS, and in an emulator.
+// Package acceptance shows in an account of AWS, or in an emulator, what the local run shows: it deploys Payhook, a consumer
+// and a simulated payment service under the names of one run, does the checks of the local run, reports their results, and
+// deletes every stack with the tag of the run.
 //
-// It changes and removes only stacks with the name and the tag of a run, and their
-// resources. The private keys that sign webhooks stay in this process.
+// The private keys that sign webhooks stay in this process.
 package acceptance
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/infra/deployment"
+	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
@@ -38,126 +39,92 @@ const RunTag = "payhook:acceptance-run"
 // resources with that of their stack.
 const prefix = "PayhookAcceptance-"
 
-// Target is where a run deploys.
-type Target struct {
-	Name        string // for people
-	AWS         aws.Config
-	Account     string
-	Partition   string   // of ARNs, such as aws
-	Endpoint    string   // of the emulator; "" for AWS
-	Environment []string // of the CDK CLI
+// target is where a run deploys.
+type target struct {
+	name        string // for people
+	aws         aws.Config
+	account     string
+	partition   string   // of ARNs, such as aws
+	endpoint    string   // of the emulator; "" for AWS
+	environment []string // of the CDK CLI
 }
 
-// Run is one run, with what it deployed.
-type Run struct {
-	ID     string
-	Target Target
-	CDK    *emulator.CDK     // for the target
-	Values map[string]string // settings of Payhook that the user chose, by their keys
-	Keep   bool              // remove nothing at the end
-
+// run is one run, with what it deployed.
+type run struct {
+	id       string
+	target   target
+	cdk      *emulator.CDK     // for the target
+	values   map[string]string // settings of Payhook, by their keys
+	service  string            // the function of the simulated payment service
+	state    paymenttest.State // with which it answers
+	progress *emulator.Progress
 	scenario.Scenario
-	service   *remoteService
-	limitsBus string // a bus of the run without a policy
 }
 
-// newRun returns a run with new names.
-func newRun(top string, to Target, values map[string]string, progress *emulator.Progress) *Run {
-	r := &Run{ID: strings.ToLower(rand.Text()[:8]), Target: to, Values: values}
-	r.Progress = progress
-	r.CDK = &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", r.ID),
-		Environment: to.Environment}
-	return r
+// newRun returns a run with new names, and settings that the user chose.
+func newRun(top string, to target, values map[string]string, progress *emulator.Progress) *run {
+	id := strings.ToLower(rand.Text()[:8])
+	return &run{id: id, target: to, values: maps.Clone(values), progress: progress,
+		cdk: &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id), Environment: to.environment}}
 }
 
-// stacks returns the names of the stacks of a run.
-func stacks(id string) (consumer, receiver, payhook, payments string) {
-	own := prefix + id
-	return own + "-Consumer", own + "-Receiver", own, own + "-Service"
-}
-
-// Do deploys, checks and removes everything, and returns the report. It removes everything also
-// after an error and after the end of ctx.
-func (r *Run) Do(ctx context.Context) (report Report, err error) {
-	report = Report{Run: r.ID, Target: r.Target.Name, Started: time.Now().UTC(), Settings: r.Values}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		report.Version = info.Main.Version
+// do deploys and checks everything, and returns the report.
+func (r *run) do(ctx context.Context) (report scenario.Report, err error) {
+	if err := os.MkdirAll(r.cdk.State, 0o700); err != nil {
+		return report, err
 	}
-	defer func() {
-		if !r.Keep {
-			r.Progress.Say("removing everything of the run")
-			removal, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-			defer stop()
-			if failed := Cleanup(removal, r.Target, r.ID, r.Progress); failed != nil {
-				err = errors.Join(err, fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w",
-					failed))
-			}
-		}
-		report.conclude(err)
-	}()
 	if err := r.deploy(ctx); err != nil {
 		return report, err
 	}
-	return report, r.show(ctx, &report)
+	r.Arrivals = scenario.Receive(r.AWS, r.Queues)
+	defer r.Arrivals.Stop()
+	return r.Show(ctx, func(context.Context) ([]scenario.Section, error) { return nil, nil })
 }
 
-// removeTimeout is how long the removal of everything may take.
-const removeTimeout = 45 * time.Minute
+// patience is how long to wait for what must happen. Lambda tries a failed event again after one minute and after two more
+// (AWS, "How Lambda handles errors and retries with asynchronous invocation":
+// https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html).
+const patience = 6 * time.Minute
 
 // deploy deploys the stacks.
-func (r *Run) deploy(ctx context.Context) error {
-	if err := os.MkdirAll(r.CDK.State, 0o700); err != nil {
-		return err
-	}
-	consumer, receiver, payhook, payments := stacks(r.ID)
-	values, local := maps.Clone(r.Values), map[string]string{}
-	values[settings.StackName.Key] = payhook
-	values[settings.TokenManagerID.Key] = cmp.Or(values[settings.TokenManagerID.Key], settings.TokenManagerID.Example)
-	if r.Target.Endpoint != "" {
-		// Redrive must not wait long.
-		values[settings.WebhookTimeout.Key], values[settings.RedriveTimeout.Key] = "4s", "5s"
-		values[settings.RedriveGrace.Key], values[settings.LocalKey] = "1s", "true"
-		local["local"] = "true"
-	}
-	r.Deployment = &deployment.Deployment{AWS: r.Target.AWS, Endpoint: r.Target.Endpoint,
-		Region: r.Target.AWS.Region, Stack: payhook, Settings: values}
-	r.Client = &http.Client{Timeout: time.Minute}
+func (r *run) deploy(ctx context.Context) error {
+	payhook, emulated := prefix+r.id, map[string]string{}
+	r.values[settings.StackName.Key] = payhook
+	r.values[settings.TokenManagerID.Key] = cmp.Or(r.values[settings.TokenManagerID.Key], settings.TokenManagerID.Example)
+	r.Scenario = scenario.Scenario{Progress: r.progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+		Deployment: &deployment.Deployment{AWS: r.target.aws, Endpoint: r.target.endpoint, Region: r.target.aws.Region,
+			Stack: payhook, Settings: r.values}}
 	if r.Endpoint != "" {
-		r.Client = deployment.Direct
+		r.values[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
 	}
-	if scenario.UsesMTLS(values) {
-		// The private keys stay in this process.
+	if scenario.UsesMTLS(r.values) {
 		r.Identity = paymenttest.NewIdentity()
 		r.Certificates = scenario.NewCertificates(r.Identity)
-		maps.Copy(values, r.Certificates.Settings(r.Identity))
-		values[settings.Truststore.Key] = filepath.Join(r.CDK.State, "truststore.pem")
-		if err := os.WriteFile(values[settings.Truststore.Key], r.Identity.CA.PEM(), 0o600); err != nil {
+		maps.Copy(r.values, r.Certificates.Settings(r.Identity))
+		r.values[settings.Truststore.Key] = filepath.Join(r.cdk.State, "truststore.pem")
+		if err := os.WriteFile(r.values[settings.Truststore.Key], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
 		}
 	}
-	local["stackName"] = payments
-	outputs, err := r.deployApp(ctx, "the simulated payment service", "infra/acceptance/service", local)
+	if err := r.deployService(ctx); err != nil {
+		return err
+	}
+	r.values[settings.BaseURL.Key], r.values[settings.AuthURL.Key] = r.PaymentService, r.PaymentService
+	outputs, err := r.deployApp(ctx, "Payhook", ".", r.values)
+	if err == nil {
+		err = r.SetOutputs(outputs[payhook], deployment.DefaultID)
+	}
 	if err != nil {
 		return err
 	}
-	if err := r.startService(ctx, outputs[payments]); err != nil {
-		return err
-	}
-	values[settings.BaseURL.Key], values[settings.AuthURL.Key] = r.PaymentService, r.PaymentService
-	if outputs, err = r.deployApp(ctx, "Payhook", ".", values); err != nil {
-		return err
-	}
-	if err := r.SetOutputs(outputs[payhook], deployment.DefaultID); err != nil {
-		return err
-	}
-	bus := strings.ToLower(receiver)
-	maps.Copy(local, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
+	consumer, receiver := payhook+"-Consumer", payhook+"-Receiver"
+	maps.Copy(emulated, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
 		"rules": strings.Join(scenario.Rules(), ","),
 		// The bus for another account is in the same account.
-		"sourceAccount": r.Target.Account, "receiverStackName": receiver, "receiverBus": bus,
-		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.Target.Partition, r.Region, r.Target.Account,
-			bus)})
-	if outputs, err = r.deployApp(ctx, "the consumer", "events/consumer", local, "--parameters",
+		"sourceAccount": r.target.account, "receiverStackName": receiver, "receiverBus": strings.ToLower(receiver),
+		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.target.partition, r.Region, r.target.account,
+			strings.ToLower(receiver))})
+	if outputs, err = r.deployApp(ctx, "the consumer", "events/consumer", emulated, "--parameters",
 		consumer+":ClaimBucket="+r.ClaimBucket); err != nil {
 		return err
 	}
@@ -167,35 +134,105 @@ func (r *Run) deploy(ctx context.Context) error {
 	if r.Endpoint != "" {
 		r.WebhookURL = deployment.FunctionURL(r.Endpoint, r.WebhookURL)
 	}
-	// DNS and API Gateway need minutes for a domain name.
-	if err := r.Progress.Step("waiting for "+r.WebhookURL, func() error {
-		return scenario.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
-			answer, err := r.send(ctx, paymenttest.Webhook{}) // without a body, it has no effect
-			return err == nil && reachedFunction(answer), ctx.Err()
-		})
-	}); err != nil {
+	// A person does this after the first deployment.
+	value := fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, r.state.ClientID, r.state.ClientSecret)
+	if _, err := secretsmanager.NewFromConfig(r.AWS).PutSecretValue(ctx,
+		&secretsmanager.PutSecretValueInput{SecretId: &r.CredentialsSecret, SecretString: &value}); err != nil {
 		return err
 	}
-	// A person does this after the first deployment.
-	value := fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, r.service.state.ClientID, r.service.state.ClientSecret)
-	_, err = secretsmanager.NewFromConfig(r.AWS).PutSecretValue(ctx,
-		&secretsmanager.PutSecretValueInput{SecretId: &r.CredentialsSecret, SecretString: &value})
-	return err
+	// DNS and API Gateway need minutes for a domain name.
+	return r.Progress.Step("waiting for "+r.WebhookURL, func() error {
+		return scenario.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
+			answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL}) // without a body, it has no effect
+			return err == nil && answer.Status == http.StatusBadRequest, ctx.Err()
+		})
+	})
+}
+
+// deployService deploys the simulated payment service.
+func (r *run) deployService(ctx context.Context) error {
+	name := prefix + r.id + "-Service"
+	outputs, err := r.deployApp(ctx, "the simulated payment service", "infra/acceptance/service",
+		map[string]string{"stackName": name})
+	if err != nil {
+		return err
+	}
+	scheme, format, err := local.Scheme(r.values)
+	if err != nil {
+		return err
+	}
+	r.service, r.PaymentService = outputs[name]["FunctionName"], outputs[name]["ServiceUrl"]
+	if r.Endpoint != "" {
+		r.PaymentService = deployment.FunctionURL(r.Endpoint, r.PaymentService)
+	}
+	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
+	r.state = paymenttest.NewState(paymenttest.Options{TokenManagerID: r.Setting(settings.TokenManagerID),
+		FormEncoded: r.Setting(settings.CredentialEncoding) == "form",
+		KeysBearer:  r.Setting(settings.KeysAuth) == "bearer"})
+	r.Sender = paymenttest.Sender{Scheme: scheme, Format: format, Identity: r.Identity,
+		Method: r.Setting(settings.HTTPMethod), Client: r.Client}
+	r.Change = r.change
+	return r.NewKey(ctx)
+}
+
+// change changes the state and gives it to the function, which answers with it when this returns (AWS, "Lambda function
+// states": https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html).
+func (r *run) change(ctx context.Context, do func(*paymenttest.State) error) error {
+	if err := do(&r.state); err != nil {
+		return err
+	}
+	text, err := json.Marshal(r.state)
+	if err != nil {
+		return err
+	}
+	client := lambda.NewFromConfig(r.AWS)
+	_, err = client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{FunctionName: &r.service,
+		Environment: &types.Environment{Variables: map[string]string{"STATE": string(text)}}})
+	if err == nil {
+		err = lambda.NewFunctionUpdatedV2Waiter(client).Wait(ctx, &lambda.GetFunctionInput{FunctionName: &r.service}, patience)
+	}
+	if err != nil {
+		return fmt.Errorf("the state of the simulated payment service: %w", err)
+	}
+	return nil
 }
 
 // deployApp deploys all stacks of the CDK app in a folder of the project, with the tag of the
 // run, and returns their outputs. CloudFormation gives the tags of a stack to its resources.
-func (r *Run) deployApp(ctx context.Context, what, folder string, values map[string]string,
+func (r *run) deployApp(ctx context.Context, what, folder string, values map[string]string,
 	flags ...string) (outputs map[string]map[string]string, err error) {
 	return outputs, r.Progress.Step("deploying "+what, func() error {
-		assembly, err := r.CDK.Synth(ctx, filepath.Join(r.CDK.Top, folder), strings.ReplaceAll(what, " ", "-")+".out",
+		assembly, err := r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, folder), strings.ReplaceAll(what, " ", "-")+".out",
 			values)
 		if err == nil {
 			err = deletable(assembly)
 		}
 		if err == nil {
-			outputs, err = r.CDK.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.ID), "--all")
+			outputs, err = r.cdk.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.id), "--all")
 		}
 		return err
 	})
 }
+
+// deletable changes the templates of an assembly so that CloudFormation deletes every resource with
+// its stack, and protects none. It schedules the deletion of keys of KMS, because AWS deletes no key
+// at once. The CLI uploads a template under a hash of what it was before; that of another run differs,
+// because the templates have the names of their run.
+func deletable(assembly string) error {
+	files, err := filepath.Glob(filepath.Join(assembly, "*.json"))
+	for _, file := range files {
+		text, problem := os.ReadFile(file)
+		if problem == nil {
+			problem = os.WriteFile(file, []byte(unprotected.Replace(string(text))), 0o600)
+		}
+		err = errors.Join(err, problem)
+	}
+	return err
+}
+
+var unprotected = strings.NewReplacer(
+	`"DeletionPolicy": "Retain"`, `"DeletionPolicy": "Delete"`,
+	`"DeletionPolicy": "RetainExceptOnCreate"`, `"DeletionPolicy": "Delete"`,
+	`"DeletionProtectionEnabled": true`, `"DeletionProtectionEnabled": false`,
+	`"terminationProtection": true`, `"terminationProtection": false`, // in manifest.json
+)

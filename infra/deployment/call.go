@@ -1,13 +1,10 @@
 package deployment
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/xml"
-	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -15,114 +12,79 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	"github.com/aws/smithy-go"
-	smithytime "github.com/aws/smithy-go/time"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 )
 
-// Call sends a request to a service of AWS, and returns the body of the answer. It signs and retries as
-// the SDK's clients do. It is for one or two operations of services whose clients take long to compile.
-// The error of an answer is a [smithy.APIError].
-func Call(ctx context.Context, cfg aws.Config, service, method, address string, body []byte) ([]byte, error) {
-	var retryer aws.Retryer = retry.NewStandard()
-	if cfg.Retryer != nil {
-		retryer = cfg.Retryer()
-	}
-	for attempt := 1; ; attempt++ {
-		answer, err := once(ctx, cfg, service, method, address, body)
-		if err == nil || attempt >= retryer.MaxAttempts() || !retryer.IsErrorRetryable(err) {
-			return answer, err
-		}
-		delay, errDelay := retryer.RetryDelay(attempt, err)
-		if errDelay != nil || smithytime.SleepWithContext(ctx, delay) != nil {
-			return nil, err
-		}
-	}
-}
-
-func once(ctx context.Context, cfg aws.Config, service, method, address string, body []byte) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+// Get calls an operation of a service of the emulator as its root, for services whose clients take long to compile. A
+// connection that the emulator closed before it answered is opened again.
+func Get(ctx context.Context, endpoint, region, service, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > 0 {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	credentials, err := cfg.Credentials.Retrieve(ctx)
+	root, err := EmulatorConfig(endpoint, region).Credentials.Retrieve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(ctx, credentials, r, hex.EncodeToString(digest[:]), service, cfg.Region,
+	empty := sha256.Sum256(nil)
+	if err := v4.NewSigner().SignHTTP(ctx, root, r, hex.EncodeToString(empty[:]), service, region,
 		time.Now()); err != nil {
 		return nil, err
 	}
-	var client aws.HTTPClient = http.DefaultClient
-	if cfg.HTTPClient != nil {
-		client = cfg.HTTPClient
-	}
-	answer, err := client.Do(r)
+	answer, err := emulated.Do(r)
 	if err != nil {
-		return nil, &smithyhttp.RequestSendError{Err: err}
+		return nil, err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, &smithyhttp.RequestSendError{Err: err}
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, answer.Status, text)
 	}
-	if answer.StatusCode/100 != 2 {
-		var failed struct {
-			Error struct{ Code, Message string }
-		}
-		_ = xml.Unmarshal(text, &failed) // or JSON
-		return nil, &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer},
-			Err: &smithy.GenericAPIError{Code: cmp.Or(failed.Error.Code, answer.Status),
-				Message: cmp.Or(failed.Error.Message, string(text))}}
-	}
-	return text, nil
+	return text, err
 }
 
-// SetRolePolicy adds a policy to an IAM role, or removes it if document is "". If there is none to
-// remove, that is no error.
-func SetRolePolicy(ctx context.Context, cfg aws.Config, role, name, document string) error {
-	action := "PutRolePolicy"
-	if document == "" {
-		action = "DeleteRolePolicy"
-	}
-	_, err := rolePolicy(ctx, cfg, action, role, name, document)
+// Deny denies an action on a resource to the functions of the local run, with a policy of the roles of the stack. The
+// emulator enforces it at once.
+func (d *Deployment) Deny(ctx context.Context, name, action, resource string) error {
+	_, err := d.rolePolicies(ctx, url.Values{"Action": {"PutRolePolicy"}, "PolicyName": {name},
+		"PolicyDocument": {fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":%q,"Resource":%q}]}`,
+			action, resource)}})
 	return err
 }
 
-// HasRolePolicy reports whether an IAM role has a policy.
-func HasRolePolicy(ctx context.Context, cfg aws.Config, role, name string) (bool, error) {
-	return rolePolicy(ctx, cfg, "GetRolePolicy", role, name, "")
+// Denies reports whether [Deployment.Deny] is in effect under a name.
+func (d *Deployment) Denies(ctx context.Context, name string) (bool, error) {
+	return d.rolePolicies(ctx, url.Values{"Action": {"GetRolePolicy"}, "PolicyName": {name}})
 }
 
-// rolePolicy calls an action about a policy of an IAM role. Without document, a missing policy is no error.
-func rolePolicy(ctx context.Context, cfg aws.Config, action, role, name, document string) (found bool, err error) {
-	// Each partition has one endpoint (AWS, "AWS Identity and Access Management endpoints and quotas":
-	// https://docs.aws.amazon.com/general/latest/gr/iam-service.html).
-	endpoint := "https://iam.amazonaws.com"
-	switch {
-	case cfg.BaseEndpoint != nil:
-		endpoint = *cfg.BaseEndpoint
-	case strings.HasPrefix(cfg.Region, "cn-"):
-		endpoint, cfg.Region = "https://iam.cn-north-1.amazonaws.com.cn", "cn-north-1"
-	case strings.HasPrefix(cfg.Region, "us-gov-"):
-		endpoint, cfg.Region = "https://iam.us-gov.amazonaws.com", "us-gov-west-1"
-	default:
-		cfg.Region = "us-east-1"
+// Allow ends what [Deployment.Deny] began under a name, if it did.
+func (d *Deployment) Allow(ctx context.Context, name string) error {
+	_, err := d.rolePolicies(ctx, url.Values{"Action": {"DeleteRolePolicy"}, "PolicyName": {name}})
+	return err
+}
+
+// rolePolicies calls an operation of IAM for each role of the stack. It reports whether a role has the policy.
+func (d *Deployment) rolePolicies(ctx context.Context, form url.Values) (found bool, err error) {
+	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
+		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range page.StackResourceSummaries {
+			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
+				continue
+			}
+			form.Set("Version", "2010-05-08")
+			form.Set("RoleName", aws.ToString(r.PhysicalResourceId))
+			text, err := Get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
+			if err != nil && !strings.Contains(string(text), "NoSuchEntity") {
+				return false, err
+			}
+			found = found || err == nil
+		}
 	}
-	form := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}, "PolicyName": {name}}
-	if document != "" {
-		form.Set("PolicyDocument", document)
-	}
-	_, err = Call(ctx, cfg, "iam", http.MethodPost, endpoint+"/", []byte(form.Encode()))
-	api, answered := errors.AsType[smithy.APIError](err)
-	if answered && document == "" && strings.HasPrefix(api.ErrorCode(), "NoSuchEntity") {
-		return false, nil
-	}
-	return err == nil, err
+	return found, nil
 }

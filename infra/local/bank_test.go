@@ -35,12 +35,12 @@ func (f *fixture) testBank(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := s.FirstToken(); s.Run(t.Context(), first) != nil || !first.Right {
+		if first := s.FirstToken(); scenario.Run(t.Context(), first) != nil || !first.Right {
 			t.Errorf("%s has no token: %s", id, first.Got)
 		}
 		if id == "Payments" {
-			(&fixture{stack: s, arrivals: scenario.Receive(f.AWS,
-				map[string]string{scenario.Released: outputs["Queue"]})}).deliver(t)
+			s.Arrivals = scenario.Receive(f.AWS, map[string]string{scenario.Released: outputs["Queue"]})
+			(&fixture{stack: s}).deliver(t)
 		}
 		if err := s.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
 			t.Error(err)
@@ -64,7 +64,7 @@ func (f *fixture) testBank(t *testing.T) {
 
 // deliver sends a webhook, whose event must reach the rule of the app byte for byte.
 func (f *fixture) deliver(t *testing.T) {
-	defer f.arrivals.Stop()
+	defer f.Arrivals.Stop()
 	event := paymenttest.Event()
 	if a, err := f.send(t.Context(), paymenttest.Delivery(event), http.StatusOK); err != nil || a.Recorded != 1 {
 		t.Fatalf("%+v, %v", a, err)

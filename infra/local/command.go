@@ -18,7 +18,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -48,16 +47,13 @@ arrived behind which rule.
 ` + settingsHelp + `
 Status 1: a result is not the expected one, or a step failed.
 
-It prints a table for each topic, a summary of the topics, and each wrong result again
-with what was expected.
+It prints a table for each topic. Under a wrong result stands what was expected.
 
 With --json, one document: right, and for each part title and checks (right, what, got,
 expected, milliseconds).`,
-		Example: "  payhook local run --once\n  payhook local run -c authentication=both --wide",
+		Example: "  payhook local run --once\n  payhook local run -c authentication=both",
 	})
 	run.Flags().BoolVar(&o.once, "once", false, "end after the results")
-	run.Flags().BoolVar(&o.wide, "wide", false,
-		"show also what is expected, and milliseconds")
 	up := o.command(p, background, &cobra.Command{
 		Use:   "up",
 		Short: "Start everything in the background",
@@ -160,7 +156,7 @@ func (o *options) register(cmd *cobra.Command) {
 	f.StringVar(&o.authURL, "auth-url", "", "`URL` of a token endpoint that runs already, instead of the simulated one")
 	f.FuncP("setting", "c",
 		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces",
-		func(text string) error { return addSettings(o.given, text) })
+		func(text string) error { return cli.AddSettings(o.given, text, known()) })
 	var keys []string
 	for _, s := range known() {
 		keys = append(keys, s.Key+"=")
@@ -171,13 +167,11 @@ func (o *options) register(cmd *cobra.Command) {
 	}
 }
 
-// fixed are the settings that a local run chooses itself.
-var fixed = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName}
-
-// known returns the settings that a user can choose.
+// known returns the settings that a local run does not choose itself.
 func known() []*settings.Setting {
+	chosen := []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName}
 	return slices.DeleteFunc(slices.Concat(settings.All(), settings.LocalSettings()),
-		func(s *settings.Setting) bool { return slices.Contains(fixed, s) })
+		func(s *settings.Setting) bool { return slices.Contains(chosen, s) })
 }
 
 // cdkSettings returns the settings of cdk.json. The CDK app follows them, so the simulated
@@ -203,22 +197,4 @@ func cdkSettings(top string) (map[string]string, error) {
 		}
 	}
 	return conf, nil
-}
-
-// addSettings reads KEY=VALUE, or several of them.
-func addSettings(to map[string]string, text string) error {
-	for pair := range strings.FieldsSeq(text) {
-		key, value, ok := strings.Cut(pair, "=")
-		named := func(s *settings.Setting) bool { return s.Key == key }
-		switch {
-		case !ok:
-			return fmt.Errorf("%q must be KEY=VALUE", pair)
-		case slices.ContainsFunc(fixed, named):
-			return fmt.Errorf("%s is not a setting of local runs", key)
-		case !slices.ContainsFunc(known(), named):
-			return fmt.Errorf("%s: %s", key, settings.Unknown(key, known()))
-		}
-		to[key] = value
-	}
-	return nil
 }

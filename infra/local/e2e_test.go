@@ -40,8 +40,7 @@ const waitTimeout = time.Minute
 // fixture is the deployed stack with the proxy between its functions and the emulator.
 type fixture struct {
 	*stack
-	proxy    *proxy
-	arrivals *scenario.Arrivals
+	proxy *proxy
 }
 
 // The end-to-end tests share one deployment, so their order counts. It has the settings of make
@@ -74,9 +73,10 @@ func TestDeployedStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{stack: m.main, proxy: p, arrivals: scenario.Receive(m.main.AWS, m.main.Queues)}
+	f := &fixture{stack: m.main, proxy: p}
+	f.Arrivals = scenario.Receive(m.main.AWS, m.main.Queues)
 	t.Cleanup(func() {
-		f.arrivals.Stop()
+		f.Arrivals.Stop()
 		m.stop()
 		if left := processes(m.state); len(left) > 0 {
 			t.Errorf("these processes still run: %q", left)
@@ -115,13 +115,13 @@ func processes(folder string) (lines []string) {
 }
 
 func (f *fixture) testScenario(t *testing.T) {
-	report, err := f.Show(t.Context(), f.arrivals, f.machine.showMechanisms)
+	report, err := f.Show(t.Context(), f.machine.showMechanisms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Parts) != 13 || !report.Right {
+	if len(report.Parts) != 9 || !report.Right {
 		var out bytes.Buffer
-		report.Print(&out, true)
+		report.Print(&out)
 		t.Errorf("%s", &out)
 	}
 	// A row denies it.
@@ -346,7 +346,7 @@ func (f *fixture) drain(t *testing.T) {
 func (f *fixture) awaitReleased(t *testing.T, ids ...string) map[string][]byte {
 	t.Helper()
 	arrived := map[string][]byte{}
-	if _, err := f.arrivals.Await(t.Context(), waitTimeout, func(all []scenario.Arrival) bool {
+	if _, err := f.Arrivals.Await(t.Context(), waitTimeout, func(all []scenario.Arrival) bool {
 		for _, a := range all {
 			if a.Rule == scenario.Released {
 				arrived[a.EventID] = a.Detail

@@ -203,9 +203,10 @@ func TestWrongCallStartsNothing(t *testing.T) {
 		"upp":                            "did you mean up?",
 		"run --base-url http://a":        "use payhook local up",
 		"run -c truststore=ca.pem":       "use payhook local up",
+		"run --auth-url http://a":        "use payhook local up",
 		"up stray":                       "takes no argument",
 		"up -c nothing=1":                "nothing: no such setting",
-		"up -c baseUrl=http://127.0.0.1": "not a setting of local runs",
+		"up -c baseUrl=http://127.0.0.1": "baseUrl cannot be set here",
 		"down --stack Other":             "takes no --stack",
 		"status --id Payments":           "takes no --id",
 	} {
@@ -235,7 +236,7 @@ func TestWrongSettingsAreReportedBeforeTheCDKRuns(t *testing.T) {
 
 func TestSettingsAreCheckedByName(t *testing.T) {
 	got := map[string]string{}
-	if err := addSettings(got, " timestampTolerance=2m  keyMissBudget=100 "); err != nil {
+	if err := cli.AddSettings(got, " timestampTolerance=2m  keyMissBudget=100 ", known()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"timestampTolerance": "2m", "keyMissBudget": "100"}, got); diff != "" {
@@ -243,7 +244,7 @@ func TestSettingsAreCheckedByName(t *testing.T) {
 	}
 	for _, text := range []string{"timestampTolerance", "timestamptolerance=2m", "local=false",
 		"baseUrl=http://127.0.0.1"} {
-		if err := addSettings(got, text); err == nil {
+		if err := cli.AddSettings(got, text, known()); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}

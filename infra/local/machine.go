@@ -36,7 +36,6 @@ type options struct {
 	// capture means that rejected webhooks are stored unless the settings say otherwise.
 	capture  bool
 	once     bool // the run ends after the results
-	wide     bool // the table shows also what is expected
 	progress *emulator.Progress
 }
 
@@ -280,7 +279,7 @@ func (m *machine) showMechanisms(ctx context.Context) (sections []scenario.Secti
 			return nil, err
 		}
 		if first := s.FirstToken(); s.Setting(settings.KeysAuth) == "bearer" {
-			if err := s.Run(ctx, first); err != nil || !first.Right {
+			if err := scenario.Run(ctx, first); err != nil || !first.Right {
 				return nil, errors.Join(errors.New(s.Stack+" has no token: "+first.Got), err)
 			}
 		}

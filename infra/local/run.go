@@ -27,9 +27,9 @@ import (
 
 // foreground is the command run.
 func foreground(ctx context.Context, p *cli.Program, o options) error {
-	if o.baseURL != "" || o.given[settings.Truststore.Key] != "" {
-		return cli.Usage("run needs the keys and client certificates of the simulated payment service: with " +
-			"--base-url or a truststore, use payhook local up")
+	if o.baseURL != "" || o.authURL != "" || o.given[settings.Truststore.Key] != "" {
+		return cli.Usage("run needs the keys, tokens and client certificates of the simulated payment service: with " +
+			"--base-url, --auth-url or a truststore, use payhook local up")
 	}
 	// A user who chooses the endpoint sees only this one.
 	o.mechanisms = !scenario.UsesMTLS(o.settings) && scenario.Setting(o.settings, settings.DomainName) == ""
@@ -50,9 +50,9 @@ func foreground(ctx context.Context, p *cli.Program, o options) error {
 	if err := m.main.Write(o.top); err != nil {
 		return err
 	}
-	in := scenario.Receive(m.main.AWS, m.main.Queues)
-	report, err := m.main.Show(ctx, in, m.showMechanisms)
-	in.Stop()
+	m.main.Arrivals = scenario.Receive(m.main.AWS, m.main.Queues)
+	report, err := m.main.Show(ctx, m.showMechanisms)
+	m.main.Arrivals.Stop()
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func foreground(ctx context.Context, p *cli.Program, o options) error {
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
-		err = report.Print(p.Out, o.wide)
+		err = report.Print(p.Out)
 	}
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *stack) firstRuns(ctx context.Context) error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
 		token := s.FirstToken()
-		if err := s.Run(within, token); err != nil || !token.Right {
+		if err := scenario.Run(within, token); err != nil || !token.Right {
 			s.Progress.Say("no access token is stored: %s", token.Got)
 			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 			if s.machine.clientID == "" || s.machine.clientSecret == "" {

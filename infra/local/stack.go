@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
@@ -69,10 +70,9 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
 			Stack: scenario.Setting(values, settings.StackName), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
-		Identity: m.identity, Client: deployment.Direct, Progress: m.progress}
+		Identity: m.identity, Client: deployment.Direct, Progress: m.progress, Timeout: 20 * time.Second}
 	if m.service != nil {
-		s.Service = scenario.Own{Server: m.service}
-		s.Simulated, s.OtherTokens = m.baseURL == m.service.URL, m.authURL != m.service.URL
+		s.Sender, s.Change, s.Simulated = m.service.Sender(), m.service.Change, m.baseURL == m.service.URL
 	}
 	s.Event = func(r *http.Request, body []byte) ([]byte, error) {
 		return s.endpoint.Event(r, body, m.identity.Certificate().Leaf)
@@ -171,13 +171,18 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	return nil
 }
 
-// subscribe creates a queue behind a rule for released payments.
+// subscribe creates a queue behind a rule for released payments, and receives from it.
 func (s *stack) subscribe(ctx context.Context) error {
 	pattern, err := os.ReadFile(filepath.Join(s.machine.top, "events", "rules", scenario.Released+".json"))
 	if err != nil {
 		return err
 	}
 	queue, err := listen.Subscribe(ctx, s.AWS, s.Bus, string(pattern))
+	if err != nil {
+		return err
+	}
 	s.Queues = map[string]string{scenario.Released: queue}
-	return err
+	s.Arrivals = scenario.Receive(s.AWS, s.Queues)
+	s.machine.end = append(s.machine.end, s.Arrivals.Stop)
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/local/scenario"
 )
 
 // useClients uses the local run with the AWS CLI of PyPI, boto3 and the SDK for Go. The CDK uses the SDK for
@@ -32,7 +34,7 @@ END
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	// Keys need a token.
-	if first := f.FirstToken(); f.Run(t.Context(), first) != nil || !first.Right {
+	if first := f.FirstToken(); scenario.Run(t.Context(), first) != nil || !first.Right {
 		t.Fatalf("no token: %s", first.Got)
 	}
 	clients := filepath.Join(f.machine.top, ".local", "clients")

@@ -13,7 +13,7 @@
 //	payload := paymenttest.Delivery(paymenttest.Event())
 //	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: payload})
 //
-// Other processes use a server with [Options.Control] through a [Remote]. [Stateless] is
+// Other processes use a server with [Options.Control] through a [Remote]. [State.Handler] is
 // the service in a second form, for a Lambda function.
 package paymenttest
 

@@ -11,9 +11,8 @@ import (
 	"uuid"
 )
 
-// State is all that a service needs to answer requests. The sender of webhooks writes it,
-// and every process that serves it with [Stateless] reads it, so that they agree. It
-// contains no private key of webhooks.
+// State is all that a service needs to answer requests, so every process that serves it with [State.Handler] answers the
+// same. It contains no private key of webhooks.
 type State struct {
 	Keys           map[string]json.RawMessage `json:"keys"` // the published JWKs by their ids
 	TokenManagerID string                     `json:"tokenManagerId"`
@@ -44,6 +43,13 @@ func NewState(opts Options) State {
 // Publish adds the public key of k.
 func (s State) Publish(k Key) { s.Keys[k.ID] = k.JWK() }
 
+// Change changes the state of the service, as [Server.Misbehave] and others do. Its context does not matter.
+func (s *Server) Change(_ context.Context, do func(*State) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return do(&s.state)
+}
+
 // snapshot returns a copy of the state.
 func (s *Server) snapshot() State {
 	s.mu.Lock()
@@ -53,16 +59,6 @@ func (s *Server) snapshot() State {
 	return state
 }
 
-// Stateless returns the service as a handler that remembers nothing between requests, for
-// a function of which several copies run at once. It reads the state for every request;
-// if that fails, it answers 503.
-func Stateless(read func(context.Context) (State, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		state, err := read(r.Context())
-		if err != nil {
-			http.Error(w, `{"error":"the state cannot be read"}`, http.StatusServiceUnavailable)
-			return
-		}
-		newServer(Options{}, state).handler().ServeHTTP(w, r)
-	})
-}
+// Handler returns the service as a handler that remembers nothing between requests, for a function of which several
+// copies run at once.
+func (s State) Handler() http.Handler { return newServer(Options{}, s).handler() }

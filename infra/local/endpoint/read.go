@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -22,9 +21,9 @@ type truststore struct{ TruststoreURI, TruststoreVersion string }
 // of the domain, its route with the function, and the truststore from S3.
 func Read(ctx context.Context, cfg aws.Config, account, domain string) (API, error) {
 	get := func(path string, into any) error {
-		text, err := deployment.Call(ctx, cfg, "apigateway", http.MethodGet, *cfg.BaseEndpoint+"/v2/"+path, nil)
+		text, err := deployment.Get(ctx, *cfg.BaseEndpoint, cfg.Region, "apigateway", "/v2/"+path)
 		if err != nil {
-			return fmt.Errorf("endpoint: %s: %w", path, err)
+			return fmt.Errorf("endpoint: %w", err)
 		}
 		return json.Unmarshal(text, into)
 	}

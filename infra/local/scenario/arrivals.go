@@ -124,9 +124,9 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
 	return all, err
 }
 
-// AwaitOne waits for an event, and ends the check that runs if none comes in time.
-func (a *Arrivals) AwaitOne(ctx context.Context, timeout time.Duration, is func(Arrival) bool) Arrival {
-	all := Must(a.Await(ctx, timeout, func(all []Arrival) bool { return slices.ContainsFunc(all, is) }))
+// await waits for an event, and ends the check that runs if none comes in time.
+func (s *Scenario) await(ctx context.Context, is func(Arrival) bool) Arrival {
+	all := Must(s.Arrivals.Await(ctx, s.Timeout, func(all []Arrival) bool { return slices.ContainsFunc(all, is) }))
 	return all[slices.IndexFunc(all, is)]
 }
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -43,20 +43,18 @@ func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string
 	}
 }
 
-// certificateFlaws are flaws of client certificates with the expected status: the endpoint
-// answers 403, the function 401. 0 is for a connection that fails; AWS does not document whether
-// API Gateway answers 403 instead.
+// certificateFlaws are flaws of client certificates with the expected result. The endpoint answers 403, the function 401.
+// The first two are shown with every mechanism.
 var certificateFlaws = []struct {
-	flaw   paymenttest.CertificateFlaw
-	what   string
-	status int
+	flaw           paymenttest.CertificateFlaw
+	what, expected string
 }{
-	{paymenttest.NoCertificate, "no client certificate", 0},
-	{paymenttest.CertificateExpired, "client certificate expired", 403},
-	{paymenttest.UnknownCA, "client certificate of an unknown CA", 403},
-	{paymenttest.SameSubjectOtherCA, "client certificate of another CA with the CA's name", 403},
-	{paymenttest.ForgedSignature, "client certificate with a forged signature", 403},
-	{paymenttest.ServerUsage, "certificate for servers only", 401},
+	// AWS does not document whether the connection fails.
+	{paymenttest.NoCertificate, "no client certificate", "no connection, or 403 by AWS"},
+	{paymenttest.UnknownCA, "client certificate of an unknown CA", "403 by AWS"},
+	{paymenttest.CertificateExpired, "client certificate expired", "403 by AWS"},
+	{paymenttest.ForgedSignature, "client certificate with a forged signature", "403 by AWS"},
+	{paymenttest.ServerUsage, "certificate for servers only", "401"},
 }
 
 // with returns a check that presents another client certificate.
@@ -71,23 +69,28 @@ func (s *Scenario) with(certificate tls.Certificate, c *Check) *Check {
 	return c
 }
 
-// certificateChecks returns the checks of the next client certificate and of flawed ones.
+// certificateChecks returns the checks of client certificates.
 func (s *Scenario) certificateChecks() []*Check {
 	event := func() paymenttest.Webhook { return deliver(paymenttest.Event()) }
-	next := s.Certificates.Next
-	if next.Leaf == nil {
-		next = s.Identity.Next()
-	}
-	checks := []*Check{s.with(next, s.accepted("one with the service's next client certificate", event()))}
+	var checks []*Check
+	flaws := certificateFlaws
 	if s.Certificates.Revoked.Leaf != nil {
-		checks = append(checks, s.with(s.Certificates.Revoked, s.rejected("client certificate with a revoked key", event())),
-			s.with(s.Certificates.Unpinned, s.rejected("client certificate not pinned", event())))
+		checks = []*Check{
+			s.with(s.Certificates.Next, s.accepted("one with the service's next client certificate", event())),
+			s.with(s.Certificates.Revoked, s.webhook("client certificate with a revoked key", "401", "", event())),
+			s.with(s.Certificates.Unpinned, s.webhook("client certificate not pinned", "401", "", event()))}
 	}
-	for _, f := range certificateFlaws {
+	if UsesSignature(s.Settings) {
+		unsigned, forged := event(), event()
+		unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
+		checks = append(checks, s.webhook("valid certificate, invalid signature", "401", "", forged),
+			s.webhook("valid certificate, no signature", "401", "", unsigned))
+		flaws = flaws[:2]
+	}
+	for _, f := range flaws {
 		w := event()
 		w.Certificate = f.flaw
-		checks = append(checks, s.webhook(f.what, w,
-			answer{status: f.status, byAWS: f.status == http.StatusForbidden, none: f.status == 0}, ""))
+		checks = append(checks, s.webhook(f.what, f.expected, "", w))
 	}
 	// Other gateways pass on certificates in these headers.
 	own := s.Identity.Certificate().Leaf
@@ -97,36 +100,22 @@ func (s *Scenario) certificateChecks() []*Check {
 		"X-Amzn-Mtls-Clientcert":  {text},
 		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)},
 	}
-	return append(checks, s.webhook("the right certificate in headers, another in TLS", imitated,
-		answer{status: http.StatusForbidden, byAWS: true}, ""))
+	return append(checks, s.webhook("the right certificate in headers, another in TLS", "403 by AWS", "", imitated))
 }
 
 // ShowMechanism does the checks of a stack that is there for its authentication only.
 func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
-	webhooks, direct, evidence := s.mechanismChecks(), s.directChecks(), s.evidenceChecks()[:1]
-	return []Section{{s.Stack + ": client certificates", webhooks},
-			{s.Stack + ": the function invoked past the endpoint", direct},
-			{s.Stack + ": evidence of what was accepted", evidence}},
-		s.Progress.Step("sending with client certificates to "+s.Stack, func() error {
-			in := Receive(s.AWS, s.Queues)
-			defer in.Stop()
-			return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, append(direct, evidence...)...))
-		})
-}
-
-// mechanismChecks returns the checks of webhooks with client certificates.
-func (s *Scenario) mechanismChecks() []*Check {
-	one, unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event()), deliver(paymenttest.Event())
-	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
-	checks := append([]*Check{s.accepted("one event", one),
-		s.webhook("the same again", one, s.published(0, 1), "")}, s.certificateChecks()...)
-	if UsesSignature(s.Settings) {
-		checks = append(checks, s.rejected("valid certificate, invalid signature", forged),
-			s.rejected("valid certificate, no signature", unsigned))
-	} else {
-		checks = append(checks, s.accepted("valid certificate, no signature", unsigned))
+	what, one := "one event", deliver(paymenttest.Event())
+	var direct []*Check
+	if !UsesSignature(s.Settings) {
+		what, one.Flaw, direct = "one event, without a signature", paymenttest.SignatureMissing, s.directChecks()
 	}
-	return checks
+	checks := slices.Concat([]*Check{s.accepted(what, one)}, s.certificateChecks(), []*Check{s.nothingElse()}, direct)
+	if s.EvidenceBucket != "" {
+		checks = append(checks, s.evidenceChecks()[0])
+	}
+	sections := []Section{{s.Stack + ": client certificates", checks}}
+	return sections, s.run(ctx, "sending with client certificates to "+s.Stack, sections)
 }
 
 // directChecks returns checks that invoke the webhook function without the endpoint, which
@@ -146,11 +135,11 @@ func (s *Scenario) directChecks() []*Check {
 		}},
 		{"the id of another API", func(c *events.APIGatewayV2HTTPRequestContext) { c.APIID = "another" }},
 	} {
-		checks = append(checks, NewCheck("invoked with "+c.what, "401", func(ctx context.Context) string {
+		checks = append(checks, check("the function invoked with "+c.what, "401", func(ctx context.Context) string {
 			w := deliver(paymenttest.Event())
 			w.URL = s.WebhookURL
 			var event events.APIGatewayV2HTTPRequest
-			text := Must(s.Event(Must(s.Service.Sender().Request(ctx, w)), w.Payload))
+			text := Must(s.Event(Must(s.Sender.Request(ctx, w)), w.Payload))
 			Require(json.Unmarshal(text, &event))
 			c.change(&event.RequestContext)
 			var answer struct{ StatusCode int }

@@ -11,21 +11,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/infra/cmd/payhook/evidence"
-	"payhook.example/infra/deployment"
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/paymenttest"
 )
 
 // evidenceChecks returns the checks of the records of accepted deliveries.
 func (s *Scenario) evidenceChecks() []*Check {
-	if s.EvidenceBucket == "" {
-		return []*Check{{What: "the records of accepted deliveries", NotShown: "the setting evidence is off"}}
-	}
-	checks := []*Check{
-		NewCheck("a webhook, signed twice, and a large one", "2 and 1 record, all verify", s.recorded),
-		NewCheck("a record is deleted, or written without a checksum", "both refused by S3", s.locked)}
+	checks := []*Check{check("a webhook, signed twice, and a large one", "2 and 1 record, all verify", s.recorded),
+		check("a record is deleted, or written without a checksum", "both refused by S3", s.locked)}
 	if s.Endpoint != "" { // on AWS, a policy takes effect with a delay
-		checks = append(checks, NewCheck("the bucket refuses records, and takes them again",
+		checks = append(checks, check("the bucket refuses records, and takes them again",
 			fmt.Sprintf("503, then %d and 1 record", s.successStatus()), s.refused))
 	}
 	return checks
@@ -72,17 +67,13 @@ func (s *Scenario) locked(ctx context.Context) string {
 }
 
 func (s *Scenario) refused(ctx context.Context) string {
-	id, role := uuid.New().String(), s.RoleOf(ctx, "webhook")
+	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))
-	set := func(policy string) {
-		const name = "payhook-refuses-evidence"
-		Require(deployment.SetRolePolicy(context.WithoutCancel(ctx), s.AWS, role, name, policy))
-	}
-	defer set("")
-	set(fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"s3:PutObject",`+
-		`"Resource":"arn:aws:s3:::%s/*"}]}`, s.EvidenceBucket))
+	const name = "payhook-refuses-evidence"
+	defer s.Allow(context.WithoutCancel(ctx), name)
+	Require(s.Deny(ctx, name, "s3:PutObject", "arn:aws:s3:::"+s.EvidenceBucket+"/*"))
 	refused := s.post(ctx, payload).Status
-	set("")
+	Require(s.Allow(ctx, name))
 	again := s.post(ctx, payload).Status
 	return fmt.Sprintf("%d, then %d and %d record", refused, again, len(s.records(ctx)[id]))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 	"uuid"
 
 	"payhook.example/shared/claimcheck"
@@ -93,53 +92,43 @@ func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name,
 
 // parkedChecks returns the checks of parked deliveries, and of events that are too large for the
 // bus.
-func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
+func (s *Scenario) parkedChecks() []*Check {
 	invalid, conflicting := paymenttest.Event(), paymenttest.Event()
 	invalid.EventName = "RELEASED"
 	var name string // of the object that was parked last
 	parks := func(what, expected string, park func(context.Context) (string, string)) *Check {
-		return NewCheck(what, expected, func(ctx context.Context) (got string) {
+		return check(what, expected, func(ctx context.Context) (got string) {
 			name, got = park(ctx)
 			return got
 		})
 	}
-	replay := func(what, expected string, version intake.Version) *Check {
-		return NewCheck(what, expected, func(ctx context.Context) string { return s.replay(ctx, name, version) })
-	}
-	dismiss := func(ctx context.Context) string {
-		event := fmt.Sprintf(`{"dismiss":[%q],"reason":"a check","by":"payhook"}`, name)
-		Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
-		return s.decision(ctx, name)
-	}
 	return []*Check{
 		parks("an invalid delivery, looked up where it is parked", "invalid, its bytes",
 			func(ctx context.Context) (string, string) { return s.park(ctx, paymenttest.Encode(invalid)) }),
-		replay("it is replayed, and stays invalid", "invalid, open", intake.NoVersion),
-		NewCheck("it is dismissed", "dismissed", dismiss),
+		check("it is dismissed", "dismissed", func(ctx context.Context) string {
+			event := fmt.Sprintf(`{"dismiss":[%q],"reason":"a check","by":"payhook"}`, name)
+			Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
+			return s.decision(ctx, name)
+		}),
 		parks("an event that EventBridge rejects, with an integer of 70 bits",
 			strconv.Itoa(s.successStatus())+", unpublishable", s.rejectedByTheBus),
-		NewCheck("it is dismissed", "dismissed", dismiss),
 		parks("an event that conflicts: a known eventId, another amount", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
-		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
-		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived",
-			func(ctx context.Context) string {
-				got := s.replay(ctx, name, intake.ParkedVersion)
-				in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
-					// EventBridge can write the number in another form.
-					var detail struct{ EventData struct{ Amount float64 } }
-					return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
-						detail.EventData.Amount == 9250
-				})
-				return got + ", arrived"
-			}),
-		NewCheck("another conflict is replayed in the first version", "accepted, dismissed",
-			func(ctx context.Context) string {
-				name, _ := s.parkConflict(ctx, paymenttest.Event())
-				return s.replay(ctx, name, intake.FirstVersion)
-			}),
-		NewCheck("an event too large for the bus, fetched by its reference", "the bytes that were signed",
-			func(ctx context.Context) string { return s.fetchLarge(ctx, in) }),
+		check("it is replayed in the parked version", "accepted, replayed, arrived", func(ctx context.Context) string {
+			got := s.replay(ctx, name, intake.ParkedVersion)
+			s.await(ctx, func(one Arrival) bool {
+				// EventBridge can write the number in another form.
+				var detail struct{ EventData struct{ Amount float64 } }
+				return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
+					detail.EventData.Amount == 9250
+			})
+			return got + ", arrived"
+		}),
+		check("another conflict is replayed in the first version", "accepted, dismissed", func(ctx context.Context) string {
+			name, _ := s.parkConflict(ctx, paymenttest.Event())
+			return s.replay(ctx, name, intake.FirstVersion)
+		}),
+		check("an event too large for the bus, fetched by its reference", "the bytes that were signed", s.fetchLarge),
 	}
 }
 
@@ -161,10 +150,10 @@ func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string) {
 
 // fetchLarge sends an event that is too large for the bus, and fetches it by the reference that
 // arrives.
-func (s *Scenario) fetchLarge(ctx context.Context, in *Arrivals) string {
+func (s *Scenario) fetchLarge(ctx context.Context) string {
 	eventID, large := s.oversize()
 	s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), large))
-	arrived := in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool { return one.EventID == eventID })
+	arrived := s.await(ctx, func(one Arrival) bool { return one.EventID == eventID })
 	got := Must(claimcheck.Resolve(ctx, s.S3(), arrived.Detail))
 	if !bytes.Equal(got, large) || len(arrived.Detail) >= len(large) {
 		return fmt.Sprintf("a detail of %d bytes, and %d other bytes", len(arrived.Detail), len(got))

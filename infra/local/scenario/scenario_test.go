@@ -7,54 +7,62 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
+	"time"
 	"uuid"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
 func TestTableShowsEachResultAndWhatIsWrong(t *testing.T) {
-	right := &Check{Right: true, What: "one event", Got: "200; 1 new", Expected: "200", Milliseconds: 1200}
+	right := &Check{Right: true, What: "one event", Got: "200; 1 new", Expected: "200"}
 	wrong := &Check{What: "another", Got: "a detail\nin größeren lines", Expected: "401"}
-	for _, test := range []struct {
-		wide  bool
-		parts []Section
-		want  []string
-	}{
-		{false, []Section{{"Webhooks", []*Check{right, wrong}}, {"The token", []*Check{right}}}, []string{
-			"\nWebhooks\n       CHECKED    RESULT\nok     one event  200; 1 new\n" +
-				"WRONG  another    a detail in größeren lines\n",
-			"\nTOPIC      RESULTS  WRONG  TIME\nWebhooks   2        1      1.2 s\nThe token  1        0      1.2 s\n",
-			"\nWRONG     another\ntopic     Webhooks\nresult    a detail in größeren lines\nexpected  401\n",
-			"\n1 of 3 results are wrong.\n"}},
-		{true, []Section{{"Webhooks", []*Check{right}}}, []string{"\nok  one event  200; 1 new  200       1200\n",
-			"\nAll 1 results are as expected.\n"}},
+	for want, sections := range map[string][]Section{
+		"\nWebhooks\nok     one event  200; 1 new\nWRONG  another    a detail in größeren lines\n" +
+			"       expected   401\n\nThe token\nok  one event  200; 1 new\n\n1 of 3 results are wrong.\n": {
+			{"Webhooks", []*Check{right, wrong}}, {"The token", []*Check{right}}},
+		"\nWebhooks\nok  one event  200; 1 new\n\nAll 1 results are as expected.\n": {{"Webhooks", []*Check{right}}},
 	} {
 		var out bytes.Buffer
-		if err := (Report{Parts: test.parts}).Print(&out, test.wide); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range test.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q is missing in\n%s", want, &out)
-			}
+		if err := NewReport(sections).Print(&out); err != nil || out.String() != want {
+			t.Errorf("%v:\n%s\nwant\n%s", err, &out, want)
 		}
 	}
 }
 
-// What arrives belongs to the first check that sent it, so a duplicate that is published is wrong.
-func TestWebhookIsRightOnlyIfItsEventsArrive(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"recorded":2,"duplicates":0}`)
-	}))
+func TestCheckIsRightOnlyIfObserved(t *testing.T) {
+	failed := errors.New("it failed")
+	for _, test := range []struct {
+		do    func() string
+		right bool
+		got   string
+	}{
+		{func() string { return "x" }, true, "x"},
+		{func() string { return "x; a detail" }, true, "x; a detail"},
+		{func() string { return "xy" }, false, "xy"},
+		{func() string { return Must("x", failed) }, false, "error: it failed"},
+	} {
+		c := check("", "x", func(context.Context) string { return test.do() })
+		if err := Run(t.Context(), c); err != nil || c.Right != test.right || c.Got != test.got ||
+			NewReport([]Section{{"", []*Check{c}}}).Right != test.right {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+}
+
+// scenario returns one whose webhooks are answered by a handler, and of whose events some have arrived.
+func scenario(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Scenario {
+	t.Helper()
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	s := &Scenario{Deployment: &deployment.Deployment{WebhookURL: server.URL},
-		Service:  service{sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}},
-		Progress: emulator.NewProgress(io.Discard)}
+	return &Scenario{Deployment: &deployment.Deployment{WebhookURL: server.URL}, rejection: `{"a":1}`,
+		Sender:   paymenttest.Sender{Key: paymenttest.NewKey(2048)},
+		Arrivals: &Arrivals{all: arrived, err: errors.New("nothing else comes")}}
+}
+
+func TestWebhookIsRightOnlyIfItsEventsArrive(t *testing.T) {
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))
 	one, other := Arrival{Rule: Released, DeliveryID: id}, Arrival{Rule: Released, DeliveryID: "x"}
@@ -65,93 +73,67 @@ func TestWebhookIsRightOnlyIfItsEventsArrive(t *testing.T) {
 		{[]Arrival{one, other, one}, true}, {[]Arrival{one}, false}, {[]Arrival{one, one, one}, false}, {nil, false},
 		{[]Arrival{one, one, {Rule: euro, DeliveryID: one.DeliveryID}}, false},
 	} {
-		checks := []*Check{s.webhook("", raw(payload), s.published(2, 0), Released+":2"),
-			s.webhook("", raw(payload), s.published(2, 0), "")}
-		in := &Arrivals{all: test.arrived, err: errors.New("nothing else comes")}
-		if err := s.send(t.Context(), in, checks); err != nil || checks[0].Right != test.right || !checks[1].Right {
+		s := scenario(t, test.arrived, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"recorded":2,"duplicates":0}`)
+		})
+		checks := []*Check{s.webhook("", "200, 2 new, 0 known", Released+":2", raw(payload)),
+			s.webhook("", "200, 2 new, 0 known", "", raw(payload))}
+		if err := Run(t.Context(), checks...); err != nil || checks[0].Right != test.right || !checks[1].Right {
 			t.Errorf("%+v: %+v, %+v, %v", test, checks[0], checks[1], err)
 		}
 	}
 }
 
-func TestCheckIsRightOnlyIfObserved(t *testing.T) {
-	failed := errors.New("it failed")
-	for _, test := range []struct {
-		check Check
-		do    func() string
-		right bool
-		wrong bool
-		got   string
-	}{
-		{Check{Expected: "x"}, func() string { return "x" }, true, false, "x"},
-		{Check{Expected: "x"}, func() string { return "x; a detail" }, true, false, "x; a detail"},
-		{Check{Expected: "x"}, func() string { return "xy" }, false, true, "xy"},
-		{Check{}, func() string { return "measured" }, true, false, "measured"},
-		{Check{}, func() string { return Must("x", failed) }, false, true, "it failed"},
-		{Check{NotShown: "a reason"}, nil, false, false, "not shown: a reason"},
-	} {
-		c := test.check
-		c.Do = func(context.Context) string { return test.do() }
-		if err := new(Scenario).Run(t.Context(), &c); err != nil || c.Right != test.right || c.Wrong() != test.wrong ||
-			c.Got != test.got {
+// A duplicate that is published can arrive after its check.
+func TestLateArrivalIsFoundAtTheEnd(t *testing.T) {
+	for before, want := range map[string]string{"released:1": "nothing; of 1 webhooks",
+		"": "of delivery late: released:1, and before: "} {
+		s := scenario(t, []Arrival{{Rule: Released, DeliveryID: "late"}}, nil)
+		s.WebhookURL = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			delivery, err := payment.DecodeDelivery(text)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Arrivals.all = append(s.Arrivals.all, Arrival{Rule: Released, EventID: delivery.Events[0].EventID})
+		})).URL
+		s.Arrivals.err, s.Timeout, s.Queues = nil, time.Minute, map[string]string{Released: "q"}
+		s.sent = map[string]string{"late": before}
+		c := s.nothingElse()
+		if err := Run(t.Context(), c); err != nil || c.Got != want {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if NewReport(Section{Checks: []*Check{&c}}).Right == test.wrong {
-			t.Errorf("%+v: the report is right: %t", c, !test.wrong)
-		}
 	}
 }
-
-// service is a payment service that only sends.
-type service struct {
-	Service
-	sender paymenttest.Sender
-}
-
-func (s service) Sender() paymenttest.Sender { return s.sender }
 
 func TestAnswerIsRightOnlyIfEveryPartIs(t *testing.T) {
-	type got struct {
-		status       int
-		header, kind string
-		body         string
-	}
-	const problem = "application/problem+json"
-	none, rejected := answer{none: true}, answer{status: 401}
-	ok := answer{status: 200, body: `"recorded":1`, header: "Allow"}
-	s := &Scenario{Deployment: &deployment.Deployment{}, rejection: `{"a":1}`,
-		Service: service{sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}}}
+	const problem, json = "application/problem+json", "application/json"
 	for _, test := range []struct {
-		want  answer
-		got   got
-		right bool
+		status     int
+		kind, body string
+		want       string
 	}{
-		{ok, got{200, "Allow", "application/json", `{ "recorded": 1 }`}, true},
-		{ok, got{202, "Allow", "application/json", `{"recorded":1}`}, false},
-		{ok, got{200, "Allow", "application/json", `{"recorded":2}`}, false},
-		{ok, got{200, "Other", "application/json", `{"recorded":1}`}, false},
-		{ok, got{200, "Allow", "text/plain", `{"recorded":1}`}, false},
-		{rejected, got{401, "Allow", problem, `{"a":1}`}, true},
-		{rejected, got{401, "Allow", problem, `{"a":2}`}, false}, // unlike the first
-		{none, got{403, "Allow", problem, `{}`}, true},
-		{none, got{200, "Allow", "application/json", `{}`}, false},
-		{none, got{}, true}, // no answer
-		{ok, got{}, false},
+		{200, json, `{ "recorded": 1, "duplicates":2 }`, "200, 1 new, 2 known"},
+		{200, "text/plain", `{"recorded":1,"duplicates":2}`,
+			`200, and the body is "{\"recorded\":1,\"duplicates\":2}" of type text/plain`},
+		{200, json, `1`, `200, and the body is "1" of type application/json`},
+		{401, problem, `{"a":1}`, "401"},
+		{401, problem, `{"a":2}`, "401, and another body than before"},
+		{403, json, `{"message":"Forbidden"}`, "403 by AWS; Forbidden"},
+		{405, problem, `{"detail":"No."}`, "405, Allow: POST; No."},
+		{422, problem, `{"detail":"No."}`, "422; No."},
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set(test.got.header, "x")
-			w.Header().Set("Content-Type", test.got.kind)
-			w.WriteHeader(test.got.status)
-			io.WriteString(w, test.got.body)
-		}))
-		s.WebhookURL = server.URL
-		if test.got.status == 0 {
-			server.Close()
-		}
-		c := s.webhook("", deliver(paymenttest.Event()), test.want, "")
-		if err := s.Run(t.Context(), c); err != nil || c.Right != test.right {
+		s := scenario(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "POST")
+			w.Header().Set("Content-Type", test.kind)
+			w.WriteHeader(test.status)
+			io.WriteString(w, test.body)
+		})
+		c := s.webhook("", "", "", deliver(paymenttest.Event()))
+		if err := Run(t.Context(), c); err != nil || c.Got != test.want {
 			t.Errorf("%+v: %+v, %v", test, c, err)
 		}
-		server.Close()
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
 
@@ -42,7 +44,7 @@ func (s *Scenario) TokenReader() *token.Reader {
 // FirstToken returns the check that stores a token.
 func (s *Scenario) FirstToken() *Check {
 	const expected = "a valid token is in the secret"
-	return NewCheck("the token function runs", expected, func(ctx context.Context) string {
+	return check("the token function runs", expected, func(ctx context.Context) string {
 		// The schedule may have stored one already.
 		run := Must(s.RunToken(ctx, AsScheduled))
 		if run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
@@ -56,66 +58,85 @@ func (s *Scenario) FirstToken() *Check {
 // shortLife is the shortest lifetime of tokens that the simulated service supports.
 const shortLife = 5 * time.Second
 
-// tokenChecks returns the checks of a stored token. They restore the lifetime of tokens.
-func (s *Scenario) tokenChecks() []*Check {
-	if s.OtherTokens {
-		return []*Check{{What: "calls of the protected API",
-			NotShown: "the tokens are not those of the simulated payment service"}}
+// serviceChecks returns the checks that change how the payment service answers. They restore it.
+func (s *Scenario) serviceChecks() []*Check {
+	fault := func(ctx context.Context, e paymenttest.Endpoint, f paymenttest.Fault) {
+		Require(s.Change(context.WithoutCancel(ctx), func(state *paymenttest.State) error { return state.Misbehave(e, f) }))
 	}
-	return []*Check{
-		NewCheck("a protected call with it", "200", func(ctx context.Context) string {
-			Require(s.NewCaller().call(ctx))
-			return "200"
-		}),
-		NewCheck(fmt.Sprintf("a token lives %d s, and a client goes on calling", int(shortLife.Seconds())),
+	checks := []*Check{
+		check(fmt.Sprintf("a token lives %d s, and a client goes on calling", int(shortLife.Seconds())),
 			"replaced before it expires, 0 calls fail", s.replaceToken),
-		NewCheck("the token endpoint is down", "the refresh failed, 0 calls fail", func(ctx context.Context) string {
-			Require(s.Service.Misbehave(ctx, paymenttest.Token, paymenttest.Down))
-			defer s.Service.Misbehave(ctx, paymenttest.Token, "")
+		check("the token endpoint is down", "the refresh failed, 0 calls fail", func(ctx context.Context) string {
+			fault(ctx, paymenttest.Token, paymenttest.Down)
+			defer fault(ctx, paymenttest.Token, "")
 			var run TokenRun
-			calls := s.NewCaller().During(ctx, func() { run = Must(s.RunToken(ctx, RefreshNow)) })
+			calls := s.newCaller().during(ctx, func() { run = Must(s.RunToken(ctx, RefreshNow)) })
 			return fmt.Sprintf("the refresh %s, %s", run.Outcome, calls)
 		}),
-		NewCheck("the token endpoint is back", "refreshed", func(ctx context.Context) string {
+		check("the token endpoint is back", "refreshed", func(ctx context.Context) string {
 			return string(Must(s.RunToken(ctx, RefreshNow)).Outcome)
 		}),
 	}
+	if _, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier)); static || !UsesSignature(s.Settings) {
+		return checks
+	}
+	return append(checks, check("the keys are down, a webhook is signed with a new one, and they are back",
+		fmt.Sprintf("503, then %d", s.successStatus()), func(ctx context.Context) string {
+			fault(ctx, paymenttest.Keys, paymenttest.Down)
+			defer fault(ctx, paymenttest.Keys, "")
+			Require(s.NewKey(ctx))
+			payload := paymenttest.Delivery(paymenttest.Event())
+			down := s.post(ctx, payload).Status
+			fault(ctx, paymenttest.Keys, "")
+			var back int
+			s.poll(ctx, func() bool { // the function remembers for a moment that it failed
+				back = s.post(ctx, payload).Status
+				return back != http.StatusServiceUnavailable
+			})
+			return fmt.Sprintf("%d, then %d", down, back)
+		}))
 }
 
 // replaceToken makes calls while a short-lived token is replaced.
 func (s *Scenario) replaceToken(ctx context.Context) string {
-	Require(s.Service.SetTokenLifetime(ctx, shortLife))
+	live := func(d time.Duration) error {
+		return s.Change(context.WithoutCancel(ctx), func(state *paymenttest.State) error {
+			state.TokenSeconds = int(d.Seconds())
+			return nil
+		})
+	}
+	Require(live(shortLife))
 	_, err := s.RunToken(ctx, RefreshNow)
-	Require(errors.Join(err, s.Service.SetTokenLifetime(ctx, paymenttest.DefaultTokenLifetime)))
-	caller := s.NewCaller()
-	old := Must(caller.Reader.TokenContext(ctx))
-	return "replaced before it expires, " + caller.During(ctx, func() {
+	Require(errors.Join(err, live(paymenttest.DefaultTokenLifetime)))
+	caller := s.newCaller()
+	old := Must(caller.reader.TokenContext(ctx))
+	return "replaced before it expires, " + caller.during(ctx, func() {
 		// The token function runs again and again, as by its schedule every minute, until a client
 		// has another token.
 		Require(Poll(ctx, time.Until(old.Expiry), 100*time.Millisecond, func() (bool, error) {
 			Must(s.RunToken(ctx, AsScheduled))
-			now, err := caller.Reader.TokenContext(ctx)
+			now, err := caller.reader.TokenContext(ctx)
 			return err == nil && now.AccessToken != old.AccessToken, err
 		}))
 	})
 }
 
-// Caller calls the protected API with the stored token, as a client does.
-type Caller struct {
-	Reader *token.Reader
+// caller calls the protected API with the stored token, as a client does.
+type caller struct {
+	reader *token.Reader
 	client *http.Client
 	url    string
 }
 
-// NewCaller returns a caller that has not read the token yet.
-func (s *Scenario) NewCaller() *Caller {
+// newCaller returns a caller that has not read the token yet.
+func (s *Scenario) newCaller() *caller {
 	base, reader := Must(url.Parse(s.PaymentService)), s.TokenReader()
-	return &Caller{reader, &http.Client{Transport: token.NewTransport(reader, base, s.Client.Transport),
+	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, s.Client.Transport),
 		Timeout: 10 * time.Second}, s.PaymentService + paymenttest.ProtectedPath + "payments"}
 }
 
 // call makes one call, and returns an error unless it is answered 200.
-func (c *Caller) call(ctx context.Context) error {
+func (c *caller) call(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 	if err != nil {
 		return err
@@ -132,9 +153,9 @@ func (c *Caller) call(ctx context.Context) error {
 	return nil
 }
 
-// During makes one call after another while do runs. It returns how many failed, and after "; "
+// during makes one call after another while do runs. It returns how many failed, and after "; "
 // how many there were, and the error of the last that failed.
-func (c *Caller) During(ctx context.Context, do func()) string {
+func (c *caller) during(ctx context.Context, do func()) string {
 	ended := make(chan struct{})
 	calls, failed, problem := 0, 0, ""
 	var calling sync.WaitGroup

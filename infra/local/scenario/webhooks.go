@@ -6,12 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"uuid"
 
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -31,175 +30,194 @@ const (
 // Rules returns the rules that the consumer must deploy.
 func Rules() []string { return []string{Released, euro, needsAttention} }
 
-// answer is the expected answer to a webhook.
-type answer struct {
-	status int
-	body   string // a part of the compact body
-	header string // one that it must have
-	byAWS  bool   // AWS answers, and the function does not run
-	none   bool   // the connection must fail, or AWS answers 403
-}
-
-// right reports whether an answer with the expected status is right in all other respects.
-func (want answer) right(got paymenttest.Answer) bool {
-	var body bytes.Buffer
-	if json.Compact(&body, got.Body) != nil {
-		body.Write(got.Body)
+// webhook returns a check that sends a webhook, of which something arrives behind rules: RULE:NUMBER, separated by spaces.
+func (s *Scenario) webhook(what, expected, arrives string, w paymenttest.Webhook) *Check {
+	if arrives != "" {
+		expected += ", arrived " + arrives
 	}
-	kind := "application/problem+json"
-	if want.status < 300 || want.byAWS {
-		kind = "application/json"
-	}
-	return strings.Contains(body.String(), want.body) && (want.header == "" || got.Header.Get(want.header) != "") &&
-		strings.HasPrefix(got.Header.Get("Content-Type"), kind)
-}
-
-// webhook returns a check that sends a webhook, of which something arrives behind rules. All
-// answers 401 must have the same body.
-func (s *Scenario) webhook(what string, w paymenttest.Webhook, want answer, arrives string) *Check {
-	c := &Check{What: what, Expected: strconv.Itoa(want.status) + arrived(arrives), payload: w.Payload,
-		arrives: arrives}
-	if want.none {
-		c.Expected = "no connection"
-	}
-	c.Do = func(ctx context.Context) string {
+	return check(what, expected, func(ctx context.Context) string {
 		w.URL = s.WebhookURL
-		got, err := s.Service.Sender().Send(ctx, w)
-		if want.none && (err != nil || got.Status == http.StatusForbidden) {
-			return c.Expected
+		got, err := s.Sender.Send(ctx, w)
+		if w.Certificate == paymenttest.NoCertificate && (err != nil || got.Status == http.StatusForbidden) {
+			return fmt.Sprintf("%s; status %d", expected, got.Status)
 		}
 		Require(err)
-		if got.Status == http.StatusUnauthorized {
-			s.rejection = cmp.Or(s.rejection, string(got.Body))
-			if s.rejection != string(got.Body) {
-				return "401, and another body than before: " + summary(got.Body)
-			}
+		text, detail := s.describe(got)
+		if arrived := s.arrived(ctx, w.Payload, arrives); arrived != "" {
+			text += ", arrived " + arrived
 		}
-		if got.Status == want.status && !want.right(got) {
-			return fmt.Sprintf("%d, and another body or header: %s", got.Status, summary(got.Body))
-		}
-		return strconv.Itoa(got.Status) + "; " + summary(got.Body)
-	}
-	return c
+		return text + detail
+	})
 }
 
-// published is the answer to an accepted delivery.
-func (s *Scenario) published(recorded, duplicates int) answer {
-	return answer{status: s.successStatus(), body: fmt.Sprintf(`"recorded":%d,"duplicates":%d}`, recorded, duplicates)}
+// describe returns the status of an answer with what must be right about it, and a detail. All answers 401 must have the
+// same body.
+func (s *Scenario) describe(got paymenttest.Answer) (text, detail string) {
+	var body struct {
+		Recorded, Duplicates *int
+		Conflicts            int
+		Detail, Message      string // Message is AWS's
+	}
+	kind := got.Header.Get("Content-Type")
+	text, failed := fmt.Sprint(got.Status), json.Unmarshal(got.Body, &body) != nil
+	if detail = cmp.Or(body.Detail, body.Message); detail != "" {
+		detail = "; " + detail
+	}
+	switch {
+	case failed || !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "application/problem+json"):
+		return fmt.Sprintf("%s, and the body is %q of type %s", text, got.Body, kind), ""
+	case got.Status < 300 && body.Recorded != nil && body.Duplicates != nil:
+		return fmt.Sprintf("%s, %d new, %d known", text, *body.Recorded, *body.Duplicates), ""
+	case strings.HasPrefix(kind, "application/json"):
+		return text + " by AWS", detail
+	case got.Status == http.StatusUnauthorized:
+		s.rejection = cmp.Or(s.rejection, string(got.Body))
+		if s.rejection != string(got.Body) {
+			return text + ", and another body than before", detail
+		}
+	case got.Status == http.StatusMethodNotAllowed:
+		return text + ", Allow: " + got.Header.Get("Allow"), detail
+	}
+	return text, detail
+}
+
+// arrived waits until what is expected of a delivery has arrived, and returns what has since it was sent.
+func (s *Scenario) arrived(ctx context.Context, payload []byte, expected string) string {
+	delivery, err := payment.DecodeDelivery(payload)
+	if err != nil {
+		return ""
+	}
+	if s.sent == nil {
+		s.sent = map[string]string{}
+	}
+	before := s.sent[delivery.DeliveryID]
+	if before != "" && expected == "" { // a duplicate
+		return ""
+	}
+	// What has arrived at the end of the timeout says enough.
+	all, _ := s.Arrivals.Await(ctx, s.Timeout, func(all []Arrival) bool {
+		return byRule(all, delivery.DeliveryID) == expected
+	})
+	s.sent[delivery.DeliveryID] = byRule(all, delivery.DeliveryID)
+	return s.sent[delivery.DeliveryID]
+}
+
+// byRule returns how many events of a delivery arrived behind each rule.
+func byRule(all []Arrival, deliveryID string) string {
+	counts := map[string]int{}
+	for _, a := range all {
+		if a.DeliveryID == deliveryID {
+			counts[a.Rule]++
+		}
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(counts), "map["), "]")
+}
+
+// nothingElse returns the check that no further event of the webhooks before has arrived: when its own event has arrived
+// behind every rule, those before it have, too.
+func (s *Scenario) nothingElse() *Check {
+	return check("nothing else arrives, of rejected webhooks and of duplicates", "nothing", func(ctx context.Context) string {
+		last := paymenttest.Event()
+		last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
+		last.EventData.Cases.HasLinkedCases = true
+		s.post(ctx, paymenttest.Delivery(last))
+		all := Must(s.Arrivals.Await(ctx, s.Timeout, func(all []Arrival) bool {
+			rules := map[string]bool{}
+			for _, a := range all {
+				if a.EventID == last.EventID {
+					rules[a.Rule] = true
+				}
+			}
+			return len(rules) == len(s.Queues)
+		}))
+		for _, id := range slices.Sorted(maps.Keys(s.sent)) {
+			if got := byRule(all, id); got != s.sent[id] {
+				return fmt.Sprintf("of delivery %s: %s, and before: %s", id, got, s.sent[id])
+			}
+		}
+		return fmt.Sprintf("nothing; of %d webhooks", len(s.sent))
+	})
 }
 
 // accepted returns a check of a webhook with one new released payment.
 func (s *Scenario) accepted(what string, w paymenttest.Webhook) *Check {
-	return s.webhook(what, w, s.published(1, 0), Released+":1")
+	return s.webhook(what, s.published(1, 0), Released+":1", w)
 }
 
-// rejected returns a check of a webhook that is not authentic.
-func (s *Scenario) rejected(what string, w paymenttest.Webhook) *Check {
-	return s.webhook(what, w, answer{status: http.StatusUnauthorized}, "")
+// published is the result of an accepted delivery.
+func (s *Scenario) published(recorded, duplicates int) string {
+	return fmt.Sprintf("%d, %d new, %d known", s.successStatus(), recorded, duplicates)
 }
 
-// webhooks returns the checks that send a webhook. Some depend on earlier ones.
-func (s *Scenario) webhooks() []Section {
-	limit, _ := strconv.Atoi(s.Setting(settings.MaxPayloadBytes))
-	with := func(change func(*payment.Event)) paymenttest.Webhook {
-		e := paymenttest.Event()
-		change(&e)
-		return deliver(e)
-	}
-	one := paymenttest.Event()
+// deliveryChecks returns the checks of authentic webhooks. The first one stores a token, since keys may be fetched with it.
+func (s *Scenario) deliveryChecks() []*Check {
 	many := raw(paymenttest.Delivery(paymenttest.Events(25)...))
-	half := paymenttest.Events(10)
-	altered := one
-	altered.EventData.Amount = "9250.00"
-	large := raw(paymenttest.RawDelivery(uuid.New().String(), padded(paymenttest.Event(), 300_000)))
-	unnamed := paymenttest.Event()
-	unnamed.EventName = "RELEASED"
-	const attention = needsAttention + ":1 " + OtherBus + ":1"
-
-	sections := []Section{{"Deliveries, duplicates and rules", []*Check{
-		s.accepted("one event", deliver(one)),
-		s.webhook("25 events in one delivery", many, s.published(25, 0), Released+":25"),
-		s.webhook("the same 25 again", many, s.published(0, 25), ""),
-		s.webhook("5 events", deliver(half[:5]...), s.published(5, 0), Released+":5"),
-		s.webhook("those 5 and 5 new ones", deliver(half...), s.published(5, 5), Released+":5"),
-		s.webhook("a known eventId, another amount", deliver(altered),
-			answer{status: s.successStatus(), body: `"conflicts":1`}, ""),
-		s.accepted("an event of 300,000 bytes", large),
-		s.accepted("1,000,000.00 USD", with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
-		s.webhook("1,234,567,890.10 EUR", with(func(e *payment.Event) {
-			e.EventData.Amount, e.EventData.PaymentCurrency = "1234567890.10", "EUR"
-		}), s.published(1, 0), euro+":1 "+Released+":1"),
-		s.webhook("one with return details",
-			with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true }), s.published(1, 0),
-			attention+" "+Released+":1"),
-		s.webhook("one with linked cases, of another name", with(func(e *payment.Event) {
-			e.EventName, e.EventData.Cases.HasLinkedCases = "PAYMENT_STATUS.OTHER", true
-		}), s.published(1, 0), attention),
-		s.webhook("one that no rule is for",
-			with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" }), s.published(1, 0), ""),
-	}}}
-	if UsesSignature(s.Settings) {
-		sections[0].Checks = append(sections[0].Checks, s.rotated())
-		sections = append(sections, Section{"Signatures, timestamps and key ids", s.signatureChecks()})
+	high, returned := paymenttest.Event(), paymenttest.Event()
+	high.EventData.Amount, high.EventData.PaymentCurrency = "1234567890.10", "EUR"
+	returned.EventData.Returns.HasReturnDetails = true
+	checks := []*Check{
+		s.FirstToken(),
+		s.accepted("one event", deliver(paymenttest.Event())),
+		s.webhook("25 events in one delivery", s.published(25, 0), Released+":25", many),
+		s.webhook("the same 25 again", s.published(0, 25), "", many),
+		s.webhook("1,234,567,890.10 EUR", s.published(1, 0), euro+":1 "+Released+":1", deliver(high)),
+		s.webhook("one with return details", s.published(1, 0), needsAttention+":1 "+OtherBus+":1 "+Released+":1",
+			deliver(returned)),
 	}
-	if UsesMTLS(s.Settings) {
-		sections = append(sections, Section{"Client certificates", s.certificateChecks()})
+	if _, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier)); static || !UsesSignature(s.Settings) {
+		return checks
 	}
-	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for
-	// another method.
-	wrongMethod, patch := answer{status: http.StatusMethodNotAllowed, header: "Allow"}, deliver(paymenttest.Event())
-	if s.Setting(settings.DomainName) != "" {
-		wrongMethod = answer{status: http.StatusNotFound, byAWS: true}
-	}
-	patch.Method = http.MethodPatch
-	invalid := []*Check{
-		s.webhook("not JSON, but signed", raw([]byte("released")),
-			answer{status: http.StatusUnprocessableEntity, body: "payload"}, ""),
-		s.webhook("an event without GROUP.STATUS", deliver(unnamed),
-			answer{status: http.StatusUnprocessableEntity, body: "eventName"}, ""),
-		s.webhook("wrong method", patch, wrongMethod, ""),
-		s.webhook("nothing", raw(nil), answer{status: http.StatusBadRequest}, ""),
-		s.webhook("more than Lambda takes", raw(bytes.Repeat([]byte(" "), lambdaLimit)),
-			answer{status: http.StatusRequestEntityTooLarge, byAWS: true}, ""),
-	}
-	// A part of an event of Lambda is not the payload.
-	if limit < lambdaLimit-10_000 {
-		invalid = append(invalid, s.webhook("more than is allowed", raw(bytes.Repeat([]byte(" "), limit+1)),
-			answer{status: http.StatusRequestEntityTooLarge}, ""))
-	}
-	return append(sections, Section{"Requests that are not valid", invalid})
-}
-
-// rotated returns a check of a webhook that is signed with a new key.
-func (s *Scenario) rotated() *Check {
-	c := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
-	send := c.Do
-	c.Do = func(ctx context.Context) string {
-		Require(s.Service.Rotate(ctx))
+	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
+	send := rotated.Do
+	rotated.Do = func(ctx context.Context) string {
+		Require(s.NewKey(ctx))
 		return send(ctx)
 	}
-	return c
+	return append(checks, rotated)
 }
 
-// signatureChecks returns the checks of every flaw of a proof.
+// flaws are those of a proof that the path of a request to the function can hide or change, and one of each other kind.
+var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
+	paymenttest.KeyIDChanged, paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing,
+	paymenttest.SignatureRepeated, paymenttest.TimestampRepeated, paymenttest.KeyIDRepeated}
+
+// signatureChecks returns the checks of flawed proofs.
 func (s *Scenario) signatureChecks() []*Check {
 	var checks []*Check
 	_, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier))
-	for _, flaw := range paymenttest.Flaws() {
+	for _, flaw := range flaws {
 		if static && strings.HasPrefix(string(flaw), "keyid") {
 			continue
 		}
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
-		checks = append(checks, s.rejected("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), w))
+		checks = append(checks, s.webhook("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), "401", "", w))
 	}
 	if text := s.Setting(settings.TimestampTolerance); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
-		checks = append(checks, s.rejected("timestamp too old", old), s.rejected("timestamp in the future", early))
+		checks = append(checks, s.webhook("timestamp too old", "401", "", old),
+			s.webhook("timestamp in the future", "401", "", early))
 	}
 	return checks
+}
+
+// invalidChecks returns the checks of other requests that are rejected.
+func (s *Scenario) invalidChecks() []*Check {
+	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for
+	// another method.
+	patch, rejected := deliver(paymenttest.Event()), "405, Allow: "+s.Setting(settings.HTTPMethod)
+	if s.Setting(settings.DomainName) != "" {
+		rejected = "404 by AWS"
+	}
+	patch.Method = http.MethodPatch
+	return []*Check{
+		s.webhook("not JSON, but signed", "422", "", raw([]byte("released"))),
+		s.webhook("wrong method", rejected, "", patch),
+		s.webhook("more than Lambda takes", "413 by AWS", "", raw(bytes.Repeat([]byte(" "), lambdaLimit))),
+		s.nothingElse(),
+	}
 }
 
 // lambdaLimit is the size in bytes of the smallest event that Lambda rejects (see
@@ -216,83 +234,4 @@ func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payloa
 func padded(e payment.Event, size int) []byte {
 	event := paymenttest.Encode(e)
 	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, strings.Repeat("x", size))
-}
-
-// send does checks of webhooks, and waits until what they publish has arrived.
-func (s *Scenario) send(ctx context.Context, in *Arrivals, checks []*Check) error {
-	if err := s.Run(ctx, checks...); err != nil {
-		return err
-	}
-	// When this event has arrived behind every rule, the events before it have, too.
-	last := paymenttest.Event()
-	last.EventData.Amount, last.EventData.PaymentCurrency, last.EventData.Cases.HasLinkedCases = "1000000.00", "EUR",
-		true
-	if _, err := s.Service.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL,
-		Payload: paymenttest.Delivery(last)}); err != nil {
-		return err
-	}
-	all, err := in.Await(ctx, s.within(20*time.Second), func(all []Arrival) bool {
-		got, ends := arrivedOf(checks, all), 0
-		for _, a := range all {
-			if a.EventID == last.EventID {
-				ends++
-			}
-		}
-		return ends >= len(s.Queues) &&
-			!slices.ContainsFunc(checks, func(c *Check) bool { return got[c] != c.arrives })
-	})
-	if err != nil {
-		s.Progress.Say("%v", err)
-	}
-	for c, text := range arrivedOf(checks, all) {
-		c.judge(strings.Replace(c.Got, "; ", arrived(text)+"; ", 1))
-	}
-	return ctx.Err()
-}
-
-// arrived is the text of what arrived.
-func arrived(text string) string {
-	if text == "" {
-		return ""
-	}
-	return ", arrived " + text
-}
-
-// arrivedOf returns how many events arrived behind each rule for each check, as text. What arrives
-// for a delivery belongs to the first check that sent it.
-func arrivedOf(checks []*Check, all []Arrival) map[*Check]string {
-	senders, counts := map[string]*Check{}, map[*Check]map[string]int{} // senders by deliveryId
-	for _, c := range slices.Backward(checks) {
-		counts[c] = map[string]int{}
-		if delivery, err := payment.DecodeDelivery(c.payload); err == nil {
-			senders[delivery.DeliveryID] = c
-		}
-	}
-	for _, a := range all {
-		if sender := senders[a.DeliveryID]; sender != nil {
-			counts[sender][a.Rule]++
-		}
-	}
-	texts := map[*Check]string{}
-	for c, byRule := range counts {
-		texts[c] = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(byRule), "map["), "]")
-	}
-	return texts
-}
-
-// summary returns a short form of the body of an answer.
-func summary(body []byte) string {
-	var b struct {
-		Recorded, Duplicates *int
-		Conflicts            int
-		Detail, Message      string // Message is AWS's
-	}
-	if json.Unmarshal(body, &b) != nil || b.Recorded == nil || b.Duplicates == nil {
-		return b.Detail + b.Message
-	}
-	text := fmt.Sprintf("%d new, %d known", *b.Recorded, *b.Duplicates)
-	if b.Conflicts > 0 {
-		text += fmt.Sprintf(", %d in conflict: parked, not published", b.Conflicts)
-	}
-	return text
 }

@@ -1,5 +1,5 @@
-// Service is the simulated payment service as a Lambda function behind a function URL.
-// Its state is an object in S3 that the sender of webhooks writes, and that it only reads.
+// Service is the simulated payment service as a Lambda function behind a function URL. Its state is a variable of its
+// environment.
 package main
 
 import (
@@ -15,14 +15,12 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/paymenttest"
 )
 
 func main() {
-	f, err := newFunction(os.Getenv)
+	f, err := newFunction(os.Getenv("STATE"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "service:", err)
 		os.Exit(1)
@@ -32,25 +30,15 @@ func main() {
 
 type function struct{ service http.Handler }
 
-func newFunction(getenv func(string) string) (*function, error) {
-	bucket, key := getenv("STATE_BUCKET"), "state.json"
-	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1))
-	if err != nil {
-		return nil, err
-	}
-	objects := s3.NewFromConfig(cfg)
-	return &function{paymenttest.Stateless(func(ctx context.Context) (state paymenttest.State, err error) {
-		// S3 returns the latest object to every read that starts after a write (AWS, "Amazon
-		// S3 data consistency model" in the S3 User Guide:
-		// https://docs.aws.amazon.com/AmazonS3/latest/userguide/Welcome.html#ConsistencyModel).
-		out, err := objects.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "service: the state cannot be read:", err)
-			return state, err
+// newFunction returns the service with a state in JSON, or with an empty one.
+func newFunction(text string) (*function, error) {
+	var state paymenttest.State
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
+			return nil, err
 		}
-		defer out.Body.Close()
-		return state, json.NewDecoder(out.Body).Decode(&state)
-	})}, nil
+	}
+	return &function{state.Handler()}, nil
 }
 
 // handle answers a request of a function URL.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/infra/cmd/payhook/listen"
@@ -14,25 +13,15 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// denied is the policy that denies to publish, and deny is its name.
-const (
-	deny   = "payhook-console-stops-the-bus"
-	denied = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`
-)
+// deny is the name of the policy that denies to publish.
+const deny = "payhook-console-stops-the-bus"
 
-// setBus stops or starts the event bus for the functions of the local run: a policy of the
-// roles of the stack denies to publish. The emulator enforces it at once. To do so twice is no
-// error.
+// setBus stops or starts the event bus for the functions of the local run. To do so twice is no error.
 func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
-	policy := "" // none
 	if stopped {
-		policy = denied
+		return d.Deny(ctx, deny, "events:PutEvents", "*")
 	}
-	all, err := roles(ctx, d)
-	for i := 0; err == nil && i < len(all); i++ {
-		err = deployment.SetRolePolicy(ctx, d.AWS, all[i], deny, policy)
-	}
-	return err
+	return d.Allow(ctx, deny)
 }
 
 // faults returns the faults of services as they are, whoever set them; none for a service that
@@ -50,32 +39,11 @@ func faults(ctx context.Context, d *deployment.Deployment) (map[string]string, e
 			}
 		}
 	}
-	all, err := roles(ctx, d)
-	for i := 0; err == nil && i < len(all) && now[eventBus] == ""; i++ {
-		var stopped bool
-		if stopped, err = deployment.HasRolePolicy(ctx, d.AWS, all[i], deny); stopped {
-			now[eventBus] = string(paymenttest.Down)
-		}
+	stopped, err := d.Denies(ctx, deny)
+	if stopped {
+		now[eventBus] = string(paymenttest.Down)
 	}
 	return now, err
-}
-
-// roles returns the names of the IAM roles of the stack.
-func roles(ctx context.Context, d *deployment.Deployment) (names []string, err error) {
-	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
-		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range page.StackResourceSummaries {
-			if aws.ToString(r.ResourceType) == "AWS::IAM::Role" {
-				names = append(names, aws.ToString(r.PhysicalResourceId))
-			}
-		}
-	}
-	return names, nil
 }
 
 // rulesFor returns the short names of the bus's rules that match an event in EventBridge's

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -107,12 +106,9 @@ func (o *options) run(ctx context.Context) error {
 // explain explains a captured webhook, with the settings of -c.
 func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	for _, pair := range o.context {
-		key, value, ok := strings.Cut(pair, "=")
-		decides := func(s *settings.Setting) bool { return s.Key == key }
-		if !ok || !slices.ContainsFunc(settings.ReadBy("proof"), decides) {
-			return cli.Usage("-c %s: must be NAME=VALUE with a setting that decides whether a signature verifies", pair)
+		if err := cli.AddSettings(r.Settings, pair, settings.ReadBy("proof")); err != nil {
+			return cli.Usage("-c %s: %w", pair, err)
 		}
-		r.Settings[key] = value
 	}
 	conf, err := settings.ParseProof(r.Settings)
 	if err != nil {
