@@ -23,8 +23,8 @@ import (
 // removeTimeout is how long the removal of everything may take.
 const removeTimeout = 45 * time.Minute
 
-// stacks returns the stacks with the tag of a run, or of any run if id is "". The latest comes first, because the consumer's
-// rules are on Payhook's bus.
+// stacks returns the stacks with the tag of a run, or of any run if id is "". The latest comes first, because the
+// consumer's rules are on Payhook's bus.
 func stacks(ctx context.Context, cfg aws.Config, id string) (found []types.Stack, err error) {
 	pages := cloudformation.NewDescribeStacksPaginator(cloudformation.NewFromConfig(cfg),
 		&cloudformation.DescribeStacksInput{})
@@ -46,7 +46,8 @@ func stacks(ctx context.Context, cfg aws.Config, id string) (found []types.Stack
 	return found, nil
 }
 
-// cleanup deletes stacks with all their resources. It can be repeated: as long as a resource is left, its stack is left.
+// cleanup deletes stacks with all their resources. It can be repeated: as long as a resource is left, its stack is
+// left.
 func cleanup(ctx context.Context, cfg aws.Config, all []types.Stack, p *emulator.Progress) error {
 	for _, s := range all {
 		if err := p.Step("deleting stack "+aws.ToString(s.StackName), func() error {
@@ -72,7 +73,8 @@ func deleteStack(ctx context.Context, cfg aws.Config, id string) error {
 	}); err != nil {
 		return err
 	}
-	pages := cloudformation.NewListStackResourcesPaginator(client, &cloudformation.ListStackResourcesInput{StackName: &id})
+	pages := cloudformation.NewListStackResourcesPaginator(client,
+		&cloudformation.ListStackResourcesInput{StackName: &id})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {

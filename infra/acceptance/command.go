@@ -82,8 +82,9 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			if clean {
 				return cli.Unreachable(removeAll(ctx, p, to, progress, ask))
 			}
-			if err := ask("Payhook is deployed to %s under new names, and removed again. It costs less than one US dollar by "+
-				"AWS's prices. The identity needs the permissions of infra/acceptance/policy.json. Go on?", to.name); err != nil {
+			if err := ask("Payhook is deployed to %s under new names, and removed again. By AWS's prices, it "+
+				"costs less than one US dollar. The identity needs the permissions of infra/acceptance/policy.json. Go on?",
+				to.name); err != nil {
 				return err
 			}
 			release, err := emulator.Prepare(ctx, top, filepath.Join(top, ".local", "acceptance"), progress)
@@ -126,8 +127,8 @@ func checkSettings(values map[string]string, emulated bool) error {
 	return nil
 }
 
-// show does a run, and removes everything unless keep is true, also after an error and after the end of ctx. It prints the
-// report, and writes it to report.json in the folder of the run.
+// show does a run, and removes everything unless keep is true, also after an error and after the end of ctx. It
+// prints the report, and writes it to report.json in the folder of the run.
 func show(ctx context.Context, p *cli.Program, r *run, keep bool) error {
 	r.progress.Say("run %s in %s", r.id, r.target.name)
 	started := time.Now().UTC()
@@ -141,7 +142,8 @@ func show(ctx context.Context, p *cli.Program, r *run, keep bool) error {
 			err = cleanup(removal, r.target.aws, all, r.progress)
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w", err))
+			failed = errors.Join(failed,
+				fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w", err))
 		}
 	}
 	document := struct {
@@ -176,12 +178,12 @@ func removeAll(ctx context.Context, p *cli.Program, to target, progress *emulato
 	if err != nil {
 		return err
 	}
-	names := []string{}
+	removed := []string{}
 	for _, s := range all {
-		names = append(names, aws.ToString(s.StackName))
+		removed = append(removed, aws.ToString(s.StackName))
 	}
 	if len(all) > 0 {
-		err = ask("The stacks %s in %s are removed. Go on?", strings.Join(names, ", "), to.name)
+		err = ask("The stacks %s in %s are removed. Go on?", strings.Join(removed, ", "), to.name)
 	}
 	if err == nil {
 		err = cleanup(ctx, to.aws, all, progress)
@@ -189,7 +191,7 @@ func removeAll(ctx context.Context, p *cli.Program, to target, progress *emulato
 	if err != nil {
 		return err
 	}
-	return p.Print(map[string][]string{"removed": names})
+	return p.Print(map[string][]string{"removed": removed})
 }
 
 // findTarget returns the account and region of the usual AWS variables, or the emulator of the local run.
@@ -221,5 +223,6 @@ func findTarget(ctx context.Context, top string, t deployment.Target) (target, e
 // emulated returns an emulator as a target.
 func emulated(top, endpoint string, config aws.Config) target {
 	return target{name: "MiniStack, an emulator of AWS on this machine", aws: config, account: emulator.Account,
-		partition: "aws", endpoint: endpoint, environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
+		partition: "aws", endpoint: endpoint,
+		environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
 }

@@ -190,7 +190,8 @@ func TestCleanupRemovesOnlyWhatARunLeft(t *testing.T) {
 	}
 	out.Reset()
 	if err := removeAll(t.Context(), quiet(&out), r.target, r.progress,
-		func(string, ...any) error { return nil }); err != nil || !strings.Contains(out.String(), prefix+r.id+"-Service") {
+		func(string, ...any) error { return nil }); err != nil ||
+		!strings.Contains(out.String(), prefix+r.id+"-Service") {
 		t.Errorf("%v, %s", err, &out)
 	}
 	nothingLeft(t, r)

@@ -1,6 +1,6 @@
-// Package acceptance shows in an account of AWS, or in an emulator, what the local run shows: it deploys Payhook, a consumer
-// and a simulated payment service under the names of one run, does the checks of the local run, reports their results, and
-// deletes every stack with the tag of the run.
+// Package acceptance shows in an account of AWS, or in an emulator, what the local run shows: it deploys Payhook, a
+// consumer and a simulated payment service under the names of one run, does the checks of the local run, reports
+// their results, and deletes every stack with the tag of the run.
 //
 // The private keys that sign webhooks stay in this process.
 package acceptance
@@ -65,7 +65,8 @@ type run struct {
 func newRun(top string, to target, values map[string]string, progress *emulator.Progress) *run {
 	id := strings.ToLower(rand.Text()[:8])
 	return &run{id: id, target: to, values: maps.Clone(values), progress: progress,
-		cdk: &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id), Environment: to.environment}}
+		cdk: &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
+			Environment: to.environment}}
 }
 
 // do deploys and checks everything, and returns the report.
@@ -78,11 +79,11 @@ func (r *run) do(ctx context.Context) (report scenario.Report, err error) {
 	}
 	r.Arrivals = scenario.Receive(r.AWS, r.Queues)
 	defer r.Arrivals.Stop()
-	return r.Show(ctx, func(context.Context) ([]scenario.Section, error) { return nil, nil })
+	return r.Show(ctx, nil)
 }
 
-// patience is how long to wait for what must happen. Lambda tries a failed event again after one minute and after two more
-// (AWS, "How Lambda handles errors and retries with asynchronous invocation":
+// patience is how long to wait for what must happen. Lambda tries a failed event again after one minute and after
+// two more (AWS, "How Lambda handles errors and retries with asynchronous invocation":
 // https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html).
 const patience = 6 * time.Minute
 
@@ -90,7 +91,8 @@ const patience = 6 * time.Minute
 func (r *run) deploy(ctx context.Context) error {
 	payhook, emulated := prefix+r.id, map[string]string{}
 	r.values[settings.StackName.Key] = payhook
-	r.values[settings.TokenManagerID.Key] = cmp.Or(r.values[settings.TokenManagerID.Key], settings.TokenManagerID.Example)
+	id := settings.TokenManagerID
+	r.values[id.Key] = cmp.Or(r.values[id.Key], id.Example)
 	r.Scenario = scenario.Scenario{Progress: r.progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: r.target.aws, Endpoint: r.target.endpoint, Region: r.target.aws.Region,
 			Stack: payhook, Settings: r.values}}
@@ -143,7 +145,8 @@ func (r *run) deploy(ctx context.Context) error {
 	// DNS and API Gateway need minutes for a domain name.
 	return r.Progress.Step("waiting for "+r.WebhookURL, func() error {
 		return scenario.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
-			answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL}) // without a body, it has no effect
+			// Without a body, it has no effect.
+			answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL})
 			return err == nil && answer.Status == http.StatusBadRequest, ctx.Err()
 		})
 	})
@@ -175,8 +178,8 @@ func (r *run) deployService(ctx context.Context) error {
 	return r.NewKey(ctx)
 }
 
-// change changes the state and gives it to the function, which answers with it when this returns (AWS, "Lambda function
-// states": https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html).
+// change changes the state and gives it to the function, which answers with it when this returns (AWS, "Lambda
+// function states": https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html).
 func (r *run) change(ctx context.Context, do func(*paymenttest.State) error) error {
 	if err := do(&r.state); err != nil {
 		return err
@@ -189,7 +192,8 @@ func (r *run) change(ctx context.Context, do func(*paymenttest.State) error) err
 	_, err = client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{FunctionName: &r.service,
 		Environment: &types.Environment{Variables: map[string]string{"STATE": string(text)}}})
 	if err == nil {
-		err = lambda.NewFunctionUpdatedV2Waiter(client).Wait(ctx, &lambda.GetFunctionInput{FunctionName: &r.service}, patience)
+		err = lambda.NewFunctionUpdatedV2Waiter(client).Wait(ctx,
+			&lambda.GetFunctionInput{FunctionName: &r.service}, patience)
 	}
 	if err != nil {
 		return fmt.Errorf("the state of the simulated payment service: %w", err)

@@ -48,8 +48,8 @@ func Get(ctx context.Context, endpoint, region, service, path string) ([]byte, e
 // emulator enforces it at once.
 func (d *Deployment) Deny(ctx context.Context, name, action, resource string) error {
 	_, err := d.rolePolicies(ctx, url.Values{"Action": {"PutRolePolicy"}, "PolicyName": {name},
-		"PolicyDocument": {fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":%q,"Resource":%q}]}`,
-			action, resource)}})
+		"PolicyDocument": {fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":%q,`+
+			`"Resource":%q}]}`, action, resource)}})
 	return err
 }
 

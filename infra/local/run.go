@@ -104,8 +104,8 @@ func hints(run *deployment.Deployment) string {
 // inBackground is set in the environment of the process that up starts.
 const inBackground = "PAYHOOK_IN_BACKGROUND"
 
-// background is the command up: it starts this program again in the background with the same arguments, shows what that
-// writes to its log, and waits for the file that it writes when everything is up.
+// background is the command up: it starts this program again in the background with the same arguments, shows what
+// that writes to its log, and waits for the file that it writes when everything is up.
 func background(ctx context.Context, p *cli.Program, o options) error {
 	if os.Getenv(inBackground) != "" {
 		return stayUp(ctx, p, o)

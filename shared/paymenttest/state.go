@@ -11,8 +11,8 @@ import (
 	"uuid"
 )
 
-// State is all that a service needs to answer requests, so every process that serves it with [State.Handler] answers the
-// same. It contains no private key of webhooks.
+// State is all that a service needs to answer requests, so every process that serves it with [State.Handler]
+// answers the same. It contains no private key of webhooks.
 type State struct {
 	Keys           map[string]json.RawMessage `json:"keys"` // the published JWKs by their ids
 	TokenManagerID string                     `json:"tokenManagerId"`

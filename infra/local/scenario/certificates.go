@@ -43,8 +43,8 @@ func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string
 	}
 }
 
-// certificateFlaws are flaws of client certificates with the expected result. The endpoint answers 403, the function 401.
-// The first two are shown with every mechanism.
+// certificateFlaws are flaws of client certificates with the expected result. The endpoint answers 403, the
+// function 401. The first two are shown with every mechanism.
 var certificateFlaws = []struct {
 	flaw           paymenttest.CertificateFlaw
 	what, expected string

@@ -124,10 +124,11 @@ func (s *Scenario) parkedChecks() []*Check {
 			})
 			return got + ", arrived"
 		}),
-		check("another conflict is replayed in the first version", "accepted, dismissed", func(ctx context.Context) string {
-			name, _ := s.parkConflict(ctx, paymenttest.Event())
-			return s.replay(ctx, name, intake.FirstVersion)
-		}),
+		check("another conflict is replayed in the first version", "accepted, dismissed",
+			func(ctx context.Context) string {
+				name, _ := s.parkConflict(ctx, paymenttest.Event())
+				return s.replay(ctx, name, intake.FirstVersion)
+			}),
 		check("an event too large for the bus, fetched by its reference", "the bytes that were signed", s.fetchLarge),
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// Print prints the report: for each topic, what was checked and the result. Under a wrong result stands what was expected.
+// Print prints the report: for each topic, what was checked and the result. Under a wrong result stands what was
+// expected.
 func (r Report) Print(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) {

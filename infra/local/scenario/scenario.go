@@ -1,6 +1,6 @@
-// Package scenario checks a deployed Payhook with one table: what is done, and what must come of it. It sends authentic and
-// forged webhooks, and looks at what is answered, what arrives behind which rule, what is parked and recorded, and how the
-// access token is renewed. The deployment is in an emulator or in AWS.
+// Package scenario checks a deployed Payhook with one table: what is done, and what must come of it. It sends
+// authentic and forged webhooks, and looks at what is answered, what arrives behind which rule, what is parked and
+// recorded, and how the access token is renewed. The deployment is in an emulator or in AWS.
 //
 // A check is right only if its result was observed.
 package scenario
@@ -27,8 +27,8 @@ import (
 // Scenario is a deployment with what the checks use beside it.
 type Scenario struct {
 	*deployment.Deployment
-	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which that
-	// answers.
+	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
+	// that answers.
 	Sender       paymenttest.Sender
 	Change       func(context.Context, func(*paymenttest.State) error) error
 	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
@@ -83,21 +83,24 @@ func (s *Scenario) table() []Section {
 		sections = append(sections, Section{"Client certificates", s.certificateChecks()})
 	}
 	sections = append(sections, Section{"Requests that are not valid", s.invalidChecks()},
-		Section{"What is parked, and large events", s.parkedChecks()}, Section{"The consumer's function", s.consumerChecks()})
+		Section{"What is parked, and large events", s.parkedChecks()},
+		Section{"The consumer's function", s.consumerChecks()})
 	if s.EvidenceBucket != "" {
 		sections = append(sections, Section{"Evidence of what was accepted", s.evidenceChecks()})
 	}
 	return append(sections, Section{"The access token, and faults of the payment service", s.serviceChecks()})
 }
 
-// Show does all checks of the deployment, and further ones at the same time.
+// Show does all checks of the deployment, and further ones, if any, at the same time.
 func (s *Scenario) Show(ctx context.Context, further func(context.Context) ([]Section, error)) (Report, error) {
 	table, more := s.table(), []Section(nil)
 	last := len(table) - 1
 	err := emulator.Together(ctx,
 		func(ctx context.Context) error { return s.run(ctx, "sending", table[:last]) },
 		func(ctx context.Context) (err error) {
-			more, err = further(ctx)
+			if further != nil {
+				more, err = further(ctx)
+			}
 			return err
 		},
 	)

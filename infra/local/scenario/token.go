@@ -61,7 +61,8 @@ const shortLife = 5 * time.Second
 // serviceChecks returns the checks that change how the payment service answers. They restore it.
 func (s *Scenario) serviceChecks() []*Check {
 	fault := func(ctx context.Context, e paymenttest.Endpoint, f paymenttest.Fault) {
-		Require(s.Change(context.WithoutCancel(ctx), func(state *paymenttest.State) error { return state.Misbehave(e, f) }))
+		Require(s.Change(context.WithoutCancel(ctx),
+			func(state *paymenttest.State) error { return state.Misbehave(e, f) }))
 	}
 	checks := []*Check{
 		check(fmt.Sprintf("a token lives %d s, and a client goes on calling", int(shortLife.Seconds())),

@@ -30,7 +30,8 @@ const (
 // Rules returns the rules that the consumer must deploy.
 func Rules() []string { return []string{Released, euro, needsAttention} }
 
-// webhook returns a check that sends a webhook, of which something arrives behind rules: RULE:NUMBER, separated by spaces.
+// webhook returns a check that sends a webhook, of which something arrives behind rules: RULE:NUMBER, separated by
+// spaces.
 func (s *Scenario) webhook(what, expected, arrives string, w paymenttest.Webhook) *Check {
 	if arrives != "" {
 		expected += ", arrived " + arrives
@@ -50,8 +51,8 @@ func (s *Scenario) webhook(what, expected, arrives string, w paymenttest.Webhook
 	})
 }
 
-// describe returns the status of an answer with what must be right about it, and a detail. All answers 401 must have the
-// same body.
+// describe returns the status of an answer with what must be right about it, and a detail. All answers 401 must
+// have the same body.
 func (s *Scenario) describe(got paymenttest.Answer) (text, detail string) {
 	var body struct {
 		Recorded, Duplicates *int
@@ -113,10 +114,11 @@ func byRule(all []Arrival, deliveryID string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(counts), "map["), "]")
 }
 
-// nothingElse returns the check that no further event of the webhooks before has arrived: when its own event has arrived
-// behind every rule, those before it have, too.
+// nothingElse returns the check that no further event of the webhooks before has arrived: when its own event has
+// arrived behind every rule, those before it have, too.
 func (s *Scenario) nothingElse() *Check {
-	return check("nothing else arrives, of rejected webhooks and of duplicates", "nothing", func(ctx context.Context) string {
+	const what = "nothing else arrives, of rejected webhooks and of duplicates"
+	return check(what, "nothing", func(ctx context.Context) string {
 		last := paymenttest.Event()
 		last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
 		last.EventData.Cases.HasLinkedCases = true
@@ -149,7 +151,8 @@ func (s *Scenario) published(recorded, duplicates int) string {
 	return fmt.Sprintf("%d, %d new, %d known", s.successStatus(), recorded, duplicates)
 }
 
-// deliveryChecks returns the checks of authentic webhooks. The first one stores a token, since keys may be fetched with it.
+// deliveryChecks returns the checks of authentic webhooks. The first one stores a token, since keys may be fetched
+// with it.
 func (s *Scenario) deliveryChecks() []*Check {
 	many := raw(paymenttest.Delivery(paymenttest.Events(25)...))
 	high, returned := paymenttest.Event(), paymenttest.Event()
@@ -176,7 +179,8 @@ func (s *Scenario) deliveryChecks() []*Check {
 	return append(checks, rotated)
 }
 
-// flaws are those of a proof that the path of a request to the function can hide or change, and one of each other kind.
+// flaws are those of a proof that the path of a request to the function can hide or change, and one of each other
+// kind.
 var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
 	paymenttest.KeyIDChanged, paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing,
 	paymenttest.SignatureRepeated, paymenttest.TimestampRepeated, paymenttest.KeyIDRepeated}
