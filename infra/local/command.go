@@ -9,10 +9,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -137,9 +133,16 @@ func (o *options) complete(p *cli.Program) (err error) {
 		return err
 	}
 	o.state, o.progress = filepath.Join(o.top, ".local", "run"), emulator.NewProgress(p.Err)
-	if o.settings, err = cdkSettings(o.top); err != nil {
+	// The CDK app follows cdk.json, so the simulated service and the endpoint must, too.
+	file, err := settings.ReadContext(filepath.Join(o.top, "cdk.json"))
+	if err != nil {
 		return err
 	}
+	for _, s := range chosen {
+		delete(file, s.Key)
+	}
+	o.settings = map[string]string{}
+	maps.Copy(o.settings, file)
 	maps.Copy(o.settings, o.given)
 	if o.authURL != "" {
 		// Not by flags: every process of this machine can see those.
@@ -167,34 +170,11 @@ func (o *options) register(cmd *cobra.Command) {
 	}
 }
 
-// known returns the settings that a local run does not choose itself.
+// chosen are the settings that a local run chooses itself.
+var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName}
+
+// known returns the other settings.
 func known() []*settings.Setting {
-	chosen := []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName}
 	return slices.DeleteFunc(slices.Concat(settings.All(), settings.LocalSettings()),
 		func(s *settings.Setting) bool { return slices.Contains(chosen, s) })
-}
-
-// cdkSettings returns the settings of cdk.json. The CDK app follows them, so the simulated
-// service and the endpoint must, too.
-func cdkSettings(top string) (map[string]string, error) {
-	conf := map[string]string{}
-	text, err := os.ReadFile(filepath.Join(top, "cdk.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return conf, nil
-	}
-	var file struct{ Context map[string]json.RawMessage }
-	if err == nil {
-		err = json.Unmarshal(text, &file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cdk.json: %w", err)
-	}
-	for _, s := range known() {
-		if value, ok := file.Context[s.Key]; ok {
-			text := string(value) // a number
-			_ = json.Unmarshal(value, &text)
-			conf[s.Key] = text
-		}
-	}
-	return conf, nil
 }
