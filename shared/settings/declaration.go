@@ -54,7 +54,7 @@ func declarations(in reflect.Type, index ...int) (list []*Setting) {
 		s := &Setting{Key: key, Name: f.Name, Group: group, Default: f.Tag.Get("default"),
 			Required: f.Tag.Get("required") != "", texts: strings.Fields(f.Tag.Get("of")),
 			form: forms[f.Tag.Get("form")],
-			by: strings.Fields(f.Tag.Get("by")), unit: units[f.Tag.Get("unit")], index: f.Index}
+			by:   strings.Fields(f.Tag.Get("by")), unit: units[f.Tag.Get("unit")], index: f.Index}
 		s.Example = s.form.example
 		if limits := strings.Fields(f.Tag.Get("limits")); len(limits) > 0 {
 			limits = append(limits, "")
