@@ -83,7 +83,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 				return cli.Unreachable(removeAll(ctx, p, to, progress, ask))
 			}
 			if err := ask("Payhook is deployed to %s under new names, and removed again. By AWS's prices, it "+
-				"costs less than one US dollar. The identity needs the permissions of infra/acceptance/policy.json. Go on?",
+				"costs less than one US dollar. The identity needs the permissions of "+
+				"infra/acceptance/policy.json. Go on?",
 				to.name); err != nil {
 				return err
 			}

@@ -185,7 +185,8 @@ func (f *fixture) testCommands(t *testing.T) {
 		args   []string
 	}
 	calls := []call{
-		{0, `"recorded":0,"duplicates":2`, []string{"local", "send", "--count", "2", "--duplicates", "1", "--events", "2"}},
+		{0, `"recorded":0,"duplicates":2`, []string{"local", "send", "--count", "2", "--duplicates", "1",
+			"--events", "2"}},
 		{0, "1: 401", []string{"local", "send", "--age", "10m", "--expect", "401"}},
 		{0, "1: 413", []string{"local", "send", "--pad", "6300000", "--expect", "413"}},
 		{0, "1: 200", []string{"local", "send", "--event-id", id}},

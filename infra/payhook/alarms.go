@@ -296,7 +296,8 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 // trustExpires returns the alarm for the expiry of certificates.
 func trustExpires(conf settings.Deployment) alarm {
 	return alarm{name: "trust-expires", metric: ownMetric(conf, names.TrustDaysLeftMetric), statistic: minimum,
-		minutes: 5, threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+		minutes: 5, threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true,
+		notifyOK: true,
 		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
 			"in less than 30 days. Webhooks are rejected after that.",
 		action: "Look up which one (`payhook certificates`), ask the service's operator for its successor, and " +

@@ -72,7 +72,8 @@ func alarmTable(t *testing.T) string {
 		}
 	}
 	for _, file := range []string{"alarms.go", "encryption.go"} {
-		for _, name := range regexp.MustCompile(`name: +"([\w-]+)"`).FindAllStringSubmatch(string(readFile(t, file)), -1) {
+		found := regexp.MustCompile(`name: +"([\w-]+)"`).FindAllStringSubmatch(string(readFile(t, file)), -1)
+		for _, name := range found {
 			if rows[name[1]] == "" {
 				t.Errorf("no configuration of this test has the alarm %s: add one", name[1])
 			}
@@ -97,7 +98,8 @@ func TestRunbookListsEveryAlarm(t *testing.T) {
 	case *update:
 		writeFile(t, file, before+begin+want+end+after)
 	case got != want:
-		t.Errorf("%s (-the template +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		t.Errorf("%s (-the template +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"),
+			strings.Split(got, "\n")))
 	}
 }
 

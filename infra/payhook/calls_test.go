@@ -27,7 +27,8 @@ import (
 var (
 	prefixes   = map[string]string{"eventbridge": "events", "cloudwatchlogs": "logs"}
 	iamActions = map[string][]string{
-		// S3 tells only callers with s3:ListBucket that an object is missing (AWS, "GetObject" in the S3 API reference).
+		// S3 tells only callers with s3:ListBucket that an object is missing (AWS, "GetObject" in the S3 API
+		// reference).
 		"s3:GetObject":                   {"s3:GetObject", "s3:ListBucket"},
 		"s3:ListObjectsV2":               {"s3:ListBucket"},
 		"s3:ListObjectVersions":          {"s3:ListBucketVersions"},
@@ -119,8 +120,9 @@ func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
 // Without a setting, a function has no permission that only this setting needs.
 func TestSettingsAddPermissions(t *testing.T) {
 	all := map[string]map[string]any{"Webhook Token/Secret.Id": {"keysAuth": "bearer"},
-		"Webhook Parking.Arn/captured/*": {"captureRejected": "1h"}, "Webhook Records.Arn/accepted/*": {"evidence": "1d"},
-		"Redrive Keys.Arn": mtls("mtls"), "Token *": {"tracing": true}}
+		"Webhook Parking.Arn/captured/*": {"captureRejected": "1h"},
+		"Webhook Records.Arn/accepted/*": {"evidence": "1d"},
+		"Redrive Keys.Arn":               mtls("mtls"), "Token *": {"tracing": true}}
 	for _, conf := range append(slices.Collect(maps.Values(all)), nil) {
 		for permission, needed := range all {
 			function, resource, _ := strings.Cut(permission, " ")

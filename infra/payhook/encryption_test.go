@@ -45,9 +45,10 @@ func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 	for _, c := range encrypted {
 		tm := payhook(t, c.settings)
 		for name, r := range tm.Resources {
-			// S3 delivers no access logs to a bucket with the key, and the queue must take messages while the key cannot
-			// be used.
-			stores := !slices.Contains(storesNothing, r.Type) && name != "AccessLogs" && name != "Encryption/BusFailures"
+			// S3 delivers no access logs to a bucket with the key, and the queue must take messages while the key
+			// cannot be used.
+			stores := !slices.Contains(storesNothing, r.Type) && name != "AccessLogs" &&
+				name != "Encryption/BusFailures"
 			if encrypted := strings.Contains(fmt.Sprint(tm.plain(r.Properties)), c.key); stores && !encrypted {
 				t.Errorf("%s, a %s, is not encrypted with %s", name, r.Type, c.key)
 			}

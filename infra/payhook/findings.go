@@ -35,7 +35,8 @@ func findings(conf settings.Deployment) []finding {
 	const wildcard = "An object cannot be named before it exists: the wildcard matches the objects " +
 		"of one folder of one bucket. With the setting tracing, X-Ray has no resources to name."
 	return []finding{
-		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function", unless: conf.WebhookConcurrency > 0,
+		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function",
+			unless: conf.WebhookConcurrency > 0,
 			reason: concurrency},
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Redrive/Function", reason: concurrency},
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Token/Function", reason: concurrency},
@@ -54,7 +55,8 @@ func findings(conf settings.Deployment) []finding {
 		{id: "AwsSolutions-APIG4", kind: "AWS::ApiGatewayV2::Route", reason: route},
 		{id: "CKV_AWS_149", kind: "AWS::SecretsManager::Secret", unless: customerKey, reason: ownKeys},
 		{id: "AwsSolutions-SMG4", kind: "AWS::SecretsManager::Secret", path: "Token/Secret",
-			reason: "The token function replaces the token before it expires, which is more often than rotation could."},
+			reason: "The token function replaces the token before it expires, which is more often than " +
+				"rotation could."},
 		{id: "AwsSolutions-SMG4", kind: "AWS::SecretsManager::Secret", path: "Token/Credentials",
 			reason: "The payment service issues client credentials out of band, so that nothing can rotate them " +
 				"without its operator. events/README.md describes the procedure (Rotate the client credentials)."},

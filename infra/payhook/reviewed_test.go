@@ -30,7 +30,8 @@ var reviewed = []struct {
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{
-		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000, "httpMethod": "PUT",
+		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000,
+		"httpMethod":  "PUT",
 		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
 	}},
 	{"numbers.txt", map[string]any{

@@ -161,7 +161,7 @@ func TestTheKeyOfARecord(t *testing.T) {
 			t.Errorf("%s, again %s", r.Key(), again.Key())
 		}
 	}
-	keys := map[string]bool{signed.Key(): true}
+	seen := map[string]bool{signed.Key(): true}
 	for _, change := range []func(r *Record){
 		func(r *Record) { r.Proof.Payload = append(slices.Clone(r.Proof.Payload), ' ') },
 		func(r *Record) { r.KeyID += "0" },
@@ -172,9 +172,9 @@ func TestTheKeyOfARecord(t *testing.T) {
 	} {
 		r := signed
 		change(&r)
-		if keys[r.Key()] {
+		if seen[r.Key()] {
 			t.Error("two records have the same key")
 		}
-		keys[r.Key()] = true
+		seen[r.Key()] = true
 	}
 }

@@ -68,7 +68,9 @@ func TestEachRequestThatIsAcceptedHasOneRecord(t *testing.T) {
 		}, intake.EvidenceUnavailable, 0},
 		"the mark fails": {func(w *parkedWorld, _ *awstest.S3) { w.db.Hook = mark }, intake.Accepted, 1},
 		"the bus is down": {func(w *parkedWorld, _ *awstest.S3) {
-			w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+			w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+				return nil, errDown
+			}
 		}, intake.Accepted, 1},
 		"the ledger is down": {func(w *parkedWorld, _ *awstest.S3) {
 			w.db.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }

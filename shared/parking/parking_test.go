@@ -283,7 +283,8 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 			t.Errorf("%s: %s, %+v, %v", state, got, n, err)
 		}
 	}
-	if _, n, _ := store.Decision(t.Context(), dismissed); n.Reason != "the service sent it again" || !n.At.Equal(noon) ||
+	if _, n, _ := store.Decision(t.Context(), dismissed); n.Reason != "the service sent it again" ||
+		!n.At.Equal(noon) ||
 		n.By != note.By {
 		t.Errorf("got %+v", n)
 	}

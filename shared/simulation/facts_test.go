@@ -151,7 +151,8 @@ func (c *counts) never() (paths []string) {
 }
 
 func (c counts) String() string {
-	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d dismissed; "+
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, "+
+		"%d dismissed; "+
 		"%d events: accepted %d, lost %d, unexpected %d, duplicated %d (publisher crashed %d, was suspended %d, lost "+
 		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d; "+
 		"%d records, found again %d, may be missing %d",

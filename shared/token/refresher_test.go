@@ -485,7 +485,8 @@ func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
 			r.secrets.Put(tokenSecret, fmt.Sprint(n))
 		}
 		report, err := r.refresher.Run(t.Context(), false)
-		if err == nil || !strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 versions of the last "+
+		if err == nil || !strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 versions of "+
+			"the last "+
 			"24 hours and accepts no more until one is older") || !report.WritesTooOften {
 			t.Errorf("%+v, %v", report, err)
 		}
