@@ -129,21 +129,21 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
-				"service's operator to send each delivery again that has no later line with its deliveryId. " +
+				"service to send each delivery again that has no later line with its deliveryId. " +
 				"`payhook event ID` shows whether an event has arrived since."},
 		{name: "parked", metric: ownMetric(conf, names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
-				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
+				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and " +
 				"the cause, and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
 				"`payhook status` shows what is open."},
 		{name: "conflicts", metric: ownMetric(conf, names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
 			action: "Compare both versions (`payhook parked show NAME`; consumers have the first one), and ask the " +
-				"service's operator which is right before a payment is made or booked. Then replay it with " +
+				"service which is right before a payment is made or booked. Then replay it with " +
 				"`--version first` or `--version parked` (`payhook parked replay`)."},
 		rejectedByAWS(conf, webhook),
 		// A percentage would be raised by a single request at night, and would not be
@@ -154,7 +154,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"service, a key or the service's addresses changed, or someone sends forged webhooks.",
 			action: "Count outcome in the webhook function's log; `payhook status` has the statuses. 401: if few " +
 				"webhooks are accepted and nearly all have one outcome, a setting of that part of the proof or a key " +
-				"has changed: check both with the service's operator; if their key has another thumbprint than " +
+				"has changed: check both with the service; if their key has another thumbprint than " +
 				"`payhook key ID` shows, drop it (`payhook key ID --drop`). Otherwise someone sends forged webhooks, " +
 				"which have no effect. 403: compare cause with the service's addresses, and correct allowedSources. " +
 				"405: httpMethod. 413: maxPayloadBytes. 422: see parked. Then have the service's rejected webhooks " +
@@ -165,7 +165,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"the service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget " +
 				"allows. Unless the service sends them again, they are lost.",
 			action: "Look up outcome and keyId in the webhook function's log. key-unavailable: fetch " +
-				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service's operator, otherwise check keysAuth. " +
+				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service, otherwise check keysAuth. " +
 				"Do not drop keys meanwhile. key-out-of-budget: many different ids are a flood, which cannot affect " +
 				"cached keys, and webhookConcurrency limits its cost; if they are ids of the service, raise " +
 				"keyMissBudget."},
@@ -180,7 +180,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
 				"service has reported the key as unknown for 5 minutes, and rejected with 401 after that.",
-			action: "Ask the service's operator at once whether they withdrew the key (`payhook key ID`, with a " +
+			action: "Ask the service at once whether they withdrew the key (`payhook key ID`, with a " +
 				"keyId of the webhook function's log where KeyWithdrawn is 1). If not, their key endpoint must " +
 				"return it again within 5 minutes of the time that the command shows, and rejected webhooks " +
 				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
@@ -220,7 +220,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
 				"until it expires.",
 			action: "Look up cause, status and oauthError in the token function's log. Check the client " +
-				"credentials with the service's operator."},
+				"credentials with the service."},
 	}
 
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
@@ -232,7 +232,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
 				"sends to another URL, or nothing that it sends is accepted.",
 			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If " +
-				"none arrive, ask the service's operator whether the subscription is active and which answers they " +
+				"none arrive, ask the service whether the subscription is active and which answers they " +
 				"get."})
 	}
 	if conf.UsesMTLS() {
@@ -273,9 +273,9 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 				"the service sends them again, they are lost.",
 			action: "Look up status, error and lambdaStatus in the access log (log group of Endpoint/AccessLog), " +
 				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate or " +
-				"webhookConcurrency. 413: agree with the service's operator on the size in the " +
+				"webhookConcurrency. 413: agree with the service on the size in the " +
 				"stack's output SubscriptionDetails. 500: check that the policy of the function's alias live names " +
-				"this API. Then ask the operator to send the webhooks again.",
+				"this API. Then ask the service to send the webhooks again.",
 		}
 	}
 	// CloudWatch receives the function's counts later than those of Lambda, so the
@@ -288,7 +288,7 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
 			"deliveries, they are lost.",
-		action: "Ask the service's operator which deliveries were answered 413, agree on the size in the stack's " +
+		action: "Ask the service which deliveries were answered 413, agree on the size in the stack's " +
 			"output SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
 			"deliveries)."}
 }
@@ -300,7 +300,7 @@ func trustExpires(conf settings.Deployment) alarm {
 		notifyOK: true,
 		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
 			"in less than 30 days. Webhooks are rejected after that.",
-		action: "Look up which one (`payhook certificates`), ask the service's operator for its successor, and " +
+		action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
 			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see oldest-pending.",
 	}
 }
@@ -311,7 +311,7 @@ func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 		threshold: conf.AlarmRefused,
 		description: "API Gateway rejected more requests for their client certificate (403) than other senders " +
 			"cause: the service's certificate expired, or its CA is not in the truststore.",
-		action: "Ask the service's operator which status their webhooks get. If it is 403, compare their " +
+		action: "Ask the service which status their webhooks get. If it is 403, compare their " +
 			"certificate with the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
 	}
 }

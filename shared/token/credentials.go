@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Credentials are the client id and secret that the service's operator assigned
+// Credentials are the client id and secret that the service assigned
 // (section 5.1 of the interface).
 type Credentials struct {
 	ClientID     string

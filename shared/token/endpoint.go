@@ -39,7 +39,7 @@ type EndpointOptions struct {
 }
 
 // NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the
-// token manager that the service's operator assigned.
+// token manager that the service assigned.
 func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoint {
 	target := authURL.JoinPath("as", "token.oauth2")
 	target.RawQuery = url.Values{"access_token_manager_id": {managerID}}.Encode()

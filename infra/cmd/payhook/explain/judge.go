@@ -113,7 +113,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		e.Verdict = keysDown
 		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.KeyService, err)
 		e.say("Every check that needs no key succeeds. If webhooks were accepted with these settings before, nothing " +
-			"is wrong with the settings. When the service is up again, ask its operator to send the webhooks again " +
+			"is wrong with the settings. When the service is up again, ask it to send the webhooks again " +
 			"that were answered 503.")
 		return
 	case len(signatures) == 0:
@@ -151,12 +151,12 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of " +
 			"what arrived here. If the body arrived unchanged, the service composes the message in another way than " +
 			"section 5.4 of the interface, or signs a timestamp or key id that is in no header and no query " +
-			"parameter. Ask the operator for the exact bytes of a signed message.")
+			"parameter. Ask the service for the exact bytes of a signed message.")
 		e.adviseChanged()
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
-			"on the way or is of another kind. Ask the operator which key signed.", e.conf.KeyService)
+			"on the way or is of another kind. Ask the service which key signed.", e.conf.KeyService)
 	default:
 		e.adviseNoKey()
 	}
@@ -167,7 +167,7 @@ func (e *explainer) adviseAuthentic() {
 	switch intake.Outcome(e.request.Outcome) {
 	case intake.KeyUnavailable, intake.KeyOutOfBudget:
 		e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up (%s). "+
-			"Nothing is wrong with the settings. Ask the operator to send the webhooks again that were answered 503.",
+			"Nothing is wrong with the settings. Ask the service to send the webhooks again that were answered 503.",
 			e.request.Outcome)
 	default:
 		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
@@ -218,13 +218,13 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	switch {
 	case len(e.Differences) > 0:
 		e.Verdict = unsupported
-		e.say("Payhook has no setting for this. Send the differences to the service's operator and ask what their " +
+		e.say("Payhook has no setting for this. Send the differences to the service and ask what their " +
 			"specification says.")
 	case late:
 		e.Verdict = wrongAge
 		sent, _ := signature.TimeOf(at.text)
 		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request "+
-			"was delayed or repeated, or a clock or its time zone is wrong. Compare both times with the operator. No "+
+			"was delayed or repeated, or a clock or its time zone is wrong. Compare both times with the service. No "+
 			"longer tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
 			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.Window.Tolerance))
 	default:
@@ -269,7 +269,7 @@ func (e *explainer) adviseNoKey() {
 	ids := keyIDsIn(e.values)
 	if len(ids) == 0 {
 		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
-			"send its id, ask the operator for the id and repeat this with --key-id UUID.")
+			"send its id, ask the service for the id and repeat this with --key-id UUID.")
 		return
 	}
 	for _, k := range e.keys.results {
@@ -283,7 +283,7 @@ func (e *explainer) adviseNoKey() {
 		}
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
-		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and "+
+		"403), or the request does not contain the key id. Ask the service. -c baseUrl=URL tries another URL, and "+
 		"--key-id UUID another id.", e.conf.KeyService)
 }
 
@@ -292,7 +292,7 @@ func (e *explainer) adviseChanged() {
 	sum := sha256.Sum256(e.request.Payload)
 	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. "+
 		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and "+
-		"compare the body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.",
+		"compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
 		len(e.request.Payload), sum)
 }
 

@@ -258,7 +258,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"another method while the key service is down": {func(c *call) { c.status, c.request.Method = 500, "PUT" },
 			want{noKey, "method-not-allowed", "", "status 500. Repeat this when it is up again"}},
 		"a key service that was down": {func(c *call) { c.request.Outcome = "key-unavailable" },
-			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the operator to send"}},
+			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the service to send"}},
 		"a budget that was used up": {func(c *call) { c.request.Outcome = "key-out-of-budget" },
 			want{authentic, "accepted", "",
 				"keyMissBudget was used up (key-out-of-budget). Nothing is wrong"}},

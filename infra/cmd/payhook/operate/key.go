@@ -18,7 +18,7 @@ func (p *program) keyCommand() *cobra.Command {
 		Short: "Show a cached key of the payment service, or drop it",
 		Long: fmt.Sprintf(`Shows one of the payment service's keys as the functions share it: its size, when
 the service was asked for it, and its thumbprint (RFC 7638, SHA-256), with which the
-service's operator can tell whether it is theirs. The ID is written as in the log.
+service can tell whether it is theirs. The ID is written as in the log.
 
   cached     the functions use it, also after keyFreshness (%s unless set otherwise) if
              it cannot be fetched again, until expiresAt
