@@ -51,6 +51,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -369,21 +370,19 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 // usable returns the usable key that is cached for id in memory or in the table, or
 // nil. shared is the table's record; nil for none.
 func (c *Cache) usable(id string, shared *entry) *entry {
-	e := c.newest(c.entry(id), shared)
+	e := newest(c.entry(id), shared)
 	if e == nil || e.key == nil || c.opts.Now().Sub(e.fetchedAt) >= c.opts.MaxAge {
 		return nil
 	}
 	return e
 }
 
-// newest returns the later of the two records of an id, in memory and in the table.
-func (c *Cache) newest(own, shared *entry) *entry {
+// newest returns the later of the two records of an id, in memory and in the table; nil for none.
+func newest(own, shared *entry) *entry {
 	switch {
-	case shared == nil:
-		return own
 	case own == nil:
 		return shared
-	case own.fetchedAt.After(shared.fetchedAt):
+	case shared == nil, own.fetchedAt.After(shared.fetchedAt):
 		return own
 	case shared.key == nil && !shared.withdrawn():
 		// A function without a copy of the key wrote this record, so it does not apply
@@ -392,16 +391,22 @@ func (c *Cache) newest(own, shared *entry) *entry {
 	case shared.fetchedAt.After(own.fetchedAt):
 		return shared
 	}
-	// Both are from the same answer of the service. Use the earliest report and the
-	// latest call.
-	e := *shared
-	if own.withdrawn() && (!e.withdrawn() || own.unknownSince.Before(e.unknownSince)) {
-		e.unknownSince = own.unknownSince
+	// Both are from the same answer of the service.
+	return &entry{
+		key:          shared.key,
+		fetchedAt:    shared.fetchedAt,
+		unknownSince: earliest(own.unknownSince, shared.unknownSince),
+		retryAt:      slices.MaxFunc([]time.Time{own.retryAt, shared.retryAt}, time.Time.Compare),
+		expires:      shared.expires,
 	}
-	if own.retryAt.After(e.retryAt) {
-		e.retryAt = own.retryAt
+}
+
+// earliest returns the earlier of two times. The zero time stands for none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return &e
+	return a
 }
 
 // fetch calls the service and stores its answer in memory and in the table. cached is
@@ -473,31 +478,34 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	if cached.withdrawn() {
 		since = cached.unknownSince
 	}
-	remove := cached == nil || asked.Sub(since) >= l.opts.UnknownGrace
-	// Without its own copy, this process tries the table again even if that has just
-	// failed, because the table can contain the key.
-	skipTable := l.tableFailed && cached != nil
-	if remove && !skipTable {
-		remove = l.remove(ctx, asked, since, cached, shared)
-	}
-	if !remove && !skipTable {
-		err := l.withTable(ctx, func(ctx context.Context) error {
-			i, err := l.table.reportUnknown(ctx, l.id, asked, since)
-			cached = l.newest(cached, l.parse(i))
-			return err
-		})
-		if cached == nil && err != nil {
+	graceOver := asked.Sub(since) >= l.opts.UnknownGrace
+	switch {
+	case cached == nil:
+		// The table can contain the key, so it is tried again even if it has just failed.
+		if l.remove(ctx, asked, since, nil, shared) {
+			return l.removed(asked, shared.withdrawn())
+		}
+		reported, err := l.reportUnknown(ctx, asked, since)
+		if err != nil {
 			return Found{Source: Service, FetchedAt: asked, TableFailed: true},
 				unavailable("the table contains a key that could not be read", nil)
 		}
+		if reported == nil {
+			return l.removed(asked, shared.withdrawn())
+		}
+		cached = reported
+	case l.tableFailed:
+		if graceOver {
+			return l.removed(asked, true)
+		}
+	default:
+		if graceOver && l.remove(ctx, asked, since, cached, shared) {
+			return l.removed(asked, true)
+		}
+		reported, _ := l.reportUnknown(ctx, asked, since)
+		cached = newest(cached, reported)
 	}
-	switch {
-	case remove || cached == nil:
-		withdrawn := cached != nil || shared.withdrawn()
-		l.forget(l.id, asked, withdrawn)
-		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
-			fmt.Errorf("%w to the service", ErrUnknown)
-	case cached.fetchedAt.After(asked): // another function has just fetched the key
+	if cached.fetchedAt.After(asked) { // another function has just fetched the key
 		l.remember(l.id, cached)
 		found := cached.found(SharedTable)
 		found.TableFailed = l.tableFailed
@@ -508,6 +516,24 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 		last.unknownSince = since
 	}
 	return l.stale(last), nil
+}
+
+// removed stores in memory that the service does not know the id, and returns this result.
+func (l *lookup) removed(asked time.Time, withdrawn bool) (Found, error) {
+	l.forget(l.id, asked, withdrawn)
+	return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
+		fmt.Errorf("%w to the service", ErrUnknown)
+}
+
+// reportUnknown records in the table that the service reported the key as unknown, and returns
+// the table's record; nil if the table contains no usable key.
+func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (shared *entry, err error) {
+	err = l.withTable(ctx, func(ctx context.Context) error {
+		i, err := l.table.reportUnknown(ctx, l.id, asked, since)
+		shared = l.parse(i)
+		return err
+	})
+	return shared, err
 }
 
 // remove records in the table that the id is unknown. It reports whether the cached key is
