@@ -3,9 +3,9 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
@@ -22,16 +22,8 @@ const (
 // searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
 	results := make([]error, len(entries))
-	// It fails for an item that is not there as well (AWS,
-	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
-	statement := func(more string) *string {
-		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(published) + ` = ? SET "expiresAt" = ?` + more +
-			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
-			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
-	}
-	m := marking{published, statement(""), statement(` SET "eventTimestamp" = ?`)}
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
-		l.markBatch(ctx, entries[begin:end], results[begin:end], m)
+		l.markBatch(ctx, entries[begin:end], results[begin:end])
 	})
 	return results
 }
@@ -39,83 +31,107 @@ func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
 // MarkParked marks an entry as parked and removes its bytes. The caller has stored it for a
 // person to look at. It does nothing for an entry that is not pending any more, or was
 // recorded anew: what the caller stored is of the first recording, and may be replayed already.
-func (l *Ledger) MarkParked(ctx context.Context, e Entry) error {
-	return l.markOne(ctx, e, marking{at: parked})
-}
+func (l *Ledger) MarkParked(ctx context.Context, e Entry) error { return l.markOne(ctx, e, parked) }
 
-// marking says how entries are marked.
-type marking struct {
-	at           string  // the attribute of the time
-	plain, timed *string // the statements; timed sets the time that the event has on the bus
-}
-
-// timeOnBus returns the time that a published event has on the bus as milliseconds, and
-// false if it has that of the PutEvents request, because the SDK can't represent its own.
-func timeOnBus(e Entry, at string) (types.AttributeValue, bool) {
-	t := e.EventTimestamp
-	if at != published || !t.Equal(time.Unix(0, t.UnixNano())) {
-		return nil, false
-	}
-	return number(t.UnixMilli()), true
-}
-
-// markBatch marks the entries of one batch.
-func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, m marking) {
+// markBatch marks the entries of one batch as published.
+func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error) {
 	if len(entries) == 1 {
-		results[0] = l.markOne(ctx, entries[0], m)
+		results[0] = l.markOne(ctx, entries[0], published)
 		return
 	}
 	statements := make([]types.BatchStatementRequest, len(entries))
 	for i, e := range entries {
-		now, expires := l.markTimes(e)
-		statement, parameters := m.plain, []types.AttributeValue{now, expires}
-		if onBus, ok := timeOnBus(e, m.at); ok {
-			statement, parameters = m.timed, append(parameters, onBus)
-		}
-		statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: append(parameters,
-			&types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]), l.shardOf(e.EventID))}
+		statements[i] = l.marking(e, published).statement(*l.table, e.EventID)
 	}
 	for i, r := range l.execute(ctx, statements) {
 		switch {
 		case r.undecided():
-			results[i] = l.markOne(ctx, entries[i], m)
+			results[i] = l.markOne(ctx, entries[i], published)
 		case r.err != nil && r.met():
 			results[i] = fmt.Errorf("ledger: mark %s: %w", entries[i].EventID, r.err)
 		}
 	}
 }
 
-// markTimes returns the values of a mark that is written now: the time, and the end of
-// the window.
-func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
-	at := l.opts.Now()
-	// From now on, not from recordedAt: an event may be published long after it was
-	// recorded. The clock of the receiver that recorded it may be ahead.
-	begin := at
-	if e.RecordedAt.After(begin) {
-		begin = e.RecordedAt
-	}
-	return number(at.UnixMilli()), number(begin.Add(l.opts.Window).Unix())
-}
-
-func (l *Ledger) markOne(ctx context.Context, e Entry, m marking) error {
-	now, expires := l.markTimes(e)
-	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
-		":shard": l.shardOf(e.EventID)}
-	set := ""
-	if onBus, ok := timeOnBus(e, m.at); ok {
-		set = ", #eventTimestamp = :eventTimestamp"
-		values[":eventTimestamp"] = onBus
-	}
-	condition := "#shard = :shard AND #digest = :digest"
-	if m.at == parked && !e.RecordedAt.IsZero() { // it is zero if it could not be decoded
-		condition += " AND #recordedAt = :recordedAt"
-		values[":recordedAt"] = number(e.RecordedAt.UnixMilli())
-	}
-	_, _, err := l.update(ctx, e.EventID, "SET #"+m.at+" = :now, #expiresAt = :expires"+set+
-		" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts", condition, values, types.ReturnValueNone)
-	if err != nil {
+func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
+	change, condition, values := l.marking(e, at).expressions()
+	if _, _, err := l.update(ctx, e.EventID, change, condition, values, types.ReturnValueNone); err != nil {
 		return fmt.Errorf("ledger: mark %s: %w", e.EventID, err)
 	}
 	return nil
+}
+
+// attribute is an attribute with its value.
+type attribute struct {
+	name  string
+	value types.AttributeValue
+}
+
+// marking is the change of an item that marks it. It also removes unmarked.
+type marking struct {
+	set   []attribute
+	where []attribute // the values without which nothing is changed
+}
+
+// unmarked are the attributes that only a pending item has.
+var unmarked = []string{"event", "size", "claimed", "shard", "due", "holder", "attempts"}
+
+// marking returns the change that marks e now; at is published or parked.
+func (l *Ledger) marking(e Entry, at string) marking {
+	now := l.opts.Now()
+	// From now on, not from recordedAt: an event may be published long after it was
+	// recorded. The clock of the receiver that recorded it may be ahead.
+	begin := now
+	if e.RecordedAt.After(begin) {
+		begin = e.RecordedAt
+	}
+	m := marking{
+		set:   []attribute{{at, number(now.UnixMilli())}, {"expiresAt", number(begin.Add(l.opts.Window).Unix())}},
+		where: []attribute{{"shard", l.shardOf(e.EventID)}, {"digest", binary(e.Digest[:])}},
+	}
+	// An event whose time the SDK can't represent has that of the PutEvents request on the bus.
+	if t := e.EventTimestamp; at == published && t.Equal(time.Unix(0, t.UnixNano())) {
+		m.set = append(m.set, attribute{"eventTimestamp", number(t.UnixMilli())})
+	}
+	if at == parked && !e.RecordedAt.IsZero() { // it is zero if it could not be decoded
+		m.where = append(m.where, attribute{"recordedAt", number(e.RecordedAt.UnixMilli())})
+	}
+	return m
+}
+
+// statement returns the change in PartiQL. Like that of expressions, its condition does not hold
+// for an item that is not there (AWS,
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
+func (m marking) statement(table, eventID string) types.BatchStatementRequest {
+	text := "UPDATE " + quote(table)
+	var parameters []types.AttributeValue
+	for _, a := range m.set {
+		text += " SET " + quote(a.name) + " = ?"
+		parameters = append(parameters, a.value)
+	}
+	for _, name := range unmarked {
+		text += " REMOVE " + quote(name)
+	}
+	text += ` WHERE "eventId" = ?`
+	parameters = append(parameters, &types.AttributeValueMemberS{Value: eventID})
+	for _, a := range m.where {
+		text += " AND " + quote(a.name) + " = ?"
+		parameters = append(parameters, a.value)
+	}
+	return types.BatchStatementRequest{Statement: &text, Parameters: parameters}
+}
+
+// expressions returns the change as the expressions of an UpdateItem.
+func (m marking) expressions() (change, condition string, values map[string]types.AttributeValue) {
+	values = map[string]types.AttributeValue{}
+	equal := func(list []attribute, separator string) string {
+		var parts []string
+		for _, a := range list {
+			parts = append(parts, "#"+a.name+" = :"+a.name)
+			values[":"+a.name] = a.value
+		}
+		return strings.Join(parts, separator)
+	}
+	change = "SET " + equal(m.set, ", ") + " REMOVE #" + strings.Join(unmarked, ", #")
+	return change, equal(m.where, " AND "), values
 }
