@@ -258,7 +258,7 @@ func (f *facts) batch(i *instance, what op, ids []string,
 	out := &dynamodb.BatchExecuteStatementOutput{}
 	for n, s := range statements {
 		code := ""
-		if hit.kind.ofEntries() && hit.mask>>n&1 == 1 {
+		if hit.kind.ofEntries() && hit.hits(n) {
 			code = cmp.Or(hit.code, "InternalServerError")
 		}
 		var r dynamodbtypes.BatchStatementResponse
@@ -480,94 +480,144 @@ func (f *facts) effect(c *call, out any, err error) {
 
 // answer checks the result of a delivery and returns the status of the answer.
 func (f *facts) answer(inv *invocation) int {
-	r, s := inv.result, inv.sent
 	f.evidenced(inv)
-	name := inv.name
-	if !s.genuine() {
-		if f.w.mechanism != bySignature && rejectsCertificate(r.Outcome) {
-			f.Refused++
-			return 401
-		}
-		switch r.Outcome {
-		case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
-			intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
-			f.Refused++
-			return 401
-		case intake.KeyUnavailable, intake.KeyOutOfBudget:
-			return 503
-		}
-		f.violated("%s answers %s to a delivery that is not authentic", name, r.Outcome)
-		return 200
+	if !inv.sent.genuine() {
+		return f.answerUnauthentic(inv)
 	}
-	if r.Parked != "" {
-		f.Parked++
-		if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
-			f.violated("%s reports that %s is parked, but it is not", name, s.name)
-		}
-	}
-	switch r.Outcome {
+	f.checkParked(inv)
+	switch inv.result.Outcome {
 	case intake.Accepted:
-		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) ||
-			r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
-			f.violated("%s has wrong counts: %+v", name, r)
-		}
+		f.checkCounts(inv)
+		f.checkEvents(inv)
+		return 200
 	case intake.Conflict:
-		if r.Parked == "" {
-			f.violated("%s answers conflict and parks nothing", name)
-		}
-		if !s.conflicting {
-			f.violated("%s reports a conflict without one: %s", name, s.name)
-		}
+		f.checkConflict(inv)
+		f.checkEvents(inv)
+		return 200
 	case intake.Invalid:
-		if r.Parked == "" || !s.invalid {
-			f.violated("%s answers invalid to %s, parked as %q", name, s.name, r.Parked)
-		}
+		f.checkInvalid(inv)
 		return 422
 	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
 		f.unauthentic(inv)
 		return 401
 	case intake.KeyOutOfBudget:
 		f.outOfBudget(inv)
-		return 503
-	default:
+	}
+	return 503
+}
+
+// answerUnauthentic checks the result of a delivery that is not authentic.
+func (f *facts) answerUnauthentic(inv *invocation) int {
+	outcome := inv.result.Outcome
+	if f.w.mechanism != bySignature && rejectsCertificate(outcome) {
+		f.Refused++
+		return 401
+	}
+	switch outcome {
+	case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
+		intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
+		f.Refused++
+		return 401
+	case intake.KeyUnavailable, intake.KeyOutOfBudget:
 		return 503
 	}
+	f.violated("%s answers %s to a delivery that is not authentic", inv.name, outcome)
+	return 200
+}
+
+// checkParked checks that a delivery that is reported as parked is.
+func (f *facts) checkParked(inv *invocation) {
+	r := inv.result
+	if r.Parked == "" {
+		return
+	}
+	f.Parked++
+	if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
+		f.violated("%s reports that %s is parked, but it is not", inv.name, inv.sent.name)
+	}
+}
+
+func (f *facts) checkCounts(inv *invocation) {
+	r := inv.result
+	if r.Recorded+r.Duplicates != r.Events || r.Events != len(inv.sent.events) ||
+		r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
+		f.violated("%s has wrong counts: %+v", inv.name, r)
+	}
+}
+
+func (f *facts) checkConflict(inv *invocation) {
+	if inv.result.Parked == "" {
+		f.violated("%s answers conflict and parks nothing", inv.name)
+	}
+	if !inv.sent.conflicting {
+		f.violated("%s reports a conflict without one: %s", inv.name, inv.sent.name)
+	}
+}
+
+func (f *facts) checkInvalid(inv *invocation) {
+	if inv.result.Parked == "" || !inv.sent.invalid {
+		f.violated("%s answers invalid to %s, parked as %q", inv.name, inv.sent.name, inv.result.Parked)
+	}
+}
+
+// checkEvents compares the events of a delivery that is answered 200 with the ledger.
+func (f *facts) checkEvents(inv *invocation) {
+	s := inv.sent
 	f.w.keyService.accepted(inv)
 	if s.invalid {
-		f.violated("%s accepts %s, which is not valid", name, s.name)
-		return 200
+		f.violated("%s accepts %s, which is not valid", inv.name, s.name)
+		return
 	}
 	certain, possible := 0, 0 // conflicts
 	for _, e := range s.events {
-		latest := f.latest[e.id]
-		if latest == nil {
-			f.violated("%s is accepted, and %s was not recorded", s.name, e)
-			f.all = append(f.all, &generation{id: e.id, accepted: true})
-			continue
-		}
-		// The window may have ended meanwhile, and other content may be recorded.
-		held := latest.during(inv)
-		i := slices.IndexFunc(held, func(g *generation) bool { return g.event.compact == e.compact })
-		if i < 0 {
+		switch f.match(inv, e) {
+		case conflicts:
 			certain++
-			continue
-		}
-		if len(held) > 1 {
+		case mayConflict:
 			possible++
 		}
-		g := held[i]
-		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun &&
-			inv.deadline.Add(-webhookTime).After(g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
-			f.violated("%s counts %s as a duplicate after the window", name, e)
-		} else {
-			g.accepted = true
-		}
 	}
-	conflict := r.Outcome == intake.Conflict
+	conflict := inv.result.Outcome == intake.Conflict
 	if (certain > 0 && !conflict || certain+possible == 0 && conflict) && !s.twice {
-		f.violated("%s is answered %s, with %d conflicts", s.name, r.Outcome, certain)
+		f.violated("%s is answered %s, with %d conflicts", s.name, inv.result.Outcome, certain)
 	}
-	return 200
+}
+
+// matching says whether the ledger had the content of an event while a delivery was handled.
+type matching int
+
+const (
+	conflictsNot matching = iota
+	mayConflict           // it had this content and other content, one after the other
+	conflicts
+)
+
+// match compares an event of a delivery with the ledger, and marks it as accepted there.
+func (f *facts) match(inv *invocation, e *event) matching {
+	latest := f.latest[e.id]
+	if latest == nil {
+		f.violated("%s is accepted, and %s was not recorded", inv.sent.name, e)
+		f.all = append(f.all, &generation{id: e.id, accepted: true})
+		return conflictsNot
+	}
+	// The window may have ended meanwhile, and other content may be recorded.
+	held := latest.during(inv)
+	i := slices.IndexFunc(held, func(g *generation) bool { return g.event.compact == e.compact })
+	switch {
+	case i < 0:
+		return conflicts
+	case len(held) > 1:
+		held[i].accepted = true
+		return mayConflict
+	}
+	g := held[0]
+	end := g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow) + 2*maxSkew)
+	if g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(end) {
+		f.violated("%s counts %s as a duplicate after the window", inv.name, e)
+	} else {
+		g.accepted = true
+	}
+	return conflictsNot
 }
 
 // pending reports whether the ledger has pending items.

@@ -95,6 +95,9 @@ type fault struct {
 	by   time.Duration // the delay or duration
 }
 
+// hits reports whether entry n fails.
+func (f fault) hits(n int) bool { return f.mask>>n&1 == 1 }
+
 func (f fault) String() string {
 	text := kindNames[f.kind]
 	if f.kind.ofEntries() {

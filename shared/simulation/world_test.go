@@ -961,90 +961,125 @@ func (w *world) step() bool {
 // execute applies a call and its fault.
 func (w *world) execute(c *call) {
 	w.moment++
-	broken := c.instance.name + c.op.String()
-	switch f := c.fault; f.kind {
-	case errorBefore, throttled, refused:
-		w.answer(c, nil, errorOf(f.kind, c.op))
+	if w.failBefore(c) {
 		return
-	case noKey:
-		w.answer(c, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(strings.NewReader(`{"message":"Service Unavailable"}`))}, nil)
-		return
-	case failing:
-		w.failing[broken] = errorOf(f.kind, c.op)
-	case crashBefore:
-		w.log(c.instance, c.op.String(), c.about(), f, "")
-		w.kill(c.instance, "struck")
-		return
-	case freezeBriefly, freezeLong:
-		d := kindBrief
-		if f.kind == freezeLong {
-			d = kindLong
-			c.instance.zombie = true
-		}
-		w.log(c.instance, c.op.String(), c.about(), f, "")
-		w.freeze(c.instance, d)
-		c.fault = fault{}
-		w.pending = append(w.pending, c)
-		return
-	case lag:
-		w.db.HoldIndexes()
-		w.after(kindLag, w.db.CatchUp)
-	case poisoned:
-		for n, id := range c.ids {
-			if f.mask>>n&1 == 1 {
-				w.poison[id] = true
-			}
-		}
-	case rejecting:
-		for n, id := range c.ids {
-			if f.mask>>n&1 == 1 {
-				w.rejected[id] = f.code
-			}
-		}
 	}
-	if err := w.failing[broken]; err != nil && !w.withoutFaults {
+	w.startLasting(c)
+	if err := w.lasting(c); err != nil {
 		w.answer(c, nil, err)
 		return
 	}
-	if c.op == put && !w.withoutFaults && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
-		w.answer(c, nil, errorOf(poisoned, put))
-		return
-	}
 	if c.op == put {
-		w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-			codes := map[int]string{}
-			for n, id := range c.ids {
-				if c.fault.kind == partial && c.fault.mask>>n&1 == 1 {
-					codes[n] = c.fault.code
-				} else if code := w.rejected[id]; code != "" && !w.withoutFaults {
-					codes[n] = code
-				}
-			}
-			return codes, nil
-		}
+		w.rejectEntries(c)
 	}
 	w.facts.out(c)
 	w.facts.executing = c
 	out, err := c.do()
 	w.facts.effect(c, out, err)
+	w.answerAfter(c, out, err)
+}
+
+// failBefore applies a fault that prevents the effect of a call, or delays it. It reports whether
+// the call has such a fault.
+func (w *world) failBefore(c *call) bool {
+	switch f := c.fault; f.kind {
+	case errorBefore, throttled, refused:
+		w.answer(c, nil, errorOf(f.kind, c.op))
+	case noKey:
+		w.answer(c, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(`{"message":"Service Unavailable"}`))}, nil)
+	case crashBefore:
+		w.log(c.instance, c.op.String(), c.about(), f, "")
+		w.kill(c.instance, "struck")
+	case freezeBriefly:
+		w.suspend(c, kindBrief)
+	case freezeLong:
+		c.instance.zombie = true
+		w.suspend(c, kindLong)
+	default:
+		return false
+	}
+	return true
+}
+
+// suspend suspends the instance of a call, which continues without a fault.
+func (w *world) suspend(c *call, d time.Duration) {
+	w.log(c.instance, c.op.String(), c.about(), c.fault, "")
+	w.freeze(c.instance, d)
+	c.fault = fault{}
+	w.pending = append(w.pending, c)
+}
+
+// startLasting starts a fault that also applies to later calls.
+func (w *world) startLasting(c *call) {
+	switch f := c.fault; f.kind {
+	case failing:
+		w.failing[c.instance.name+c.op.String()] = errorOf(f.kind, c.op)
+	case lag:
+		w.db.HoldIndexes()
+		w.after(kindLag, w.db.CatchUp)
+	case poisoned:
+		for n, id := range c.ids {
+			if f.hits(n) {
+				w.poison[id] = true
+			}
+		}
+	case rejecting:
+		for n, id := range c.ids {
+			if f.hits(n) {
+				w.rejected[id] = f.code
+			}
+		}
+	}
+}
+
+// lasting returns the error of a fault that lasts, of this call or an earlier one; nil for none.
+func (w *world) lasting(c *call) error {
+	if w.withoutFaults {
+		return nil
+	}
+	if err := w.failing[c.instance.name+c.op.String()]; err != nil {
+		return err
+	}
+	if c.op == put && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
+		return errorOf(poisoned, put)
+	}
+	return nil
+}
+
+// rejectEntries makes the bus reject entries of a call of PutEvents.
+func (w *world) rejectEntries(c *call) {
+	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+		codes := map[int]string{}
+		for n, id := range c.ids {
+			if c.fault.kind == partial && c.fault.hits(n) {
+				codes[n] = c.fault.code
+			} else if code := w.rejected[id]; code != "" && !w.withoutFaults {
+				codes[n] = code
+			}
+		}
+		return codes, nil
+	}
+}
+
+// answerAfter answers a call that took effect, unless its fault prevents this.
+func (w *world) answerAfter(c *call, out any, err error) {
+	takesEffect := func() { w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect") }
 	switch c.fault.kind {
 	case errorAfter, partialLost:
-		out, err = nil, errorOf(errorAfter, c.op)
+		w.answer(c, nil, errorOf(errorAfter, c.op))
 	case timeoutAfter:
-		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
+		takesEffect()
 		w.after(clientTimeout, func() { w.answer(c, nil, errTimeout) })
-		return
 	case late:
-		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
-		return
+		takesEffect()
 	case crashAfter:
-		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
+		takesEffect()
 		w.kill(c.instance, "struck")
 		c.reply <- answer{err: errDead}
-		return
+	default:
+		w.answer(c, out, err)
 	}
-	w.answer(c, out, err)
 }
 
 // answer returns the result of a call, unless its caller is gone.
