@@ -33,7 +33,7 @@ type Settings struct {
 	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"webhook proof"`
 	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id, assigned by the operator.
+	// TokenManagerID is the access_token_manager_id, assigned by the service.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	_ struct{} `group:"Interface"`
@@ -76,7 +76,7 @@ type Settings struct {
 	OwnershipCertificateARN string `key:"ownershipCertificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
-	// Truststore is the path of a PEM file with the operator's CAs, up to the roots (§5.3).
+	// Truststore is the path of a PEM file with the service's CAs, up to the roots (§5.3).
 	Truststore string `key:"truststore"`
 	// ClientCertPins are the keys that client certificates can have (§5.3): SHA-256 of the subject public key info
 	// in hexadecimal; none: every key.
