@@ -107,22 +107,21 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 
 // known returns the settings that a run does not choose.
 func known() []*settings.Setting {
-	chosen := []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName, settings.EventBusName,
-		settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects, settings.RevokedKeys}
-	return slices.DeleteFunc(slices.Clone(settings.All()),
-		func(s *settings.Setting) bool { return slices.Contains(chosen, s) })
+	chosen := []string{"baseUrl", "authUrl", "stackName", "eventBusName", "truststore", "clientCertPins",
+		"clientCertSubjects", "revokedKeys"}
+	return slices.DeleteFunc(settings.All(), func(s *settings.Setting) bool { return slices.Contains(chosen, s.Key) })
 }
 
 // checkSettings returns an error if settings cannot be shown.
 func checkSettings(values map[string]string, emulated bool) error {
-	domain := values[settings.DomainName.Key] != ""
+	domain := values["domainName"] != ""
 	switch {
 	case emulated && domain:
 		return errors.New("domainName is for an account: the emulator serves no domain names, and make run shows " +
 			"client certificates")
-	case domain && values[settings.HostedZoneID.Key] == "":
+	case domain && values["hostedZoneId"] == "":
 		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
-	case values[settings.EvidenceLock.Key] == settings.Compliance:
+	case values["evidenceLock"] == settings.Compliance:
 		return errors.New("with evidenceLock=compliance, the evidence of the run could not be deleted")
 	}
 	return nil

@@ -25,7 +25,6 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/settings"
 )
 
 var shared struct {
@@ -64,7 +63,7 @@ func newTestRun(t *testing.T, text string, reach func()) *run {
 		t.Fatal(shared.err)
 	}
 	r := newRun(top, permitted(t, emulated(top, shared.emulator.Endpoint, shared.emulator.AWS)),
-		map[string]string{settings.Evidence.Key: "1d"},
+		map[string]string{"evidence": "1d"},
 		emulator.NewProgress(&watcher{text: text, reach: reach}))
 	r.cdk.State = t.TempDir()
 	return r

@@ -90,9 +90,8 @@ const patience = 6 * time.Minute
 // deploy deploys the stacks.
 func (r *run) deploy(ctx context.Context) error {
 	payhook, emulated := prefix+r.id, map[string]string{}
-	r.values[settings.StackName.Key] = payhook
-	id := settings.TokenManagerID
-	r.values[id.Key] = cmp.Or(r.values[id.Key], id.Example)
+	r.values["stackName"] = payhook
+	r.values["tokenManagerId"] = cmp.Or(r.values["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	r.Scenario = scenario.Scenario{Progress: r.progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: r.target.aws, Endpoint: r.target.endpoint, Region: r.target.aws.Region,
 			Stack: payhook, Settings: r.values}}
@@ -103,15 +102,15 @@ func (r *run) deploy(ctx context.Context) error {
 		r.Identity = paymenttest.NewIdentity()
 		r.Certificates = scenario.NewCertificates(r.Identity)
 		maps.Copy(r.values, r.Certificates.Settings(r.Identity))
-		r.values[settings.Truststore.Key] = filepath.Join(r.cdk.State, "truststore.pem")
-		if err := os.WriteFile(r.values[settings.Truststore.Key], r.Identity.CA.PEM(), 0o600); err != nil {
+		r.values["truststore"] = filepath.Join(r.cdk.State, "truststore.pem")
+		if err := os.WriteFile(r.values["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
 		}
 	}
 	if err := r.deployService(ctx); err != nil {
 		return err
 	}
-	r.values[settings.BaseURL.Key], r.values[settings.AuthURL.Key] = r.PaymentService, r.PaymentService
+	r.values["baseUrl"], r.values["authUrl"] = r.PaymentService, r.PaymentService
 	outputs, err := r.deployApp(ctx, "Payhook", ".", r.values)
 	if err == nil {
 		err = r.SetOutputs(outputs[payhook], deployment.DefaultID)
@@ -169,11 +168,11 @@ func (r *run) deployService(ctx context.Context) error {
 		r.PaymentService = deployment.FunctionURL(r.Endpoint, r.PaymentService)
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
-	r.state = paymenttest.NewState(paymenttest.Options{TokenManagerID: r.Setting(settings.TokenManagerID),
-		FormEncoded: r.Setting(settings.CredentialEncoding) == "form",
-		KeysBearer:  r.Setting(settings.KeysAuth) == "bearer"})
+	r.state = paymenttest.NewState(paymenttest.Options{TokenManagerID: r.Setting("tokenManagerId"),
+		FormEncoded: r.Setting("credentialEncoding") == "form",
+		KeysBearer:  r.Setting("keysAuth") == "bearer"})
 	r.Sender = paymenttest.Sender{Scheme: scheme, Format: format, Identity: r.Identity,
-		Method: r.Setting(settings.HTTPMethod), Client: r.Client}
+		Method: r.Setting("httpMethod"), Client: r.Client}
 	r.Change = r.change
 	return r.NewKey(ctx)
 }

@@ -49,7 +49,7 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 		return nil, err
 	}
 	own, local := d.Stack, d.WebhookURL // the emulator's URLs are for the emulator
-	d.Stack = cmp.Or(t.Stack, d.Stack, settings.StackName.Default)
+	d.Stack = cmp.Or(t.Stack, d.Stack, settings.Named("stackName").Default)
 	out, err := cloudformation.NewFromConfig(d.AWS).DescribeStacks(ctx,
 		&cloudformation.DescribeStacksInput{StackName: &d.Stack})
 	if err != nil || len(out.Stacks) == 0 {

@@ -152,12 +152,7 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (found int, 
 
 // Setting returns the text of a setting in the local run, and its default for another
 // deployment.
-func (d *Deployment) Setting(s *settings.Setting) string {
-	if text, ok := d.Settings[s.Key]; ok {
-		return text
-	}
-	return s.Default
-}
+func (d *Deployment) Setting(key string) string { return settings.TextIn(d.Settings, key) }
 
 // S3 returns a client. The host name of an endpoint other than AWS rarely resolves with the
 // name of a bucket in front.

@@ -28,7 +28,7 @@ func (f *fixture) testBank(t *testing.T) {
 	outputs, program := m.deployBank(t), f.program(t)
 
 	for _, id := range []string{"Payments", "Reports"} {
-		s, err := m.newStack(map[string]string{settings.StackName.Key: "Bank"})
+		s, err := m.newStack(map[string]string{"stackName": "Bank"})
 		if err == nil {
 			err = s.ready(t.Context(), outputs, id)
 		}

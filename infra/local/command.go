@@ -134,15 +134,12 @@ func (o *options) complete(p *cli.Program) (err error) {
 	}
 	o.state, o.progress = filepath.Join(o.top, ".local", "run"), emulator.NewProgress(p.Err)
 	// The CDK app follows cdk.json, so the simulated service and the endpoint must, too.
-	file, err := settings.ReadContext(filepath.Join(o.top, "cdk.json"))
-	if err != nil {
+	if o.settings, err = settings.ReadContext(filepath.Join(o.top, "cdk.json")); err != nil {
 		return err
 	}
-	for _, s := range chosen {
-		delete(file, s.Key)
+	for _, key := range chosen {
+		delete(o.settings, key)
 	}
-	o.settings = map[string]string{}
-	maps.Copy(o.settings, file)
 	maps.Copy(o.settings, o.given)
 	if o.authURL != "" {
 		// Not by flags: every process of this machine can see those.
@@ -171,10 +168,10 @@ func (o *options) register(cmd *cobra.Command) {
 }
 
 // chosen are the settings that a local run chooses itself.
-var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName}
+var chosen = []string{"baseUrl", "authUrl", "stackName"}
 
 // known returns the other settings.
 func known() []*settings.Setting {
 	return slices.DeleteFunc(slices.Concat(settings.All(), settings.LocalSettings()),
-		func(s *settings.Setting) bool { return slices.Contains(chosen, s) })
+		func(s *settings.Setting) bool { return slices.Contains(chosen, s.Key) })
 }

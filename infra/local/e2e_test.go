@@ -30,7 +30,6 @@ import (
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 // waitTimeout is how long a test waits for something that must happen. It fails after
@@ -60,8 +59,8 @@ func TestDeployedStack(t *testing.T) {
 	m, err := start(ctx, options{
 		top: top, state: filepath.Join(top, ".local", "test"),
 		settings: map[string]string{
-			settings.WebhookTimeout.Key: "4s", settings.RedriveTimeout.Key: "5s", settings.RedriveGrace.Key: "1s",
-			settings.KeysAuth.Key: "bearer", settings.CaptureRejected.Key: "1h",
+			"webhookTimeout": "4s", "payhook:redriveTimeout": "5s", "payhook:redriveGrace": "1s",
+			"keysAuth": "bearer", "captureRejected": "1h",
 		},
 		forFunctions: func(endpoint string) string {
 			p.emulator = endpoint
@@ -397,7 +396,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 		})
 	}
 	values := maps.Clone(f.Settings)
-	values[settings.SuccessStatus.Key], values[settings.KeyMissBudget.Key] = "202", "61"
+	values["successStatus"], values["keyMissBudget"] = "202", "61"
 	next, err := f.machine.newStack(values)
 	var assembly string
 	if err == nil {

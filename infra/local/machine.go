@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,7 +146,7 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 		}
 		values["payhook:localStacks"] = string(text) // the key of the CDK app for further stacks
 	}
-	bus := m.main.Setting(settings.EventBusName)
+	bus := m.main.Setting("eventBusName")
 	if bus == "" {
 		bus = settings.DefaultBusName(m.main.Stack)
 	}
@@ -198,10 +199,10 @@ func (m *machine) startService() error {
 		return err
 	}
 	m.service = paymenttest.NewServer(paymenttest.Options{
-		Scheme: scheme, TimestampFormat: format, Method: scenario.Setting(m.settings, settings.HTTPMethod),
+		Scheme: scheme, TimestampFormat: format, Method: settings.TextIn(m.settings, "httpMethod"),
 		TokenManagerID: tokenManagerID(m.settings),
-		FormEncoded:    scenario.Setting(m.settings, settings.CredentialEncoding) == "form",
-		KeysBearer:     scenario.Setting(m.settings, settings.KeysAuth) == "bearer",
+		FormEncoded:    settings.TextIn(m.settings, "credentialEncoding") == "form",
+		KeysBearer:     settings.TextIn(m.settings, "keysAuth") == "bearer",
 		Control:        true,
 		Identity:       m.identity,
 	})
@@ -219,26 +220,23 @@ func (m *machine) startService() error {
 
 // Scheme returns where settings say that the proof of a webhook is.
 func Scheme(values map[string]string) (signature.Scheme, signature.Format, error) {
-	timestamp, errTimestamp := signature.ParseCarrier(scenario.Setting(values, settings.TimestampCarrier))
-	keyID, errKeyID := signature.ParseKeyIDCarrier(scenario.Setting(values, settings.KeyIDCarrier))
-	format, errFormat := signature.ParseFormat(scenario.Setting(values, settings.TimestampFormat))
-	return signature.Scheme{SignatureHeader: scenario.Setting(values, settings.SignatureHeader), Timestamp: timestamp,
+	timestamp, errTimestamp := signature.ParseCarrier(settings.TextIn(values, "timestampCarrier"))
+	keyID, errKeyID := signature.ParseKeyIDCarrier(settings.TextIn(values, "keyIdCarrier"))
+	format, errFormat := signature.ParseFormat(settings.TextIn(values, "timestampFormat"))
+	return signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
 		KeyID: keyID}, format, errors.Join(errTimestamp, errKeyID, errFormat)
 }
 
 func tokenManagerID(values map[string]string) string {
-	if id := scenario.Setting(values, settings.TokenManagerID); id != "" {
-		return id
-	}
-	return settings.TokenManagerID.Example
+	return cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
 }
 
 // context returns the context of the CDK app for a stack with settings.
 func (m *machine) context(values map[string]string) map[string]string {
 	values = maps.Clone(values)
 	values[settings.LocalKey] = "true"
-	values[settings.BaseURL.Key], values[settings.AuthURL.Key] = m.baseURL, m.authURL
-	values[settings.TokenManagerID.Key] = tokenManagerID(values)
+	values["baseUrl"], values["authUrl"] = m.baseURL, m.authURL
+	values["tokenManagerId"] = tokenManagerID(values)
 	return values
 }
 
@@ -248,11 +246,11 @@ func (m *machine) addMechanisms() error {
 	for authentication, name := range map[string]string{settings.ByMTLS: "MTLS", settings.ByBoth: "Both"} {
 		own := maps.Clone(m.main.Settings)
 		maps.Copy(own, certificates.Settings(m.identity))
-		own[settings.CaptureRejected.Key] = "off" // it needs signatures
-		own[settings.StackName.Key] = "Payhook" + name
-		own[settings.EventBusName.Key] = settings.DefaultBusName("Payhook" + name)
-		own[settings.Authentication.Key] = authentication
-		own[settings.DomainName.Key] = strings.ToLower(name) + ".payhook.test"
+		own["captureRejected"] = "off" // it needs signatures
+		own["stackName"] = "Payhook" + name
+		own["eventBusName"] = settings.DefaultBusName("Payhook" + name)
+		own["authentication"] = authentication
+		own["domainName"] = strings.ToLower(name) + ".payhook.test"
 		s, err := m.newStack(own)
 		if err != nil {
 			return err
@@ -278,7 +276,7 @@ func (m *machine) showMechanisms(ctx context.Context) (sections []scenario.Secti
 		if err := s.subscribe(ctx); err != nil {
 			return nil, err
 		}
-		if first := s.FirstToken(); s.Setting(settings.KeysAuth) == "bearer" {
+		if first := s.FirstToken(); s.Setting("keysAuth") == "bearer" {
 			if err := scenario.Run(ctx, first); err != nil || !first.Right {
 				return nil, errors.Join(errors.New(s.Stack+" has no token: "+first.Got), err)
 			}

@@ -27,12 +27,12 @@ import (
 
 // foreground is the command run.
 func foreground(ctx context.Context, p *cli.Program, o options) error {
-	if o.baseURL != "" || o.authURL != "" || o.given[settings.Truststore.Key] != "" {
+	if o.baseURL != "" || o.authURL != "" || o.given["truststore"] != "" {
 		return cli.Usage("run needs the keys, tokens and client certificates of the simulated payment service: with " +
 			"--base-url, --auth-url or a truststore, use payhook local up")
 	}
 	// A user who chooses the endpoint sees only this one.
-	o.mechanisms = !scenario.UsesMTLS(o.settings) && scenario.Setting(o.settings, settings.DomainName) == ""
+	o.mechanisms = !scenario.UsesMTLS(o.settings) && settings.TextIn(o.settings, "domainName") == ""
 	m, err := start(ctx, o)
 	if err != nil {
 		return err

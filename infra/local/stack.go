@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -45,30 +46,26 @@ type stack struct {
 // that are needed and missing are added.
 func (m *machine) newStack(values map[string]string) (*stack, error) {
 	values = maps.Clone(values)
-	add := func(s *settings.Setting, value string) {
-		if values[s.Key] == "" {
-			values[s.Key] = value
-		}
-	}
+	add := func(key, value string) { values[key] = cmp.Or(values[key], value) }
 	if scenario.UsesMTLS(values) {
-		add(settings.DomainName, localDomain)
-		add(settings.Truststore, m.tlsFile("truststore"))
+		add("domainName", localDomain)
+		add("truststore", m.tlsFile("truststore"))
 	}
-	if values[settings.DomainName.Key] != "" {
-		if values[settings.HostedZoneID.Key] == "" {
-			add(settings.CertificateARN, localCertificate)
+	if values["domainName"] != "" {
+		if values["hostedZoneId"] == "" {
+			add("certificateArn", localCertificate)
 		}
 		if err := m.writeTLSFiles(); err != nil {
 			return nil, err
 		}
 	}
-	add(settings.Evidence, "1d")
+	add("evidence", "1d")
 	if m.capture && scenario.UsesSignature(values) {
-		add(settings.CaptureRejected, "7d") // the longest
+		add("captureRejected", "7d") // the longest
 	}
 	s := &stack{machine: m, path: "Payhook",
 		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
-			Stack: scenario.Setting(values, settings.StackName), PaymentService: m.baseURL,
+			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
 		Identity: m.identity, Client: deployment.Direct, Progress: m.progress, Timeout: 20 * time.Second}
 	if m.service != nil {
@@ -125,7 +122,7 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 	if err := s.SetOutputs(outputs, id); err != nil {
 		return err
 	}
-	if domain := s.Setting(settings.DomainName); domain != "" {
+	if domain := s.Setting("domainName"); domain != "" {
 		if err := s.startEndpoint(ctx, domain); err != nil {
 			return err
 		}
@@ -165,7 +162,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	m.progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
 	s.WebhookURL, s.ServerCA = s.endpoint.URL, m.tlsFile("server-ca")
 	// Another truststore does not have the CA of the simulated service.
-	if s.Settings[settings.Truststore.Key] == m.tlsFile("truststore") {
+	if s.Settings["truststore"] == m.tlsFile("truststore") {
 		s.ClientCert, s.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")
 	}
 	return nil

@@ -58,7 +58,7 @@ func PropsFromContext(scope constructs.Construct) *Props {
 // StackName returns the name of the app's stack in the context of scope, and the default if
 // there is none or it is invalid, which [New] reports with the other problems.
 func StackName(scope constructs.Construct) *string {
-	return jsii.String(settings.StackNameOf(PropsFromContext(scope).context))
+	return jsii.String(settings.StackName(PropsFromContext(scope).context))
 }
 
 // resolve checks the props and returns the configuration of the deployment in scope. Its error

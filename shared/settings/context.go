@@ -6,27 +6,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
 
-// ReadContext returns the texts in the CDK context of a file: cdk.json, .cdk.json or
-// cdk.context.json, which has nothing but the context. There are none if there is no file.
+// ReadContext returns the texts in the context of a file such as cdk.json. There are none if there is
+// no file.
 func ReadContext(file string) (map[string]string, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var content struct{ Context map[string]any }
-	switch {
-	case err != nil:
-	case filepath.Base(file) == "cdk.context.json":
-		err = json.Unmarshal(text, &content.Context)
-	default:
+	text, err := os.ReadFile(file)
+	if err == nil {
 		err = json.Unmarshal(text, &content)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return Texts(content.Context), nil
@@ -70,32 +62,22 @@ func ofCDK(key string) bool {
 }
 
 // Unknown returns the problem of a key that is none of the settings, with the one that was
-// probably meant.
+// probably meant: of the longer key, at least two thirds are a common beginning and end. Case
+// does not matter.
 func Unknown(key string, among []*Setting) string {
-	var keys []string
+	problem, best := "no such setting", 0.0
 	for _, s := range among {
-		keys = append(keys, s.Key)
-	}
-	return "no such setting" + DidYouMean(key, keys)
-}
-
-// DidYouMean returns the question whether the word that is most similar to a text was meant, and
-// "" if none is similar: of the longer one, at least two thirds are a common beginning and end.
-// Case does not matter.
-func DidYouMean(text string, words []string) (question string) {
-	best := 0.0
-	for _, word := range words {
-		a, b := strings.ToLower(text), strings.ToLower(word)
-		start, end := 0, 0
-		for start < min(len(a), len(b)) && a[start] == b[start] {
+		a, b := strings.ToLower(key), strings.ToLower(s.Key)
+		short, start, end := min(len(a), len(b)), 0, 0
+		for start < short && a[start] == b[start] {
 			start++
 		}
-		for end < min(len(a), len(b))-start && a[len(a)-1-end] == b[len(b)-1-end] {
+		for end < short-start && a[len(a)-1-end] == b[len(b)-1-end] {
 			end++
 		}
-		if same := float64(start+end) / float64(max(len(a), len(b))); same > best && same >= 2.0/3 {
-			question, best = "; did you mean "+word+"?", same
+		if same := float64(start+end) / float64(max(len(a), len(b))); same >= 2.0/3 && same > best {
+			problem, best = "no such setting; did you mean "+s.Key+"?", same
 		}
 	}
-	return question
+	return problem
 }

@@ -83,14 +83,21 @@ func DefaultBusName(deployment string) string {
 	return name[:min(len(name), maxBusName)]
 }
 
-// StackNameOf returns the name of the stack in texts, and the default if there is none or it is
-// invalid, which [ParseDeployment] reports with the other problems.
-func StackNameOf(texts map[string]string) string {
-	s := Named("stackName")
-	if s.check(texts[s.Key]) != nil {
-		return s.Default
+// TextIn returns the text of a setting in texts, and its default if there is none.
+func TextIn(texts map[string]string, key string) string {
+	if text, ok := texts[key]; ok {
+		return text
 	}
-	return texts[s.Key]
+	return Named(key).Default
+}
+
+// StackName returns the name of the stack in texts, and the default if there is none or it is
+// invalid, which [ParseDeployment] reports with the other problems.
+func StackName(texts map[string]string) string {
+	if name := TextIn(texts, "stackName"); Named("stackName").check(name) == nil {
+		return name
+	}
+	return TextIn(nil, "stackName")
 }
 
 // reader reads settings from one source and collects their problems.
@@ -107,12 +114,7 @@ type reader struct {
 func fromTexts(texts map[string]string) *reader {
 	return &reader{
 		name: func(s *Setting) string { return s.Key },
-		text: func(s *Setting) string {
-			if text, ok := texts[s.Key]; ok {
-				return text
-			}
-			return s.Default
-		},
+		text: func(s *Setting) string { return TextIn(texts, s.Key) },
 	}
 }
 

@@ -22,7 +22,7 @@ func (r *reader) relations() {
 	// A webhook is accepted from timestampTolerance before its timestamp until
 	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
 	// of the ledger expire at a whole second.
-	if d.TimestampTolerance > 0 && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
+	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
 		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
 			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
 				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
@@ -31,7 +31,7 @@ func (r *reader) relations() {
 	if r.valid(&d.KeyMaxAge, &d.KeyFreshness) && d.KeyMaxAge < d.KeyFreshness {
 		r.wrong(&d.KeyMaxAge, "must not be shorter than %s", r.nameOf(&d.KeyFreshness))
 	}
-	if d.CaptureRejected > 0 && !d.UsesSignature() {
+	if d.CaptureRejected != Off && !d.UsesSignature() {
 		r.wrong(&d.CaptureRejected, "must be off, as %s is mtls: there is no signature to explain, and the log names "+
 			"what is wrong with a certificate", r.nameOf(&d.Authentication))
 	}
@@ -48,7 +48,7 @@ func (r *reader) relations() {
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
 	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
-	if d.ClaimRetention > 0 && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
+	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
 		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1).Truncate(day)
 		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
 			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
@@ -56,7 +56,7 @@ func (r *reader) relations() {
 				durationText(least), r.nameOf(&d.ArchiveRetention))
 		}
 	}
-	if (given.Texts["evidenceLock"] != "" || given.Fields.EvidenceLock != "") && d.Evidence < 0 {
+	if (given.Texts["evidenceLock"] != "" || given.Fields.EvidenceLock != "") && d.Evidence == Off {
 		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
 	}
 	r.carriers()
@@ -170,7 +170,7 @@ func (r *reader) place() {
 		r.wrong(&d.DomainName, "is required in %s, where CloudFormation cannot create function URLs", region)
 	}
 	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
-	if d.ArchiveRetention > 0 && region == "ap-east-2" {
+	if d.ArchiveRetention != Off && region == "ap-east-2" {
 		r.wrong(&d.ArchiveRetention, "must be off in %s, where EventBridge has no archives", region)
 	}
 	r.inPlace(&d.EventBusName, r.given.BusARN)

@@ -35,7 +35,7 @@ func given(pairs ...string) settings.Given {
 	}
 	local := texts[settings.LocalKey] == "true"
 	delete(texts, settings.LocalKey)
-	return settings.Given{Texts: texts, Local: local, Deployment: settings.StackNameOf(texts)}
+	return settings.Given{Texts: texts, Local: local, Deployment: settings.StackName(texts)}
 }
 
 func deployment(t *testing.T, pairs ...string) settings.Deployment {
@@ -168,11 +168,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"", ""},
 		{"baseUrl= authUrl= tokenManagerId=",
 			"baseUrl: is required (example: https://|authUrl: is required|tokenManagerId: is required"},
-		{"baseURL=x base-url=x eventbusname=x archiveRetentoin=x webhook_memory= x=",
-			"archiveRetentoin: no such setting; did you mean archiveRetention?|" +
-				"base-url: no such setting; did you mean baseUrl?|baseURL: no such setting; did you mean baseUrl?|" +
-				"eventbusname: no such setting; did you mean eventBusName?|webhook_memory: no such setting|" +
-				"x: no such setting"},
 		{"payhook:redriveAttempts=1", "payhook:redriveAttempts: no such setting"}, // not local
 
 		// A problem names what is allowed.
@@ -455,6 +450,26 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestUnknownKeysAreCorrected(t *testing.T) {
+	for key, meant := range map[string]string{"baseURL": "baseUrl", "base-url": "baseUrl", "aseUrl": "baseUrl",
+		"eventbusname": "eventBusName", "archiveRetentoin": "archiveRetention", "evidenc": "evidence",
+		"evidencelock": "evidenceLock", "keyMaxFage": "keyMaxAge", "pins": "", "webhook_memory": "", "x": "", "tr": "",
+		"scopXX": "scopes", "scoXXX": "", "baseUrlaseUrl": ""} {
+		want := []string{key + ": no such setting"}
+		if meant != "" {
+			want[0] += "; did you mean " + meant + "?"
+		}
+		if got := problems(given(key + "=x")); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := settings.Named("hostedZoneId").Env() + settings.Named("allowedSources").Env() +
+		settings.Named("payhook:redriveAttempts").Env(); got !=
+		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCESPAYHOOK_REDRIVE_ATTEMPTS" {
+		t.Error(got)
+	}
+}
+
 func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	for _, c := range [][]string{{"payhook"}, {"payhookstaging", "stackName=PayhookStaging"},
 		{"payments", "stackName=PayhookStaging", "eventBusName=payments"}} {
@@ -476,15 +491,15 @@ func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
 		"cdk.json": `{"app": "x", "context": {"maxPayloadBytes": 6000000, "tracing": true, "a": null, "scopes": "b",
 			"keyExponents": [3], "@aws-cdk/core:x": true, "aws:cdk:x": "x", "acknowledged-issue-numbers": [34892],
 			"cli-telemetry": false, "availability-zones:account=1:region=eu-central-1": ["a"]}}`,
-		"cdk.context.json": `{"scopes": "b"}`, "wrong.json": `{`,
+		"wrong.json": `{`,
 	} {
 		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for file, want := range map[string]map[string]string{
-		"cdk.json":         {"maxPayloadBytes": "6000000", "tracing": "true", "scopes": "b", "keyExponents": "[3]"},
-		"cdk.context.json": {"scopes": "b"}, "none.json": {},
+		"cdk.json":  {"maxPayloadBytes": "6000000", "tracing": "true", "scopes": "b", "keyExponents": "[3]"},
+		"none.json": {},
 	} {
 		if got, err := settings.ReadContext(filepath.Join(folder, file)); err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: %v, %v", file, got, err)

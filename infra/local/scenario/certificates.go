@@ -14,7 +14,6 @@ import (
 	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 // Certificates are further client certificates of the payment service. In the zero value, the
@@ -38,8 +37,8 @@ func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string
 		pins = append(pins, clientcert.PinOf(one.Leaf).String())
 	}
 	return map[string]string{
-		settings.ClientCertPins.Key: strings.Join(pins, ";"),
-		settings.RevokedKeys.Key:    clientcert.PinOf(c.Revoked.Leaf).String(),
+		"clientCertPins": strings.Join(pins, ";"),
+		"revokedKeys":    clientcert.PinOf(c.Revoked.Leaf).String(),
 	}
 }
 

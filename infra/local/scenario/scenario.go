@@ -171,23 +171,18 @@ func result(ctx context.Context, do func(context.Context) string) (got string) {
 	return do(ctx)
 }
 
-// Setting returns the value of a setting, or its default.
-func Setting(values map[string]string, which *settings.Setting) string {
-	return (&deployment.Deployment{Settings: values}).Setting(which)
-}
-
 // UsesMTLS reports whether webhooks need a client certificate.
 func UsesMTLS(values map[string]string) bool {
-	return Setting(values, settings.Authentication) != settings.BySignature
+	return settings.TextIn(values, "authentication") != settings.BySignature
 }
 
 // UsesSignature reports whether webhooks need a signature.
 func UsesSignature(values map[string]string) bool {
-	return Setting(values, settings.Authentication) != settings.ByMTLS
+	return settings.TextIn(values, "authentication") != settings.ByMTLS
 }
 
 func (s *Scenario) successStatus() int {
-	status, _ := strconv.Atoi(s.Setting(settings.SuccessStatus))
+	status, _ := strconv.Atoi(s.Setting("successStatus"))
 	return status
 }
 
@@ -213,7 +208,7 @@ func (s *Scenario) Invoke(ctx context.Context, function, event string, answer an
 // NewKey makes a new key, publishes it and signs with it from then on.
 func (s *Scenario) NewKey(ctx context.Context) error {
 	key := paymenttest.NewKey(2048)
-	if id, ok := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier)); ok {
+	if id, ok := signature.StaticKeyID(s.Setting("keyIdCarrier")); ok {
 		key.ID = id
 	}
 	s.Sender.Key = key

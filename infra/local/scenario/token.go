@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
@@ -78,7 +77,7 @@ func (s *Scenario) serviceChecks() []*Check {
 			return string(Must(s.RunToken(ctx, RefreshNow)).Outcome)
 		}),
 	}
-	if _, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier)); static || !UsesSignature(s.Settings) {
+	if _, static := signature.StaticKeyID(s.Setting("keyIdCarrier")); static || !UsesSignature(s.Settings) {
 		return checks
 	}
 	return append(checks, check("the keys are down, a webhook is signed with a new one, and they are back",

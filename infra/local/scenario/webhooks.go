@@ -167,7 +167,7 @@ func (s *Scenario) deliveryChecks() []*Check {
 		s.webhook("one with return details", s.published(1, 0), needsAttention+":1 "+OtherBus+":1 "+Released+":1",
 			deliver(returned)),
 	}
-	if _, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier)); static || !UsesSignature(s.Settings) {
+	if _, static := signature.StaticKeyID(s.Setting("keyIdCarrier")); static || !UsesSignature(s.Settings) {
 		return checks
 	}
 	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
@@ -188,7 +188,7 @@ var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.Payload
 // signatureChecks returns the checks of flawed proofs.
 func (s *Scenario) signatureChecks() []*Check {
 	var checks []*Check
-	_, static := signature.StaticKeyID(s.Setting(settings.KeyIDCarrier))
+	_, static := signature.StaticKeyID(s.Setting("keyIdCarrier"))
 	for _, flaw := range flaws {
 		if static && strings.HasPrefix(string(flaw), "keyid") {
 			continue
@@ -197,7 +197,7 @@ func (s *Scenario) signatureChecks() []*Check {
 		w.Flaw = flaw
 		checks = append(checks, s.webhook("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), "401", "", w))
 	}
-	if text := s.Setting(settings.TimestampTolerance); text != "off" {
+	if text := s.Setting("timestampTolerance"); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
@@ -211,8 +211,8 @@ func (s *Scenario) signatureChecks() []*Check {
 func (s *Scenario) invalidChecks() []*Check {
 	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for
 	// another method.
-	patch, rejected := deliver(paymenttest.Event()), "405, Allow: "+s.Setting(settings.HTTPMethod)
-	if s.Setting(settings.DomainName) != "" {
+	patch, rejected := deliver(paymenttest.Event()), "405, Allow: "+s.Setting("httpMethod")
+	if s.Setting("domainName") != "" {
 		rejected = "404 by AWS"
 	}
 	patch.Method = http.MethodPatch

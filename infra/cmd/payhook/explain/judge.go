@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -190,7 +189,7 @@ func (e *explainer) timeSigned(digest []byte, id string) *value {
 // propose reports how the request verifies with the signature s of a message with that timestamp and key id.
 func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	if name, ok := strings.CutPrefix(s.carrier, "header:"); ok {
-		e.set(settings.SignatureHeader, name)
+		e.set("signatureHeader", name)
 	} else {
 		e.differs("The signature is carried in %s. Payhook reads it from a header.", s.carrier)
 	}
@@ -198,14 +197,14 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
 	}
 	e.proposeTimestamp(at)
-	e.set(settings.KeyIDCarrier, id.carrier)
+	e.set("keyIdCarrier", id.carrier)
 	if strings.HasPrefix(id.carrier, static) {
 		e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
 			"another key.")
 	}
-	e.set(settings.HTTPMethod, e.request.Method)
+	e.set("httpMethod", e.request.Method)
 	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
-		e.set(settings.MaxPayloadBytes, fmt.Sprint(n))
+		e.set("maxPayloadBytes", fmt.Sprint(n))
 	}
 	conf, err := settings.ParseProof(e.settings)
 	if err == nil {
@@ -235,20 +234,20 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 }
 
 func (e *explainer) proposeTimestamp(t value) {
-	e.set(settings.TimestampCarrier, t.carrier)
+	e.set("timestampCarrier", t.carrier)
 	switch at, known := signature.TimeOf(t.text); {
 	case e.conf.Window == nil: // it is not read
 	case !known:
 		e.differs("Payhook cannot read the format of the timestamp %.80q.", t.text)
 	case errors.Is(e.conf.Window.Check(t.text, at), signature.ErrMalformed):
-		e.set(settings.TimestampFormat, settings.TimestampFormat.Default) // any of those that it can read
+		e.set("timestampFormat", "auto") // any of those that it can read
 	}
 }
 
 // set proposes the value of a setting.
-func (e *explainer) set(s *settings.Setting, value string) {
-	if cmp.Or(e.settings[s.Key], s.Default) != value {
-		e.Settings[s.Key], e.settings[s.Key] = value, value
+func (e *explainer) set(key, value string) {
+	if settings.TextIn(e.settings, key) != value {
+		e.Settings[key], e.settings[key] = value, value
 	}
 }
 

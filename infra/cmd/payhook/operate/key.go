@@ -36,7 +36,7 @@ keyMaxAge (%s) while the service does not answer. A deployment with any change t
 the webhook function restarts it.
 
 Status 1: the state is not cached, or with --drop, nothing was dropped.`,
-			settings.KeyFreshness.Default, settings.KeyMaxAge.Default),
+			settings.Named("keyFreshness").Default, settings.Named("keyMaxAge").Default),
 		Example: "  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook key " +
 			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
 		Args: oneUUID,

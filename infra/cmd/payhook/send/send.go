@@ -124,9 +124,9 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.certificate != "" && conf.setting(settings.Authentication) == settings.BySignature {
+	if o.certificate != "" && conf.setting("authentication") == settings.BySignature {
 		return cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s", d.Stack,
-			d.Restart(map[string]string{settings.Authentication.Key: settings.ByBoth}))
+			d.Restart(map[string]string{"authentication": settings.ByBoth}))
 	}
 	if o.rotate {
 		_, err = service.Rotate(ctx)
@@ -138,7 +138,7 @@ func (o *options) run(ctx context.Context) error {
 		return cli.Unreachable(err)
 	}
 	return o.sendAll(ctx, service, webhooks, paymenttest.Webhook{URL: d.WebhookURL,
-		Method: conf.setting(settings.HTTPMethod), Carriers: conf.carriers()})
+		Method: conf.setting("httpMethod"), Carriers: conf.carriers()})
 }
 
 // check returns an error of usage if a flag is wrong or contradicts another.

@@ -21,13 +21,16 @@ import (
 type environment map[string]string
 
 // setting returns the text of a setting.
-func (e environment) setting(s *settings.Setting) string { return cmp.Or(e[s.Env()], s.Default) }
+func (e environment) setting(key string) string {
+	s := settings.Named(key)
+	return cmp.Or(e[s.Env()], s.Default)
+}
 
 // carriers say where and how the function expects the proof.
 func (e environment) carriers() paymenttest.Carriers {
 	return paymenttest.Carriers{
-		SignatureHeader: e.setting(settings.SignatureHeader), Timestamp: e.setting(settings.TimestampCarrier),
-		KeyID: e.setting(settings.KeyIDCarrier), TimestampFormat: e.setting(settings.TimestampFormat),
+		SignatureHeader: e.setting("signatureHeader"), Timestamp: e.setting("timestampCarrier"),
+		KeyID: e.setting("keyIdCarrier"), TimestampFormat: e.setting("timestampFormat"),
 	}
 }
 
