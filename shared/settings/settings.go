@@ -6,7 +6,7 @@
 //	group    the title of the fields that follow
 //	key      the context key
 //	default  its text if it is not set; none: the setting can be without a value
-//	limits   the least and the most, and the word for no limit or for "switched off"
+//	limits   the least, the most, and the word for Off or Never
 //	unit     of which a duration must be a multiple: second, hour or day
 //	of       the texts that it can have
 //	form     the form of the text, or of each element of a list (see forms.go)
@@ -36,7 +36,7 @@ type Settings struct {
 	// TokenManagerID is the access_token_manager_id, assigned by the service.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
-	_ struct{} `group:"Interface"`
+	_ struct{} `group:"The service's interface"`
 
 	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
 	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"webhook proof"`
@@ -201,6 +201,7 @@ func (s Settings) UsesMTLS() bool { return s.Authentication != BySignature }
 
 // Tuning are the settings that only a local run can change, to be faster.
 type Tuning struct {
+	// RedriveTimeout is the timeout of the redrive function.
 	RedriveTimeout time.Duration `key:"payhook:redriveTimeout" default:"55s" limits:"5s 15m" unit:"second"`
 	// RedriveGrace is how long redrive waits after the deadline of the function that processes an event: more than
 	// the clocks of two functions can differ.
