@@ -55,19 +55,6 @@ func TestBusDeniesAllButThePublishers(t *testing.T) {
 	}
 }
 
-// A statement applies only if all its conditions are met. A further condition would
-// exempt other principals.
-func TestBusPolicyExemptsOnlyAWSServices(t *testing.T) {
-	want := map[string]any{
-		"ArnNotEquals": map[string]any{"aws:PrincipalArn": at(payhook(t, nil).busStatement(t), "Condition",
-			"ArnNotEquals", "aws:PrincipalArn")},
-		"BoolIfExists": map[string]any{"aws:PrincipalIsAWSService": "false"},
-	}
-	if diff := cmp.Diff(want, at(payhook(t, nil).busStatement(t), "Condition")); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
 const busARN = "arn:aws:events:eu-central-1:111122223333:event-bus/"
 
 // onBuses synthesizes stacks with a construct on each bus: a bus of the app, if its name begins with a plus sign,

@@ -134,23 +134,24 @@ func TestSettingsAddPermissions(t *testing.T) {
 	}
 }
 
-// policies are those for programs outside the stack: the folders with the calls that they make themselves, the
-// interfaces of their other clients, and the actions that they do not need.
+// policies are those for programs outside the stack: the folders or files with the calls that they make themselves,
+// the interfaces of their other clients, and the actions that they do not need.
 var policies = map[string]struct {
 	folders []string
 	clients []reflect.Type
 	not     []string
 }{
-	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment"},
+	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[keys.InspectAPI](),
 			reflect.TypeFor[parking.API](), reflect.TypeFor[claimcheck.FindAPI]()}, []string{"s3:PutObject"}},
-	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment"},
+	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[parking.API](),
 			reflect.TypeFor[tokens.Getter]()}, []string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
-	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment"},
+	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
-	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment"}, nil, nil},
-	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs", "infra/deployment"},
+	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},
+	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",
+		"infra/deployment/connect.go"},
 		nil, nil},
 	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[claimcheck.GetAPI]()}, nil},
 	"events/client":   {nil, []reflect.Type{reflect.TypeFor[tokens.Getter]()}, nil},
@@ -161,7 +162,10 @@ func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {
 	for folder, program := range policies {
 		var calls []string
 		for _, folder := range program.folders {
-			files, _ := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+			if !strings.HasSuffix(folder, ".go") {
+				folder += "/*.go"
+			}
+			files, _ := filepath.Glob(filepath.Join("..", "..", folder))
 			for _, file := range files {
 				if filepath.Base(file) == "call.go" { // it calls the emulator only
 					continue

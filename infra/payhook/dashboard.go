@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -44,22 +43,13 @@ type dashboard struct {
 	awscloudwatch.Dashboard
 }
 
-// section adds a heading, and below it charts in rows.
+// section adds a heading, and below it charts in rows of three.
 func (d dashboard) section(title string, charts ...awscloudwatch.IWidget) {
 	d.AddWidgets(text("## "+title, 24, 1))
 	d.AddWidgets(charts...)
 }
 
-// chart returns a widget below the sentence that explains it, with a link to an alarm. The description of the alarm
-// names the first action. The link has the form that AWS documents for links between dashboards:
-// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_remove_text_dashboard.html
-func (d dashboard) chart(alarm, sentence string, widget awscloudwatch.IWidget) awscloudwatch.IWidget {
-	link := "[Alarm: " + alarm + "](#alarmsV2:alarm/" + d.conf.StackName + "-" + alarm + ")"
-	return awscloudwatch.NewColumn(text(sentence+" "+link, chartWidth, 2), widget)
-}
-
-// A row has three charts.
-const chartWidth, chartHeight = 8, 6
+var chartWidth, chartHeight = jsii.Number(8), jsii.Number(6)
 
 func text(markdown string, width, height int) awscloudwatch.IWidget {
 	return awscloudwatch.NewTextWidget(&awscloudwatch.TextWidgetProps{
@@ -68,23 +58,38 @@ func text(markdown string, width, height int) awscloudwatch.IWidget {
 	})
 }
 
-// graph returns a widget with lines, whose points are so many minutes apart.
-func graph(title string, minutes int, stacked bool, lines ...awscloudwatch.IMetric) awscloudwatch.IWidget {
-	return awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{
-		Title: jsii.String(title), Left: &lines, Stacked: jsii.Bool(stacked),
-		Period:    awscdk.Duration_Minutes(jsii.Number(minutes)),
-		LeftYAxis: &awscloudwatch.YAxisProps{Min: jsii.Number(0)},
-		Width:     jsii.Number(chartWidth), Height: jsii.Number(chartHeight),
-	})
+// explained returns a widget below the sentence that explains it, with a link to an alarm. The description of the alarm
+// names the first action. The link has the form that AWS documents for links between dashboards:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_remove_text_dashboard.html
+func (d dashboard) explained(alarm, sentence string, widget awscloudwatch.IWidget) awscloudwatch.IWidget {
+	link := "[Alarm: " + alarm + "](#alarmsV2:alarm/" + d.conf.StackName + "-" + alarm + ")"
+	return awscloudwatch.NewColumn(text(sentence+" "+link, 8, 2), widget)
+}
+
+// chart returns the chart of metrics over time, with a point every so many minutes, and its explanation.
+func (d dashboard) chart(title string, minutes int, alarm, sentence string,
+	lines ...awscloudwatch.IMetric) awscloudwatch.IWidget {
+	return d.explained(alarm, sentence, awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{
+		Title: jsii.String(title), Left: &lines, Period: awscdk.Duration_Minutes(jsii.Number(minutes)),
+		LeftYAxis: &awscloudwatch.YAxisProps{Min: jsii.Number(0)}, Width: chartWidth, Height: chartHeight,
+	}))
 }
 
 func line(m awscloudwatch.Metric, statistic, label string) awscloudwatch.IMetric {
 	return m.With(&awscloudwatch.MetricOptions{Statistic: jsii.String(statistic), Label: jsii.String(label)})
 }
 
-// own returns the line of a metric that the functions write. Its label is the metric's name.
-func (d dashboard) own(m names.Metric) awscloudwatch.IMetric {
-	return line(ownMetric(d.conf, m), sum, m.Name)
+// own returns the line of a metric that the functions write.
+func (d dashboard) own(m names.Metric, statistic, label string) awscloudwatch.IMetric {
+	return line(ownMetric(d.conf, m), statistic, label)
+}
+
+// sums returns the lines of metrics that the functions write, with the names of the metrics.
+func (d dashboard) sums(metrics ...names.Metric) (lines []awscloudwatch.IMetric) {
+	for _, m := range metrics {
+		lines = append(lines, d.own(m, sum, m.Name))
+	}
+	return lines
 }
 
 func (d dashboard) health() {
@@ -95,23 +100,20 @@ func (d dashboard) health() {
 	charts := []awscloudwatch.IWidget{
 		awscloudwatch.NewColumn(
 			text("The state of every alarm; its description says what to do. [Alarms](#alarmsV2:?search="+
-				d.conf.StackName+"-)", chartWidth, 2),
+				d.conf.StackName+"-)", 8, 2),
 			awscloudwatch.NewAlarmStatusWidget(&awscloudwatch.AlarmStatusWidgetProps{
-				Title: jsii.String("Alarms"), Alarms: &alarms,
-				Width: jsii.Number(chartWidth), Height: jsii.Number(chartHeight),
+				Title: jsii.String("Alarms"), Alarms: &alarms, Width: chartWidth, Height: chartHeight,
 			})),
-		d.chart("oldest-pending",
+		d.chart("Oldest pending event", 1, "oldest-pending",
 			"Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
-			graph("Oldest pending event", 1, false, line(ownMetric(d.conf, names.OldestPendingMetric), maximum,
-				"seconds"))),
-		d.chart("token-life", "Seconds by which the stored token's life is less than callers need; 0 is normal.",
-			graph("Access token", 1, false, line(ownMetric(d.conf, names.TokenShortfallMetric), maximum,
-				"too short by"))),
+			d.own(names.OldestPendingMetric, maximum, "seconds")),
+		d.chart("Access token", 1, "token-life",
+			"Seconds by which the stored token's life is less than callers need; 0 is normal.",
+			d.own(names.TokenShortfallMetric, maximum, "too short by")),
 	}
 	var daysLeft []awscloudwatch.IMetric
 	if d.conf.UsesMTLS() {
-		daysLeft = append(daysLeft, line(ownMetric(d.conf, names.TrustDaysLeftMetric), minimum,
-			"client certificate or CA"))
+		daysLeft = append(daysLeft, d.own(names.TrustDaysLeftMetric, minimum, "client certificate or CA"))
 	}
 	if d.webhook.certificate != nil {
 		// ACM writes it twice a day, until the certificate expires:
@@ -120,82 +122,77 @@ func (d dashboard) health() {
 			d.webhook.certificate), minimum, "server certificate"))
 	}
 	if daysLeft != nil {
-		charts = append(charts, d.chart("trust-expires",
+		charts = append(charts, d.explained("trust-expires",
 			"Days until the first client certificate or CA expires, and until that of the domain name does.",
 			awscloudwatch.NewSingleValueWidget(&awscloudwatch.SingleValueWidgetProps{
 				Title: jsii.String("Days until certificates expire"), Metrics: &daysLeft,
-				Period: awscdk.Duration_Days(jsii.Number(1)),
-				Width:  jsii.Number(chartWidth), Height: jsii.Number(chartHeight),
+				Period: awscdk.Duration_Days(jsii.Number(1)), Width: chartWidth, Height: chartHeight,
 			})))
 	}
 	d.section("Health", charts...)
 }
 
 func (d dashboard) traffic() {
-	answers := []awscloudwatch.IMetric{line(ownMetric(d.conf, names.AcceptedMetric), sum, "2xx "+
-		names.AcceptedMetric.Name)}
+	answers := []awscloudwatch.IMetric{d.own(names.AcceptedMetric, sum, "2xx "+names.AcceptedMetric.Name)}
 	for _, m := range names.Metrics() {
 		if m.Status != 0 && (m != names.SourceNotAllowedMetric || d.conf.AllowedSources != nil) {
-			answers = append(answers, line(ownMetric(d.conf, m), sum, fmt.Sprint(m.Status, " ", m.Name)))
+			answers = append(answers, d.own(m, sum, fmt.Sprint(m.Status, " ", m.Name)))
 		}
 	}
+	duration := d.webhook.lambdaMetric("Duration")
 	d.section("Traffic",
-		d.chart("refused", "Webhooks by the function's answer: the status, and the metric that counts it.",
-			graph("Webhooks by answer", 5, true, answers...)),
-		d.chart(d.webhook.rejectedAlarm(),
+		d.chart("Webhooks by answer", 5, "refused",
+			"Webhooks by the function's answer: the status, and the metric that counts it.", answers...),
+		d.chart("Requests as AWS counts them", 5, d.webhook.rejectedAlarm(),
 			"Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the function.",
-			graph("Requests as AWS counts them", 5, false, d.requestLines()...)),
-		d.chart("webhook-errors", "Milliseconds of a run of the webhook function, as Lambda measures them.",
-			graph("Latency", 5, false, line(d.webhook.lambdaMetric("Duration"), "p50", "p50"),
-				line(d.webhook.lambdaMetric("Duration"), "p99", "p99"))))
+			d.requests()...),
+		d.chart("Latency", 5, "webhook-errors",
+			"Milliseconds of a run of the webhook function, as Lambda measures them.",
+			line(duration, "p50", "p50"), line(duration, "p99", "p99")))
 }
 
-// requestLines returns the numbers of requests before the function:
+// requests returns the numbers of requests before the function:
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
-func (d dashboard) requestLines() []awscloudwatch.IMetric {
-	own := line(ownMetric(d.conf, names.ClientErrorsMetric), sum, "4xx of the function")
-	if d.webhook.api == nil {
-		return []awscloudwatch.IMetric{line(d.webhook.lambdaMetric("UrlRequestCount"), sum, "requests"),
-			line(d.webhook.lambdaMetric("Url4xxCount"), sum, "4xx"),
-			line(d.webhook.lambdaMetric("Url5xxCount"), sum, "5xx"), own}
+func (d dashboard) requests() []awscloudwatch.IMetric {
+	w, own := d.webhook, d.own(names.ClientErrorsMetric, sum, "4xx of the function")
+	if w.api == nil {
+		return []awscloudwatch.IMetric{line(w.lambdaMetric("UrlRequestCount"), sum, "requests"),
+			line(w.lambdaMetric("Url4xxCount"), sum, "4xx"), line(w.lambdaMetric("Url5xxCount"), sum, "5xx"), own}
 	}
 	api := func(name, label string) awscloudwatch.IMetric {
-		return line(newMetric("AWS/ApiGateway", name, "ApiId", d.webhook.api.Ref()), sum, label)
+		return line(newMetric("AWS/ApiGateway", name, "ApiId", w.api.Ref()), sum, label)
 	}
 	lines := []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx"), own,
-		line(d.webhook.requests(notInvokedMetric), sum, notInvokedMetric)}
+		line(w.requests(notInvokedMetric), sum, notInvokedMetric)}
 	if d.conf.UsesMTLS() {
-		lines = append(lines, line(d.webhook.requests(forbiddenMetric), sum, forbiddenMetric))
+		lines = append(lines, line(w.requests(forbiddenMetric), sum, forbiddenMetric))
 	}
 	return lines
 }
 
 func (d dashboard) rejections() {
 	d.section("Rejections",
-		d.chart("refused", "Why webhooks were not answered 2xx, with the number of each outcome.",
+		d.explained("refused", "Why webhooks were not answered 2xx, with the number of each outcome.",
 			awscloudwatch.NewLogQueryWidget(&awscloudwatch.LogQueryWidgetProps{
 				Title: jsii.String("Causes"), QueryString: jsii.String(causesQuery),
-				LogGroupNames: &[]*string{d.webhook.logs.LogGroupName()},
-				Width:         jsii.Number(chartWidth), Height: jsii.Number(chartHeight),
+				LogGroupNames: &[]*string{d.webhook.logs.LogGroupName()}, Width: chartWidth, Height: chartHeight,
 			})),
-		d.chart("parked",
+		d.chart("Authentic, not published", 5, "parked",
 			"Authentic webhooks that could not be stored, what is parked, and events with two contents.",
-			graph("Authentic, not published", 5, false, d.own(names.NotStoredMetric), d.own(names.ParkedMetric),
-				d.own(names.ConflictsMetric))),
-		d.chart("key-unavailable", "Webhooks whose key is stale, withdrawn, or not available.",
-			graph("Keys", 5, false, d.own(names.KeyStaleMetric), d.own(names.KeyWithdrawnMetric),
-				d.own(names.KeyUnavailableMetric))))
+			d.sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)...),
+		d.chart("Keys", 5, "key-unavailable", "Webhooks whose key is stale, withdrawn, or not available.",
+			d.sums(names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyUnavailableMetric)...))
 }
 
 func (d dashboard) runs() {
-	failed := []awscloudwatch.IMetric{
-		line(d.webhook.lambdaMetric("Errors"), sum, "webhook errors"),
-		line(d.webhook.lambdaMetric("Throttles"), sum, "webhook throttles"),
-		line(d.redrive.lambdaMetric("Errors"), sum, "redrive errors"),
-		line(d.redrive.lambdaMetric("Throttles"), sum, "redrive throttles"),
-		line(d.token.lambdaMetric("Errors"), sum, "token errors"),
-		line(d.token.lambdaMetric("Throttles"), sum, "token throttles"),
+	var failed []awscloudwatch.IMetric
+	for _, f := range []struct {
+		name string
+		function
+	}{{"webhook", d.webhook.function}, {"redrive", d.redrive.function}, {"token", d.token.function}} {
+		failed = append(failed, line(f.lambdaMetric("Errors"), sum, f.name+" errors"),
+			line(f.lambdaMetric("Throttles"), sum, f.name+" throttles"))
 	}
 	queues := []awscloudwatch.IMetric{line(messages(d.redrive.failures), maximum, "redrive schedule"),
 		line(messages(d.token.failures), maximum, "token schedule")}
@@ -203,13 +200,13 @@ func (d dashboard) runs() {
 		queues = append(queues, line(messages(d.busFailures), maximum, "bus"))
 	}
 	d.section("Runs",
-		d.chart("webhook-errors", "Runs of the functions that failed, or did not start for lack of concurrency.",
-			graph("Failed runs", 5, false, failed...)),
-		d.chart("token-failed", "Runs that could not store a new token, or store tokens too often for the secret.",
-			graph("Token", 5, false, d.own(names.TokenFailedMetric), d.own(names.TokenWritesTooOftenMetric))),
-		d.chart("oldest-pending",
-			"Messages about runs that could not be started, and events that the bus could not encrypt.",
-			graph("Dead-letter queues", 5, false, queues...)))
+		d.chart("Failed runs", 5, "webhook-errors",
+			"Runs of the functions that failed, or did not start for lack of concurrency.", failed...),
+		d.chart("Token", 5, "token-failed",
+			"Runs that could not store a new token, or store tokens too often for the secret.",
+			d.sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)...),
+		d.chart("Dead-letter queues", 5, "oldest-pending",
+			"Messages about runs that could not be started, and events that the bus could not encrypt.", queues...))
 }
 
 // rejectedAlarm returns the name of the alarm of rejectedByAWS.
@@ -218,20 +215,6 @@ func (w webhook) rejectedAlarm() string {
 		return "rejected-by-api"
 	}
 	return "rejected-by-aws"
-}
-
-// steps are the members of ms in the outcome line of a webhook. A step of less than half
-// a millisecond has none.
-var steps = []string{"authenticate", "decode", "record", "publish", "mark"}
-
-// slowestQuery lists webhooks by the sum of their steps.
-func slowestQuery() string {
-	var terms, fields []string
-	for _, step := range steps {
-		terms, fields = append(terms, "coalesce(ms."+step+", 0)"), append(fields, "ms."+step)
-	}
-	return "fields @timestamp, deliveryId, " + strings.Join(fields, ", ") + ", " + strings.Join(terms, " + ") +
-		" as totalMs\n| filter msg = \"webhook\"\n| sort totalMs desc\n| limit 100"
 }
 
 // causesQuery counts the outcomes of webhooks that were not accepted.
@@ -263,7 +246,14 @@ func (p *Payhook) newQueries(scope constructs.Construct) {
     sum(claimed) as references by bin(5m)`},
 		{"Keys without the shared table", p.webhook.function, `filter msg = "webhook" and keyTableFailed
 | stats count(*) as webhooks by bin(5m)`},
-		{"Slowest webhooks", p.webhook.function, slowestQuery()},
+		// A step of less than half a millisecond is not in the line.
+		{"Slowest webhooks", p.webhook.function,
+			`fields @timestamp, deliveryId, ms.authenticate, ms.decode, ms.record, ms.publish, ms.mark,
+    coalesce(ms.authenticate, 0) + coalesce(ms.decode, 0) + coalesce(ms.record, 0) + coalesce(ms.publish, 0)
+    + coalesce(ms.mark, 0) as totalMs
+| filter msg = "webhook"
+| sort totalMs desc
+| limit 100`},
 		{"Key ids", p.webhook.function, `filter msg = "webhook" and ispresent(keyId)
 | stats count(*) as webhooks, latest(outcome) as lastOutcome by keyId, keySource
 | sort webhooks desc`},

@@ -1,8 +1,6 @@
 package payhook
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
 	"slices"
 	"testing"
@@ -59,32 +57,6 @@ func list(value any) []any {
 		return l
 	}
 	return []any{value}
-}
-
-// The keys of objects are not known in advance: the folders of objects that are
-// written or read end in an asterisk. Other resources must not.
-func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
-	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRejected": "1h"})
-	folders := []string{
-		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
-		"Parking.Arn/replayed/*", "Parking.Arn/dismissed/*", "Parking.Arn/captured/*",
-	}
-	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
-		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {
-			for _, part := range []string{"Action", "Resource"} {
-				for _, value := range list(at(s, part)) {
-					text, err := json.Marshal(value)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if bytes.Contains(text, []byte("*")) &&
-						!(part == "Resource" && slices.Contains(folders, tm.render(value))) {
-						t.Errorf("%s: %s %s", name, part, text)
-					}
-				}
-			}
-		}
-	}
 }
 
 func TestOnlyALocalDeploymentDeletesItsData(t *testing.T) {

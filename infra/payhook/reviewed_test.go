@@ -25,14 +25,15 @@ var reviewed = []struct {
 	{"default.txt", nil},
 	{"everything.txt", map[string]any{
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tracing": true, "encryption": "cmk",
-		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "3d",
-		"archiveRetention": "off", "allowedSources": "192.0.2.0/24",
+		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
+		"allowedSources": "192.0.2.0/24",
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{
 		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000,
 		"httpMethod":  "PUT",
 		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
+		"archiveRetention": "off",
 	}},
 	{"numbers.txt", map[string]any{
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "maxPayloadBytes": 1000000,

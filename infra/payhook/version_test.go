@@ -126,37 +126,3 @@ func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
 		}
 	}
 }
-
-func TestExistingTablesAndBucketsAreNotOwned(t *testing.T) {
-	tm := payhook(t, map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims",
-		"parkingBucket": "old-parking"})
-	if diff := cmp.Diff([]string{"Keys"},
-		slices.Sorted(maps.Keys(tm.all(t, "AWS::DynamoDB::GlobalTable")))); diff != "" {
-		t.Errorf("tables (-want +got)\n%s", diff)
-	}
-	for name, r := range tm.Resources {
-		if strings.HasPrefix(r.Type, "AWS::S3::") {
-			t.Errorf("%s is a %s", name, r.Type)
-		}
-	}
-	for output, want := range map[string]string{"LedgerTable": "old-ledger", "ClaimBucket": "old-claims",
-		"ParkingBucket": "old-parking"} {
-		if got := tm.render(tm.Outputs[output].Value); got != want {
-			t.Errorf("the output %s is %s", output, got)
-		}
-	}
-	// The functions have the same permissions as on new ones.
-	const table = "arn:AWS::Partition:dynamodb:AWS::Region:AWS::AccountId:table/old-ledger"
-	existing := strings.NewReplacer(table, "Ledger.Arn",
-		"arn:AWS::Partition:s3:::old-claims", "Claims.Arn", "arn:AWS::Partition:s3:::old-parking", "Parking.Arn")
-	created := payhook(t, nil)
-	for _, role := range []string{"Webhook/Role", "Redrive/Role"} {
-		got := map[string][]string{}
-		for resource, actions := range tm.grants(t, role) {
-			got[existing.Replace(resource)] = actions
-		}
-		if diff := cmp.Diff(created.grants(t, role), got); diff != "" {
-			t.Errorf("%s (-created +existing)\n%s", role, diff)
-		}
-	}
-}
