@@ -341,6 +341,15 @@ func TestParsePin(t *testing.T) {
 	}
 }
 
+// ownUse returns a self-signed certificate that is not one of a CA.
+func ownUse(usages []x509.ExtKeyUsage, unknown ...asn1.ObjectIdentifier) string {
+	c := paymenttest.NewCA("a client").SelfSigned(func(c *x509.Certificate) {
+		c.IsCA, c.KeyUsage, c.ExtKeyUsage, c.UnknownExtKeyUsage = false, x509.KeyUsageDigitalSignature, usages, unknown
+	})
+	return string(paymenttest.EncodeCertificate(c))
+}
+
+// All problems of a truststore are named, each once.
 func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	text := string(ca.PEM())
@@ -351,68 +360,86 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	at := func(change func(*x509.Certificate)) string {
 		return string(paymenttest.EncodeCertificate(ca.NewIntermediate("Other CA", change).Certificate))
 	}
-	flawed := func(flaw paymenttest.CertificateFlaw) string {
-		c, _, err := ca.Flawed(flaw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pemOf(c)
+	sha1, _, err := ca.Flawed(paymenttest.SHA1)
+	if err != nil {
+		t.Fatal(err)
 	}
 	long := ca
 	for range 4 {
 		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)
 	}
-	for name, c := range map[string]struct{ text, want string }{
-		"nothing":       {"", "there is no certificate"},
-		"a private key": {text + string(key), "private key"},
-		"other content": {text + "hello\n", "after certificate 1"},
-		"text before":   {"hello\n" + text, "before certificate 1"},
-		"an old key": {text + string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte{1}})),
-			"private key"},
+	block := func(kind string) string { return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte{1}})) }
+	const (
+		noText   = "there is text that is not a certificate in PEM "
+		noClient = "certificate 1 (CN=a client,O=Payment Service) is neither the certificate of a CA nor"
+		missing  = "the certificate of CN=Operator CA,O=Payment Service is missing: it issued CN="
+		client   = "certificate 2 (CN=webhooks.payments.example,O=Payment Service) "
+		other    = "certificate 2 (CN=Other CA,O=Payment Service) "
+		again    = " (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate"
+	)
+	for name, c := range map[string]struct {
+		text string
+		want []string // how the problems begin
+	}{
+		"nothing":       {"", []string{"there is no certificate"}},
+		"a private key": {text + string(key), []string{"the truststore contains a private key"}},
+		"an old key":    {text + block("EC PRIVATE KEY"), []string{"the truststore contains a private key"}},
+		"other content": {text + "hello\n", []string{noText + "after certificate 1"}},
+		"text before":   {"hello\n" + text, []string{noText + "before certificate 1"}},
+		"many": {block("X509 CRL") + strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1) + block("CERTIFICATE") +
+			text + text + text,
+			[]string{"PEM block 1 is a X509 CRL, not a certificate", "certificate 2 has PEM headers",
+				"certificate 3 can't be read: ", "certificate 5" + again, "certificate 6" + again}},
 		"another key under the name of the issuer": {string(paymenttest.NewCA("Operator CA").PEM()) + at(nil),
-			"is missing: it issued CN=Other CA"},
-		"SHA-1, not of a CA": {text + flawed(paymenttest.SHA1), "is not the certificate of a CA"},
+			[]string{missing + "Other CA"}},
+		"an issuer missing": {at(nil), []string{missing + "Other CA"}},
+		"SHA-1, not of a CA": {text + pemOf(sha1), []string{client + "is signed with ECDSA-SHA1",
+			client + "is not the certificate of a CA", missing + "webhooks.payments.example"}},
 		"expired": {text + at(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }),
-			"Other CA,O=Payment Service) expired at"},
+			[]string{other + "expired at"}},
 		"not yet valid": {text + at(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }),
-			"is not valid before"},
+			[]string{other + "is not valid before"}},
 		"not a CA": {text + at(func(c *x509.Certificate) { c.IsCA = false }),
-			"is not the certificate of a CA"},
+			[]string{other + "is not the certificate of a CA"}},
 		"may not sign": {text + at(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }),
-			"is not the certificate of a CA"},
-		"a server's":        {selfSignedServer(t), "neither the certificate of a CA nor that of a client"},
-		"SHA-1":             {text + flawed(paymenttest.SHA1), "is signed with ECDSA-SHA1"},
-		"an issuer missing": {at(nil), "is missing: it issued CN=Other CA"},
-		"a chain of five":   {string(long.PEM()), "has 5 certificates"},
+			[]string{other + "is not the certificate of a CA"}},
+		"a server's":      {ownUse([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}), []string{noClient}},
+		"another purpose": {ownUse(nil, asn1.ObjectIdentifier{1, 2, 3, 4}), []string{noClient}},
+		"a chain of five": {string(long.PEM()), []string{"the chain of CN=CA"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := clientcert.ParseTruststore([]byte(c.text), time.Now())
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+			if err == nil {
+				t.Fatal("no error")
 			}
-			const none = "there is no certificate"
-			if err != nil && strings.Contains(err.Error(), none) && c.want != none {
-				t.Errorf("a certificate that is not valid is reported as none: %v", err)
+			got := strings.Split(err.Error(), "\n")
+			if len(got) != len(c.want) || strings.Contains(err.Error(), "BEGIN") || strings.Contains(err.Error(), "%") {
+				t.Fatalf("%d problems, want %d, or one is not readable: %v", len(got), len(c.want), err)
 			}
-			if err != nil && (strings.Contains(err.Error(), "BEGIN") || strings.Contains(err.Error(), "%")) {
-				t.Errorf("the error contains PEM, or is not readable: %v", err)
+			for i, want := range c.want {
+				if !strings.HasPrefix(got[i], want) {
+					t.Errorf("got %s, want %s", got[i], want)
+				}
 			}
 		})
 	}
 }
 
-// RFC 5280, section 4.2.1.12: a certificate without the extension is good for every
-// purpose.
-func TestATruststoreMayHoldASelfSignedClient(t *testing.T) {
-	for _, usages := range [][]x509.ExtKeyUsage{
-		nil, {x509.ExtKeyUsageClientAuth}, {x509.ExtKeyUsageAny},
-		{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+// The extensions of CAs and clients are optional (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
+func TestATruststoreMayHold(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	noUsage := func(c *x509.Certificate) { c.KeyUsage = 0 }
+	for name, text := range map[string]string{
+		"a CA without key usages":            string(paymenttest.EncodeCertificate(ca.SelfSigned(noUsage))),
+		"an intermediate without key usages": string(ca.NewIntermediate("Issuing CA", noUsage).PEM()),
+		"a client for every purpose":         ownUse(nil),
+		"a client":                           ownUse([]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}),
+		"a client for any purpose":           ownUse([]x509.ExtKeyUsage{x509.ExtKeyUsageAny}),
+		"a server and client": ownUse([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth}),
 	} {
-		c := paymenttest.NewCA("a client").SelfSigned(func(c *x509.Certificate) {
-			c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature, usages
-		})
-		if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err != nil {
-			t.Errorf("%v: %v", usages, err)
+		if _, err := clientcert.ParseTruststore([]byte(text), time.Now()); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -435,16 +462,6 @@ func TestReadTruststoreReadsOnlyATruststore(t *testing.T) {
 			t.Errorf("%q is read as %v, %v", wrong, s, err)
 		}
 	}
-}
-
-func selfSignedServer(t *testing.T) string {
-	t.Helper()
-	ca := paymenttest.NewCA("a server")
-	c := ca.SelfSigned(func(c *x509.Certificate) {
-		c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature,
-			[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	})
-	return string(paymenttest.EncodeCertificate(c))
 }
 
 func TestATruststoreExpiresWithItsFirstCertificate(t *testing.T) {
@@ -575,32 +592,6 @@ func TestEveryCAOfAChainIsChecked(t *testing.T) {
 	}
 }
 
-// All problems of a truststore are named, each once.
-func TestParseTruststoreNamesAllProblemsAtOnce(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	text := string(ca.PEM())
-	_, err := clientcert.ParseTruststore([]byte(
-		string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}}))+
-			strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1)+
-			string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))+text+text+text), time.Now())
-	want := []string{"PEM block 1 is a X509 CRL, not a certificate", "certificate 2 has PEM headers",
-		"certificate 3 can't be read: ",
-		"certificate 5 (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate",
-		"certificate 6 (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate"}
-	if err == nil {
-		t.Fatal("no error")
-	}
-	got := strings.Split(err.Error(), "\n")
-	if len(got) != len(want) {
-		t.Fatalf("got %d problems: %v", len(got), err)
-	}
-	for i := range want {
-		if !strings.HasPrefix(got[i], want[i]) {
-			t.Errorf("%s, want %s", got[i], want[i])
-		}
-	}
-}
-
 // A CA that two others have certified has two chains. Its own key is in both.
 func TestOneRevokedChainLeavesTheOther(t *testing.T) {
 	a, b, issuing := paymenttest.NewCA("A"), paymenttest.NewCA("B"), paymenttest.NewCA("Issuing CA")
@@ -636,25 +627,4 @@ func TestACycleOfCAsEnds(t *testing.T) {
 	}
 	_, err = clientcert.NewVerifier(store, clientcert.Policy{}).VerifyCertificate(a.Client(nil).Leaf, time.Now())
 	rejected(t, err, clientcert.Untrusted)
-}
-
-// The extensions of CAs and clients are optional (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
-func TestOptionalExtensions(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	c := ca.SelfSigned(func(c *x509.Certificate) { c.KeyUsage = 0 })
-	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err != nil {
-		t.Errorf("a CA without key usages: %v", err)
-	}
-	issuing := ca.NewIntermediate("Issuing CA", func(c *x509.Certificate) { c.KeyUsage = 0 })
-	if _, err := clientcert.ParseTruststore(issuing.PEM(), time.Now()); err != nil {
-		t.Errorf("an intermediate without key usages: %v", err)
-	}
-	c = ca.SelfSigned(func(c *x509.Certificate) {
-		c.IsCA, c.KeyUsage, c.UnknownExtKeyUsage = false, x509.KeyUsageDigitalSignature,
-			[]asn1.ObjectIdentifier{{1, 2, 3, 4}}
-	})
-	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err == nil ||
-		!strings.Contains(err.Error(), "neither the certificate of a CA nor that of a client") {
-		t.Errorf("a certificate for another purpose: %v", err)
-	}
 }
