@@ -102,7 +102,11 @@ func TestServicesBehaveLikeAWS(t *testing.T) {
 		all = append(all, dial(t.Context(), endpoint))
 	}
 	for _, s := range all {
-		for _, r := range slices.Concat(writes(), statements(), reads(), puts(), stored()) {
+		rows := slices.Concat(writes(), statements(), reads(), puts(), stored())
+		if s.name == "memory" || s.name == "http" {
+			rows = append(rows, strict()...)
+		}
+		for _, r := range rows {
 			t.Run(strings.SplitN(s.name, "-", 2)[0]+"/"+r.what, func(t *testing.T) {
 				s.row, s.ctx = r.what, t.Context()
 				s.try(t, r)
@@ -477,6 +481,10 @@ func statements() []row {
 		i["error"] = string(code)
 		return i
 	}
+	var many []write
+	for n := range 26 {
+		many = append(many, insert(fmt.Sprint(n), "{}"))
+	}
 	const (
 		duplicate = types.BatchStatementErrorCodeEnumDuplicateItem
 		unmet     = types.BatchStatementErrorCodeEnumConditionalCheckFailed
@@ -497,7 +505,7 @@ func statements() []row {
 				failed(unmet, nil), failed(wrong, nil), leased(20, 1, "second"), leased(15, 1, "first"),
 				leased(20, 8, "second"), nil, item{"due": 10, "shard": "s"})},
 		{"no statement", nil, batch(), invalid},
-		{"26 statements", nil, batch(slices.Repeat([]write{insert("a", "{}")}, 26)...), invalid},
+		{"26 statements", nil, batch(many...), invalid},
 		{"a statement about no table", nil, batch(write{`INSERT INTO "TABLEx" VALUE {'eventId': ?}`, "", []any{"KEY"}},
 			insert("a", "{}")), several(failed(types.BatchStatementErrorCodeEnumResourceNotFound, nil), nil, nil,
 			inserted("{}"))},
@@ -513,6 +521,29 @@ func statements() []row {
 			several(failed(wrong, nil), nil, nil, inserted("{}"))})
 	}
 	return rows
+}
+
+// strict returns what AWS rejects and the emulator accepts.
+func strict() []row {
+	statement := func(text string, parameters ...any) write { return write{text, "", parameters} }
+	rejected := several(item{"error": string(types.BatchStatementErrorCodeEnumValidationError)}, item{"n": 1})
+	twice := statement(`UPDATE "TABLE" SET "n" = ? WHERE "eventId" = ?`, 1, "KEY")
+	return []row{
+		{"a section twice", one(item{"n": 1}), update("", "SET n = :one SET m = :one", ""), invalid},
+		{"another key in the index", one(item{"n": 1}), update("", "SET due = :x", ""), invalid},
+		{"an empty key in the index", nil, put("", item{"shard": ""}), invalid},
+		{"quotation marks", one(item{"n": 1}), update("", `SET "n" = :one`, ""), invalid},
+		{"no key", one(item{"n": 1}), update("", "REMOVE eventId", ""), invalid},
+		{"an item twice in a batch", one(item{"n": 1}), batch(twice, twice), invalid},
+		{"a statement with a value too many", one(item{"n": 1}),
+			batch(statement(`UPDATE "TABLE" SET "n" = ? WHERE "eventId" = ?`, 2, "KEY", 3)), rejected},
+		{"a statement with another key", one(item{"n": 1}),
+			batch(statement(`UPDATE "TABLE" SET "n" = ? WHERE "eventId" = ?`, 1, 2)), rejected},
+		{"a statement that changes the key", one(item{"n": 1}),
+			batch(statement(`UPDATE "TABLE" SET "eventId" = ? WHERE "eventId" = ?`, "x", "KEY")), rejected},
+		{"a statement with another key in the index", one(item{"n": 1}),
+			batch(statement(`UPDATE "TABLE" SET "shard" = ? WHERE "eventId" = ?`, 1, "KEY")), rejected},
+	}
 }
 
 // query returns the parts of the keys of the found items in order, of all pages.
