@@ -1,9 +1,8 @@
 // Package awstest implements AWS services in memory, for tests and benchmarks. It has the
 // operations that Payhook uses, with the semantics that it relies on.
 //
-// It guarantees that these operations behave as the conformance tests of this package
-// require. The same tests run with the real SDK clients against a service with the real
-// protocol.
+// It guarantees that these operations behave as the conformance test of this package
+// requires, which also runs with an emulator of AWS.
 package awstest
 
 import (
@@ -55,6 +54,26 @@ type table struct {
 	behind  []string // keys of the items that are not updated in the index
 }
 
+// Hook handles the calls of a DynamoDB in place of the service. in is the input of the SDK,
+// such as *dynamodb.PutItemInput. next processes the call, with this input or with another
+// one of its type. So a hook can fail before or after the effect of a call, wait, or change
+// the answer:
+//
+//	db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+//		if _, ok := in.(*dynamodb.UpdateItemInput); ok {
+//			return nil, errors.New("DynamoDB is down")
+//		}
+//		return next(ctx, in)
+//	}
+//
+// The hook returns next's answer, or another output of the same operation, or an error. It
+// runs without a lock, so it may wait and may call the service. Concurrent calls run it
+// concurrently.
+type Hook func(ctx context.Context, in any, next Next) (any, error)
+
+// Next processes a call and returns its output, such as *dynamodb.PutItemOutput.
+type Next func(ctx context.Context, in any) (any, error)
+
 // NewDynamoDB returns a DynamoDB without tables.
 func NewDynamoDB() *DynamoDB {
 	return &DynamoDB{database: &database{tables: map[string]*table{}, calls: map[string]int{}}}
@@ -81,8 +100,7 @@ func (db *DynamoDB) CreateTable(name, partitionKey string) {
 		keys: map[string]types.ScalarAttributeType{partitionKey: types.ScalarAttributeTypeS}}
 }
 
-// HoldIndexes stops the updates of all indexes until CatchUp: DynamoDB updates them with a
-// delay.
+// HoldIndexes stops the updates of all indexes until CatchUp, like the delay of DynamoDB.
 func (db *DynamoDB) HoldIndexes() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -182,15 +200,24 @@ func (db *DynamoDB) Calls(operation string) int {
 // lock.
 func processed[In, Out any](ctx context.Context, db *DynamoDB, in *In,
 	process func(*In) (*Out, error)) (*Out, error) {
-	return hooked(ctx, db.Hook, in, func(ctx context.Context, in *In) (*Out, error) {
+	next := func(ctx context.Context, in any) (any, error) {
 		db.mu.Lock()
 		defer db.mu.Unlock()
 		db.calls[strings.TrimSuffix(reflect.TypeFor[In]().Name(), "Input")]++
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return process(in)
-	})
+		return process(in.(*In))
+	}
+	call := next
+	if db.Hook != nil {
+		call = func(ctx context.Context, in any) (any, error) { return db.Hook(ctx, in, next) }
+	}
+	out, err := call(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return out.(*Out), nil
 }
 
 // open returns a table. The caller holds the lock.
@@ -202,16 +229,11 @@ func (db *DynamoDB) open(name *string) (*table, error) {
 	return t, nil
 }
 
-// find returns a table and the key of an item, which must be the key alone. The caller holds
-// the lock.
-func (db *DynamoDB) find(name *string, key Item) (t *table, id string, err error) {
-	if t, err = db.open(name); err != nil {
-		return nil, "", err
+// find returns a table and the key of an item. The caller holds the lock.
+func (db *DynamoDB) find(name *string, item Item) (t *table, id string, err error) {
+	if t, err = db.open(name); err == nil {
+		id, err = t.check(item)
 	}
-	if len(key) != 1 {
-		return nil, "", invalid("The number of conditions on the keys is invalid")
-	}
-	id, err = t.check(key)
 	return t, id, err
 }
 
@@ -227,10 +249,6 @@ func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
 		return &dynamodb.GetItemOutput{Item: project(t.items[id], attributes)}, err
 	})
 }
-
-// maxBatchKeys is the limit of BatchGetItem (AWS, "BatchGetItem" in the DynamoDB API
-// reference).
-const maxBatchKeys = 100
 
 // BatchGetItem returns items of one or more tables by their keys. It ignores keys without
 // an item, and leaves those unprocessed for which Unprocessed returns true.
@@ -328,11 +346,7 @@ func (db *DynamoDB) write(w write) (Item, error) {
 func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	return processed(ctx, db, in, func(in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
-		t, err := db.open(in.TableName)
-		if err != nil {
-			return nil, err
-		}
-		id, err := t.check(in.Item)
+		t, id, err := db.find(in.TableName, in.Item)
 		if err != nil {
 			return nil, err
 		}
@@ -484,11 +498,12 @@ func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	})
 }
 
-// The limits of items and pages (AWS, "Quotas in Amazon DynamoDB" and "Query" in
-// the DynamoDB Developer Guide and API Reference).
+// The limits of items, pages and BatchGetItem (AWS, "Quotas in Amazon DynamoDB", "Query" and
+// "BatchGetItem" in the DynamoDB Developer Guide and API Reference).
 const (
 	maxItemBytes = 400 << 10
 	maxPageBytes = 1 << 20
+	maxBatchKeys = 100
 )
 
 // ItemSize returns the size of an item in bytes: that of the names and values of its

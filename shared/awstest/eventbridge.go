@@ -2,6 +2,7 @@ package awstest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,12 +26,7 @@ const (
 
 // EventBridge is an EventBridge in memory. It stores the entries of all buses. It is safe
 // for concurrent use.
-//
-// It rejects a whole request with ValidationException if it does not have 1 to 10
-// entries, or they have 1 MB or more in total, or none of them is complete. It rejects an
-// entry with InvalidArgument if Source, DetailType or Detail is missing or DetailType is too
-// long, and with MalformedDetail if Detail is not a JSON object. It has no limits of numbers
-// and nested levels.
+// It has no limits of numbers and nested levels in a detail.
 type EventBridge struct {
 	// Answer, if set, is called for every request that AWS would not reject as a whole,
 	// before its entries are stored. An error makes the request fail. A code makes the
@@ -62,18 +58,12 @@ func (eb *EventBridge) PutEvents(ctx context.Context, in *eventbridge.PutEventsI
 	eb.mu.Lock()
 	defer eb.mu.Unlock()
 	eb.calls++
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	codes, err := map[int]string(nil), cmp.Or(ctx.Err(), checkRequest(in.Entries))
+	if err == nil && eb.Answer != nil {
+		codes, err = eb.Answer(in.Entries)
 	}
-	if err := checkRequest(in.Entries); err != nil {
+	if err != nil {
 		return nil, err
-	}
-	var codes map[int]string
-	if eb.Answer != nil {
-		var err error
-		if codes, err = eb.Answer(in.Entries); err != nil {
-			return nil, err
-		}
 	}
 	out := &eventbridge.PutEventsOutput{}
 	for i, entry := range in.Entries {
@@ -111,6 +101,7 @@ func checkRequest(entries []types.PutEventsRequestEntry) error {
 	return nil
 }
 
+// complete reports whether an entry has all that it needs.
 func complete(e types.PutEventsRequestEntry) bool {
 	return aws.ToString(e.Source) != "" && aws.ToString(e.DetailType) != "" && aws.ToString(e.Detail) != ""
 }

@@ -1,11 +1,11 @@
 package awstest
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -29,18 +29,13 @@ type changes map[string]value
 // apply returns a copy of an item with the changes, whose values are computed from the item.
 func (c changes) apply(old Item) (Item, error) {
 	item := Item{}
-	for name, v := range old {
-		if _, changed := c[name]; !changed {
-			item[name] = v
-		}
-	}
+	maps.Copy(item, old)
 	for name, value := range c {
-		if value == nil {
+		if delete(item, name); value == nil {
 			continue
 		}
 		if item[name] = value(old); item[name] == nil {
-			return nil, invalid("The provided expression refers to an attribute that does not exist in the item, or " +
-				"has another type")
+			return nil, invalid("The provided expression refers to an attribute that does not exist in the item")
 		}
 	}
 	return item, nil
@@ -61,25 +56,14 @@ type parser struct {
 	err      error
 }
 
-var (
-	token = regexp.MustCompile(`[A-Za-z_]\w*|[#:]\w+|"[^"]+"|'[^']+'|<=|<>|[=<>(),+?{}:*]`)
-	// knownTokens has the tokens of every text that was parsed.
-	knownTokens sync.Map
-)
+var token = regexp.MustCompile(`[A-Za-z_]\w*|[#:]\w+|"[^"]+"|'[^']+'|<=|<>|[=<>(),+?{}:*]`)
 
 func newParser(text string, names map[string]string, values Item) *parser {
 	p := &parser{names: names, values: values, equal: Item{}}
-	tokens, known := knownTokens.Load(text)
-	if !known {
-		found := token.FindAllString(text, -1)
-		if strings.Join(found, "") != strings.Join(strings.Fields(text), "") {
-			p.fail("syntax")
-			return p
-		}
-		tokens = found
-		knownTokens.Store(text, tokens)
+	p.tokens = token.FindAllString(text, -1)
+	if strings.Join(p.tokens, "") != strings.Join(strings.Fields(text), "") {
+		p.fail("syntax")
 	}
-	p.tokens = tokens.([]string)
 	return p
 }
 

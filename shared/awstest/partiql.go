@@ -94,13 +94,9 @@ func (db *DynamoDB) prepare(request types.BatchStatementRequest) (s statement, e
 			p.expect("ALL", "NEW", "*")
 		}
 	}
-	if err := p.end(); err != nil {
-		return s, err
+	if err = p.end(); err == nil {
+		s.on, s.id, err = db.find(&s.table, p.equal)
 	}
-	if s.on, err = db.open(&s.table); err != nil {
-		return s, err
-	}
-	s.id, err = s.on.check(p.equal)
 	return s, err
 }
 

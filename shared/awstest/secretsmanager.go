@@ -16,24 +16,18 @@ import (
 )
 
 const (
-	// maxVersions is the quota of versions per secret.
-	maxVersions = 100
-	// minVersionAge is the age up to which a version is never removed.
-	minVersionAge = 24 * time.Hour
+	maxVersions   = 100
+	minVersionAge = 24 * time.Hour // until then, a version is never removed
 )
 
 // SecretsManager is a server with the protocol of Secrets Manager. It is safe for
 // concurrent use.
 //
-// A secret without a value answers like one that does not exist. A put makes the value
-// AWSCURRENT and the previous one AWSPREVIOUS. A put with a known ClientRequestToken does
-// nothing if the value is the same, and fails if it is not. Error texts contain ARNs, like
-// the real ones.
-//
-// A secret has at most 100 versions. A put beyond that removes the oldest version
-// that has no label and is at least a day old, and fails with
-// LimitExceededException if there is none (AWS, "AWS Secrets Manager quotas" in the Secrets
-// Manager User Guide).
+// A secret without a value answers like one that does not exist. A put with a known
+// ClientRequestToken does nothing if the value is the same, and fails if it is not. A secret has
+// at most 100 versions: a put beyond that removes the oldest one, and fails if that is younger
+// than a day (AWS, "AWS Secrets Manager quotas" in the Secrets Manager User Guide). Error texts
+// contain ARNs, like the real ones.
 type SecretsManager struct {
 	*httptest.Server
 	// Before, if set, is called before each call is processed. With a code, such as
@@ -190,8 +184,7 @@ func (s *SecretsManager) do(call SecretCall, process func(*secret) (code string)
 	if code == "" {
 		return nil
 	}
-	return denied(code, "User: arn:aws:sts::123456789012:assumed-role/r/f is not authorized to perform this on "+
-		secretARN("any"))
+	return denied(code, "User: arn:aws:sts::123456789012:assumed-role/r/f is not authorized: "+secretARN("any"))
 }
 
 func secretARN(name string) string {
