@@ -25,7 +25,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
@@ -159,7 +158,7 @@ func (r *run) deployService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	scheme, format, err := local.Scheme(r.values)
+	service, err := scenario.ServiceOptions(r.values)
 	if err != nil {
 		return err
 	}
@@ -168,12 +167,9 @@ func (r *run) deployService(ctx context.Context) error {
 		r.PaymentService = deployment.FunctionURL(r.Endpoint, r.PaymentService)
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
-	r.state = paymenttest.NewState(paymenttest.Options{TokenManagerID: r.Setting("tokenManagerId"),
-		FormEncoded: r.Setting("credentialEncoding") == "form",
-		KeysBearer:  r.Setting("keysAuth") == "bearer"})
-	r.Sender = paymenttest.Sender{Scheme: scheme, Format: format, Identity: r.Identity,
-		Method: r.Setting("httpMethod"), Client: r.Client}
-	r.Change = r.change
+	r.state, r.Change = paymenttest.NewState(service), r.change
+	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Format: service.TimestampFormat, Method: service.Method,
+		Identity: r.Identity, Client: r.Client}
 	return r.NewKey(ctx)
 }
 

@@ -15,7 +15,6 @@ import (
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
 // options say what is started.
@@ -194,18 +193,12 @@ func (m *machine) startService() error {
 	if m.baseURL != "" && m.authURL != "" {
 		return nil
 	}
-	scheme, format, err := Scheme(m.settings)
+	service, err := scenario.ServiceOptions(m.settings)
 	if err != nil {
 		return err
 	}
-	m.service = paymenttest.NewServer(paymenttest.Options{
-		Scheme: scheme, TimestampFormat: format, Method: settings.TextIn(m.settings, "httpMethod"),
-		TokenManagerID: tokenManagerID(m.settings),
-		FormEncoded:    settings.TextIn(m.settings, "credentialEncoding") == "form",
-		KeysBearer:     settings.TextIn(m.settings, "keysAuth") == "bearer",
-		Control:        true,
-		Identity:       m.identity,
-	})
+	service.Control, service.Identity = true, m.identity
+	m.service = paymenttest.NewServer(service)
 	m.end = append(m.end, m.service.Close)
 	m.progress.Say("the simulated payment service is at %s", m.service.URL)
 	if m.baseURL == "" {
@@ -218,25 +211,12 @@ func (m *machine) startService() error {
 	return nil
 }
 
-// Scheme returns where settings say that the proof of a webhook is.
-func Scheme(values map[string]string) (signature.Scheme, signature.Format, error) {
-	timestamp, errTimestamp := signature.ParseCarrier(settings.TextIn(values, "timestampCarrier"))
-	keyID, errKeyID := signature.ParseKeyIDCarrier(settings.TextIn(values, "keyIdCarrier"))
-	format, errFormat := signature.ParseFormat(settings.TextIn(values, "timestampFormat"))
-	return signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
-		KeyID: keyID}, format, errors.Join(errTimestamp, errKeyID, errFormat)
-}
-
-func tokenManagerID(values map[string]string) string {
-	return cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
-}
-
 // context returns the context of the CDK app for a stack with settings.
 func (m *machine) context(values map[string]string) map[string]string {
 	values = maps.Clone(values)
 	values[settings.LocalKey] = "true"
 	values["baseUrl"], values["authUrl"] = m.baseURL, m.authURL
-	values["tokenManagerId"] = tokenManagerID(values)
+	values["tokenManagerId"] = cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	return values
 }
 

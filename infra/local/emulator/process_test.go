@@ -61,25 +61,6 @@ func TestFailedCommandShowsItsOutput(t *testing.T) {
 	}
 }
 
-func TestOneProcessHasTheLock(t *testing.T) {
-	folder := t.TempDir()
-	first, err := Lock(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Lock(folder)
-	held, ok := errors.AsType[LockedError](err)
-	if !ok || held.PID != os.Getpid() {
-		t.Errorf("a second lock: %v, want that process %d holds it", err, os.Getpid())
-	}
-	first.Close()
-	second, err := Lock(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.Close()
-}
-
 func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

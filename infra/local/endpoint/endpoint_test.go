@@ -235,23 +235,6 @@ func TestAPIGatewayAnswersUntrustedCertificates(t *testing.T) {
 	}
 }
 
-func TestNoConnectionWithoutCertificate(t *testing.T) {
-	f := start(t, nil)
-	conn, err := tls.Dial("tcp", strings.Trim(strings.TrimPrefix(f.URL, "https:"), "/"),
-		f.client(tls.Certificate{}).Transport.(*http.Transport).TLSClientConfig)
-	if err == nil {
-		// The client of TLS 1.3 learns from its first read that the server rejects it.
-		_, err = conn.Read(make([]byte, 1))
-		conn.Close()
-	}
-	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("without a certificate: %v", err)
-	}
-	if len(f.function.events) > 0 {
-		t.Error("the function was invoked")
-	}
-}
-
 func TestNoTruststoreNeedsNoCertificate(t *testing.T) {
 	f := start(t, func(a *API) { a.Truststore = nil })
 	resp, _ := f.postAs(t, tls.Certificate{}, nil)

@@ -6,8 +6,10 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -179,6 +181,21 @@ func UsesMTLS(values map[string]string) bool {
 // UsesSignature reports whether webhooks need a signature.
 func UsesSignature(values map[string]string) bool {
 	return settings.TextIn(values, "authentication") != settings.ByMTLS
+}
+
+// ServiceOptions returns the options of a payment service that does what settings expect.
+func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
+	timestamp, errTimestamp := signature.ParseCarrier(settings.TextIn(values, "timestampCarrier"))
+	keyID, errKeyID := signature.ParseKeyIDCarrier(settings.TextIn(values, "keyIdCarrier"))
+	format, errFormat := signature.ParseFormat(settings.TextIn(values, "timestampFormat"))
+	return paymenttest.Options{
+		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
+			KeyID: keyID},
+		TimestampFormat: format, Method: settings.TextIn(values, "httpMethod"),
+		TokenManagerID: cmp.Or(settings.TextIn(values, "tokenManagerId"), settings.Named("tokenManagerId").Example),
+		FormEncoded:    settings.TextIn(values, "credentialEncoding") == "form",
+		KeysBearer:     settings.TextIn(values, "keysAuth") == "bearer",
+	}, errors.Join(errTimestamp, errKeyID, errFormat)
 }
 
 func (s *Scenario) successStatus() int {
