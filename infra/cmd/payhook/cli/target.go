@@ -18,7 +18,8 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 	f := root.PersistentFlags()
 	f.BoolVar(&t.Local, "local", false,
 		"use the local run, which \"payhook local up\" or \"payhook local run\" started, and never AWS")
-	f.StringVar(&t.Stack, "stack", "", "`name` of the CloudFormation stack (default "+settings.Named("stackName").Default+")")
+	f.StringVar(&t.Stack, "stack", "",
+		"`name` of the CloudFormation stack (default "+settings.Named("stackName").Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
 	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
