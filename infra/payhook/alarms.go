@@ -136,8 +136,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
-				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and " +
-				"the cause, and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
+				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and the cause, " +
+				"and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
 				"`payhook status` shows what is open."},
 		{name: "conflicts", metric: ownMetric(conf, names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
@@ -150,25 +150,24 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// raised for a service that sends few webhooks. A count per time avoids both.
 		{name: "refused", metric: ownMetric(conf, names.ClientErrorsMetric), statistic: sum, minutes: 15,
 			threshold: conf.AlarmRefused,
-			description: "More webhooks were answered 4xx than other senders cause: a setting does not match the " +
-				"service, a key or the service's addresses changed, or someone sends forged webhooks.",
-			action: "Count outcome in the webhook function's log; `payhook status` has the statuses. 401: if few " +
-				"webhooks are accepted and nearly all have one outcome, a setting of that part of the proof or a key " +
-				"has changed: check both with the service; if their key has another thumbprint than " +
-				"`payhook key ID` shows, drop it (`payhook key ID --drop`). Otherwise someone sends forged webhooks, " +
-				"which have no effect. 403: compare cause with the service's addresses, and correct allowedSources. " +
-				"405: httpMethod. 413: maxPayloadBytes. 422: see parked. Then have the service's rejected webhooks " +
-				"sent again."},
+			description: "Many webhooks were answered 4xx: a setting does not match the service, a key or the " +
+				"service's addresses changed, or someone sends forged webhooks.",
+			action: "Count outcome in the webhook function's log. 401: if few webhooks are accepted and nearly all " +
+				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
+				"another thumbprint than `payhook key ID` shows, drop it (`payhook key ID --drop`). Otherwise the " +
+				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
+				"correct allowedSources. 405: check httpMethod. 413: check maxPayloadBytes. 422: see parked. Then " +
+				"have the service send its rejected webhooks again."},
 		{name: "key-unavailable", metric: ownMetric(conf, names.KeyUnavailableMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
-			description: "Webhooks were answered 503, because no cache has their key and it could not be fetched: " +
-				"the service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget " +
-				"allows. Unless the service sends them again, they are lost.",
+			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
+				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
+				"Unless the service sends them again, they are lost.",
 			action: "Look up outcome and keyId in the webhook function's log. key-unavailable: fetch " +
-				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service, otherwise check keysAuth. " +
-				"Do not drop keys meanwhile. key-out-of-budget: many different ids are a flood, which cannot affect " +
-				"cached keys, and webhookConcurrency limits its cost; if they are ids of the service, raise " +
-				"keyMissBudget."},
+				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
+				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
+				"Otherwise someone sends invented ids. Cached keys are not affected, and webhookConcurrency limits " +
+				"the cost."},
 		{name: "key-stale", metric: ownMetric(conf, names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
@@ -178,13 +177,13 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
 		{name: "key-withdrawn", metric: ownMetric(conf, names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
 			threshold: 1,
-			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
-				"service has reported the key as unknown for 5 minutes, and rejected with 401 after that.",
-			action: "Ask the service at once whether they withdrew the key (`payhook key ID`, with a " +
-				"keyId of the webhook function's log where KeyWithdrawn is 1). If not, their key endpoint must " +
-				"return it again within 5 minutes of the time that the command shows, and rejected webhooks " +
-				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
-				"(`payhook key ID --drop`) and deploy the webhook function."},
+			description: "The service no longer returns a key that webhooks still use. Webhooks with this key are " +
+				"accepted until the service has reported it as unknown for 5 minutes, and are then answered 401.",
+			action: "Ask the service at once whether they withdrew the key. Its keyId is in the webhook function's " +
+				"log where KeyWithdrawn is 1. If they did not, their key endpoint must return it again within 5 " +
+				"minutes of the time that `payhook key ID` shows, and they must send the rejected webhooks again. If " +
+				"they did, they must stop signing with it. To reject it earlier, drop it (`payhook key ID --drop`) " +
+				"and deploy the webhook function."},
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
@@ -197,7 +196,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
 				"the first deployment.",
 			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota " +
-				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger: " +
+				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
 
@@ -207,7 +206,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "The stored access token expires before three more runs could replace it, or has expired, " +
 				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
 				"alarm is also raised until the first token is stored.",
-			action: "Before the first token, store the client credentials. Otherwise: " + stopped("token")},
+			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
 		// Tokens of less than 20 minutes are stored three times in an hour.
 		{name: "token-quota", metric: ownMetric(conf, names.TokenWritesTooOftenMetric), statistic: sum, minutes: 60,
 			threshold: 3, notifyOK: true,
@@ -271,11 +270,10 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
 				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
 				"the service sends them again, they are lost.",
-			action: "Look up status, error and lambdaStatus in the access log (log group of Endpoint/AccessLog), " +
-				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate or " +
-				"webhookConcurrency. 413: agree with the service on the size in the " +
-				"stack's output SubscriptionDetails. 500: check that the policy of the function's alias live names " +
-				"this API. Then ask the service to send the webhooks again.",
+			action: "Look up the lines of the access log (log group of Endpoint/AccessLog) whose lambdaStatus is not " +
+				"200 and whose status is neither 403 nor 404. 429: raise throttleRate or webhookConcurrency. 413: " +
+				"agree with the service on the size in the output SubscriptionDetails. 500: check that the policy of " +
+				"the function's alias live names this API. Then ask the service to send the webhooks again.",
 		}
 	}
 	// CloudWatch receives the function's counts later than those of Lambda, so the
@@ -286,10 +284,10 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 			webhook.lambdaMetric("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
-			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
+			"for Lambda (413). There is no log line for them. Unless the service sends them again in smaller " +
 			"deliveries, they are lost.",
-		action: "Ask the service which deliveries were answered 413, agree on the size in the stack's " +
-			"output SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
+		action: "Ask the service which deliveries were answered 413, agree on the size in the output " +
+			"SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
 			"deliveries)."}
 }
 
@@ -309,10 +307,10 @@ func trustExpires(conf settings.Deployment) alarm {
 func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15,
 		threshold: conf.AlarmRefused,
-		description: "API Gateway rejected more requests for their client certificate (403) than other senders " +
-			"cause: the service's certificate expired, or its CA is not in the truststore.",
-		action: "Ask the service which status their webhooks get. If it is 403, compare their " +
-			"certificate with the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
+		description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
+			"service's, its certificate expired, or its CA is not in the truststore.",
+		action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with the " +
+			"truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
 	}
 }
 

@@ -40,10 +40,10 @@ type Settings struct {
 
 	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
 	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"webhook proof"`
-	// TimestampCarrier is the carrier of the timestamp (§4.3): header:NAME or query:NAME.
+	// TimestampCarrier is where the timestamp is (§4.3): header:NAME or query:NAME.
 	TimestampCarrier string `key:"timestampCarrier" default:"header:X-SVC-Timestamp" form:"carrier" by:"webhook proof"`
-	// KeyIDCarrier is the carrier of the key id (§4.3): header:NAME, query:NAME, or static:UUID for a service
-	// that does not send it.
+	// KeyIDCarrier is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
+	// send it.
 	KeyIDCarrier string `key:"keyIdCarrier" default:"header:X-SVC-Key-Id" form:"key id" by:"webhook proof"`
 	// TimestampFormat is the format of the timestamp (§4.3): rfc3339, unix-seconds, unix-milliseconds, or auto for
 	// any of them.
@@ -71,8 +71,8 @@ type Settings struct {
 	DomainName string `key:"domainName" form:"domain" by:"webhook"`
 	// CertificateARN is the server certificate of DomainName in ACM; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
-	// OwnershipCertificateARN is a public ACM certificate of DomainName, for client certificates with a server
-	// certificate that was imported or issued by a private CA.
+	// OwnershipCertificateARN is a public ACM certificate of DomainName; client certificates need it if
+	// CertificateARN was imported or issued by a private CA.
 	OwnershipCertificateARN string `key:"ownershipCertificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
@@ -87,9 +87,8 @@ type Settings struct {
 	// RevokedKeys are the keys that no certificate of a chain can have (§5.3), in the form of ClientCertPins. No
 	// revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
-	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403. It
-	// is no authentication: everybody behind such an address passes, and addresses of senders change; none: every
-	// address.
+	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
+	// none: every address. This is no authentication: several senders can share an address.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook"`
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
 	// detects repeated ones.
@@ -101,7 +100,7 @@ type Settings struct {
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (not
 	// of an alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
-	// ProtectBus is whether a policy of the bus denies PutEvents to others than the two functions that publish; for
+	// ProtectBus is whether the policy of the bus lets only the webhook and the redrive function call PutEvents; for
 	// an existing bus (Props.Bus), the default is false.
 	ProtectBus *bool `key:"protectBus" default:"true"`
 
@@ -127,19 +126,16 @@ type Settings struct {
 
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `key:"alarmEmail" form:"email"`
-	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm: more than other senders
-	// cause.
+	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm. Requests of strangers count.
 	AlarmRefused int `key:"alarmRefused" default:"10" limits:"1 1000000"`
-	// AlarmSilence is how long no webhook must be accepted before an alarm is raised: longer than the longest pause
-	// of the service.
+	// AlarmSilence is the time without an accepted webhook that raises an alarm. It should be longer than the longest
+	// pause of the service.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off" unit:"hour"`
-	// MaxPayloadBytes is the size of the largest accepted payload (§8); 3112959 bytes of JSON always fit into an
-	// invocation.
+	// MaxPayloadBytes is the size of the largest accepted payload (§8).
 	MaxPayloadBytes int `key:"maxPayloadBytes" default:"6291456" limits:"1 6291456" by:"webhook proof"`
-	// KeyMissBudget is the number of lookups a minute for keys that are not cached (§8); then as many again for
-	// senders of authentic webhooks of the last week; others are answered 503.
+	// KeyMissBudget is the number of requests a minute for keys that are not cached (§8).
 	KeyMissBudget int `key:"keyMissBudget" default:"60" limits:"1 1000000" by:"webhook"`
-	// ThrottleRate is how many requests a second API Gateway forwards on average, and up to twice as many at once.
+	// ThrottleRate is how many requests a second API Gateway forwards on average. A burst can be twice as large.
 	ThrottleRate int `key:"throttleRate" default:"100" limits:"1 10000"`
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m" unit:"second"`
@@ -150,8 +146,8 @@ type Settings struct {
 
 	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
 	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// Deployment is all-at-once, or canary for a tenth of the webhooks during 5 minutes, with rollback if an alarm
-	// is raised.
+	// Deployment is all-at-once, or canary: a tenth of the webhooks for 5 minutes, and a rollback if an alarm is
+	// raised.
 	Deployment string `key:"deployment" default:"all-at-once" of:"all-at-once canary"`
 	// EventSource is the source of every event.
 	EventSource string `key:"eventSource" default:"payhook" form:"source" by:"webhook redrive"`
@@ -164,8 +160,7 @@ type Settings struct {
 	ClaimBucket string `key:"claimBucket" form:"bucket"`
 	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
-	// Tracing is whether Lambda sends traces to X-Ray, and events that the webhook function publishes carry its
-	// trace to consumers.
+	// Tracing is whether Lambda sends traces to X-Ray. Events that the webhook function publishes then have its trace.
 	Tracing bool `key:"tracing" default:"false" by:"webhook"`
 }
 

@@ -179,13 +179,13 @@ func (s *Scenario) deliveryChecks() []*Check {
 	return append(checks, rotated)
 }
 
-// flaws are those of a proof that the path of a request to the function can hide or change, and one of each other
+// flaws are those of a signature that the path of a request to the function can hide or change, and one of each other
 // kind.
 var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
 	paymenttest.KeyIDChanged, paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing,
 	paymenttest.SignatureRepeated, paymenttest.TimestampRepeated, paymenttest.KeyIDRepeated}
 
-// signatureChecks returns the checks of flawed proofs.
+// signatureChecks returns the checks of webhooks that are not authentic.
 func (s *Scenario) signatureChecks() []*Check {
 	var checks []*Check
 	_, static := signature.StaticKeyID(s.Setting("keyIdCarrier"))
@@ -195,7 +195,7 @@ func (s *Scenario) signatureChecks() []*Check {
 		}
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
-		checks = append(checks, s.webhook("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), "401", "", w))
+		checks = append(checks, s.webhook("not authentic: "+strings.ReplaceAll(string(flaw), "-", " "), "401", "", w))
 	}
 	if text := s.Setting("timestampTolerance"); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
