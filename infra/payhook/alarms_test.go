@@ -1,11 +1,7 @@
 package payhook
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -15,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 )
 
@@ -122,38 +117,5 @@ func TestEveryMetricHasAnAlarm(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
-	var line bytes.Buffer
-	awsenv.NewLog(&line, "Payhook").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]awsenv.Value{{Metric: names.TokenFailedMetric, Value: 1}})
-	var written map[string]any
-	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
-		t.Fatal(err)
-	}
-	metrics := at(written, "_aws", "CloudWatchMetrics", 0)
-	dimension, _ := at(metrics, "Dimensions", 0, 0).(string)
-	if written[dimension] != "Payhook" {
-		t.Errorf("the dimension is %v", written[dimension])
-	}
-
-	tm := payhook(t, nil)
-	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-		for _, metric := range tm.watched(alarm.Properties) {
-			if at(metric, "Dimensions", 1) != nil {
-				t.Errorf("%s watches several dimensions", name)
-			}
-			if strings.HasPrefix(metric["Namespace"].(string), "AWS/") {
-				continue
-			}
-			if got := metric["Namespace"]; got != at(metrics, "Namespace") {
-				t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
-			}
-			if got := at(metric, "Dimensions", 0); at(got, "Name") != dimension || at(got, "Value") != "Payhook" {
-				t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
-			}
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
@@ -119,6 +120,9 @@ func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
 
 // Without a setting, a function has no permission that only this setting needs.
 func TestSettingsAddPermissions(t *testing.T) {
+	if evidencePrefix != evidence.Prefix {
+		t.Errorf("%s, but records have the prefix %s", evidencePrefix, evidence.Prefix)
+	}
 	all := map[string]map[string]any{"Webhook Token/Secret.Id": {"keysAuth": "bearer"},
 		"Webhook Parking.Arn/captured/*": {"captureRejected": "1h"},
 		"Webhook Records.Arn/accepted/*": {"evidence": "1d"},

@@ -13,6 +13,16 @@ func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
 			t.Errorf("%s is a %s", path, r.Type)
 		}
 	}
+	for name, f := range tm.all(t, "AWS::Lambda::Function") {
+		// The certificates of a user's machine are searched as usual.
+		if got := at(f.Properties, "Environment", "Variables", "SSL_CERT_DIR"); got != nil {
+			t.Errorf("%s: SSL_CERT_DIR is %v", name, got)
+		}
+		want := map[string]string{"amd64": "x86_64", "arm64": "arm64"}[thisMachine]
+		if got := at(f.Properties, "Architectures", 0); got != want {
+			t.Errorf("%s: %v, want %s", name, got, want)
+		}
+	}
 	if tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
 		t.Error("CodeDeploy shifts the alias")
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -48,61 +47,52 @@ func mtls(authentication string) map[string]any {
 	return with(map[string]any{"authentication": authentication, "truststore": truststores()[0]})
 }
 
-// domains are the settings of each mechanism on a domain name.
-func domains() map[string]map[string]any {
-	return map[string]map[string]any{
-		settings.BySignature: onDomain,
-		settings.ByMTLS:      mtls(settings.ByMTLS),
-		settings.ByBoth:      mtls(settings.ByBoth),
+// The function is invoked through the function URL, or through this API and route, and in no other way.
+func TestTheFunctionHasOneEndpoint(t *testing.T) {
+	const api = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/"
+	url := []string{"AWS::Lambda::Url NONE Webhook/Function.Arn live",
+		"AWS::Lambda::Permission lambda:InvokeFunction * Webhook/Alias via URL",
+		"AWS::Lambda::Permission lambda:InvokeFunctionUrl * Webhook/Alias NONE"}
+	ofAPI := func(method string) []string {
+		return []string{"AWS::ApiGatewayV2::Api disabled", // its own address
+			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias " + api + method + "/"}
 	}
-}
-
-func TestDomainIsTheOnlyEndpoint(t *testing.T) {
-	for name, conf := range domains() {
-		tm := payhook(t, conf)
-		for path, r := range tm.Resources {
-			if r.Type == "AWS::Lambda::Url" {
-				t.Errorf("%s: %s is a function URL", name, path)
+	for _, c := range []struct {
+		conf map[string]any
+		want []string
+	}{{nil, url}, {onDomain, ofAPI("POST")}, {mtls("mtls"), ofAPI("POST")}, {mtls("both"), ofAPI("POST")},
+		{with(map[string]any{"httpMethod": "PUT"}), ofAPI("PUT")}} {
+		tm := payhook(t, c.conf)
+		var got []string
+		for _, r := range tm.Resources {
+			var shown []string
+			switch r.Type {
+			case "AWS::Lambda::Url":
+				shown = []string{"AuthType", "TargetFunctionArn", "Qualifier"}
+			case "AWS::Lambda::Permission":
+				shown = []string{"Action", "Principal", "FunctionName", "SourceArn", "FunctionUrlAuthType"}
+			case "AWS::ApiGatewayV2::Api":
+			default:
+				continue
 			}
-		}
-		if strings.Contains(tm.text, "InvokeFunctionUrl") || strings.Contains(tm.text, "InvokedViaFunctionUrl") {
-			t.Errorf("%s: a permission is for a function URL", name)
-		}
-		for path, api := range tm.all(t, "AWS::ApiGatewayV2::Api") {
-			if api.Properties["DisableExecuteApiEndpoint"] != true {
-				t.Errorf("%s: %s has an address of its own", name, path)
+			text := r.Type
+			for _, property := range shown {
+				if value := r.Properties[property]; value != nil {
+					text += " " + tm.render(value)
+				}
 			}
-		}
-	}
-}
-
-func TestOnlyThisAPIAndRouteCanInvokeTheFunction(t *testing.T) {
-	all := domains()
-	all["PUT"] = with(map[string]any{"httpMethod": "PUT"})
-	for name, conf := range all {
-		tm := payhook(t, conf)
-		permissions := tm.all(t, "AWS::Lambda::Permission")
-		if len(permissions) != 1 {
-			t.Fatalf("%s: %d permissions", name, len(permissions))
-		}
-		method := "POST"
-		if name == "PUT" {
-			method = "PUT"
-		}
-		for path, p := range permissions {
-			got := map[string]string{}
-			for property, value := range p.Properties {
-				got[property] = tm.render(value)
+			if r.Properties["DisableExecuteApiEndpoint"] == true {
+				text += " disabled"
 			}
-			want := map[string]string{
-				"Action": "lambda:InvokeFunction", "FunctionName": "Webhook/Alias",
-				"Principal": "apigateway.amazonaws.com",
-				"SourceArn": "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/" +
-					method + "/",
+			if r.Properties["InvokedViaFunctionUrl"] == true {
+				text += " via URL"
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s: %s (-want +got)\n%s", name, path, diff)
-			}
+			got = append(got, text)
+		}
+		slices.Sort(c.want)
+		slices.Sort(got)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v (-want +got)\n%s", c.conf, diff)
 		}
 	}
 }
@@ -122,25 +112,6 @@ func TestNewTruststoreIsANewObject(t *testing.T) {
 	writeFile(t, elsewhere, string(readFile(t, files[0])))
 	if first, second := uri(files[0]), uri(elsewhere); first != second {
 		t.Errorf("one content has two names: %s and %s", first, second)
-	}
-}
-
-// The function's permissions do not depend on who invokes it.
-// With client certificates, the redrive function also reads the one that was
-// accepted last.
-func TestPermissionsDoNotDependOnTheEndpoint(t *testing.T) {
-	first := payhook(t, nil)
-	for name, conf := range domains() {
-		got := payhook(t, conf)
-		for _, part := range []string{"Webhook", "Redrive", "Token"} {
-			want := first.grants(t, part+"/Role")
-			if mechanism := conf["authentication"]; part == "Redrive" && (mechanism == "mtls" || mechanism == "both") {
-				want["Keys.Arn"] = []string{"dynamodb:GetItem"}
-			}
-			if diff := cmp.Diff(want, got.grants(t, part+"/Role")); diff != "" {
-				t.Errorf("%s: %s (-function URL +domain name)\n%s", name, part, diff)
-			}
-		}
 	}
 }
 

@@ -18,9 +18,7 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 		t.Fatal(env, err)
 	}
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app), Env: env})
-	p := create(stack, jsii.String("Default"), PropsFromContext(stack), func(string) (map[string][]byte, error) {
-		return map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}, nil
-	})
+	p := create(stack, jsii.String("Default"), PropsFromContext(stack), programs(""))
 	if *stack.StackName() != "PayhookStaging" || *stack.Region() != "eu-central-1" {
 		t.Error(*stack.StackName(), *stack.Region())
 	}

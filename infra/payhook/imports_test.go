@@ -1,8 +1,10 @@
 package payhook
 
 import (
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,7 +23,7 @@ func packages(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-func TestNoFunctionLinksTheCDK(t *testing.T) {
+func TestNoFunctionLinksWhatMakesItsStartSlower(t *testing.T) {
 	for _, name := range functionNames {
 		linked := packages(t, "-deps", "-tags=lambda.norpc", "./functions/"+name)
 		if len(linked) < 50 {
@@ -30,23 +32,14 @@ func TestNoFunctionLinksTheCDK(t *testing.T) {
 		for _, p := range linked {
 			for _, forbidden := range []string{
 				"github.com/aws/aws-cdk-go", "github.com/aws/constructs-go", "github.com/aws/jsii-runtime-go",
-				"github.com/cdklabs",
-				"payhook.example/infra", // imports all of them
+				"github.com/cdklabs", "payhook.example/infra", // imports all of them
 			} {
 				if strings.HasPrefix(p, forbidden) {
-					t.Errorf("%s links %s: it belongs to the deployment, and makes every cold start slower", name, p)
+					t.Errorf("%s links %s, which belongs to the deployment", name, p)
 				}
 			}
-		}
-	}
-}
-
-// The clients of AWS that describe every operation in a package named schemas build the
-// descriptions whenever a function starts. That took more than a quarter of the time that
-// the webhook function needs to start, so go.mod has the versions before.
-func TestNoFunctionDescribesEveryOperationOfAWSWhenItStarts(t *testing.T) {
-	for _, name := range functionNames {
-		for _, p := range packages(t, "-deps", "-tags=lambda.norpc", "./functions/"+name) {
+			// The clients of AWS with a package of this name build the descriptions of every operation whenever a
+			// function starts. That took more than a quarter of the time that the webhook function needs to start.
 			if strings.HasPrefix(p, "github.com/aws/aws-sdk-go-v2/") && strings.HasSuffix(p, "/schemas") {
 				t.Errorf("%s links %s: see the versions in go.mod", name, p)
 			}
@@ -54,10 +47,17 @@ func TestNoFunctionDescribesEveryOperationOfAWSWhenItStarts(t *testing.T) {
 	}
 }
 
-func TestSharedPackagesImportNeitherFunctionsNorInfra(t *testing.T) {
+// The deployment shares only names and settings with the functions.
+func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	for _, p := range packages(t, "-deps", "./shared/...") {
 		if strings.HasPrefix(p, "payhook.example/") && !strings.HasPrefix(p+"/", "payhook.example/shared/") {
 			t.Errorf("a shared package imports %s", p)
+		}
+	}
+	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra/payhook") {
+		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/settings" &&
+			p != "payhook.example/shared/names" {
+			t.Errorf("infra imports %s", p)
 		}
 	}
 }
@@ -67,22 +67,8 @@ func TestEveryFunctionIsDeployed(t *testing.T) {
 	for _, p := range packages(t, "./functions/...") {
 		folders = append(folders, strings.TrimPrefix(p, "payhook.example/functions/"))
 	}
-	for _, name := range folders {
-		if _, ok := functions[name]; !ok {
-			t.Errorf("functions/%s is not in the stack", name)
-		}
-	}
-	if len(folders) != len(functionNames) {
-		t.Errorf("there are %q, built are %q", folders, functionNames)
-	}
-}
-
-// The deployment shares only names and settings with the functions.
-func TestDeploymentImportsOnlySettingsAndNames(t *testing.T) {
-	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra/payhook") {
-		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/settings" &&
-			p != "payhook.example/shared/names" {
-			t.Errorf("infra imports %s", p)
-		}
+	built := slices.Sorted(slices.Values(functionNames))
+	if !slices.Equal(folders, built) || !slices.Equal(built, slices.Sorted(maps.Keys(functions))) {
+		t.Errorf("there are %q, built are %q, deployed are %q", folders, built, functions)
 	}
 }

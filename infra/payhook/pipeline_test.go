@@ -78,15 +78,3 @@ func TestWorkflowsNameActionsByCommit(t *testing.T) {
 		}
 	}
 }
-
-// The CDK puts the boundary of the app's context on the roles (AWS,
-// https://docs.aws.amazon.com/cdk/v2/guide/customize-permissions-boundaries.html).
-func TestEveryRoleHasThePermissionsBoundaryOfTheApp(t *testing.T) {
-	const want = "arn:AWS::Partition:iam::AWS::AccountId:policy/payments-boundary"
-	tm := payhook(t, linted["everything"])
-	for name, role := range tm.all(t, "AWS::IAM::Role") {
-		if got := tm.render(role.Properties["PermissionsBoundary"]); got != want {
-			t.Errorf("%s has the boundary %s", name, got)
-		}
-	}
-}

@@ -146,22 +146,18 @@ func TestDeploymentsHaveDifferentNames(t *testing.T) {
 	}
 }
 
-func TestLocalRunsAreFaster(t *testing.T) {
-	for local, want := range map[string]string{"true": "1s", "false": "30s"} {
-		stack := emptyStack(t, "Payhook", required,
-			map[string]any{settings.LocalKey: local, "payhook:redriveGrace": "1s"})
+func TestSettingsComeFromTheContext(t *testing.T) {
+	for local, grace := range map[string]string{"true": "1s", "false": "30s"} {
+		// A local run is faster. Null and keys of others are no settings.
+		stack := emptyStack(t, "Payhook", required, map[string]any{settings.LocalKey: local,
+			"payhook:redriveGrace": "1s", "maxPayloadBytes": 6000000, "logRetentionDays": nil, environmentKey: "x",
+			"@aws-cdk/core:something": true, "successStatus": 201, "httpMethod": "PUT"})
+		stack.Node().SetContext(jsii.String("successStatus"), "204")
 		conf, err := PropsFromContext(stack).resolve(stack)
-		if err != nil || conf.Local != (local == "true") || conf.RedriveGrace.String() != want {
+		if err != nil || conf.Local != (local == "true") || conf.RedriveGrace.String() != grace ||
+			conf.MaxPayloadBytes != 6000000 || conf.LogRetentionDays != 90 || conf.SuccessStatus != 204 ||
+			conf.HTTPMethod != "PUT" {
 			t.Errorf("%s: %+v, %v", local, conf, err)
 		}
-	}
-}
-
-func TestContextOfAStackReplacesThatOfTheApp(t *testing.T) {
-	stack := emptyStack(t, "Payhook", required, map[string]any{"successStatus": 201, "httpMethod": "PUT"})
-	stack.Node().SetContext(jsii.String("successStatus"), "204")
-	conf, err := PropsFromContext(stack).resolve(stack)
-	if err != nil || conf.SuccessStatus != 204 || conf.HTTPMethod != "PUT" {
-		t.Errorf("%+v, %v", conf, err)
 	}
 }

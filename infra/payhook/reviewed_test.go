@@ -39,6 +39,7 @@ var reviewed = []struct {
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "maxPayloadBytes": 1000000,
 		"eventSource": "payments.hook", "eventBusName": "payments", "claimRetention": "never",
 		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365, "alarmRefused": 250,
+		"evidence": "10d", "evidenceLock": "compliance",
 	}},
 }
 

@@ -58,10 +58,15 @@ func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.Ap
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, conf...)...)
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app)})
-	return app, create(stack, jsii.String("Default"), PropsFromContext(stack), func(string) (map[string][]byte, error) {
-		text := []byte(program)
+	return app, create(stack, jsii.String("Default"), PropsFromContext(stack), programs(program))
+}
+
+// programs replaces the build of the functions, which then all have one program.
+func programs(program string) func(arch string) (map[string][]byte, error) {
+	text := []byte(program)
+	return func(string) (map[string][]byte, error) {
 		return map[string][]byte{"webhook": text, "redrive": text, "token": text}, nil
-	})
+	}
 }
 
 // synthesize does what a deployment does, including its error report, but prints no warnings about settings.
@@ -125,10 +130,7 @@ func synthesized(t *testing.T, program string, conf ...map[string]any) *template
 
 func readTemplate(t *testing.T, file string) *template {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, file)
 	read := &template{text: string(text), names: map[string]string{}}
 	if err := json.Unmarshal(text, read); err != nil {
 		t.Fatal(err)
@@ -222,12 +224,8 @@ func at(value any, path ...any) any {
 
 func flags(t *testing.T) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "cdk.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var config struct{ Context map[string]any }
-	if err := json.Unmarshal(text, &config); err != nil {
+	if err := json.Unmarshal(readFile(t, filepath.Join("..", "..", "cdk.json")), &config); err != nil {
 		t.Fatal(err)
 	}
 	return config.Context
@@ -247,22 +245,32 @@ func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 
 // With Node 20, whose support has ended, the CDK's library writes a banner. The
 // command in cdk.json keeps it away from above the errors.
-func TestNothingIsAboveAnError(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "cdk.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
 	var cdk struct{ Build, App string }
-	if err := json.Unmarshal(text, &cdk); err != nil {
+	if err := json.Unmarshal(readFile(t, filepath.Join("..", "..", "cdk.json")), &cdk); err != nil {
 		t.Fatal(err)
 	}
+	out := t.TempDir()
 	app := exec.CommandContext(t.Context(), "sh", "-c", cdk.Build+" && "+cdk.App)
 	app.Dir = "../.."
-	// make sets it, and users may not.
-	app.Env = slices.DeleteFunc(os.Environ(),
-		func(variable string) bool { return strings.HasPrefix(variable, "JSII_") })
-	out, err := app.CombinedOutput()
-	if err == nil || !strings.HasPrefix(string(out), "payhook: nothing was synthesized") {
-		t.Errorf("%v\n%s", err, out)
+	// make sets JSII_ variables, and users may not.
+	app.Env = append(slices.DeleteFunc(os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "JSII_") }),
+		"CDK_OUTDIR="+out, `CDK_CONTEXT_JSON={"baseUrl":"nowhere","loca":"true"}`)
+	output, err := app.CombinedOutput()
+	if app.ProcessState.ExitCode() != 1 || !strings.HasPrefix(string(output), "payhook: nothing was synthesized") {
+		t.Errorf("%v\n%s", err, output)
+	}
+	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required",
+		"tokenManagerId: is required", "loca: no such setting"} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("no %q in\n%s", want, output)
+		}
+	}
+	if strings.Contains(string(output), "goroutine") || strings.Contains(string(output), "panic") {
+		t.Errorf("a stack trace:\n%s", output)
+	}
+	if written, _ := filepath.Glob(filepath.Join(out, "*.template.json")); written != nil {
+		t.Errorf("written: %q", written)
 	}
 }
