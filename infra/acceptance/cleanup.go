@@ -16,15 +16,38 @@ import (
 	"github.com/aws/smithy-go"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 )
 
 // removeTimeout is how long the removal of everything may take.
 const removeTimeout = 45 * time.Minute
 
-// stacks returns the stacks with the tag of a run, or of any run if id is "". The latest comes first, because the
-// consumer's rules are on Payhook's bus.
+// remove deletes the stacks with the tag of a run, or of all runs if id is "", and all their resources, and returns
+// their names. It can be repeated: as long as a resource is left, its stack is left. The latest is deleted first,
+// because the consumer's rules are on Payhook's bus. If ask is not nil, it is called with the names before.
+func (r *run) remove(ctx context.Context, id string, ask func([]string) error) (removed []string, err error) {
+	all, err := stacks(ctx, r.AWS, id)
+	if err != nil {
+		return nil, err
+	}
+	removed = []string{}
+	for _, s := range all {
+		removed = append(removed, aws.ToString(s.StackName))
+	}
+	if ask != nil && len(all) > 0 {
+		err = ask(removed)
+	}
+	for i, s := range all {
+		if err == nil {
+			err = r.Progress.Step("deleting stack "+removed[i], func() error {
+				return deleteStack(ctx, r.AWS, aws.ToString(s.StackId))
+			})
+		}
+	}
+	return removed, err
+}
+
+// stacks returns the stacks with the tag of a run, or of any run if id is "". The latest comes first.
 func stacks(ctx context.Context, cfg aws.Config, id string) (found []types.Stack, err error) {
 	pages := cloudformation.NewDescribeStacksPaginator(cloudformation.NewFromConfig(cfg),
 		&cloudformation.DescribeStacksInput{})
@@ -34,29 +57,15 @@ func stacks(ctx context.Context, cfg aws.Config, id string) (found []types.Stack
 			return nil, err
 		}
 		for _, s := range page.Stacks {
-			tagged := slices.ContainsFunc(s.Tags, func(t types.Tag) bool {
+			if slices.ContainsFunc(s.Tags, func(t types.Tag) bool {
 				return aws.ToString(t.Key) == RunTag && (id == "" || aws.ToString(t.Value) == id)
-			})
-			if tagged && s.StackStatus != types.StackStatusDeleteComplete {
+			}) && s.StackStatus != types.StackStatusDeleteComplete {
 				found = append(found, s)
 			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b types.Stack) int { return b.CreationTime.Compare(*a.CreationTime) })
 	return found, nil
-}
-
-// cleanup deletes stacks with all their resources. It can be repeated: as long as a resource is left, its stack is
-// left.
-func cleanup(ctx context.Context, cfg aws.Config, all []types.Stack, p *emulator.Progress) error {
-	for _, s := range all {
-		if err := p.Step("deleting stack "+aws.ToString(s.StackName), func() error {
-			return deleteStack(ctx, cfg, aws.ToString(s.StackId))
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // deleteStack deletes a stack. Before that, it empties its buckets, because CloudFormation deletes only empty ones.
@@ -113,33 +122,28 @@ func deleteBucket(ctx context.Context, client *s3.Client, name string) error {
 		if err != nil {
 			return err
 		}
-		var all []s3types.ObjectIdentifier
+		in := &s3.DeleteObjectsInput{Bucket: &name, Delete: &s3types.Delete{Quiet: aws.Bool(true)}}
 		for _, v := range page.Versions {
-			all = append(all, s3types.ObjectIdentifier{Key: v.Key, VersionId: v.VersionId})
+			in.Delete.Objects = append(in.Delete.Objects, s3types.ObjectIdentifier{Key: v.Key, VersionId: v.VersionId})
 		}
 		for _, m := range page.DeleteMarkers {
-			all = append(all, s3types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
+			in.Delete.Objects = append(in.Delete.Objects, s3types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
 		}
-		if err := deleteVersions(ctx, client, name, all); err != nil {
+		if len(in.Delete.Objects) == 0 {
+			continue
+		}
+		out, err := client.DeleteObjects(ctx, in)
+		if err == nil && len(out.Errors) > 0 { // S3 rejects this parameter for a bucket without Object Lock
+			in.BypassGovernanceRetention = aws.Bool(true)
+			out, err = client.DeleteObjects(ctx, in)
+		}
+		if err == nil && len(out.Errors) > 0 {
+			err = fmt.Errorf("%s: %s", aws.ToString(out.Errors[0].Key), aws.ToString(out.Errors[0].Message))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	_, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
-	return err
-}
-
-func deleteVersions(ctx context.Context, client *s3.Client, name string, all []s3types.ObjectIdentifier) error {
-	if len(all) == 0 {
-		return nil
-	}
-	in := &s3.DeleteObjectsInput{Bucket: &name, Delete: &s3types.Delete{Objects: all, Quiet: aws.Bool(true)}}
-	out, err := client.DeleteObjects(ctx, in)
-	if err == nil && len(out.Errors) > 0 {
-		in.BypassGovernanceRetention = aws.Bool(true)
-		out, err = client.DeleteObjects(ctx, in)
-	}
-	if err == nil && len(out.Errors) > 0 {
-		err = fmt.Errorf("%s: %s", aws.ToString(out.Errors[0].Key), aws.ToString(out.Errors[0].Message))
-	}
 	return err
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -32,8 +30,6 @@ region must be bootstrapped for the CDK. The permissions are in
 infra/acceptance/policy.json. The simulated payment service has a public URL; the private
 keys that sign webhooks do not leave this machine.
 
-With --local, it deploys into the emulator of the local run.
-
 For client certificates, give a domain name and its hosted zone.
 
 Status 1: a result is wrong, or the run failed.
@@ -44,10 +40,10 @@ run"; with --cleanup, one document: removed (the names of stacks).`
 
 // Command returns the command acceptance.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	var keep, clean, yes bool
+	var clean, yes bool
 	values := map[string]string{}
 	cmd := &cobra.Command{
-		Use: "acceptance", Short: "Show in your account, or on an emulator, that Payhook does what it promises",
+		Use: "acceptance", Short: "Show in your account that Payhook does what it promises",
 		Long: long,
 		Example: "  payhook acceptance --profile NAME --region eu-central-1\n" +
 			"  payhook acceptance -c authentication=both -c domainName=hook.bank.example -c hostedZoneId=ID\n" +
@@ -55,50 +51,51 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			if t.Stack != "" || t.ID != "" {
-				return cli.Usage("acceptance deploys its own stacks: it takes no --stack and no --id")
+			if t.Local || t.Stack != "" || t.ID != "" {
+				return cli.Usage("acceptance deploys its own stacks to an account: it takes no --local, --stack and --id; " +
+					"payhook local run does the same checks on this machine")
 			}
-			if err := p.Choose(ctx, t); err != nil {
-				return cli.Unreachable(err)
-			}
-			if err := checkSettings(values, t.Local); err != nil {
+			if err := checkSettings(values); err != nil {
 				return cli.Usage("%w", err)
 			}
 			top, err := deployment.Top()
 			if err != nil {
 				return cli.Usage("%w", err)
 			}
-			to, err := findTarget(ctx, top, *t)
+			r, err := newRun(ctx, top, *t, values, emulator.NewProgress(p.Err))
 			if err != nil {
 				return cli.Unreachable(err)
 			}
 			ask := func(format string, args ...any) error {
-				if yes || to.endpoint != "" {
+				if yes {
 					return nil
 				}
 				return p.Confirm(ctx, fmt.Sprintf(format, args...))
 			}
-			progress := emulator.NewProgress(p.Err)
 			if clean {
-				return cli.Unreachable(removeAll(ctx, p, to, progress, ask))
+				removed, err := r.remove(ctx, "", func(names []string) error {
+					return ask("The stacks %s in %s are removed. Go on?", strings.Join(names, ", "), r.Name)
+				})
+				if err != nil {
+					return cli.Unreachable(err)
+				}
+				return p.Print(map[string][]string{"removed": removed})
 			}
 			if err := ask("Payhook is deployed to %s under new names, and removed again. By AWS's prices, it "+
 				"costs less than one US dollar. The identity needs the permissions of "+
-				"infra/acceptance/policy.json. Go on?",
-				to.name); err != nil {
+				"infra/acceptance/policy.json. Go on?", r.Name); err != nil {
 				return err
 			}
-			release, err := emulator.Prepare(ctx, top, filepath.Join(top, ".local", "acceptance"), progress)
+			release, err := emulator.Prepare(ctx, top, filepath.Dir(r.cdk.State), r.Progress)
 			if err != nil {
 				return err
 			}
 			defer release()
-			return show(ctx, p, newRun(top, to, values, progress), keep)
+			return r.show(ctx, p)
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&keep, "keep", false, "keep what was deployed; --cleanup removes it later")
-	flags.BoolVar(&clean, "cleanup", false, "remove what runs have left, and do nothing else")
+	flags.BoolVar(&clean, "cleanup", false, "remove what killed runs have left, and do nothing else")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
 	flags.FuncP("setting", "c", "a setting of Payhook other than its default, `KEY=VALUE`; may be repeated",
 		func(text string) error { return cli.AddSettings(values, text, known()) })
@@ -113,13 +110,9 @@ func known() []*settings.Setting {
 }
 
 // checkSettings returns an error if settings cannot be shown.
-func checkSettings(values map[string]string, emulated bool) error {
-	domain := values["domainName"] != ""
+func checkSettings(values map[string]string) error {
 	switch {
-	case emulated && domain:
-		return errors.New("domainName is for an account: the emulator serves no domain names, and make run shows " +
-			"client certificates")
-	case domain && values["hostedZoneId"] == "":
+	case values["domainName"] != "" && values["hostedZoneId"] == "":
 		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
 	case values["evidenceLock"] == settings.Compliance:
 		return errors.New("with evidenceLock=compliance, the evidence of the run could not be deleted")
@@ -127,24 +120,18 @@ func checkSettings(values map[string]string, emulated bool) error {
 	return nil
 }
 
-// show does a run, and removes everything unless keep is true, also after an error and after the end of ctx. It
-// prints the report, and writes it to report.json in the folder of the run.
-func show(ctx context.Context, p *cli.Program, r *run, keep bool) error {
-	r.progress.Say("run %s in %s", r.id, r.target.name)
+// show does the run and removes everything, also after an error and after the end of ctx. It prints the report, and
+// writes it to report.json in the folder of the run.
+func (r *run) show(ctx context.Context, p *cli.Program) error {
+	r.Progress.Say("run %s in %s", r.id, r.Name)
 	started := time.Now().UTC()
 	report, failed := r.do(ctx)
-	if !keep {
-		r.progress.Say("removing everything of the run")
-		removal, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer stop()
-		all, err := stacks(removal, r.target.aws, r.id)
-		if err == nil {
-			err = cleanup(removal, r.target.aws, all, r.progress)
-		}
-		if err != nil {
-			failed = errors.Join(failed,
-				fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w", err))
-		}
+	r.Progress.Say("removing everything of the run")
+	removal, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer stop()
+	if _, err := r.remove(removal, r.id, nil); err != nil {
+		failed = errors.Join(failed,
+			fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w", err))
 	}
 	document := struct {
 		Run      string            `json:"run"`
@@ -154,7 +141,7 @@ func show(ctx context.Context, p *cli.Program, r *run, keep bool) error {
 		Version  string            `json:"version"`  // of this program
 		Settings map[string]string `json:"settings"` // other than the defaults
 		scenario.Report
-	}{r.id, r.target.name, started, time.Now().UTC(), names.Version(), r.values, report}
+	}{r.id, r.Name, started, time.Now().UTC(), names.Version(), r.Settings, report}
 	document.Right = document.Right && failed == nil
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err == nil {
@@ -169,60 +156,4 @@ func show(ctx context.Context, p *cli.Program, r *run, keep bool) error {
 		return cli.ErrAttention
 	}
 	return errors.Join(failed, err)
-}
-
-// removeAll is the command with --cleanup.
-func removeAll(ctx context.Context, p *cli.Program, to target, progress *emulator.Progress,
-	ask func(string, ...any) error) error {
-	all, err := stacks(ctx, to.aws, "")
-	if err != nil {
-		return err
-	}
-	removed := []string{}
-	for _, s := range all {
-		removed = append(removed, aws.ToString(s.StackName))
-	}
-	if len(all) > 0 {
-		err = ask("The stacks %s in %s are removed. Go on?", strings.Join(removed, ", "), to.name)
-	}
-	if err == nil {
-		err = cleanup(ctx, to.aws, all, progress)
-	}
-	if err != nil {
-		return err
-	}
-	return p.Print(map[string][]string{"removed": removed})
-}
-
-// findTarget returns the account and region of the usual AWS variables, or the emulator of the local run.
-func findTarget(ctx context.Context, top string, t deployment.Target) (target, error) {
-	if t.Local {
-		run, err := deployment.Read(top)
-		if err != nil {
-			return target{}, err
-		}
-		return emulated(top, run.Endpoint, run.AWS), nil
-	}
-	cfg, err := deployment.Config(ctx, t)
-	if err != nil {
-		return target{}, err
-	}
-	caller, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-	if err != nil {
-		return target{}, fmt.Errorf("the account is not known: %w", err)
-	}
-	to := target{aws: cfg, account: aws.ToString(caller.Account), endpoint: aws.ToString(cfg.BaseEndpoint),
-		environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}
-	to.name, to.partition = "account "+to.account+", "+cfg.Region, strings.Split(aws.ToString(caller.Arn), ":")[1]
-	if t.Profile != "" {
-		to.environment = append(to.environment, "AWS_PROFILE="+t.Profile)
-	}
-	return to, nil
-}
-
-// emulated returns an emulator as a target.
-func emulated(top, endpoint string, config aws.Config) target {
-	return target{name: "MiniStack, an emulator of AWS on this machine", aws: config, account: emulator.Account,
-		partition: "aws", endpoint: endpoint,
-		environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
 }

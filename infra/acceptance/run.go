@@ -1,4 +1,4 @@
-// Package acceptance shows in an account of AWS, or in an emulator, what the local run shows: it deploys Payhook, a
+// Package acceptance shows in an account of AWS what the local run shows: it deploys Payhook, a
 // consumer and a simulated payment service under the names of one run, does the checks of the local run, reports
 // their results, and deletes every stack with the tag of the run.
 //
@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
@@ -38,34 +39,39 @@ const RunTag = "payhook:acceptance-run"
 // resources with that of their stack.
 const prefix = "PayhookAcceptance-"
 
-// target is where a run deploys.
-type target struct {
-	name        string // for people
-	aws         aws.Config
-	account     string
-	partition   string   // of ARNs, such as aws
-	endpoint    string   // of the emulator; "" for AWS
-	environment []string // of the CDK CLI
-}
-
-// run is one run, with what it deployed.
+// run is one run, with what it deployed. Its Settings are those of Payhook.
 type run struct {
-	id       string
-	target   target
-	cdk      *emulator.CDK     // for the target
-	values   map[string]string // settings of Payhook, by their keys
-	service  string            // the function of the simulated payment service
-	state    paymenttest.State // with which it answers
-	progress *emulator.Progress
+	id        string
+	account   string
+	partition string            // of ARNs, such as aws
+	cdk       *emulator.CDK     // for the account and region
+	service   string            // the function of the simulated payment service
+	state     paymenttest.State // with which it answers
 	scenario.Scenario
 }
 
-// newRun returns a run with new names, and settings that the user chose.
-func newRun(top string, to target, values map[string]string, progress *emulator.Progress) *run {
+// newRun returns a run with new names, and settings that the user chose, in an account and region.
+func newRun(ctx context.Context, top string, t deployment.Target, values map[string]string,
+	progress *emulator.Progress) (*run, error) {
+	cfg, err := deployment.Config(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	caller, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return nil, fmt.Errorf("the account is not known: %w", err)
+	}
 	id := strings.ToLower(rand.Text()[:8])
-	return &run{id: id, target: to, values: maps.Clone(values), progress: progress,
+	r := &run{id: id, account: aws.ToString(caller.Account), partition: strings.Split(aws.ToString(caller.Arn), ":")[1],
 		cdk: &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
-			Environment: to.environment}}
+			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}}
+	if t.Profile != "" {
+		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+t.Profile)
+	}
+	r.Scenario = scenario.Scenario{Progress: progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
+			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)}}
+	return r, nil
 }
 
 // do deploys and checks everything, and returns the report.
@@ -88,41 +94,38 @@ const patience = 6 * time.Minute
 
 // deploy deploys the stacks.
 func (r *run) deploy(ctx context.Context) error {
-	payhook, emulated := prefix+r.id, map[string]string{}
-	r.values["stackName"] = payhook
-	r.values["tokenManagerId"] = cmp.Or(r.values["tokenManagerId"], settings.Named("tokenManagerId").Example)
-	r.Scenario = scenario.Scenario{Progress: r.progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
-		Deployment: &deployment.Deployment{AWS: r.target.aws, Endpoint: r.target.endpoint, Region: r.target.aws.Region,
-			Stack: payhook, Settings: r.values}}
+	emulated := map[string]string{}
+	r.Settings["stackName"] = r.Stack
+	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	if r.Endpoint != "" {
-		r.values[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
+		r.Settings[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
 	}
-	if scenario.UsesMTLS(r.values) {
+	if scenario.UsesMTLS(r.Settings) {
 		r.Identity = paymenttest.NewIdentity()
 		r.Certificates = scenario.NewCertificates(r.Identity)
-		maps.Copy(r.values, r.Certificates.Settings(r.Identity))
-		r.values["truststore"] = filepath.Join(r.cdk.State, "truststore.pem")
-		if err := os.WriteFile(r.values["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
+		maps.Copy(r.Settings, r.Certificates.Settings(r.Identity))
+		r.Settings["truststore"] = filepath.Join(r.cdk.State, "truststore.pem")
+		if err := os.WriteFile(r.Settings["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
 		}
 	}
 	if err := r.deployService(ctx); err != nil {
 		return err
 	}
-	r.values["baseUrl"], r.values["authUrl"] = r.PaymentService, r.PaymentService
-	outputs, err := r.deployApp(ctx, "Payhook", ".", r.values)
+	r.Settings["baseUrl"], r.Settings["authUrl"] = r.PaymentService, r.PaymentService
+	outputs, err := r.deployApp(ctx, "Payhook", ".", r.Settings)
 	if err == nil {
-		err = r.SetOutputs(outputs[payhook], deployment.DefaultID)
+		err = r.SetOutputs(outputs[r.Stack], deployment.DefaultID)
 	}
 	if err != nil {
 		return err
 	}
-	consumer, receiver := payhook+"-Consumer", payhook+"-Receiver"
+	consumer, receiver := r.Stack+"-Consumer", r.Stack+"-Receiver"
 	maps.Copy(emulated, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
 		"rules": strings.Join(scenario.Rules(), ","),
 		// The bus for another account is in the same account.
-		"sourceAccount": r.target.account, "receiverStackName": receiver, "receiverBus": strings.ToLower(receiver),
-		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.target.partition, r.Region, r.target.account,
+		"sourceAccount": r.account, "receiverStackName": receiver, "receiverBus": strings.ToLower(receiver),
+		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.partition, r.Region, r.account,
 			strings.ToLower(receiver))})
 	if outputs, err = r.deployApp(ctx, "the consumer", "events/consumer", emulated, "--parameters",
 		consumer+":ClaimBucket="+r.ClaimBucket); err != nil {
@@ -158,7 +161,7 @@ func (r *run) deployService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	service, err := scenario.ServiceOptions(r.values)
+	service, err := scenario.ServiceOptions(r.Settings)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,8 @@ func main() {
 		MemorySize:   jsii.Number(256),
 		Timeout:      awscdk.Duration_Seconds(jsii.Number(30)),
 	})
-	url := function.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
+	url := function.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE,
+		InvokeMode: awslambda.InvokeMode_RESPONSE_STREAM}) // package lambdaurl needs it
 	for output, value := range map[string]*string{"ServiceUrl": url.Url(), "FunctionName": function.FunctionName()} {
 		awscdk.NewCfnOutput(stack, jsii.String(output), &awscdk.CfnOutputProps{Value: value})
 	}
