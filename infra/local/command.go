@@ -74,17 +74,6 @@ no error if nothing is running.
 With --json, one document: ended.`,
 			Example: "  payhook local down",
 		}),
-		o.command(p, status, &cobra.Command{
-			Use:   "status",
-			Short: "Show whether everything is up, and where",
-			Long: `Shows whether the local run is up, and where its parts are.
-
-Status 1: nothing is up, or it does not answer.
-
-With --json, one document: state (up, starting, down or broken), pid, and what
-.local/up.json has.`,
-			Example: "  payhook local status",
-		}),
 		o.command(p, environment, &cobra.Command{
 			Use:   "env",
 			Short: "Print the environment of programs that use the local run",

@@ -7,8 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -83,9 +81,6 @@ func TestDownEndsTheRun(t *testing.T) {
 		holder.Wait() // so that it does not stay as a zombie
 		close(ended)
 	}()
-	if out, _, status := command(t, "status"); status != cli.StatusFailed || !strings.Contains(out, "starting") {
-		t.Errorf("%d, %s", status, out)
-	}
 	want := fmt.Sprintf("The local run has ended (process %d); nothing is left running.\n", holder.Process.Pid)
 	if got, stderr, status := command(t, "down"); status != 0 || got != want {
 		t.Errorf("%d, %s%s", status, got, stderr)
@@ -146,46 +141,6 @@ func TestSecondUpSaysOnlyWhatIsRunning(t *testing.T) {
 	}
 }
 
-func TestStatusShowsTheState(t *testing.T) {
-	folder := project(t)
-	if out, _, status := command(t, "status"); status != cli.StatusFailed || out != "state  down\n" {
-		t.Errorf("%d, %q", status, out)
-	}
-	l, err := emulator.Lock(filepath.Join(folder, ".local", "run"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	healthy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != emulator.HealthPath {
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	t.Cleanup(healthy.Close)
-	for _, test := range []struct {
-		endpoint, state string
-		status          int
-	}{{healthy.URL, stateUp, 0}, {"http://127.0.0.1:1", stateBroken, cli.StatusFailed}} {
-		if err := (&deployment.Deployment{Endpoint: test.endpoint, Stack: "Payhook",
-			WebhookURL: "http://127.0.0.1:2/"}).Write(folder); err != nil {
-			t.Fatal(err)
-		}
-		out, _, status := command(t, "status", "--json")
-		var got struct {
-			State, WebhookURL string
-			PID               int
-		}
-		if err := json.Unmarshal([]byte(out), &got); err != nil || status != test.status || got.State != test.state ||
-			got.PID != os.Getpid() || got.WebhookURL != "http://127.0.0.1:2/" {
-			t.Errorf("%d, %s, %v", status, out, err)
-		}
-		if out, _, _ := command(t, "status"); !strings.Contains(out, test.state) ||
-			!strings.Contains(out, "http://127.0.0.1:2/") {
-			t.Error(out)
-		}
-	}
-}
-
 func TestHintsForAnotherPaymentServiceDoNotSend(t *testing.T) {
 	if text := hints(&deployment.Deployment{Simulated: true}); !strings.Contains(text, "make send  ") {
 		t.Error(text)
@@ -208,7 +163,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 		"up -c nothing=1":                "nothing: no such setting",
 		"up -c baseUrl=http://127.0.0.1": "baseUrl cannot be set here",
 		"down --stack Other":             "takes no --stack",
-		"status --id Payments":           "takes no --id",
+		"down --id Payments":             "takes no --id",
 	} {
 		if out, stderr, status := command(t, strings.Fields(args)...); status != cli.StatusUsage ||
 			!strings.Contains(stderr, message) || out != "" {

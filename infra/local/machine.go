@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/emulator"
@@ -149,30 +150,28 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 	if bus == "" {
 		bus = settings.DefaultBusName(m.main.Stack)
 	}
-	step := func(name string, do func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return m.progress.Step(name, func() error { return do(ctx) })
-		}
+	group, within := errgroup.WithContext(ctx)
+	step := func(name string, do func() error) {
+		group.Go(func() error { return m.progress.Step(name, do) })
 	}
-	err = emulator.Together(ctx,
-		step("starting MiniStack", func(ctx context.Context) (err error) {
-			if m.emulator, err = emulator.Start(ctx, m.top, m.state, m.forFunctions); err == nil {
-				m.cdk, m.end = m.emulator.CDK(m.top), append(m.end, m.emulator.Stop)
-			}
-			return err
-		}),
-		step("synthesizing Payhook", func(ctx context.Context) (err error) {
-			m.assembly, err = cdk.Synth(ctx, m.top, "payhook.out", values)
-			return err
-		}),
-		step("synthesizing the consumer", func(ctx context.Context) (err error) {
-			consumer, err = cdk.Synth(ctx, filepath.Join(m.top, "events", "consumer"), "consumer.out",
-				map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
-					"rules":         strings.Join(scenario.Rules(), ","),
-					"sourceAccount": emulator.Account, "targetBus": otherBusARN})
-			return err
-		}),
-	)
+	step("starting MiniStack", func() (err error) {
+		if m.emulator, err = emulator.Start(within, m.top, m.state, m.forFunctions); err == nil {
+			m.cdk, m.end = m.emulator.CDK(m.top), append(m.end, m.emulator.Stop)
+		}
+		return err
+	})
+	step("synthesizing Payhook", func() (err error) {
+		m.assembly, err = cdk.Synth(within, m.top, "payhook.out", values)
+		return err
+	})
+	step("synthesizing the consumer", func() (err error) {
+		consumer, err = cdk.Synth(within, filepath.Join(m.top, "events", "consumer"), "consumer.out",
+			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
+				"rules":         strings.Join(scenario.Rules(), ","),
+				"sourceAccount": emulator.Account, "targetBus": otherBusARN})
+		return err
+	})
+	err = group.Wait()
 	return consumer, err
 }
 
@@ -255,11 +254,6 @@ func (m *machine) showMechanisms(ctx context.Context) (sections []scenario.Secti
 	for _, s := range m.others {
 		if err := s.subscribe(ctx); err != nil {
 			return nil, err
-		}
-		if first := s.FirstToken(); s.Setting("keysAuth") == "bearer" {
-			if err := scenario.Run(ctx, first); err != nil || !first.Right {
-				return nil, errors.Join(errors.New(s.Stack+" has no token: "+first.Got), err)
-			}
 		}
 		own, err := s.ShowMechanism(ctx)
 		if err != nil {

@@ -251,61 +251,6 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 	return err
 }
 
-// The states of a local run.
-const (
-	stateUp       = "up"
-	stateStarting = "starting" // or ending
-	stateDown     = "down"
-	stateBroken   = "broken" // the emulator does not answer
-)
-
-// status is the command status.
-func status(ctx context.Context, p *cli.Program, o options) error {
-	shown := struct {
-		State string `json:"state"`
-		PID   int    `json:"pid,omitzero"`
-		*deployment.Deployment
-	}{State: stateDown}
-	l, err := emulator.Lock(o.state)
-	held, running := errors.AsType[emulator.LockedError](err)
-	switch {
-	case err == nil:
-		l.Close()
-	case !running:
-		return err
-	}
-	if running {
-		shown.State, shown.PID = stateStarting, held.PID
-		if run, err := deployment.Read(o.top); err == nil {
-			shown.State, shown.Deployment = stateUp, run
-			if !emulator.Answers(ctx, run.Endpoint) {
-				shown.State = stateBroken
-			}
-		}
-	}
-	if p.JSON {
-		err = p.PrintJSON(shown)
-	} else {
-		t := p.Fields()
-		t.Line("state", "%s", shown.State)
-		if running {
-			t.Line("process", "%d", shown.PID)
-		}
-		if run := shown.Deployment; run != nil {
-			t.Line("webhooks", "%s", run.WebhookURL)
-			t.Line("payment service", "%s", run.PaymentService)
-			t.Line("AWS endpoint", "%s", run.Endpoint)
-			t.Line("stack", "%s", run.Stack)
-			t.Line("bus", "%s", run.Bus)
-		}
-		err = t.Flush()
-	}
-	if err == nil && shown.State != stateUp {
-		return cli.ErrAttention
-	}
-	return err
-}
-
 // environment is the command env. It unsets what the SDKs would use instead. Their variables
 // are those of https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 func environment(_ context.Context, p *cli.Program, o options) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -33,13 +32,11 @@ const (
 		":certificate/11111111-2222-3333-4444-555555555555"
 )
 
-// stack is one Payhook on this machine, with the endpoint that replaces API Gateway if it has a
-// domain.
+// stack is one Payhook on this machine.
 type stack struct {
 	scenario.Scenario
-	machine  *machine
-	path     string // in the CDK app
-	endpoint *endpoint.Endpoint
+	machine *machine
+	path    string // in the CDK app
 }
 
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
@@ -70,9 +67,6 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 		Identity: m.identity, Client: deployment.Direct, Progress: m.progress, Timeout: 20 * time.Second}
 	if m.service != nil {
 		s.Sender, s.Change, s.Simulated = m.service.Sender(), m.service.Change, m.baseURL == m.service.URL
-	}
-	s.Event = func(r *http.Request, body []byte) ([]byte, error) {
-		return s.endpoint.Event(r, body, m.identity.Certificate().Leaf)
 	}
 	return s, nil
 }
@@ -143,7 +137,7 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 	return err
 }
 
-// startEndpoint starts the endpoint. The emulator serves no TLS.
+// startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.
 func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	m := s.machine
 	api, err := endpoint.Read(ctx, s.AWS, emulator.Account, domain)
@@ -155,12 +149,13 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 		return err
 	}
 	m.end = append(m.end, func() { log.Close() })
-	if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), m.serverCA.Server(domain), log); err != nil {
+	e, err := endpoint.Start(api, lambda.NewFromConfig(s.AWS), m.serverCA.Server(domain), log)
+	if err != nil {
 		return err
 	}
-	m.end = append(m.end, s.endpoint.Close)
-	m.progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
-	s.WebhookURL, s.ServerCA = s.endpoint.URL, m.tlsFile("server-ca")
+	m.end = append(m.end, e.Close)
+	m.progress.Say("in place of API Gateway: %s at %s", domain, e.URL)
+	s.WebhookURL, s.ServerCA = e.URL, m.tlsFile("server-ca")
 	// Another truststore does not have the CA of the simulated service.
 	if s.Settings["truststore"] == m.tlsFile("truststore") {
 		s.ClientCert, s.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")

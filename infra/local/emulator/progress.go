@@ -1,15 +1,12 @@
 package emulator
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Progress writes what a run does, with the time since its start. It is safe for
@@ -69,13 +66,4 @@ func (p *Progress) Step(name string, do func() error) error {
 	}
 	p.Say("%s: done in %.1fs", name, time.Since(start).Seconds())
 	return nil
-}
-
-// Together runs steps at the same time. The first error cancels the context of the others.
-func Together(ctx context.Context, steps ...func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range steps {
-		group.Go(func() error { return s(ctx) })
-	}
-	return group.Wait()
 }

@@ -134,7 +134,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if len(body) > maxPayload {
 		return http.StatusRequestEntityTooLarge, errors.New("the payload is larger than the quota")
 	}
-	event, err := e.Event(r, body, certificate)
+	event, err := e.event(r, body, certificate)
 	if err != nil {
 		return http.StatusInternalServerError, err
 	}

@@ -17,17 +17,17 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 )
 
-// Event returns the event that the endpoint makes of a request with a client certificate, which is
+// event returns the event that the endpoint makes of a request with a client certificate, which is
 // nil without mutual TLS. It has no cookies, query parameters and trace id, and of the certificate
 // only the PEM.
-func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
+func (e *Endpoint) event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
 	api, now := e.api, time.Now()
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
 	}
 	prefix, _, _ := strings.Cut(api.Domain, ".")
-	event := events.APIGatewayV2HTTPRequest{
+	made := events.APIGatewayV2HTTPRequest{
 		Version: "2.0", RouteKey: api.RouteKey, RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
 		Headers: map[string]string{},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
@@ -39,27 +39,27 @@ func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certifi
 		},
 	}
 	for name, values := range r.Header {
-		event.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+		made.Headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
-	event.Headers["host"] = api.Domain
+	made.Headers["host"] = api.Domain
 	if r.ContentLength >= 0 {
-		event.Headers["content-length"] = fmt.Sprint(len(body))
+		made.Headers["content-length"] = fmt.Sprint(len(body))
 	}
-	if before := event.Headers["x-forwarded-for"]; before != "" {
+	if before := made.Headers["x-forwarded-for"]; before != "" {
 		source = before + ", " + source
 	}
-	event.Headers["x-forwarded-for"], event.Headers["x-forwarded-port"] = source, "443"
-	event.Headers["x-forwarded-proto"] = "https"
+	made.Headers["x-forwarded-for"], made.Headers["x-forwarded-port"] = source, "443"
+	made.Headers["x-forwarded-proto"] = "https"
 	if certificate != nil {
-		event.RequestContext.Authentication.ClientCert.ClientCertPem = string(
+		made.RequestContext.Authentication.ClientCert.ClientCertPem = string(
 			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
 	}
 	if isText(r.Header.Get("Content-Type")) {
-		event.Body = string(body)
+		made.Body = string(body)
 	} else if len(body) > 0 {
-		event.Body, event.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
+		made.Body, made.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
 	}
-	return json.Marshal(event)
+	return json.Marshal(made)
 }
 
 // isText reports whether a body is passed on as text. AWS does not list the types;

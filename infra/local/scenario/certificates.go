@@ -3,15 +3,11 @@ package scenario
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-lambda-go/events"
-
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )
@@ -105,46 +101,14 @@ func (s *Scenario) certificateChecks() []*Check {
 // ShowMechanism does the checks of a stack that is there for its authentication only.
 func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
 	what, one := "one event", deliver(paymenttest.Event())
-	var direct []*Check
 	if !UsesSignature(s.Settings) {
-		what, one.Flaw, direct = "one event, without a signature", paymenttest.SignatureMissing, s.directChecks()
+		what, one.Flaw = "one event, without a signature", paymenttest.SignatureMissing
 	}
-	checks := slices.Concat([]*Check{s.accepted(what, one)}, s.certificateChecks(), []*Check{s.nothingElse()}, direct)
+	// Keys may be fetched with a token.
+	checks := slices.Concat([]*Check{s.FirstToken(), s.accepted(what, one)}, s.certificateChecks(), []*Check{s.nothingElse()})
 	if s.EvidenceBucket != "" {
 		checks = append(checks, s.evidenceChecks()[0])
 	}
 	sections := []Section{{s.Stack + ": client certificates", checks}}
 	return sections, s.run(ctx, "sending with client certificates to "+s.Stack, sections)
-}
-
-// directChecks returns checks that invoke the webhook function without the endpoint, which
-// needs the permission to invoke it: with an authentic webhook and the service's certificate, in
-// events that do not come from the domain of the API.
-func (s *Scenario) directChecks() []*Check {
-	var checks []*Check
-	for _, c := range []struct {
-		what   string
-		change func(*events.APIGatewayV2HTTPRequestContext)
-	}{
-		{"the domain of a function URL", func(c *events.APIGatewayV2HTTPRequestContext) {
-			c.DomainName = "abcdefghij.lambda-url." + emulator.Region + ".on.aws"
-		}},
-		{"the domain of execute-api", func(c *events.APIGatewayV2HTTPRequestContext) {
-			c.DomainName = c.APIID + ".execute-api." + emulator.Region + ".amazonaws.com"
-		}},
-		{"the id of another API", func(c *events.APIGatewayV2HTTPRequestContext) { c.APIID = "another" }},
-	} {
-		checks = append(checks, check("the function invoked with "+c.what, "401", func(ctx context.Context) string {
-			w := deliver(paymenttest.Event())
-			w.URL = s.WebhookURL
-			var event events.APIGatewayV2HTTPRequest
-			text := Must(s.Event(Must(s.Sender.Request(ctx, w)), w.Payload))
-			Require(json.Unmarshal(text, &event))
-			c.change(&event.RequestContext)
-			var answer struct{ StatusCode int }
-			Require(s.Invoke(ctx, "webhook", string(Must(json.Marshal(event))), &answer))
-			return fmt.Sprint(answer.StatusCode)
-		}))
-	}
-	return checks
 }

@@ -51,7 +51,7 @@ func (s *Scenario) consumerChecks() []*Check {
 				s.invokeConsumer(ctx, paymenttest.Encode(high))
 				return s.awaitOutcomes(ctx, high.EventID, "processed, then duplicate")
 			}),
-		check("it gets a reference to a large event of 2,000,000.00", "processed, 2000000.00 is stored",
+		check("it gets a reference to an event that is too large for the bus, of 2,000,000.00", "processed, 2000000.00 is stored",
 			func(ctx context.Context) string {
 				id, large := s.oversize()
 				return s.processed(ctx, id, large)

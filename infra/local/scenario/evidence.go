@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"uuid"
 
@@ -36,17 +35,7 @@ func (s *Scenario) recorded(ctx context.Context) string {
 	if !UsesSignature(s.Settings) && len(found[one]) == 1 {
 		return "2 and 1 record, all verify; without a signature, both are the same request"
 	}
-	for _, r := range found[one] {
-		text := Must(r.Encode())
-		for bit := range 8 * len(text) {
-			changed := slices.Clone(text)
-			changed[bit/8] ^= 1 << (bit % 8)
-			if r, err := records.Decode(changed); err == nil && r.Verify() == nil {
-				return fmt.Sprintf("bit %d of byte %d can be flipped", bit%8, bit/8)
-			}
-		}
-	}
-	return fmt.Sprintf("%d and %d record, all verify; each flipped bit is found", len(found[one]), len(found[large]))
+	return fmt.Sprintf("%d and %d record, all verify", len(found[one]), len(found[large]))
 }
 
 // locked tries what Object Lock forbids: to delete a version, and to write an object without a checksum (AWS,

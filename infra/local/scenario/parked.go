@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"uuid"
 
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -37,13 +36,13 @@ func (s *Scenario) parkedOne(ctx context.Context, list []string, err error) (str
 	return list[0], p, err
 }
 
-// replay lets the redrive function replay one parked object, in a version if it is a conflict,
-// and publish what is pending after that. It returns the outcome and the state of the object.
-func (s *Scenario) replay(ctx context.Context, name string, version intake.Version) string {
+// replay lets the redrive function replay one conflict in the parked version, and publish what is pending after
+// that. It returns the outcome and the state of the object.
+func (s *Scenario) replay(ctx context.Context, name string) string {
 	var report struct {
 		Replayed []struct{ Name, Outcome, Cause string }
 	}
-	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, version)
+	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, intake.ParkedVersion)
 	Require(s.Invoke(ctx, "redrive", event, &report))
 	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
 		Require(errors.New("the redrive function does not report the outcome"))
@@ -90,8 +89,7 @@ func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name,
 	return s.park(ctx, paymenttest.Encode(event))
 }
 
-// parkedChecks returns the checks of parked deliveries, and of events that are too large for the
-// bus.
+// parkedChecks returns the checks of parked deliveries.
 func (s *Scenario) parkedChecks() []*Check {
 	invalid, conflicting := paymenttest.Event(), paymenttest.Event()
 	invalid.EventName = "RELEASED"
@@ -115,7 +113,7 @@ func (s *Scenario) parkedChecks() []*Check {
 		parks("an event that conflicts: a known eventId, another amount", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		check("it is replayed in the parked version", "accepted, replayed, arrived", func(ctx context.Context) string {
-			got := s.replay(ctx, name, intake.ParkedVersion)
+			got := s.replay(ctx, name)
 			s.await(ctx, func(one Arrival) bool {
 				// EventBridge can write the number in another form.
 				var detail struct{ EventData struct{ Amount float64 } }
@@ -124,12 +122,6 @@ func (s *Scenario) parkedChecks() []*Check {
 			})
 			return got + ", arrived"
 		}),
-		check("another conflict is replayed in the first version", "accepted, dismissed",
-			func(ctx context.Context) string {
-				name, _ := s.parkConflict(ctx, paymenttest.Event())
-				return s.replay(ctx, name, intake.FirstVersion)
-			}),
-		check("an event too large for the bus, fetched by its reference", "the bytes that were signed", s.fetchLarge),
 	}
 }
 
@@ -147,19 +139,6 @@ func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string) {
 		return name, "other bytes"
 	}
 	return name, fmt.Sprintf("%d, %s", status, p.Reason)
-}
-
-// fetchLarge sends an event that is too large for the bus, and fetches it by the reference that
-// arrives.
-func (s *Scenario) fetchLarge(ctx context.Context) string {
-	eventID, large := s.oversize()
-	s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), large))
-	arrived := s.await(ctx, func(one Arrival) bool { return one.EventID == eventID })
-	got := Must(claimcheck.Resolve(ctx, s.S3(), arrived.Detail))
-	if !bytes.Equal(got, large) || len(arrived.Detail) >= len(large) {
-		return fmt.Sprintf("a detail of %d bytes, and %d other bytes", len(arrived.Detail), len(got))
-	}
-	return fmt.Sprintf("the bytes that were signed; %d, by a detail of %d", len(got), len(arrived.Detail))
 }
 
 // oversize returns an event of 2,000,000.00 that is too large for the bus, with its id.

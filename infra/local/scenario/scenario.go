@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
@@ -35,13 +36,11 @@ type Scenario struct {
 	Change       func(context.Context, func(*paymenttest.State) error) error
 	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
 	Certificates Certificates          // further ones, which the settings name
-	// Event returns the event of the endpoint for a request; nil without an endpoint on this machine.
-	Event    func(*http.Request, []byte) ([]byte, error)
-	Arrivals *Arrivals // of the consumer's queues
-	Consumer Consumer
-	Client   *http.Client // calls the protected API
-	Progress *emulator.Progress
-	Timeout  time.Duration // how long to wait for what must happen
+	Arrivals     *Arrivals             // of the consumer's queues
+	Consumer     Consumer
+	Client       *http.Client // calls the protected API
+	Progress     *emulator.Progress
+	Timeout      time.Duration // how long to wait for what must happen
 
 	sent      map[string]string // what arrived of a webhook, by deliveryId
 	rejection string            // the body of the first answer 401
@@ -85,7 +84,7 @@ func (s *Scenario) table() []Section {
 		sections = append(sections, Section{"Client certificates", s.certificateChecks()})
 	}
 	sections = append(sections, Section{"Requests that are not valid", s.invalidChecks()},
-		Section{"What is parked, and large events", s.parkedChecks()},
+		Section{"What is parked", s.parkedChecks()},
 		Section{"The consumer's function", s.consumerChecks()})
 	if s.EvidenceBucket != "" {
 		sections = append(sections, Section{"Evidence of what was accepted", s.evidenceChecks()})
@@ -97,15 +96,15 @@ func (s *Scenario) table() []Section {
 func (s *Scenario) Show(ctx context.Context, further func(context.Context) ([]Section, error)) (Report, error) {
 	table, more := s.table(), []Section(nil)
 	last := len(table) - 1
-	err := emulator.Together(ctx,
-		func(ctx context.Context) error { return s.run(ctx, "sending", table[:last]) },
-		func(ctx context.Context) (err error) {
-			if further != nil {
-				more, err = further(ctx)
-			}
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.run(within, "sending", table[:last]) })
+	if further != nil {
+		group.Go(func() (err error) {
+			more, err = further(within)
 			return err
-		},
-	)
+		})
+	}
+	err := group.Wait()
 	if err == nil {
 		err = s.run(ctx, "calling the protected API", table[last:])
 	}
