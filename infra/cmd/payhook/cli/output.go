@@ -3,7 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +35,107 @@ func (p *Program) Table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 
 func (f Fields) Line(name, format string, args ...any) {
 	fmt.Fprintf(f, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 }
+
+// Show writes a document: with --json as it is, otherwise pairs of a name and its value. Values that are zero
+// are left out, and [Rows] are a table below the rest.
+func (p *Program) Show(document any, pairs ...any) error {
+	if p.JSON {
+		return p.PrintJSON(document)
+	}
+	f := p.Fields()
+	for pair := range slices.Chunk(pairs, 2) {
+		rows, isTable := pair[1].(Rows)
+		text := p.text(pair[1])
+		switch {
+		case isTable && len(rows) > 1:
+			fmt.Fprintf(f, "\n%s\n", pair[0])
+			p.write(f, rows)
+		case !isTable && !isZero(text):
+			f.Line(Plain(fmt.Sprint(pair[0])), "%s", text)
+		}
+	}
+	return f.Flush()
+}
+
+// ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its pairs
+// as name=value.
+func (p *Program) ShowLine(document any, pairs ...any) error {
+	if p.JSON {
+		return p.PrintJSON(document)
+	}
+	var words []string
+	for pair := range slices.Chunk(pairs, 2) {
+		if text := fmt.Sprint(pair[1]); !isZero(text) {
+			words = append(words, Word(fmt.Sprint(pair[0]), text))
+		}
+	}
+	_, err := fmt.Fprintln(p.Out, strings.Join(words, "  "))
+	return err
+}
+
+// Word is a name and its value as name=value, quoted if that is needed.
+func Word(name, value string) string {
+	if strings.ContainsAny(value, ` "=`) {
+		value = strconv.Quote(value)
+	}
+	return Plain(name) + "=" + Plain(value)
+}
+
+// Rows are the lines of a table. The first has the names of the columns.
+type Rows [][]any
+
+// List writes documents: with --json one a line, otherwise their rows, of which there are none without documents.
+func List[T any](p *Program, list []T, rows Rows) error {
+	if p.JSON {
+		for _, document := range list {
+			if err := p.PrintJSON(document); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := p.Table()
+	if len(list) > 0 {
+		p.write(t, rows)
+	}
+	return t.Flush()
+}
+
+func (p *Program) write(to io.Writer, rows Rows) {
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(to, "\t")
+			}
+			fmt.Fprint(to, p.text(cell))
+		}
+		fmt.Fprintln(to)
+	}
+}
+
+// Pairs are the members of a map, in their order.
+func Pairs[V any](name string, of map[string]V) (pairs []any) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		pairs = append(pairs, name+"."+key, of[key])
+	}
+	return pairs
+}
+
+// text is a value for a terminal: a time with how long ago it was, a list with commas.
+func (p *Program) text(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		if v.IsZero() {
+			return ""
+		}
+		return Ago(v, p.Now())
+	case []string:
+		return Plain(strings.Join(v, ", "))
+	}
+	return Plain(fmt.Sprint(value))
+}
+
+func isZero(text string) bool { return text == "" || text == "0" || text == "false" }
 
 // Stamp is a time as the program writes it.
 func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -6,6 +6,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"encoding/json/v2"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -72,10 +74,13 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 		KeyUnknown int `json:"keyUnknown"`
 		Versions   int `json:"versions"`
 	}
+	problem := func(o object, text string) {
+		_ = p.ShowLine(map[string]string{"at": o.name, "error": text}, "at", o.name, "error", text)
+	}
 	got := func(o object) {
 		if o.version != "" {
 			n.Versions++
-			_ = p.PrintLine(map[string]string{"at": o.name, "error": o.version})
+			problem(o, o.version)
 		}
 		if o.deleted {
 			return
@@ -89,14 +94,14 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 			if known != nil {
 				err = errors.New("not signed")
 			}
-		case known != nil && !contains(known, o.key):
+		case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.key) }):
 			n.KeyUnknown++
 			err = fmt.Errorf("the JWK of the key %s is not in --keys", o.record.KeyID)
 		default:
 			n.Verified++
 		}
 		if err != nil {
-			_ = p.PrintLine(map[string]string{"at": o.name, "error": err.Error()})
+			problem(o, err.Error())
 		}
 	}
 	bucket, inS3 := strings.CutPrefix(where, "s3://")
@@ -116,18 +121,16 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no record in %s", where)
 	}
-	counts := func() error {
-		if p.JSON {
-			return p.PrintJSON(n)
-		}
-		_, err := fmt.Fprintf(p.Out, "verified %d, damaged %d, not signed %d, key unknown %d, further versions %d\n",
+	if p.JSON {
+		err = p.PrintJSON(n)
+	} else {
+		fmt.Fprintf(p.Out, "verified %d, damaged %d, not signed %d, key unknown %d, further versions %d\n",
 			n.Verified, n.Damaged, n.NotSigned, n.KeyUnknown, n.Versions)
-		return err
 	}
-	if err := counts(); err != nil || n.Damaged+n.Versions == 0 && (known == nil || n.NotSigned+n.KeyUnknown == 0) {
-		return err
+	if n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0 {
+		return cmp.Or(err, cli.ErrAttention)
 	}
-	return cli.ErrAttention
+	return err
 }
 
 // anyBucket returns a client for which no stack is needed.
@@ -170,13 +173,4 @@ func readKeys(folder string) (all []*rsa.PublicKey, err error) {
 		err = fmt.Errorf("there is no file in %s", folder)
 	}
 	return all, err
-}
-
-func contains(all []*rsa.PublicKey, key *rsa.PublicKey) bool {
-	for _, k := range all {
-		if k.Equal(key) {
-			return true
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,9 +123,8 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	problems := 0
 	client := d.S3()
 	for at := from.UTC().Truncate(time.Hour); !at.After(to); at = at.Add(time.Hour) {
-		path, _, _ := strings.Cut(records.Path(at), "T")
-		prefix := records.Prefix + path[:strings.LastIndex(path, "/")+1]
-		if err := scan(ctx, p, client, d.EvidenceBucket, prefix, func(o object) {
+		hour := records.Prefix + path.Dir(records.Path(at)) + "/"
+		if err := scan(ctx, p, client, d.EvidenceBucket, hour, func(o object) {
 			switch {
 			case has(o.record, id):
 				all = append(all, o)
@@ -145,15 +145,16 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	slices.SortStableFunc(all, func(a, b object) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.storedAt.Compare(b.storedAt))
 	})
-	rows := make([]found, len(all))
+	list, rows := make([]found, len(all)), cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
-		rows[i] = found{o.storedAt.UTC(), o.record.DeliveryID, o.record.Timestamp, o.record.KeyID,
+		f := found{o.storedAt.UTC(), o.record.DeliveryID, o.record.Timestamp, o.record.KeyID,
 			[]string{"verifies", "not signed: the certificate verifies", fmt.Sprint(o.err)}[rank(o)], o.name}
+		list[i], rows = f, append(rows, []any{f.StoredAt, f.DeliveryID, f.Timestamp, f.KeyID, f.Result, f.Object})
 		if o.err != nil || o.version != "" {
 			problems++
 		}
 	}
-	if err := cli.PrintTable(p, rows); err != nil {
+	if err := cli.List(p, list, rows); err != nil {
 		return err
 	}
 	for _, difference := range differences(all, id) {

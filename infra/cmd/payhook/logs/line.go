@@ -1,8 +1,11 @@
 package logs
 
 import (
+	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
 	"fmt"
+	"slices"
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -39,9 +42,10 @@ func (e Entry) text() string {
 		var known struct{ Level, Msg string }
 		_ = json.Unmarshal([]byte(line), &known) // of another type: it is shown as empty
 		level = known.Level
-		if words = cli.Words([]byte(line), hidden...); known.Msg != e.Function {
-			words = append([]string{cli.Plain(known.Msg)}, words...)
+		if known.Msg != e.Function {
+			words = append(words, cli.Plain(known.Msg))
 		}
+		words = append(words, members("", jsontext.Value(line))...)
 	} else {
 		for part := range strings.SplitSeq(line, "\t") {
 			words = append(words, cli.Plain(part))
@@ -49,6 +53,33 @@ func (e Entry) text() string {
 	}
 	head := fmt.Sprintf("%s  %-7s  %-5s", cli.Stamp(e.Time), e.Function, cli.Plain(level))
 	return strings.Join(append([]string{head}, words...), "  ")
+}
+
+// members returns the members of a JSON object and of the objects within as name=value, without those that are
+// hidden or zero.
+func members(prefix string, object jsontext.Value) (words []string) {
+	d := jsontext.NewDecoder(bytes.NewReader(object))
+	_, _ = d.ReadToken() // {
+	for d.PeekKind() == jsontext.KindString {
+		token, _ := d.ReadToken()
+		name := prefix + token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return words
+		}
+		text := string(value)
+		switch {
+		case slices.Contains(hidden, name), slices.Contains([]string{"0", "false", "null", "[]", `""`}, text):
+		case value.Kind() == jsontext.KindBeginObject:
+			words = append(words, members(name+".", value)...)
+		default:
+			if unquoted, err := jsontext.AppendUnquote(nil, value); err == nil {
+				text = string(unquoted)
+			}
+			words = append(words, cli.Word(name, text))
+		}
+	}
+	return words
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that

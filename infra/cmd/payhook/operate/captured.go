@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,27 +39,27 @@ Status 1: there is none of this name.`,
 	return []*cobra.Command{list, show}
 }
 
-// listedCapture is one rejected webhook, as a listing has it.
-type listedCapture struct {
-	ReceivedAt time.Time `json:"receivedAt"`
-	Outcome    string    `json:"outcome"`
-	Name       string    `json:"name"`
-}
-
 func (p *program) capturedList(ctx context.Context, d *stack, _ []string) error {
 	names, err := d.store.ListCaptured(ctx)
 	if err != nil {
 		return err
 	}
-	var list []listedCapture
+	type captured struct {
+		ReceivedAt time.Time `json:"receivedAt"`
+		Outcome    string    `json:"outcome"`
+		Name       string    `json:"name"`
+	}
+	var list []captured
+	rows := cli.Rows{{"RECEIVEDAT", "OUTCOME", "NAME"}}
 	for _, name := range names {
 		at, _ := parking.TimeOf(name)
-		list = append(list, listedCapture{at, parking.OutcomeOf(name), name})
+		list = append(list, captured{at, parking.OutcomeOf(name), name})
+		rows = append(rows, []any{at, parking.OutcomeOf(name), name})
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(p.Err, ErrNoneCaptured)
 	}
-	return cli.PrintTable(p.Program, list)
+	return cli.List(p.Program, list, rows)
 }
 
 // ErrNoneCaptured is returned when no rejected webhook is stored.
@@ -103,5 +104,9 @@ func (p *program) capturedShow(ctx context.Context, d *stack, name string, paylo
 		return err
 	}
 	r.Payload = nil
-	return p.Print(r)
+	pairs := slices.Concat([]any{"receivedAt", r.ReceivedAt, "requestId", r.RequestID, "outcome", r.Outcome,
+		"cause", r.Cause, "method", r.Method, "path", r.Path, "rawQuery", r.RawQuery, "sourceIp", r.SourceIP,
+		"payloadBytes", r.PayloadBytes, "payloadSha256", r.PayloadSHA256},
+		cli.Pairs("headers", r.Headers), cli.Pairs("settings", r.Settings))
+	return p.Show(r, pairs...)
 }

@@ -2,15 +2,32 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/json/jsontext"
-	"fmt"
+	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 )
+
+// certificates is what the redrive function reports.
+type certificates struct {
+	Authentication string  `json:"authentication"`
+	DaysLeft       float64 `json:"daysLeft"`
+	CAs            []struct {
+		Subject     string    `json:"subject"`
+		Issuer      string    `json:"issuer"`
+		Fingerprint string    `json:"fingerprint"`
+		Pin         string    `json:"pin"`
+		NotAfter    time.Time `json:"notAfter"`
+	} `json:"cas"`
+	Pins        []string                  `json:"pins,omitempty"`
+	Subjects    []string                  `json:"subjects,omitempty"`
+	RevokedKeys []string                  `json:"revokedKeys,omitempty"`
+	Last        *keys.AcceptedCertificate `json:"last,omitempty"`
+}
 
 func (p *program) certificatesCommand() *cobra.Command {
 	return &cobra.Command{
@@ -30,18 +47,24 @@ Status 1: fewer than 30 days are left.`,
 	}
 }
 
-// certificates shows what the redrive function reports, as it is.
 func (p *program) certificates(ctx context.Context, d *stack, _ []string) error {
 	a, err := d.redrive(ctx, request{Certificates: true})
 	if err != nil {
 		return err
 	}
-	var reported struct {
-		DaysLeft float64          `json:"daysLeft"`
-		CAs      []jsontext.Value `json:"cas"`
+	c := a.Certificates
+	if c == nil {
+		return errors.New("the redrive function did not report certificates")
 	}
-	if err := json.Unmarshal(a.Certificates, &reported); err != nil {
-		return fmt.Errorf("the redrive function did not report certificates: %w", err)
+	rows := cli.Rows{{"SUBJECT", "ISSUER", "FINGERPRINT", "PIN", "NOTAFTER"}}
+	for _, ca := range c.CAs {
+		rows = append(rows, []any{ca.Subject, ca.Issuer, ca.Fingerprint, ca.Pin, ca.NotAfter})
 	}
-	return attention(p.Print(a.Certificates), len(reported.CAs) > 0 && reported.DaysLeft < names.MinTrustDays)
+	pairs := []any{"authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins,
+		"subjects", c.Subjects, "revokedKeys", c.RevokedKeys, "cas", rows}
+	if last := c.Last; last != nil {
+		pairs = append(pairs, "last.subject", last.Subject, "last.issuer", last.Issuer, "last.pin", last.Pin,
+			"last.notAfter", last.NotAfter, "last.acceptedAt", last.AcceptedAt)
+	}
+	return attention(p.Show(c, pairs...), len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
 }

@@ -273,7 +273,11 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 		if !result.Failed {
 			done++
 		}
-		_ = p.PrintLine(result) // an error of the output is reported at the end
+		// An error of the output is reported at the end.
+		_ = p.ShowLine(result, "failed", result.Failed, "name", result.Name, "outcome", result.Outcome,
+			"next", result.Next, "cause", result.Cause, "recorded", result.Recorded, "pending", result.Pending,
+			"duplicates", result.Duplicates, "conflicts", result.Conflicts, "parked", result.Parked,
+			"unverified", result.Unverified)
 		if failures == maxFailures && tried < len(names) {
 			fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
 			break

@@ -85,5 +85,8 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 	for _, l := range s.Parked {
 		wrong = wrong || l.State == parking.Open
 	}
-	return attention(p.Print(s), wrong)
+	return attention(p.Show(s, "eventId", s.EventID, "state", s.State, "deliveryId", s.DeliveryID,
+		"recordedAt", s.RecordedAt, "publishedAt", s.PublishedAt, "eventTimestamp", s.EventTimestamp,
+		"parkedAt", s.ParkedAt, "due", s.Due, "bus", s.Bus, "attempts", s.Attempts, "claimed", s.Claimed,
+		"expiresAt", s.ExpiresAt, "sha256", s.SHA256, "parked", rows(s.Parked)), wrong)
 }

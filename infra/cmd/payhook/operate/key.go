@@ -78,7 +78,9 @@ func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error
 		fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
 		wrong = !shown.Dropped
 	}
-	return attention(p.Print(shown), wrong)
+	return attention(p.Show(shown, "keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
+		"exponent", shown.Exponent, "thumbprint", shown.Thumbprint, "fetchedAt", shown.FetchedAt,
+		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "dropped", shown.Dropped), wrong)
 }
 
 func shownKey(id string, cached keys.Cached, now time.Time) cachedKey {

@@ -83,5 +83,6 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 		}
 		m.Moved, left = m.Moved+a.Moved, a.Left
 	}
-	return attention(p.Print(m), m.Moved < m.Pending)
+	return attention(p.Show(m, "from", m.From, "to", m.To, "pending", m.Pending, "moved", m.Moved,
+		"notDue", m.NotDue, "until", m.Until), m.Moved < m.Pending)
 }

@@ -17,7 +17,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"encoding/json/jsontext"
 	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -169,7 +168,7 @@ type answer struct {
 	Moved        int       `json:"moved"`
 	Left         bool      `json:"left"`
 
-	Certificates jsontext.Value `json:"certificates"`
+	Certificates *certificates `json:"certificates"`
 }
 
 // errFunction is returned when the redrive function was invoked and failed.

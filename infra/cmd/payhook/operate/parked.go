@@ -178,7 +178,15 @@ func (p *program) parkedList(ctx context.Context, d *stack, f filter) error {
 		}
 	}
 	fmt.Fprintf(p.Err, "%d listed, %d of them open\n", len(list), open)
-	return cli.PrintTable(p.Program, list)
+	return cli.List(p.Program, list, rows(list))
+}
+
+func rows(list []listed) cli.Rows {
+	rows := cli.Rows{{"TIME", "REASON", "STATE", "NAME"}}
+	for _, l := range list {
+		rows = append(rows, []any{l.Time, l.Reason, l.State, l.Name})
+	}
+	return rows
 }
 
 // nameOf takes a name as it may have been copied.
@@ -240,15 +248,26 @@ func (p *program) parkedShow(ctx context.Context, d *stack, given string, payloa
 	if state != parking.Open {
 		s.Decision = &note
 	}
-	var both []versions
 	if parked.Reason == parking.Conflict {
-		if both, err = p.compare(ctx, d, parked); err != nil {
+		if s.Versions, err = p.compare(ctx, d, parked); err != nil {
 			return err
 		}
 	}
-	if p.JSON {
-		s.Versions = both
-		return p.PrintJSON(s)
+	pairs := []any{"name", name, "state", state, "reason", parked.Reason, "cause", parked.Cause,
+		"parkedAt", parked.ParkedAt, "bus", parked.Bus, "deliveryId", parked.DeliveryID, "eventIds", parked.EventIDs,
+		"timestamp", parked.Timestamp, "keyId", parked.KeyID, "signature", parked.Signature, "jwk", parked.JWK,
+		"digest", s.Digest, "claimed", parked.Claimed, "recordedAt", parked.RecordedAt, "attempts", parked.Attempts,
+		"payloadBytes", s.PayloadBytes, "payloadSha256", s.PayloadSHA256}
+	if c := parked.Certificate; c != nil {
+		pairs = append(pairs, "certificate.fingerprint", c.Fingerprint, "certificate.acceptedAt", c.AcceptedAt,
+			"certificate.chain", c.Chain)
 	}
-	return cmp.Or(p.Print(s), writeVersions(p.Out, both, p.Now()))
+	if n := s.Decision; n != nil {
+		pairs = append(pairs, "decision.by", n.By, "decision.at", n.At, "decision.reason", n.Reason,
+			"decision.version", n.Version)
+	}
+	if err := p.Show(s, pairs...); err != nil || p.JSON {
+		return err
+	}
+	return writeVersions(p.Out, s.Versions, p.Now())
 }

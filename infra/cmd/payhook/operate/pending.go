@@ -100,5 +100,11 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 		_, err := fmt.Fprintln(p.Out, "nothing is pending")
 		return err
 	}
-	return attention(p.Print(b), b.Overdue > 0 || b.Failing > 0 || len(b.Damaged) > 0)
+	rows := cli.Rows{{"RECORDEDAT", "DUE", "ATTEMPTS", "CLAIMED", "BUS", "EVENTID", "DELIVERYID"}}
+	for _, e := range b.Events {
+		rows = append(rows, []any{e.RecordedAt, e.Due, e.Attempts, e.Claimed, e.Bus, e.EventID, e.DeliveryID})
+	}
+	pairs := slices.Concat([]any{"pending", b.Pending}, cli.Pairs("buses", b.Buses),
+		[]any{"overdue", b.Overdue, "failing", b.Failing, "damaged", b.Damaged, "events", rows})
+	return attention(p.Show(b, pairs...), b.Overdue > 0 || b.Failing > 0 || len(b.Damaged) > 0)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -59,7 +60,7 @@ func (v *version) read(event []byte) {
 	if event == nil || json.Unmarshal(event, &e) != nil {
 		return
 	}
-	text := func(value jsontext.Value) string { return cli.Member{Value: value}.Text() }
+	text := func(value jsontext.Value) string { return strings.Trim(string(value), `"`) }
 	v.Found, v.Amount = true, text(e.EventData.Amount)
 	v.Currency, v.Status = text(e.EventData.PaymentCurrency), text(e.EventData.PaymentStatus.Status)
 }

@@ -126,7 +126,11 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		err = p.PrintJSON(h)
 	} else {
 		fmt.Fprintf(p.Out, "%s\n%s\n", d.Name, verdict)
-		err = cli.PrintTable(p, h.Checks)
+		rows := cli.Rows{{"NAME", "STATE", "TEXT"}}
+		for _, c := range h.Checks {
+			rows = append(rows, []any{c.Name, c.State, c.Text})
+		}
+		err = cli.List(p, h.Checks, rows)
 	}
 	if err == nil && !h.Healthy {
 		err = cli.ErrAttention
