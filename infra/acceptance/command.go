@@ -79,7 +79,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 				if err != nil {
 					return cli.Unreachable(err)
 				}
-				return p.Print(map[string][]string{"removed": removed})
+				return p.Show(map[string][]string{"removed": removed}, "removed", removed)
 			}
 			if err := ask("Payhook is deployed to %s under new names, and removed again. By AWS's prices, it "+
 				"costs less than one US dollar. The identity needs the permissions of "+
