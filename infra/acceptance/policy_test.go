@@ -63,7 +63,6 @@ func TestPolicyHasTheActionsOfARun(t *testing.T) {
 // addCalls adds the actions of the calls of AWS: of those whose inputs are made here.
 func addCalls(t *testing.T, needed map[string]bool) {
 	t.Helper()
-	prefixes := map[string]string{"eventbridge": "events", "cloudwatchlogs": "logs"}
 	// Actions that are not named as their operations (AWS, "Actions, resources, and condition keys"
 	// in the Service Authorization Reference).
 	actions := map[string]string{
@@ -81,7 +80,7 @@ func addCalls(t *testing.T, needed map[string]bool) {
 				t.Fatal(err)
 			}
 			for _, call := range regexp.MustCompile(`&(\w+)\.(\w+)Input\{`).FindAllStringSubmatch(string(text), -1) {
-				action := cmp.Or(prefixes[call[1]], call[1]) + ":" + call[2]
+				action := call[1] + ":" + call[2]
 				// AWS allows everybody to ask for the own identity.
 				if !strings.HasSuffix(file, "_test.go") && call[2] != "GetCallerIdentity" {
 					needed[cmp.Or(actions[action], action)] = true

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
@@ -62,16 +64,28 @@ func (f *fixture) testBank(t *testing.T) {
 	}
 }
 
-// deliver sends a webhook, whose event must reach the rule of the app byte for byte.
+// deliver sends a webhook, whose events must reach the rule of the app byte for byte.
 func (f *fixture) deliver(t *testing.T) {
 	defer f.Arrivals.Stop()
-	event := paymenttest.Event()
-	if a, err := f.send(t.Context(), paymenttest.Delivery(event), http.StatusOK); err != nil || a.Recorded != 1 {
+	var sent [][]byte
+	var ids []string
+	for _, amount := range []string{"1234567890.10", "1E3", "1e+03", "0.00", "-0", "123456789012345678",
+		"0.100000000000000000001", "1e-7", "12345678901234567890.5"} {
+		event := paymenttest.Event()
+		text := paymenttest.Encode(event)
+		sent = append(sent, fmt.Appendf(text[:len(text)-1], ` ,"note":%s,`+"\n\t"+
+			`"text":"\u00fcü\/\ud83d\ude00<>&","none":{"none":[null,{"none":null}]} }`, amount))
+		ids = append(ids, event.EventID)
+	}
+	payload := paymenttest.RawDelivery(uuid.New().String(), sent...)
+	if a, err := f.send(t.Context(), payload, http.StatusOK); err != nil || a.Recorded != len(sent) {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	sent, got := paymenttest.Encode(event), f.awaitReleased(t, event.EventID)[event.EventID]
-	if !bytes.Equal(got, sent) {
-		t.Errorf("%s arrived, sent %s", got, sent)
+	arrived := f.awaitReleased(t, ids...)
+	for i, want := range sent {
+		if got := arrived[ids[i]]; !bytes.Equal(got, want) {
+			t.Errorf("%s arrived, sent %s", got, want)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/paymenttest"
 )
@@ -87,10 +89,7 @@ func (f *fixture) client(certificate tls.Certificate) *http.Client {
 	roots.AddCert(f.server.Certificate)
 	config := &tls.Config{RootCAs: roots}
 	if len(certificate.Certificate) > 0 {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &certificate,
-				nil
-		}
+		config.Certificates = []tls.Certificate{certificate}
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 }
@@ -151,42 +150,28 @@ func TestEventHasPayloadFormat2(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || body != "{}" {
 		t.Fatalf("answered %d %s", resp.StatusCode, body)
 	}
-	e, raw := f.event(t)
-	if e.Version != "2.0" || e.RouteKey != "POST /path/to%20it" || e.RawPath != "/path/to%20it" ||
-		e.Body != `{"a":1}` || e.IsBase64Encoded ||
-		e.RawQueryString != "parameter1=value1&parameter1=value%202&parameter2=value" {
-		t.Errorf("the event is %s", raw)
+	e, _ := f.event(t)
+	at, err := time.Parse("02/Jan/2006:15:04:05 -0700", e.RequestContext.Time)
+	if err != nil || at.Unix() != e.RequestContext.TimeEpoch/1000 || e.RequestContext.RequestID == "" {
+		t.Errorf("the request context is %+v", e.RequestContext)
 	}
-	for name, want := range map[string]string{
-		"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7",
-		"x-forwarded-proto": "https",
-		"x-forwarded-port":  "443", "x-forwarded-for": "127.0.0.1", "x-forwarded-client-cert": "Hash=00",
-		"x-amzn-mtls-clientcert": "imitated",
-	} {
-		if e.Headers[name] != want {
-			t.Errorf("header %s is %q, want %q", name, e.Headers[name], want)
-		}
+	want := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "POST /path/to%20it", RawPath: "/path/to%20it",
+		RawQueryString: "parameter1=value1&parameter1=value%202&parameter2=value", Body: `{"a":1}`,
+		Headers: map[string]string{
+			"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7",
+			"x-forwarded-proto": "https", "x-forwarded-port": "443", "x-forwarded-for": "127.0.0.1",
+			"x-forwarded-client-cert": "Hash=00", "x-amzn-mtls-clientcert": "imitated", "user-agent": "agent",
+			"accept-encoding": "gzip",
+		},
+		RequestContext: events.APIGatewayV2HTTPRequestContext{AccountID: "000000000000", APIID: "a1b2c3d4e5",
+			DomainName: domain, DomainPrefix: "webhooks", Stage: "$default", RouteKey: "POST /path/to%20it",
+			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: "POST", Path: "/path/to%20it",
+				Protocol: "HTTP/2.0", SourceIP: "127.0.0.1", UserAgent: "agent"},
+			RequestID: e.RequestContext.RequestID, Time: e.RequestContext.Time, TimeEpoch: e.RequestContext.TimeEpoch},
 	}
-	for name := range e.Headers {
-		if name != strings.ToLower(name) {
-			t.Errorf("header %s is not in lower case", name)
-		}
-	}
-	c := e.RequestContext
-	if c.AccountID != "000000000000" || c.APIID != "a1b2c3d4e5" || c.DomainName != domain ||
-		c.DomainPrefix != "webhooks" || c.Stage != "$default" ||
-		c.RouteKey != e.RouteKey || c.RequestID == "" || c.HTTP.Method != "POST" ||
-		c.HTTP.Path != e.RawPath ||
-		!strings.HasPrefix(c.HTTP.Protocol, "HTTP/") || c.HTTP.SourceIP != "127.0.0.1" || c.HTTP.UserAgent != "agent" {
-		t.Errorf("the request context is %+v", c)
-	}
-	at, err := time.Parse("02/Jan/2006:15:04:05 -0700", c.Time)
-	if err != nil || at.Unix() != c.TimeEpoch/1000 {
-		t.Errorf("the time is %s and %d", c.Time, c.TimeEpoch)
-	}
-	text := string(paymenttest.EncodeCertificate(certificate.Leaf))
-	if got := c.Authentication.ClientCert.ClientCertPem; got != text {
-		t.Errorf("the client certificate is %s, want %s", got, text)
+	want.RequestContext.Authentication.ClientCert.ClientCertPem = string(paymenttest.EncodeCertificate(certificate.Leaf))
+	if diff := cmp.Diff(want, e, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -273,46 +258,35 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 }
 
 func TestAnswerOfTheFunctionIsTranslated(t *testing.T) {
-	for _, test := range []struct {
-		name     string
+	for name, test := range map[string]struct {
 		function *function
 		status   int
-		kind     string
-		body     string
 	}{
-		{"a response", &function{answer: `{"statusCode":202,` +
-			`"headers":{"Content-Type":"application/problem+json","X-A":"1"},"body":"text"}`},
-			202, "application/problem+json", "text"},
-		{"an impossible status", &function{answer: `{"statusCode":42}`}, 500, "application/json",
-			`{"message":"Internal Server Error"}`},
-		{"not JSON", &function{answer: `}`}, 500, "application/json", `{"message":"Internal Server Error"}`},
-		{"it failed", &function{answer: `{"errorMessage":"x"}`, failed: true}, 500, "application/json",
-			`{"message":"Internal Server Error"}`},
-		{"not reached", &function{err: errors.New("x")}, 500, "application/json",
-			`{"message":"Internal Server Error"}`},
-		{"throttled", &function{err: &types.TooManyRequestsException{}}, 503, "application/json",
-			`{"message":"Service Unavailable"}`},
-		{"too large for Lambda", &function{err: &types.RequestTooLargeException{}}, 413, "application/json",
-			`{"message":"Request Entity Too Large"}`},
-		{"late", &function{wait: true}, 503, "application/json", `{"message":"Service Unavailable"}`},
+		"an impossible status": {&function{answer: `{"statusCode":42}`}, 500},
+		"not JSON":             {&function{answer: `}`}, 500},
+		"it failed":            {&function{answer: `{"errorMessage":"x"}`, failed: true}, 500},
+		"not reached":          {&function{err: errors.New("x")}, 500},
+		"throttled":            {&function{err: &types.TooManyRequestsException{}}, 503},
+		"too large for Lambda": {&function{err: &types.RequestTooLargeException{}}, 413},
+		"late":                 {&function{wait: true}, 503},
+		"a response": {&function{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json",` +
+			`"X-A":"1"},"body":"text"}`}, 202},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := start(t, func(a *API) {
-				if test.function.wait {
-					a.Timeout = time.Millisecond
-				}
-			})
-			f.function.answer, f.function.err, f.function.failed, f.function.wait =
-				test.function.answer, test.function.err, test.function.failed, test.function.wait
-			resp, body := f.post(t, nil)
-			if resp.StatusCode != test.status || body != test.body || resp.Header.Get("Content-Type") != test.kind {
-				t.Errorf("answered %d %s %q, want %d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), body,
-					test.status, test.kind, test.body)
-			}
-			if test.name == "a response" &&
-				resp.Header.Get("X-A") != "1" {
-				t.Errorf("the header is %v", resp.Header)
+		f := start(t, func(a *API) {
+			if test.function.wait {
+				a.Timeout = time.Millisecond
 			}
 		})
+		f.function.answer, f.function.err, f.function.failed, f.function.wait =
+			test.function.answer, test.function.err, test.function.failed, test.function.wait
+		want := []string{`{"message":"` + http.StatusText(test.status) + `"}`, "application/json", ""}
+		if test.status == http.StatusAccepted {
+			want = []string{"text", "application/problem+json", "1"}
+		}
+		resp, body := f.post(t, nil)
+		got := []string{body, resp.Header.Get("Content-Type"), resp.Header.Get("X-A")}
+		if diff := cmp.Diff(want, got); resp.StatusCode != test.status || diff != "" {
+			t.Errorf("%s: answered %d, want %d (-want +got):\n%s", name, resp.StatusCode, test.status, diff)
+		}
 	}
 }

@@ -105,7 +105,8 @@ func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
 		what, one.Flaw = "one event, without a signature", paymenttest.SignatureMissing
 	}
 	// Keys may be fetched with a token.
-	checks := slices.Concat([]*Check{s.FirstToken(), s.accepted(what, one)}, s.certificateChecks(), []*Check{s.nothingElse()})
+	checks := slices.Concat([]*Check{s.FirstToken(), s.accepted(what, one)}, s.certificateChecks(),
+		[]*Check{s.nothingElse()})
 	if s.EvidenceBucket != "" {
 		checks = append(checks, s.evidenceChecks()[0])
 	}

@@ -13,7 +13,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 func (s *Scenario) store() *parking.Store { return parking.NewStore(s.S3(), s.ParkingBucket) }
@@ -139,11 +138,4 @@ func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string) {
 		return name, "other bytes"
 	}
 	return name, fmt.Sprintf("%d, %s", status, p.Reason)
-}
-
-// oversize returns an event of 2,000,000.00 that is too large for the bus, with its id.
-func (s *Scenario) oversize() (id string, event []byte) {
-	e := paymenttest.Event()
-	e.EventData.Amount = "2000000.00"
-	return e.EventID, padded(e, settings.ClaimCheckBytes)
 }

@@ -37,11 +37,11 @@ type Scenario struct {
 	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
 	Certificates Certificates          // further ones, which the settings name
 	Arrivals     *Arrivals             // of the consumer's queues
-	Consumer     Consumer
-	Client       *http.Client // calls the protected API
+	Client       *http.Client          // calls the protected API
 	Progress     *emulator.Progress
 	Timeout      time.Duration // how long to wait for what must happen
 
+	processed string            // the table of the consumer's function
 	sent      map[string]string // what arrived of a webhook, by deliveryId
 	rejection string            // the body of the first answer 401
 }
