@@ -78,49 +78,35 @@ func (oneKey) RecordSource(context.Context, netip.Addr) {}
 type delivered struct {
 	Bus, Source      string
 	Requests, Claims int
-	Window, Held     time.Duration
+	Window           time.Duration
+	Held             time.Duration // without the time of the invocation, under half a minute
 }
 
 func TestAPipelineUsesItsSettings(t *testing.T) {
 	key := paymenttest.NewKey(2048)
-	standard := settings.Function{LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking",
-		EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20,
-		DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
 	for name, c := range map[string]struct {
-		change func(s *settings.Function)
-		want   func(d *delivered)
-		bytes  int // of a member of each event; 0: 2000
+		s     settings.Function
+		bytes int // of a member of each event
+		want  delivered
 	}{
-		"as it is": {func(*settings.Function) {}, func(*delivered) {}, 0},
-		"bus": {func(s *settings.Function) { s.EventBusName = "other" },
-			func(d *delivered) { d.Bus = "other" }, 0},
-		"source": {func(s *settings.Function) { s.EventSource = "other" },
-			func(d *delivered) { d.Source = "other" }, 0},
-		"small requests": {func(s *settings.Function) { s.MaxEntryBytes = 4000 },
-			func(d *delivered) { d.Requests = 2 }, 0},
-		"large events": {func(*settings.Function) {}, func(d *delivered) { d.Claims = 2 }, settings.ClaimCheckBytes},
-		"window": {func(s *settings.Function) { s.DeduplicationWindow = 48 * time.Hour },
-			func(d *delivered) { d.Window = 48 * time.Hour }, 0},
-		"grace": {func(s *settings.Function) { s.RedriveGrace = time.Hour },
-			func(d *delivered) { d.Held = time.Hour }, 0},
+		"one request": {settings.Function{EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20,
+			DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}, 2000,
+			delivered{Bus: "the-bus", Source: "the-source", Requests: 1, Window: time.Hour, Held: time.Minute}},
+		"small requests": {settings.Function{EventBusName: "other", EventSource: "b", MaxEntryBytes: 4000,
+			DeduplicationWindow: 48 * time.Hour, RedriveGrace: time.Hour}, 2000,
+			delivered{Bus: "other", Source: "b", Requests: 2, Window: 48 * time.Hour, Held: time.Hour}},
+		"large events": {settings.Function{EventBusName: "b", EventSource: "c", MaxEntryBytes: 1 << 20,
+			DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}, settings.ClaimCheckBytes,
+			delivered{Bus: "b", Source: "c", Requests: 1, Claims: 2, Window: time.Hour, Held: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
 			db.CreateLedger("the-table")
 			buckets.MakeBucket("claims")
-			s := standard
-			c.change(&s)
-			want := delivered{
-				Bus:      "the-bus",
-				Source:   "the-source",
-				Requests: 1,
-				Window:   time.Hour,
-				Held:     time.Minute, // and the time of the invocation, under half a minute
-			}
-			c.want(&want)
+			c.s.LedgerTable, c.s.ClaimBucket, c.s.ParkingBucket = "the-table", "claims", "parking"
 			two := paymenttest.Events(2)
 			for i := range two {
-				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", max(c.bytes, 2000))
+				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
 			}
 			signed, err := paymenttest.Sender{Key: key}.Sign(t.Context(),
 				paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(two...)})
@@ -132,7 +118,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				headers[name] = signed.Header.Get(name)
 			}
 			receive := func() {
-				p := setup.Pipeline(db, events, buckets, nil, s)
+				p := setup.Pipeline(db, events, buckets, nil, c.s)
 				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(t.Context(),
 					intake.Delivery{Payload: signed.Body, Headers: headers})
@@ -156,7 +142,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			for _, item := range db.Items("the-table") {
 				got.Held = time.Until(time.UnixMilli(number(t, item, names.LedgerPendingDue))).Round(time.Minute)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
