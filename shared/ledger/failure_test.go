@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -78,35 +77,6 @@ func (b *fixture) put(t *testing.T, eventID string, change awstest.Item) {
 	if _, err := b.db.PutItem(t.Context(),
 		&dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// An item that is not what was recorded is leased, so that redrive can park it, with
-// what can be read of it.
-func TestLeaseReportsACorruptItem(t *testing.T) {
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	raw := func(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
-	for name, change := range map[string]awstest.Item{
-		"other bytes": {"event": raw(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
-			`"eventTimestamp":"2026-01-31T12:00:00Z"}`)},
-		"not JSON":         {"event": raw("x")},
-		"no bytes":         {"event": nil},
-		"no digest":        {"digest": nil},
-		"claimed, no JSON": {"claimed": &types.AttributeValueMemberBOOL{Value: true}, "event": raw("x")},
-		"a text as bytes":  {"event": text("x")},
-		"a text as number": {"attempts": nil, names.LedgerRecordedAt: text("x")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newFixture(t)
-			e := b.entry(t, uuid.New().String(), "")
-			b.recordDue(t, e)
-			b.put(t, e.EventID, change)
-			pending := ledger.Item{EventID: e.EventID, Due: b.now}
-			got := b.Ledger.Lease(t.Context(), []ledger.Item{pending}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
-			if !got.Held || !errors.Is(got.Err, ledger.ErrCorrupt) || got.Entry.EventID != e.EventID {
-				t.Errorf("%+v", got)
-			}
-		})
 	}
 }
 
@@ -201,24 +171,5 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 		if r.Err == nil || r.Outcome != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-	}
-}
-
-// The id of a leased item is known.
-func TestALeaseKnowsTheIDOfItsItem(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.recordDue(t, e)
-	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		out, err := next(ctx, in)
-		if out, ok := out.(*dynamodb.UpdateItemOutput); ok {
-			out.Attributes = maps.Clone(out.Attributes)
-			delete(out.Attributes, names.LedgerKey)
-		}
-		return out, err
-	}
-	got := b.Ledger.Lease(t.Context(), []ledger.Item{{EventID: e.EventID, Due: b.now}}, ledger.NewHolder(), b.now)[0]
-	if !got.Held || got.Err != nil || got.Entry.EventID != e.EventID {
-		t.Errorf("%+v", got)
 	}
 }

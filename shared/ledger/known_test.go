@@ -10,10 +10,6 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 )
 
@@ -118,20 +114,4 @@ func TestItemsThatDynamoDBDoesNotReadAreNotAskedForWithoutPause(t *testing.T) {
 			t.Errorf("%d items after %s, %v", len(got), time.Since(start), err)
 		}
 	})
-}
-
-// What was written a moment ago is known.
-func TestWhatIsKnownIsReadConsistently(t *testing.T) {
-	b := newFixture(t)
-	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		for _, keys := range in.(*dynamodb.BatchGetItemInput).RequestItems {
-			if !aws.ToBool(keys.ConsistentRead) {
-				t.Error("what was written a moment ago may be missing")
-			}
-		}
-		return next(ctx, in)
-	}
-	if _, err := b.Known(t.Context(), []string{"a"}); err != nil || b.db.Calls("BatchGetItem") != 1 {
-		t.Error(err)
-	}
 }

@@ -151,7 +151,6 @@ func (l *Ledger) ownLease(p Item, attributes map[string]types.AttributeValue, ho
 func leasedOf(p Item, attributes map[string]types.AttributeValue) Leased {
 	delete(attributes, names.LedgerSize) // only the index needs it
 	leased := decode(attributes)
-	leased.EventID = p.EventID
 	e, corrupt := leased.entry()
 	if leased.Err != nil || corrupt != nil {
 		return Leased{e, true, fmt.Errorf("ledger: lease %s: %w", p.EventID, ErrCorrupt)}
