@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
@@ -71,6 +75,21 @@ func TestRecordRetriesWithTheNextWebhook(t *testing.T) {
 	}
 	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last == nil {
 		t.Errorf("%+v, %v", last, err)
+	}
+	for id, item := range db.Items("keys") {
+		for attribute, value := range map[string]types.AttributeValue{
+			"notAfter": &types.AttributeValueMemberS{Value: "1"}, "acceptedAt": &types.AttributeValueMemberN{Value: "0.5"},
+		} {
+			item := maps.Clone(item)
+			item[attribute] = value
+			if _, err := db.PutItem(t.Context(),
+				&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
+				t.Fatal(err)
+			}
+			if last, err := keys.LastCertificate(t.Context(), db, "keys"); err == nil || last != nil {
+				t.Errorf("%s with a wrong %s: %+v", id, attribute, last)
+			}
+		}
 	}
 }
 

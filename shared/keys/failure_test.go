@@ -1,38 +1,16 @@
 package keys
 
 import (
-	"context"
-	"errors"
 	"net/netip"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 )
-
-func TestOptionsHaveDefaults(t *testing.T) {
-	opts := Options{}
-	opts.setDefaults()
-	want := Options{
-		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute,
-		UnknownTTL: time.Minute, MissBudget: 60,
-	}
-	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
-		t.Error(diff)
-	}
-	if opts.Now == nil || time.Since(opts.Now()) > time.Hour {
-		t.Error("Now is not the time")
-	}
-}
 
 // tableCalls returns the number of calls of the table.
 func (f *fleet) tableCalls() int {
@@ -104,29 +82,6 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
-	f := newFleet(t)
-	f.broken.Store(true)
-	table, ctx, i := NewTable(f.db, "keys"), t.Context(), item{KeyID: id, FetchedAt: 1}
-	for name, call := range map[string]func() (any, error){
-		"get":            func() (any, error) { return table.get(ctx, id) },
-		"put":            func() (any, error) { return (*item)(nil), table.put(ctx, i) },
-		"remove":         func() (any, error) { return table.remove(ctx, i, f.now) },
-		"report unknown": func() (any, error) { return table.reportUnknown(ctx, id, f.now, f.now) },
-		"spend":          func() (any, error) { return table.spend(ctx, "misses", f.now, 1) },
-		"record source":  func() (any, error) { return table.recordSource(ctx, "source#x", f.now) },
-		"source":         func() (any, error) { return table.sourceSeen(ctx, "source#x") },
-	} {
-		got, err := call()
-		if err == nil || !strings.HasPrefix(err.Error(), "keys: table: "+name+": ") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got != false && got != (*item)(nil) && got != (time.Time{}) {
-			t.Errorf("%s: %v", name, got)
-		}
 	}
 }
 
@@ -255,43 +210,5 @@ func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 		if r := itemOf(item); r != nil {
 			t.Errorf("%s: %+v", name, r)
 		}
-	}
-}
-
-func TestLastCertificateWithoutItsDates(t *testing.T) {
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	for name, test := range map[string]struct {
-		notAfter types.AttributeValue
-		fails    bool
-	}{
-		"missing": {nil, false}, "a text": {&types.AttributeValueMemberS{Value: "1"}, true},
-		"not a whole number": {&types.AttributeValueMemberN{Value: "1.5"}, true},
-	} {
-		item := itemKey(lastCertificateID)
-		item["fingerprint"] = &types.AttributeValueMemberS{Value: "00"}
-		if test.notAfter != nil {
-			item["notAfter"] = test.notAfter
-		}
-		if _, err := db.PutItem(t.Context(),
-			&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
-			t.Fatal(err)
-		}
-		last, err := LastCertificate(t.Context(), db, "keys")
-		if test.fails {
-			if last != nil || err == nil {
-				t.Errorf("%s: %+v, %v", name, last, err)
-			}
-			continue
-		}
-		if err != nil || last == nil || last.Fingerprint != "00" || !last.NotAfter.IsZero() ||
-			!last.AcceptedAt.IsZero() || last.Subject != "" {
-			t.Errorf("%s: %+v, %v", name, last, err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if last, err := LastCertificate(ctx, db, "keys"); last != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("%+v, %v", last, err)
 	}
 }

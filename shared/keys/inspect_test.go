@@ -1,20 +1,11 @@
 package keys
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"uuid"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 )
 
 // rfc7638 is the key of section 3.1 of RFC 7638.
@@ -24,26 +15,16 @@ const rfc7638 = `{"kty":"RSA","alg":"RS256","use":"sig","kid":"%s",` +
 	`KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_` +
 	`xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw","e":"AQAB"}`
 
-func newInspector(t *testing.T, id string, item awstest.Item) (*Inspector, *awstest.DynamoDB) {
-	t.Helper()
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	if item != nil {
-		item[names.KeysKey] = &types.AttributeValueMemberS{Value: id}
-		if _, err := db.PutItem(t.Context(),
-			&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return NewInspector(db, "keys"), db
-}
-
 func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
-	id, at := uuid.New().String(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	f := newFleet(t)
+	inspector := NewInspector(f.db, "keys")
 	text := fmt.Sprintf(rfc7638, id)
-	key, err := ParseJWK([]byte(text), id, []int{65537})
+	key, err := ParseJWK([]byte(text), id, allowed)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := Thumbprint(key); got != "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" {
+		t.Errorf("the thumbprint is %s", got)
 	}
 	for name, test := range map[string]struct {
 		jwk            string
@@ -55,26 +36,31 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 		"not a JWK":   {"[]", false, true},
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			item := awstest.Item{"fetchedAt": number(at.UnixMilli()), names.KeysTTL: number(at.Add(time.Hour).Unix())}
-			if test.jwk != "" {
-				item["jwk"] = &types.AttributeValueMemberS{Value: test.jwk}
-			}
-			inspector, _ := newInspector(t, id, item)
-			got, ok, err := inspector.Find(t.Context(), id)
-			if err != nil || !ok {
-				t.Fatalf("%t, %v", ok, err)
-			}
-			if known := got.Key != nil; known != test.known || known && !got.Key.Equal(key) {
-				t.Errorf("key: %+v", got.Key)
-			}
-			if (got.Refused != nil) != test.refused {
-				t.Errorf("refused: %v", got.Refused)
-			}
-			if got.FetchedAt != at || got.ExpiresAt != at.Add(time.Hour) {
-				t.Errorf("fetched %s, expires %s", got.FetchedAt, got.ExpiresAt)
-			}
-		})
+		i := item{KeyID: id, JWK: test.jwk, FetchedAt: millisecondsOf(f.now), ExpiresAt: f.now.Add(time.Hour).Unix()}
+		if err := NewTable(f.db, "keys").put(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+		got, ok, err := inspector.Find(t.Context(), id)
+		if err != nil || !ok {
+			t.Fatalf("%s: %t, %v", name, ok, err)
+		}
+		if known := got.Key != nil; known != test.known || known && !got.Key.Equal(key) ||
+			(got.Refused != nil) != test.refused || got.FetchedAt != f.now || got.ExpiresAt != f.now.Add(time.Hour) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	f.flood(f.cache(), stranger, 1)
+	for name := range f.db.Items("keys") { // the budget of this minute is among them
+		if _, ok, err := inspector.Find(t.Context(), name); strings.HasPrefix(name, "misses#") && ok || err != nil {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+	f.broken.Store(true)
+	if _, _, err := inspector.Find(t.Context(), id); err == nil {
+		t.Error("Find does not report a table that fails")
+	}
+	if err := inspector.Drop(t.Context(), id); err == nil {
+		t.Error("Drop does not report a table that fails")
 	}
 }
 
@@ -96,34 +82,4 @@ func TestDropMakesFunctionsFetchAgain(t *testing.T) {
 		t.Errorf("%t, %v", ok, err)
 	}
 	f.expect(f.cache(), nil, Service, 1)
-}
-
-func TestFindIgnoresBudgets(t *testing.T) {
-	inspector, _ := newInspector(t, "misses#1", awstest.Item{"misses": number(1)})
-	if _, ok, err := inspector.Find(t.Context(), "misses#1"); ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
-	}
-}
-
-func TestFindReportsAFailingTable(t *testing.T) {
-	inspector, _ := newInspector(t, "", nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := inspector.Find(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if err := inspector.Drop(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestThumbprintIsThatOfRFC7638(t *testing.T) {
-	id := uuid.New().String()
-	key, err := ParseJWK([]byte(fmt.Sprintf(rfc7638, id)), id, []int{65537})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := Thumbprint(key); got != "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" {
-		t.Errorf("got %s", got)
-	}
 }

@@ -504,29 +504,6 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 }
 
-func TestTheAllowedExponentsAreThoseOfTheOptions(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.Exponents = []int{3} })
-	if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
-		t.Errorf("a key with the exponent 65537: %v", err)
-	}
-}
-
-// Wait keeps what is known to have failed, and does not wait twice.
-func TestWaitReportsAFailedWrite(t *testing.T) {
-	done := make(chan struct{})
-	close(done)
-	for _, found := range []bool{false, true} {
-		for _, written := range []*writing{nil, {done: done}, {done: done, failed: true}} {
-			f := Found{TableFailed: found, writing: written}
-			want := found || written != nil && written.failed
-			if f.Wait(); f.TableFailed != want || f.writing != nil {
-				t.Errorf("%v, %+v: %+v", found, written, f)
-			}
-		}
-	}
-}
-
 // DynamoDB may hold items that were written by hand.
 func TestAnItemWithoutATTLIsUsed(t *testing.T) {
 	f := newFleet(t)

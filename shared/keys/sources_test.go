@@ -3,7 +3,6 @@ package keys
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -162,15 +161,6 @@ func TestNetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
 	}
 }
 
-func TestRecordSourceIgnoresTheZeroAddr(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	c.RecordSource(t.Context(), netip.Addr{})
-	if n := f.db.Calls("PutItem"); n != 0 || len(c.sources.known) != 0 {
-		t.Errorf("%d writes, %v", n, c.sources.known)
-	}
-}
-
 func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	f := newFleet(t)
 	f.broken.Store(true)
@@ -273,20 +263,6 @@ func TestTheItemOfAnHourExpiresAnHourAfterIt(t *testing.T) {
 		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
 		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); expires == nil || *expires != *number(want.Unix()) {
 			t.Errorf("%s: %v", key, item)
-		}
-	}
-}
-
-func TestASourceOfAnItemWithOtherTypesIsNotKnown(t *testing.T) {
-	good := marshal(sourceItem{"source#x", 1, 1})
-	if seenAt(good).IsZero() {
-		t.Error("a good item says nothing")
-	}
-	for name := range good {
-		bad := maps.Clone(good)
-		bad[name] = &types.AttributeValueMemberBOOL{Value: true}
-		if at := seenAt(bad); !at.IsZero() {
-			t.Errorf("with another type of %s: %s", name, at)
 		}
 	}
 }

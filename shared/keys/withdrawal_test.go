@@ -160,19 +160,6 @@ func TestSingleOldReportRemovesNothing(t *testing.T) {
 	f.expect(c, ErrUnavailable, Service, 1)
 }
 
-func TestUnknownGraceIsConfigurable(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.UnknownGrace = 20 * time.Second })
-	f.expectInUse(c, Service, 1)
-	f.gone()
-	f.pass(time.Hour)
-	f.expectWithdrawn(c, nil, Stale, 1)
-	f.pass(19 * time.Second)
-	f.expectWithdrawn(c, nil, Stale, 1)
-	f.pass(10 * time.Second)
-	f.expectWithdrawn(c, ErrUnknown, Service, 1)
-}
-
 func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f := newFleet(t)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache(), f.cache()}
@@ -288,18 +275,6 @@ func TestReportWithoutTheTableCounts(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.pass(4 * time.Minute)
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
-}
-
-func TestAReportThatTheTableDoesNotTakeLeavesTheKeyInUse(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.expectInUse(c, Service, 1)
-	f.gone()
-	f.pass(time.Hour)
-	f.failNext(false, true) // the record is read, and the report fails
-	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
-		t.Errorf("%+v", found)
-	}
 }
 
 // The function that removes the key has the only copy, and no report is in the table.
@@ -437,8 +412,8 @@ func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		f := newFleet(t)
 		f.broken.Store(broken)
-		f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
-		c := f.cache()
+		f.serve(0)
+		c := f.cache(func(o *Options) { o.Exponents = []int{3} })
 		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
 			t.Fatal(err)
 		}
