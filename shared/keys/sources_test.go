@@ -125,7 +125,9 @@ func TestRecordSourceWritesOnceADay(t *testing.T) {
 
 func TestTableContainsNoAddress(t *testing.T) {
 	f := newFleet(t)
-	f.cache().RecordSource(t.Context(), sender)
+	c := f.cache()
+	c.RecordSource(t.Context(), sender)
+	c.RecordSource(t.Context(), netip.Addr{}) // is ignored
 	for key, item := range f.db.Items("keys") {
 		if !strings.HasPrefix(key, "source#") || len(key) != len("source#")+43 {
 			t.Errorf("key %q", key)

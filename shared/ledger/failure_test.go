@@ -93,6 +93,11 @@ func TestLeaseReturnsAClaimCheck(t *testing.T) {
 		got.Attempts != 1 {
 		t.Errorf("%+v, %t, %v", got, ok, err)
 	}
+	b.put(t, e.EventID, awstest.Item{"event": &types.AttributeValueMemberB{Value: []byte("x")}})
+	if got, ok, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: b.now.Add(time.Minute)},
+		ledger.NewHolder(), b.now); !ok || !errors.Is(err, ledger.ErrCorrupt) || got.EventID != e.EventID {
+		t.Errorf("without JSON: %+v, %t, %v", got, ok, err)
+	}
 }
 
 // sameShard returns n entries of one shard.

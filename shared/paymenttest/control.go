@@ -27,7 +27,14 @@ func (s *Server) control() http.Handler {
 		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })
 	})
 	mux.HandleFunc("POST /simulator/rotate-certificate", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (string, error) { return s.rotateCertificate() })
+		command(w, r, func(struct{}) (string, error) {
+			if s.opts.Identity == nil {
+				return "", errors.New("the service presents no client certificate")
+			}
+			next := s.opts.Identity.Next()
+			s.opts.Identity.Use(next)
+			return string(EncodeCertificate(next.Leaf)), nil
+		})
 	})
 	mux.HandleFunc("POST /simulator/misbehave/{endpoint}", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(f Fault) (struct{}, error) {
@@ -38,16 +45,6 @@ func (s *Server) control() http.Handler {
 		command(w, r, func(struct{}) (map[Endpoint]Fault, error) { return s.snapshot().Faults, nil })
 	})
 	return mux
-}
-
-func (s *Server) rotateCertificate() (string, error) {
-	identity := s.opts.Identity
-	if identity == nil {
-		return "", errors.New("the service presents no client certificate")
-	}
-	next := identity.Next()
-	identity.Use(next)
-	return string(EncodeCertificate(next.Leaf)), nil
 }
 
 // command answers one command.

@@ -62,20 +62,19 @@ func (i *Identity) clientWith(flaw CertificateFlaw) (*http.Client, error) {
 	switch flaw {
 	case "":
 		if i.client == nil {
-			i.client = NewTLSClient(i.servers, i.current)
+			i.client = newTLSClient(i.servers, i.current)
 		}
 		return i.client, nil
 	case NoCertificate:
-		return NewTLSClient(i.servers, tls.Certificate{}), nil
+		return newTLSClient(i.servers, tls.Certificate{}), nil
 	}
 	certificate, _, err := i.CA.Flawed(flaw)
-	return NewTLSClient(i.servers, certificate), err
+	return newTLSClient(i.servers, certificate), err
 }
 
-// NewTLSClient returns a client with a timeout of a minute that does not follow redirects,
-// trusts the servers' CAs, and presents the certificate to servers that request one,
-// unless it is empty.
-func NewTLSClient(servers *x509.CertPool, certificate tls.Certificate) *http.Client {
+// newTLSClient returns a client that trusts the servers' CAs, and presents the certificate
+// to servers that request one, unless it is empty.
+func newTLSClient(servers *x509.CertPool, certificate tls.Certificate) *http.Client {
 	client := newClient()
 	transport := client.Transport.(*http.Transport)
 	transport.TLSClientConfig = &tls.Config{

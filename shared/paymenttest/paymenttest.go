@@ -56,7 +56,7 @@ type Options struct {
 	Control bool
 }
 
-// DefaultTokenLifetime is the lifetime of tokens, unless SetTokenLifetime changes it.
+// DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
 const DefaultTokenLifetime = time.Hour
 
 // DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,

@@ -1,13 +1,10 @@
 package paymenttest_test
 
 import (
-	"cmp"
 	"crypto/rsa"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,7 +14,6 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -67,24 +63,6 @@ func get(t *testing.T, address string) reply {
 	return do(t, r)
 }
 
-// publicKey parses a JWK without checks.
-func publicKey(t *testing.T, jwk string) (string, *rsa.PublicKey) {
-	t.Helper()
-	var members struct{ N, E, Use, Alg, Kty, Kid string }
-	if err := json.Unmarshal([]byte(jwk), &members); err != nil {
-		t.Fatalf("%v in %q", err, jwk)
-	}
-	if members.Use != "sig" || members.Alg != "RS256" || members.Kty != "RSA" {
-		t.Errorf("JWK = %s, want use sig, alg RS256, kty RSA", jwk)
-	}
-	n, errN := base64.RawURLEncoding.DecodeString(members.N)
-	e, errE := base64.RawURLEncoding.DecodeString(members.E)
-	if err := errors.Join(errN, errE); err != nil {
-		t.Fatal(err)
-	}
-	return members.Kid, &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}
-}
-
 // receiver records webhooks and answers 202.
 func receiver(t *testing.T) (string, <-chan paymenttest.Request) {
 	received := make(chan paymenttest.Request, 10)
@@ -118,45 +96,6 @@ func verify(scheme signature.Scheme, key *rsa.PublicKey, keyID string, r payment
 }
 
 var errUnknownKey = errors.New("unknown key")
-
-func TestWebhooksVerifyWithThePublishedKey(t *testing.T) {
-	queryTimestamp, _ := signature.ParseCarrier("query:ts")
-	queryKeyID, _ := signature.ParseKeyIDCarrier("query:kid")
-	acme := signature.Scheme{SignatureHeader: "X-Acme-Signature", Timestamp: queryTimestamp, KeyID: queryKeyID}
-	for name, opts := range map[string]paymenttest.Options{
-		"headers": {},
-		"query":   {Scheme: acme, TimestampFormat: signature.FormatSeconds},
-	} {
-		t.Run(name, func(t *testing.T) {
-			service := start(t, opts)
-			hook, received := receiver(t)
-			payload := paymenttest.Delivery(paymenttest.Events(3)...)
-			w := paymenttest.Webhook{URL: hook, Payload: payload}
-			scheme := cmp.Or(opts.Scheme, paymenttest.DefaultScheme())
-			answer, err := service.Send(t.Context(), w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if answer.Status != http.StatusAccepted || string(answer.Body) != "taken" {
-				t.Errorf("answer = %d %q, want 202 taken", answer.Status, answer.Body)
-			}
-			keyID := service.Key().ID
-			jwk := get(t, service.URL+"/v1/keys/"+keyID)
-			kid, key := publicKey(t, jwk.body)
-			if kid != keyID || jwk.header.Get("Content-Type") != "application/json" {
-				t.Errorf("kid = %q of type %q, want %q and application/json", kid, jwk.header.Get("Content-Type"),
-					keyID)
-			}
-			r := <-received
-			if err := verify(scheme, key, keyID, r); err != nil {
-				t.Errorf("the webhook does not verify: %v", err)
-			}
-			if string(r.Body) != string(payload) || r.Method != http.MethodPost {
-				t.Errorf("received %s of %d bytes, want POST of %d", r.Method, len(r.Body), len(payload))
-			}
-		})
-	}
-}
 
 func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	service := start(t, paymenttest.Options{Key: testKey()})
@@ -203,20 +142,13 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 			t.Errorf("age %s: got %v, want outside the window", age, err)
 		}
 	}
-	if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Flaw: "no-such-flaw"}); err == nil {
-		t.Error("a flaw that does not exist was sent")
-	}
-}
-
-func TestFlawOfAStaticKeyIDIsAnError(t *testing.T) {
-	scheme := paymenttest.DefaultScheme()
-	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + uuid.New().String())
-	sender := paymenttest.Sender{Key: testKey(), Scheme: scheme}
-	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDMissing, paymenttest.KeyIDRepeated,
-		paymenttest.KeyIDMalformed, paymenttest.KeyIDChanged} {
-		if _, err := sender.Request(t.Context(),
-			paymenttest.Webhook{URL: "http://127.0.0.1/", Flaw: flaw}); err == nil {
-			t.Errorf("%s: no error", flaw)
+	static := paymenttest.Carriers{KeyID: "static:" + uuid.New().String()}
+	for _, w := range []paymenttest.Webhook{{Flaw: "no-such-flaw"}, {Flaw: paymenttest.KeyIDMissing, Carriers: static},
+		{Flaw: paymenttest.KeyIDRepeated, Carriers: static}, {Flaw: paymenttest.KeyIDMalformed, Carriers: static},
+		{Flaw: paymenttest.KeyIDChanged, Carriers: static}} {
+		w.URL = hook
+		if _, err := service.Send(t.Context(), w); err == nil {
+			t.Errorf("%s was sent", w.Flaw)
 		}
 	}
 }
@@ -233,74 +165,6 @@ func TestInvalidCarriersAreAnError(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", c, err, want)
 		}
-	}
-}
-
-// A service that does not send the id of its key has a key with the id that its clients
-// know, also after a rotation.
-func TestTheKeyHasTheStaticID(t *testing.T) {
-	scheme := paymenttest.DefaultScheme()
-	id := uuid.New().String()
-	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + id)
-	service := start(t, paymenttest.Options{Scheme: scheme})
-	hook, received := receiver(t)
-	for range 2 {
-		if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: []byte("{}")}); err != nil {
-			t.Fatal(err)
-		}
-		_, key := publicKey(t, get(t, service.URL+"/v1/keys/"+id).body)
-		if err := verify(scheme, key, id, <-received); err != nil {
-			t.Error(err)
-		}
-		service.Rotate()
-	}
-}
-
-func TestDeliveryKeepsTheDigitsOfAmounts(t *testing.T) {
-	event := paymenttest.Event()
-	event.EventData.Amount = "1234567890.10"
-	event.EventTimestamp = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	payload := paymenttest.Delivery(event, paymenttest.Event())
-	delivery, err := payment.DecodeDelivery(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(delivery.Events) != 2 || delivery.Events[0].EventID != event.EventID {
-		t.Errorf("decoded %d events, want 2", len(delivery.Events))
-	}
-	for _, want := range []string{
-		`"amount":1234567890.10,`, `"eventTimestamp":"2026-01-31T12:00:00.000Z"`, `"railReferenceId":{}`,
-		`"returns":{"hasReturnDetails":false}`, `"cancelations":{"hasCancelationDetails":false}`,
-		`"cases":{"hasLinkedCases":false}`,
-	} {
-		if !strings.Contains(string(payload), want) {
-			t.Errorf("the payload lacks %s: %s", want, payload)
-		}
-	}
-	raw := `{"anything": "as it is" }`
-	if got := string(paymenttest.RawDelivery("an id", []byte(raw))); got != `{"deliveryId":"an id","events":[`+raw+
-		`]}` {
-		t.Errorf("RawDelivery = %s", got)
-	}
-}
-
-func TestKeysRotate(t *testing.T) {
-	service := start(t, paymenttest.Options{Key: testKey()})
-	first := service.Key()
-	second := service.Rotate()
-	if first.ID == second.ID || service.Key().ID != second.ID {
-		t.Errorf("Rotate: %s, then %s", first.ID, second.ID)
-	}
-	if r := get(t, service.URL+"/v1/keys/"+first.ID); r.status != http.StatusOK {
-		t.Errorf("the old key is answered %d, want 200", r.status)
-	}
-	service.Publish(second.ID, nil)
-	if r := get(t, service.URL+"/v1/keys/"+second.ID); r.status != http.StatusNotFound {
-		t.Errorf("a withdrawn key is answered %d, want 404", r.status)
-	}
-	service.Publish(second.ID, []byte("[]"))
-	if r := get(t, service.URL+"/v1/keys/"+second.ID); r.body != "[]" {
-		t.Errorf("a replaced key is answered %q, want []", r.body)
 	}
 }
 
@@ -323,37 +187,24 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 			t.Errorf("%s: answered %d %.200q", text, r.status, r.body)
 		}
 	}
-	if n := service.Count(paymenttest.Keys, 503, 418); n != 2 {
-		t.Errorf("Count of 503 and 418 = %d, want 2", n)
+	for text, e := range map[paymenttest.Fault]paymenttest.Endpoint{"nonsense": paymenttest.Keys,
+		"slow:long": paymenttest.Keys, "status:ok": paymenttest.Keys, "status:99": paymenttest.Keys,
+		"status:600": paymenttest.Keys, "down": "elsewhere"} {
+		if err := service.Misbehave(e, text); err == nil {
+			t.Errorf("%s took %q", e, text)
+		}
 	}
-}
-
-func TestHangUpCutsTheConnection(t *testing.T) {
-	service := start(t, paymenttest.Options{Key: testKey()})
 	if err := service.Misbehave(paymenttest.Keys, paymenttest.HangUp); err != nil {
 		t.Fatal(err)
 	}
 	// A new connection, since Go tries again on one that was in use.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	if resp, err := client.Get(service.URL + "/v1/keys/" + service.Key().ID); err == nil {
+	if resp, err := client.Get(keyURL); err == nil {
 		resp.Body.Close()
 		t.Errorf("answered %d, want no answer", resp.StatusCode)
 	}
-	if n := service.Count(paymenttest.Keys, 0); n != 1 {
-		t.Errorf("%d cut connections, want 1", n)
-	}
-}
-
-func TestMisbehaveRejectsUnknownFaults(t *testing.T) {
-	state := paymenttest.NewState(paymenttest.Options{})
-	for e, faults := range map[paymenttest.Endpoint][]paymenttest.Fault{
-		paymenttest.Keys: {"nonsense", "slow:long", "status:ok", "status:99", "status:600"}, "elsewhere": {"down"},
-	} {
-		for _, f := range faults {
-			if err := state.Misbehave(e, f); err == nil {
-				t.Errorf("%s took %q", e, f)
-			}
-		}
+	if n, cut := service.Count(paymenttest.Keys, 503, 418), service.Count(paymenttest.Keys, 0); n != 2 || cut != 1 {
+		t.Errorf("Count of 503 and 418 = %d, want 2; %d cut connections, want 1", n, cut)
 	}
 }
 
@@ -389,69 +240,73 @@ func tokenRequest(t *testing.T, service *paymenttest.Server) *http.Request {
 	return r
 }
 
-type token struct {
-	AccessToken string          `json:"access_token"`
-	TokenType   string          `json:"token_type"`
-	ExpiresIn   json.RawMessage `json:"expires_in"`
-}
-
-func fetchToken(t *testing.T, service *paymenttest.Server) token {
-	t.Helper()
-	r := do(t, tokenRequest(t, service))
-	var got token
-	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusOK {
-		t.Fatalf("token: %d %q: %v", r.status, r.body, err)
-	}
-	return got
-}
-
-func call(t *testing.T, service *paymenttest.Server, token, contentType string) int {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+paymenttest.ProtectedPath+"payments",
-		nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", contentType)
-	return do(t, r).status
-}
-
+// Two copies of a state, as the processes of a function, agree on keys and tokens.
 func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
-	service := start(t, paymenttest.Options{Key: testKey()})
-	got := fetchToken(t, service)
-	if got.TokenType != "Bearer" || string(got.ExpiresIn) != "3600" {
-		t.Errorf("token = %+v, want Bearer for 3600 s", got)
-	}
-	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusOK {
-		t.Errorf("a live token is answered %d, want 200", status)
-	}
-	if status := call(t, service, got.AccessToken, "text/plain"); status != http.StatusUnsupportedMediaType {
-		t.Errorf("text/plain is answered %d, want 415", status)
-	}
-	for name, forged := range map[string]string{
-		"another expiry": strings.Replace(got.AccessToken, "token-1", "token-2", 1),
-		"no signature":   strings.Split(got.AccessToken, ".")[0],
-		"empty":          "",
-		"not a token":    "token-9999999999999-x.",
-	} {
-		if status := call(t, service, forged, "application/json"); status != http.StatusUnauthorized {
-			t.Errorf("a forged token, %s: answered %d, want 401", name, status)
+	service := start(t, paymenttest.Options{Key: testKey(), KeysBearer: true})
+	var state paymenttest.State
+	share := func(change func(*paymenttest.State)) {
+		if err := service.Change(t.Context(), func(s *paymenttest.State) error {
+			change(s)
+			text, err := json.Marshal(s)
+			return errors.Join(err, json.Unmarshal(text, &state))
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	service.SetTokenLifetime(0)
-	if status := call(t, service, fetchToken(t, service).AccessToken, "application/json"); status !=
-		http.StatusUnauthorized {
-		t.Errorf("an expired token is answered %d, want 401", status)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		state.Handler().ServeHTTP(w, r)
+	}))
+	defer other.Close()
+	call := func(token, path, contentType string) int {
+		r := httptest.NewRequest(http.MethodGet, other.URL+path, nil)
+		r.RequestURI = ""
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", contentType)
+		return do(t, r).status
 	}
-	service.SetTokenLifetime(24 * time.Hour)
-	got = fetchToken(t, service)
-	if string(got.ExpiresIn) != "86400" {
-		t.Errorf("expires_in = %s, want 86400", got.ExpiresIn)
+	fetch := func() string {
+		var token struct {
+			AccessToken string `json:"access_token"`
+			TokenType   string `json:"token_type"`
+			ExpiresIn   int    `json:"expires_in"`
+		}
+		r := do(t, tokenRequest(t, service))
+		if err := json.Unmarshal([]byte(r.body), &token); err != nil || r.status != http.StatusOK ||
+			token.TokenType != "Bearer" || token.ExpiresIn != state.TokenSeconds {
+			t.Fatalf("token: %d %q: %v", r.status, r.body, err)
+		}
+		return token.AccessToken
+	}
+	share(func(*paymenttest.State) {})
+	good, again := fetch(), fetch()
+	const jsonType = "application/json"
+	key := "/v1/keys/" + service.Key().ID
+	for _, test := range []struct {
+		token, path, contentType string
+		status                   int
+	}{
+		{good, paymenttest.ProtectedPath, jsonType, 200},
+		{good, key, "", 200},
+		{again, key, "", 200},
+		{good, paymenttest.ProtectedPath, "text/plain", 415},
+		{strings.Replace(good, "token-1", "token-2", 1), paymenttest.ProtectedPath, jsonType, 401},
+		{strings.Split(good, ".")[0], paymenttest.ProtectedPath, jsonType, 401},
+		{"", paymenttest.ProtectedPath, jsonType, 401},
+		{"token-9999999999999-x.", paymenttest.ProtectedPath, jsonType, 401},
+		{"", key, "", 401},
+	} {
+		if status := call(test.token, test.path, test.contentType); status != test.status {
+			t.Errorf("%+v: answered %d", test, status)
+		}
+	}
+	share(func(s *paymenttest.State) { s.TokenSeconds = 0 })
+	if status := call(fetch(), key, ""); status != 401 || good == again {
+		t.Errorf("an expired token is answered %d, or two tokens are the same", status)
 	}
 	service.RevokeTokens()
-	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusUnauthorized {
-		t.Errorf("a revoked token is answered %d, want 401", status)
+	share(func(*paymenttest.State) {})
+	if status := call(good, key, ""); status != 401 {
+		t.Errorf("a revoked token is answered %d", status)
 	}
 }
 
@@ -492,19 +347,6 @@ func TestTokenEndpointChecksTheRequest(t *testing.T) {
 				t.Errorf("answered %d %s, want %d %s", got.status, got.body, test.status, test.code)
 			}
 		})
-	}
-}
-
-func TestKeyLookupCanRequireAToken(t *testing.T) {
-	service := start(t, paymenttest.Options{Key: testKey(), KeysBearer: true})
-	keyURL := service.URL + "/v1/keys/" + service.Key().ID
-	if r := get(t, keyURL); r.status != http.StatusUnauthorized {
-		t.Errorf("without a token: %d, want 401", r.status)
-	}
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, keyURL, nil)
-	r.Header.Set("Authorization", "Bearer "+fetchToken(t, service).AccessToken)
-	if got := do(t, r); got.status != http.StatusOK {
-		t.Errorf("with a token: %d, want 200", got.status)
 	}
 }
 

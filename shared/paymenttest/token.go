@@ -18,14 +18,6 @@ import (
 // Client returns the client id and secret that the token endpoint accepts.
 func (s *Server) Client() (id, secret string) { return s.state.ClientID, s.state.ClientSecret }
 
-// SetTokenLifetime changes the lifetime of tokens that are issued from now on, in whole
-// seconds.
-func (s *Server) SetTokenLifetime(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.TokenSeconds = int(d / time.Second)
-}
-
 // RevokeTokens revokes every issued token.
 func (s *Server) RevokeTokens() {
 	s.mu.Lock()

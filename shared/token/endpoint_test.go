@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -254,60 +256,54 @@ func TestACallHasItsTimeout(t *testing.T) {
 	})
 }
 
-func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
+func TestFetchReportsWhyThereIsNoToken(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, test := range map[string]struct {
-		ctx     context.Context
-		answer  http.HandlerFunc
-		status  int
-		problem string
-	}{
-		"hanging up":   {t.Context(), hangsUp, 0, "the connection was closed"},
-		"canceled":     {canceled, hangsUp, 0, "canceled"},
-		"not HTTP":     {t.Context(), speaks("SSH-2.0 " + canaryToken + "\r\n"), 0, "not a valid HTTP answer"},
-		"long headers": {t.Context(), answers(200, "", "X", strings.Repeat("x", 80<<10)), 0, "not a valid HTTP answer"},
-		"an early end": {t.Context(), speaks("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " +
-			"500\r\n\r\n{\"access_token\":\"" +
-			canaryToken), 200, "the answer is incomplete: the connection was closed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(test.answer)
-			defer server.Close()
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
-				Fetch(test.ctx, testCredentials)
-			expectEndpointError(t, err, test.status, "", test.problem)
-		})
-	}
-}
-
-func TestFetchReportsWhyThereIsNoConnection(t *testing.T) {
-	server := httptest.NewServer(nil)
-	server.Close()
-	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
-		Fetch(t.Context(), testCredentials)
-	if failure, ok := errors.AsType[*token.EndpointError](err); !ok || failure.Status != 0 ||
-		!strings.Contains(failure.Problem, "connection refused") {
-		t.Errorf("%v, want that the connection was refused", err)
-	}
-
-	untrusted := httptest.NewUnstartedServer(nil)
-	untrusted.Config.ErrorLog = silent
+	closed, untrusted := httptest.NewServer(nil), httptest.NewUnstartedServer(nil)
+	closed.Close()
+	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
 	untrusted.StartTLS()
 	defer untrusted.Close()
-	_, err = token.NewEndpoint(parse(t, untrusted.URL), "manager-1", token.EndpointOptions{}).
-		Fetch(t.Context(), testCredentials)
-	expectEndpointError(t, err, 0, "", "its TLS certificate is not valid")
-
-	_, err = token.Direct(token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{}),
-		roundTripper(func(*http.Request) (*http.Response, error) {
-			return nil, &net.DNSError{Err: "no such host", Name: "auth.example", IsNotFound: true}
-		})).Fetch(t.Context(), testCredentials)
-	expectEndpointError(t, err, 0, "", "lookup auth.example: no such host")
-
-	_, err = token.NewEndpoint(&url.URL{Scheme: "https", Host: "a b"}, "manager-1", token.EndpointOptions{}).
-		Fetch(t.Context(), testCredentials)
-	expectEndpointError(t, err, 0, "", "its URL is invalid")
+	const invalid = "not a valid HTTP answer"
+	for name, test := range map[string]struct {
+		answer  http.HandlerFunc // nil: that of the URL
+		url     *url.URL
+		ctx     context.Context
+		status  int
+		problem string // its end
+	}{
+		"hanging up":   {hangsUp, nil, t.Context(), 0, "the connection was closed"},
+		"canceled":     {hangsUp, nil, canceled, 0, "canceled"},
+		"not HTTP":     {speaks("SSH-2.0 " + canaryToken + "\r\n"), nil, t.Context(), 0, invalid},
+		"long headers": {answers(200, "", "X", strings.Repeat("x", 80<<10)), nil, t.Context(), 0, invalid},
+		"an early end": {speaks("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n" +
+			`{"access_token":"` + canaryToken), nil, t.Context(), 200,
+			"the answer is incomplete: the connection was closed"},
+		"no server":     {nil, parse(t, closed.URL), t.Context(), 0, "connection refused"},
+		"another CA":    {nil, parse(t, untrusted.URL), t.Context(), 0, "its TLS certificate is not valid"},
+		"no such host":  {nil, parse(t, "https://auth.invalid"), t.Context(), 0, "lookup auth.invalid: no such host"},
+		"no valid host": {nil, &url.URL{Scheme: "https", Host: "a b"}, t.Context(), 0, "its URL is invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.answer != nil {
+				server := httptest.NewServer(test.answer)
+				defer server.Close()
+				test.url = parse(t, server.URL)
+			}
+			e := token.NewEndpoint(test.url, "manager-1", token.EndpointOptions{})
+			if name == "no such host" {
+				e = token.Direct(e, roundTripper(func(*http.Request) (*http.Response, error) {
+					return nil, &net.DNSError{Err: "no such host", Name: "auth.invalid", IsNotFound: true}
+				}))
+			}
+			_, err := e.Fetch(test.ctx, testCredentials)
+			failure, ok := errors.AsType[*token.EndpointError](err)
+			if !ok || failure.Status != test.status || !strings.HasSuffix(failure.Problem, test.problem) {
+				t.Errorf("got %v, want %s", err, test.problem)
+			}
+			expectNoCanary(t, fmt.Sprintf("%v %+v %#v", err, err, failure))
+		})
+	}
 }
 
 // speaks answers with these bytes and closes the connection.

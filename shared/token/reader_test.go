@@ -268,27 +268,6 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 	})
 }
 
-func TestReaderIsSafeForConcurrentUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, reader := heldToken(t, time.Minute)
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				for range 100 {
-					got, err := reader.Token()
-					if err != nil || got.AccessToken != "t-1" {
-						t.Errorf("Token = %v, %v", got, err)
-						return
-					}
-					reader.Drop(got.AccessToken)
-					time.Sleep(20 * time.Millisecond)
-				}
-			})
-		}
-		group.Wait()
-	})
-}
-
 func TestAReadHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/google/go-cmp/cmp"
@@ -378,35 +374,6 @@ func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
 	})
 }
 
-// The SDK sends no request without credentials or a region.
-func TestReportsMissingCredentialsAndRegion(t *testing.T) {
-	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-		"AWS_REGION", "AWS_DEFAULT_REGION"} {
-		t.Setenv(name, "")
-		os.Unsetenv(name)
-	}
-	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	for name, change := range map[string]func(*aws.Config){
-		"credentials": func(cfg *aws.Config) { cfg.Region = "eu-north-1" },
-		"region": func(cfg *aws.Config) {
-			cfg.Credentials = credentials.NewStaticCredentialsProvider("id", "secret", "")
-		},
-	} {
-		cfg, err := config.LoadDefaultConfig(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(&cfg)
-		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret).Token()
-		if err == nil || !strings.HasSuffix(err.Error(),
-			": no request was sent: AWS credentials or the region are missing") {
-			t.Errorf("no %s: %v", name, err)
-		}
-	}
-}
-
 // getter is a client of Secrets Manager whose every call fails.
 type getter func(context.Context) error
 
@@ -455,24 +422,6 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 				t.Errorf("%+v, %v", report, err)
 			}
 			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))
-		})
-	}
-}
-
-func TestReportsAShortLifetime(t *testing.T) {
-	for lifetime, want := range map[time.Duration]bool{
-		5 * time.Minute:                 true,
-		19*time.Minute + 44*time.Second: true,
-		19*time.Minute + 45*time.Second: false, // a token of 20 minutes, answered late
-	} {
-		bubble(t, lifetime.String(), func(t *testing.T) {
-			r := newRig(t, returns("t-1", lifetime))
-			if report := r.run(t, token.Refreshed); report.WritesTooOften != want {
-				t.Errorf("%+v", report)
-			}
-			if report := r.run(t, token.Fresh); report.WritesTooOften {
-				t.Error("a run without a new token reports it")
-			}
 		})
 	}
 }
@@ -662,7 +611,7 @@ func TestRunsAreScheduledAtTheInterval(t *testing.T) {
 	}
 }
 
-// Alarms watch the shortfall.
+// Alarms watch the shortfall, and a lifetime that needs too many versions of the secret.
 func TestShortfall(t *testing.T) {
 	for name, test := range map[string]struct {
 		lifetime, age time.Duration // zero: no token is stored
@@ -684,7 +633,9 @@ func TestShortfall(t *testing.T) {
 			token.Refreshed, 33 * time.Second},
 		"no newer token according to the endpoint": {time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
 			token.Unchanged, 0},
-		"no token yet": {0, 0, answers(400, ""), token.Failed, time.Minute},
+		"no token yet":                 {0, 0, answers(400, ""), token.Failed, time.Minute},
+		"a short life":                 {0, 0, returns("t-1", 19*time.Minute+44*time.Second), token.Refreshed, 0},
+		"of 20 minutes, answered late": {0, 0, returns("t-1", 19*time.Minute+45*time.Second), token.Refreshed, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answer)
@@ -692,7 +643,8 @@ func TestShortfall(t *testing.T) {
 				r.store("t-1", test.lifetime)
 			}
 			time.Sleep(test.age)
-			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall {
+			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall ||
+				report.WritesTooOften != (name == "a short life" || name == "a new token that ends before the next run") {
 				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
 			}
 		})

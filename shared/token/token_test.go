@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,8 +12,6 @@ import (
 
 	"payhook.example/shared/token"
 )
-
-var silent = log.New(io.Discard, "", 0)
 
 // The characters of b64token in RFC 6750, section 2.1.
 func TestTheCharactersOfAToken(t *testing.T) {
