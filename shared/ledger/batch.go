@@ -40,7 +40,7 @@ func (l *Ledger) inBatches(n int, size func(i int) int, do func(begin, end int))
 	var ends []int
 	var begin, bytes int
 	for i := range n {
-		if i-begin == maxBatch || bytes+size(i) > maxBatchBytes {
+		if i-begin == l.opts.Batch || bytes+size(i) > maxBatchBytes {
 			ends = append(ends, i)
 			begin, bytes = i, 0
 		}

@@ -211,12 +211,15 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 	}
 }
 
-func TestTheWindowIsThatOfTheOptions(t *testing.T) {
-	b := newFixture(t)
-	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Window: 48 * time.Hour,
+func TestOptionsOfALedger(t *testing.T) {
+	b, f := newFaulty(t)
+	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
 		Now: func() time.Time { return b.now }})
-	entries := b.entries(t, 1)
+	entries := b.entries(t, 10)
 	b.recordAll(t, entries)
+	if !slices.Equal(f.sizes, []int{4, 4, 2}) {
+		t.Errorf("batches of %v", f.sizes)
+	}
 	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
 		t.Fatal(err)
 	}

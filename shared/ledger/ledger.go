@@ -70,6 +70,7 @@ const defaultParallel = 40
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
 	Parallel int              // calls at the same time, of reads three times as many; 40
+	Batch    int              // entries in one call; 25, which is also the most
 	Now      func() time.Time // time.Now
 }
 
@@ -86,6 +87,7 @@ type Ledger struct {
 func New(client API, table, bus string, opts Options) *Ledger {
 	opts.Window = cmp.Or(opts.Window, DefaultWindow)
 	opts.Parallel = cmp.Or(opts.Parallel, defaultParallel)
+	opts.Batch = cmp.Or(opts.Batch, maxBatch)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}

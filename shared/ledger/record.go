@@ -55,7 +55,7 @@ const slowAfter = 8
 // entries can be read in half of these. New entries are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
 	attempts := make([]executed, len(entries))
-	first := min(len(entries), l.opts.Parallel*maxBatch)
+	first := min(len(entries), l.opts.Parallel*l.opts.Batch)
 
 	var known map[string]Item
 	lookedUp := make(chan struct{})
