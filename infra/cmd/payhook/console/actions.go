@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,41 +66,26 @@ type actor struct {
 	feed     *feed
 
 	mu      sync.Mutex      // held during an action
-	stopped map[string]bool // what this program has stopped, and nobody has started since
-	// ends ends that webhooks with 503 are intended, by the service that is stopped.
-	ends map[string]func()
+	stopped map[string]bool // what this program has stopped
 }
 
-func newActor() *actor {
-	return &actor{feed: newFeed(), stopped: map[string]bool{}, ends: map[string]func(){}}
-}
+func newActor() *actor { return &actor{feed: newFeed(), stopped: map[string]bool{}} }
 
 // do does what is asked for. Pages see the result in the feed.
 func (a *actor) do(ctx context.Context, asked action) error {
 	if asked.Do == "clear" {
-		return a.feed.clear()
+		return a.feed.add(message{kind: aClear}, struct{}{})
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.run(ctx, asked)
+}
+
+func (a *actor) run(ctx context.Context, asked action) error {
 	args, err := asked.args()
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	expected := "2xx"
-	if asked.Do == "forge" {
-		expected = "401"
-		defer a.feed.intend(http.StatusUnauthorized)()
-	}
-	if len(a.ends) > 0 {
-		expected += ",503"
-	}
-	if slices.Contains(args, "send") && expected != "2xx" {
-		args = append(args, "--expect", expected)
-	}
-	return a.run(ctx, asked, args)
-}
-
-func (a *actor) run(ctx context.Context, asked action, args []string) error {
 	r := result{Action: asked, Command: "payhook " + strings.Join(args, " ")}
 	if asked.Service == eventBus {
 		r.Command = asked.Do + " the event bus"
@@ -113,25 +97,9 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 		r.Output, r.Right = a.call(ctx, args)
 	}
 	if r.Right && asked.Service != "" {
-		a.set(asked.Service, asked.Do == "stop")
+		a.stopped[asked.Service] = asked.Do == "stop"
 	}
-	return a.feed.add(aCommand, r)
-}
-
-// set records that a service is stopped or not. Without the key service, or the token that it
-// may require, webhooks with an unknown key are answered with 503.
-func (a *actor) set(service string, stopped bool) {
-	if a.stopped[service] = stopped; service == eventBus {
-		return
-	}
-	end, lasts := a.ends[service]
-	switch {
-	case stopped && !lasts:
-		a.ends[service] = a.feed.intend(http.StatusServiceUnavailable)
-	case !stopped && lasts:
-		end()
-		delete(a.ends, service)
-	}
+	return a.feed.add(message{kind: aCommand}, r)
 }
 
 // args returns the arguments of payhook for what is asked for; none for the bus.
@@ -143,7 +111,8 @@ func (asked action) args() ([]string, error) {
 		if !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(asked.Flaw)) {
 			return nil, fmt.Errorf("%w: there is no flaw %q", errAction, asked.Flaw)
 		}
-		return []string{"local", "send", "--corrupt", asked.Flaw}, nil
+		// While the key service is stopped, a key that is not known is answered with 503.
+		return []string{"local", "send", "--corrupt", asked.Flaw, "--expect", "401,503"}, nil
 	case "rotate":
 		return []string{"local", "send", "--rotate"}, nil
 	case "stop", "start":
@@ -192,19 +161,6 @@ func (asked action) send() ([]string, error) {
 	return args, nil
 }
 
-// state returns the fault of each service that has one, whoever set it.
-func (a *actor) state(ctx context.Context) (map[string]string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	faults, err := a.faults(ctx)
-	for service, stopped := range a.stopped {
-		if err == nil && stopped && faults[service] == "" {
-			a.set(service, false)
-		}
-	}
-	return faults, err
-}
-
 // startAll starts what was stopped, so that it does not stay stopped unnoticed.
 func (a *actor) startAll(ctx context.Context) error {
 	a.mu.Lock()
@@ -214,11 +170,7 @@ func (a *actor) startAll(ctx context.Context) error {
 		if !a.stopped[service] {
 			continue
 		}
-		asked := action{Do: "start", Service: service}
-		args, err := asked.args()
-		if err == nil {
-			err = a.run(ctx, asked, args)
-		}
+		err := a.run(ctx, action{Do: "start", Service: service})
 		if err == nil && a.stopped[service] {
 			err = fmt.Errorf("%s is still stopped", service)
 		}

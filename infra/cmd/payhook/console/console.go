@@ -96,7 +96,9 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 		<-running.Done()
 		return s.Close()
 	})
-	group.Go(func() error { return listen.Follow(running, d, since, a.feed.note, a.feed) })
+	group.Go(func() error {
+		return listen.Follow(running, d, since, listen.Everything, nil, a.feed.note, a.feed.show)
+	})
 	err = group.Wait()
 	// What is stopped must be started also after Ctrl-C.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)

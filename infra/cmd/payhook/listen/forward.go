@@ -16,9 +16,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 )
 
-// pauses are the pauses before an event is sent again that was not answered with 2xx.
-var pauses = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
-
 // forwarder posts events to a program.
 type forwarder struct {
 	url    string
@@ -50,13 +47,12 @@ func newForwarder(to string, anywhere bool) (*forwarder, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
 
-// post posts an event, and again if it is not answered with 2xx.
+// post posts an event, up to four times until it is answered with 2xx.
 func (f *forwarder) post(ctx context.Context, event []byte) *forwarded {
-	for attempt := 1; ; attempt++ {
+	for attempt, pause := 1, time.Second; ; attempt, pause = attempt+1, 2*pause {
 		last := f.try(ctx, event)
 		last.Attempts = attempt
-		if last.Status/100 == 2 || attempt > len(pauses) ||
-			smithytime.SleepWithContext(ctx, pauses[attempt-1]) != nil {
+		if last.Status/100 == 2 || attempt == 4 || smithytime.SleepWithContext(ctx, pause) != nil {
 			return &last
 		}
 	}

@@ -63,7 +63,6 @@ type options struct {
 	pattern  string // a file; "" for everything
 	to       string // a URL; "" for none
 	anywhere bool
-	json     bool
 }
 
 // Command returns the command.
@@ -73,8 +72,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use: "listen", Short: "Show live which webhooks and events arrive",
 		Long: long, Example: example, Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.json = p.JSONLines(cmd)
-			return cli.Unreachable(o.run(cmd.Context(), t))
+			return cli.Unreachable(o.run(cmd.Context(), t, p.JSONLines(cmd)))
 		},
 	}
 	f := cmd.Flags()
@@ -86,7 +84,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t *deployment.Target) error {
+func (o *options) run(ctx context.Context, t *deployment.Target, asJSON bool) error {
 	if o.since < 0 {
 		return cli.Usage("--since must not be negative")
 	}
@@ -106,22 +104,28 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	if err != nil {
 		return err
 	}
-	err = follow(ctx, d, o.since, pattern, forward, func(text string) { fmt.Fprintln(o.Err, text) },
-		&screen{o.Program, o.json})
+	err = Follow(ctx, d, o.since, pattern, forward, func(text string) { fmt.Fprintln(o.Err, text) },
+		func(m fmt.Stringer) error {
+			if asJSON {
+				return o.PrintJSON(m)
+			}
+			_, err := fmt.Fprintln(o.Out, m)
+			return err
+		})
 	if invalid, ok := errors.AsType[*types.InvalidEventPatternException](err); ok {
 		return cli.Usage("%s is not an event pattern: %s", o.pattern, invalid.ErrorMessage())
 	}
 	return err
 }
 
-// everything matches every event of the bus.
-const everything = `{"source":[{"prefix":""}]}`
+// Everything is a pattern that matches every event of the bus.
+const Everything = `{"source":[{"prefix":""}]}`
 
 // readPattern returns the pattern of the temporary rule, without white space: AWS takes
 // up to 4,096 characters.
 func (o *options) readPattern() (string, error) {
 	if o.pattern == "" {
-		return everything, nil
+		return Everything, nil
 	}
 	text, err := os.ReadFile(o.pattern)
 	if err != nil {
@@ -134,25 +138,13 @@ func (o *options) readPattern() (string, error) {
 	return string(pattern), nil
 }
 
-// Sink takes what arrives. Its methods are called one after another; an error of one ends
-// [Follow].
-type Sink interface {
-	Webhook(w Webhook) error
-	Event(e Event) error
-}
-
-// Follow gives what arrives at a deployment to a sink until ctx ends, which is no error. It
-// begins with the webhooks of the time since before. It makes a temporary rule and queue,
-// and removes them when it ends. It tells say what it made and removed, and what is
-// missing; say is called from several goroutines.
-func Follow(ctx context.Context, d *deployment.Deployment, since time.Duration, say func(string), to Sink) error {
-	return follow(ctx, d, since, everything, nil, say, to)
-}
-
-// follow is Follow for events that match a pattern, which are also forwarded unless
-// forward is nil.
-func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, pattern string, forward *forwarder,
-	say func(string), to Sink) error {
+// Follow calls show with each [Webhook] and [Event] that arrives at a deployment, one after another,
+// until ctx ends, which is no error, or show returns an error. It begins with the webhooks of the time
+// since before. Events are those that match a pattern; unless forward is nil, they are also forwarded.
+// It makes a temporary rule and queue, and removes them when it ends. It tells say what it made and
+// removed, and what is missing; say is called from several goroutines.
+func Follow(ctx context.Context, d *deployment.Deployment, since time.Duration, pattern string, forward *forwarder,
+	say func(string), show func(fmt.Stringer) error) error {
 	from := time.Now().Add(-since)
 	made := newTemporary(d.AWS, d.Bus)
 	if err := made.removeExpired(ctx, say); err != nil {
@@ -171,7 +163,7 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 	say("ready: the rule and the queue " + made.name + " show events of " + d.Name +
 		"; a new rule takes effect after a short time")
 
-	var mu sync.Mutex // of to
+	var mu sync.Mutex // of show
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
 		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", d.Logs["webhook"],
@@ -181,7 +173,7 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 			defer mu.Unlock()
 			for _, e := range entries {
 				if w, ok := readWebhook(e); ok {
-					if err := to.Webhook(w); err != nil {
+					if err := show(w); err != nil {
 						return err
 					}
 				}
@@ -209,7 +201,7 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			return to.Event(e)
+			return show(e)
 		})
 	})
 	return running.Wait()

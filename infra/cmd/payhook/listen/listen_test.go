@@ -215,8 +215,14 @@ func (c *cloud) start(t *testing.T, asJSON bool, forward *forwarder) *listening 
 	ended := make(chan error, 1)
 	p := &cli.Program{Out: &l.out}
 	go func() {
-		ended <- follow(ctx, c.deployment(), time.Minute, everything, forward,
-			func(text string) { fmt.Fprintln(&l.said, text) }, &screen{p, asJSON})
+		ended <- Follow(ctx, c.deployment(), time.Minute, Everything, forward,
+			func(text string) { fmt.Fprintln(&l.said, text) }, func(m fmt.Stringer) error {
+				if asJSON {
+					return p.PrintJSON(m)
+				}
+				_, err := fmt.Fprintln(&l.out, m)
+				return err
+			})
 	}()
 	l.end = func() error {
 		cancel()
@@ -296,7 +302,7 @@ func TestOnlyTheRuleCanSendToItsQueue(t *testing.T) {
 		l := c.start(t, false, nil)
 		for name, r := range c.rules {
 			q := c.queues[name]
-			if want := "arn:aws:sqs:us-east-1:123456789012:" + name; r.target != want || r.EventPattern != everything {
+			if want := "arn:aws:sqs:us-east-1:123456789012:" + name; r.target != want || r.EventPattern != Everything {
 				t.Errorf("the target of %s is %s", r.EventPattern, r.target)
 			}
 			for _, part := range []string{`"Effect":"Deny"`, `"ArnEquals":{"aws:SourceArn":"` + r.Arn + `"}`,

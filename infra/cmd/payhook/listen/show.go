@@ -83,17 +83,8 @@ func readEvent(body string) (e Event, id string, err error) {
 	return e, envelope.ID, nil
 }
 
-// screen is a sink that prints for a person, or JSON.
-type screen struct {
-	*cli.Program
-	json bool
-}
-
-// Webhook prints a webhook and the events that are not published.
-func (s *screen) Webhook(w Webhook) error {
-	if s.json {
-		return s.PrintJSON(w)
-	}
+// String returns the text for a person: the webhook, and its events that are not published.
+func (w Webhook) String() string {
 	words := []string{w.Time, strconv.Itoa(w.Status), cli.Plain(w.Outcome)}
 	if w.DeliveryID != "" {
 		words = append(words, cli.Counted(w.Events, "event", "events"), "delivery "+cli.Plain(w.DeliveryID))
@@ -104,33 +95,27 @@ func (s *screen) Webhook(w Webhook) error {
 	if w.Parked != "" {
 		words = append(words, "parked as "+cli.Plain(w.Parked))
 	}
-	var text strings.Builder
-	text.WriteString(strings.Join(append(words, w.times()), "  ") + "\n")
+	lines := []string{strings.Join(append(words, w.times()), "  ")}
 	for _, fate := range slices.Sorted(maps.Keys(w.IDs)) {
 		for _, id := range w.IDs[fate] {
 			if fate != string(intake.Published) {
-				text.WriteString("    " + cli.Plain(id) + "  " + cli.Plain(cmp.Or(Fates[fate], fate)) + "\n")
+				lines = append(lines, cli.Plain(id)+"  "+cli.Plain(cmp.Or(Fates[fate], fate)))
 			}
 		}
 	}
 	if w.IDsLeftOut > 0 {
-		text.WriteString(fmt.Sprintf("    and %d more events, whose ids are not logged\n", w.IDsLeftOut))
+		lines = append(lines, fmt.Sprintf("and %d more events, whose ids are not logged", w.IDsLeftOut))
 	}
-	_, err := fmt.Fprint(s.Out, text.String())
-	return err
+	return strings.Join(lines, "\n    ")
 }
 
-// Event prints an event.
-func (s *screen) Event(e Event) error {
-	if s.json {
-		return s.PrintJSON(e)
-	}
+// String returns the text for a person.
+func (e Event) String() string {
 	words := []string{e.Time, "event " + cli.Plain(e.EventID), cli.Plain(e.Name), "delivery " + cli.Plain(e.DeliveryID)}
 	if e.Forward != nil {
 		words = append(words, e.Forward.String())
 	}
-	_, err := fmt.Fprintln(s.Out, strings.Join(words, "  "))
-	return err
+	return strings.Join(words, "  ")
 }
 
 // Fates are the texts for a person about the events of a webhook, by the names in the log.

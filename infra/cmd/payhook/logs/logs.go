@@ -41,7 +41,7 @@ var functions = []string{"webhook", "redrive", "token"}
 
 type options struct {
 	*cli.Program
-	function    string // "" for all
+	functions   []string
 	since       time.Duration
 	follow, all bool
 	json        bool
@@ -52,13 +52,10 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := options{Program: p}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
-		ValidArgs: functions, Args: cobra.MaximumNArgs(1),
+		ValidArgs: functions, Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := cli.OneOf(args[0], functions...); err != nil {
-					return cli.Usage("function %q: %w", args[0], err)
-				}
-				o.function = args[0]
+			if o.functions = args; len(args) == 0 {
+				o.functions = functions
 			}
 			if o.since < 0 {
 				return cli.Usage("--since must not be negative")
@@ -81,10 +78,7 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	}
 	client := cloudwatchlogs.NewFromConfig(d.AWS)
 	var tails []*Tail
-	for _, function := range functions {
-		if o.function != "" && o.function != function {
-			continue
-		}
+	for _, function := range o.functions {
 		tails = append(tails, NewTail(client, function, d.Logs[function], "", o.Now().Add(-o.since)))
 	}
 	if o.follow {

@@ -140,7 +140,7 @@ class Delivery {
 
   state() {
     const w = this.webhook;
-    if (w && w.status >= 400) return w.intended ? "plain" : "bad";
+    if (w && w.status >= 400) return w.status === 401 ? "wait" : "bad";
     if (w && w.parked && !this.decision) return "wait";
     return [...this.events.values()].some((e) => e.fate === "pending") ? "wait" : "good";
   }
@@ -154,7 +154,7 @@ class Delivery {
     if (w) {
       const ms = Object.values(w.ms || {}).reduce((sum, step) => sum + step, 0);
       head.append(time(w.time), element("span", "status " + (w.status < 400 ? "good" : state), String(w.status)),
-        element("span", "", w.outcome + (w.intended ? ", as intended" : "")));
+        element("span", "", w.outcome));
       if (w.deliveryId) head.append(element("span", "", counted(w.events, "event")));
       head.append(element("span", "hint", ms < 1 ? "less than 1 ms" : Math.round(ms) + " ms"));
     } else {
