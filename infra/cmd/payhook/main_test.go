@@ -243,8 +243,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		does string
 	}{
 		{[]string{"send", "ARGS=--events 5"}, "local send --events 5"},
-		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"},
-			"invoke --local webhook events/webhook/one-event.json --fresh"},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json"},
+			"invoke --local webhook events/webhook/one-event.json"},
 		{[]string{"invoke", "FUNCTION=token", "EVENT=events/token/refresh.json", "ARGS=--aws"},
 			"invoke  token events/token/refresh.json --aws"},
 		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},

@@ -11,12 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -40,16 +37,20 @@ func describeStack(w http.ResponseWriter, webhookURL string) {
 // Nothing is invoked in AWS unless the caller asked for it, and saw where.
 func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	var out, stderr bytes.Buffer
-	var calls []string
+	var answer string
+	calls, failed := 0, false
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls = append(calls, r.URL.Path); r.URL.Path == "/" {
+		if calls++; r.URL.Path == "/" {
 			describeStack(w, "https://hook.example/")
 			return
 		}
 		if !strings.Contains(stderr.String(), "stack Payhook (account 123456789012, eu-central-1") {
 			t.Errorf("it is invoked before this is written: %q", &stderr)
 		}
-		fmt.Fprint(w, `{"outcome":"fresh"}`)
+		if failed {
+			w.Header().Set("X-Amz-Function-Error", "Unhandled")
+		}
+		fmt.Fprint(w, answer)
 	}))
 	defer service.Close()
 	file := writeFile(t, []byte("{}"))
@@ -59,15 +60,27 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	for _, test := range []struct {
-		args   []string
-		status int
-		calls  int
-	}{{nil, cli.StatusUsage, 0}, {[]string{"--aws"}, 0, 2}} {
+		flag, answer string
+		failed       bool
+		status       int
+		calls        int
+		out          string
+	}{
+		{"", "", false, cli.StatusUsage, 0, ""},
+		{"--aws", `{"found":0}`, false, 0, 2, `{"found":0}`},
+		{"--aws", `{"statusCode":409,"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`, false, 0, 2,
+			"409 Conflict\nContent-Type: "},
+		{"--aws", `{"errorMessage":"why"}`, true, cli.StatusFailed, 2, ""},
+	} {
+		out.Reset()
+		stderr.Reset()
+		calls, answer, failed = 0, test.answer, test.failed
 		p := &cli.Program{Out: &out, Err: &stderr}
-		cmd := InvokeCommand(p, &deployment.Target{})
-		if status := p.Run(t.Context(), cmd, append(test.args, "token", file)); status != test.status ||
-			len(calls) != test.calls {
-			t.Errorf("%v: status %d, calls %q\n%s", test.args, status, calls, &stderr)
+		root := p.Root("")
+		root.AddCommand(InvokeCommand(p, &deployment.Target{}))
+		status := p.Run(t.Context(), root, append([]string{"invoke", "token", file}, strings.Fields(test.flag)...))
+		if status != test.status || calls != test.calls || !strings.HasPrefix(out.String(), test.out) {
+			t.Errorf("%+v: status %d, %d calls, %s\n%s", test, status, calls, &out, &stderr)
 		}
 	}
 }
@@ -107,10 +120,10 @@ func TestEventIsSignedForTheDeployment(t *testing.T) {
 		before, ok := parseSample(fmt.Appendf(nil, `{"version":"2.0","rawQueryString":"tenant=7","body":%q,
 			"isBase64Encoded":%t,"headers":{"content-type":"text/json","x-other":"stays"},
 			"requestContext":{"domainName":"id.on.aws","http":{"method":"PUT"}}}`, body, test.encoded))
-		if !ok || before.webhook("u").Method != "PUT" {
+		if !ok || before.webhook(paymenttest.Webhook{}).Method != "PUT" {
 			t.Fatal("the sample is not read")
 		}
-		text, err := (&invocation{}).signed(t.Context(), d, before)
+		text, err := signed(t.Context(), d, before)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,47 +144,6 @@ func TestEventIsSignedForTheDeployment(t *testing.T) {
 	for _, text := range []string{"{}", `{"refresh": true}`, string(paymenttest.Delivery(paymenttest.Event()))} {
 		if _, ok := parseSample([]byte(text)); ok {
 			t.Errorf("%s is taken for a webhook", text)
-		}
-	}
-}
-
-func TestFreshIDsChangeNothingElse(t *testing.T) {
-	before := paymenttest.Delivery(paymenttest.Events(2)...)
-	after := freshIDs(before)
-	old, errOld := payment.DecodeDelivery(before)
-	fresh, errFresh := payment.DecodeDelivery(after)
-	if errOld != nil || errFresh != nil {
-		t.Fatal(errOld, errFresh)
-	}
-	if old.DeliveryID == fresh.DeliveryID || old.Events[0].EventID == fresh.Events[0].EventID ||
-		fresh.Events[0].EventID == fresh.Events[1].EventID {
-		t.Errorf("the ids are not new: %s", after)
-	}
-	restored := strings.NewReplacer(fresh.DeliveryID, old.DeliveryID, fresh.Events[0].EventID, old.Events[0].EventID,
-		fresh.Events[1].EventID, old.Events[1].EventID).Replace(string(after))
-	if restored != string(before) {
-		t.Errorf("more than the ids changed:\n%s\n%s", before, after)
-	}
-}
-
-func TestAnswerOfTheFunctionIsShown(t *testing.T) {
-	failed := "Unhandled"
-	for name, test := range map[string]struct {
-		result lambda.InvokeOutput
-		want   string
-		fails  bool
-	}{
-		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,` +
-			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict\nContent-Type: ",
-			false},
-		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
-		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
-	} {
-		var out bytes.Buffer
-		o := invocation{p: &cli.Program{Out: &out}}
-		err := o.show(&test.result)
-		if (err != nil) != test.fails || !strings.Contains(out.String(), test.want) {
-			t.Errorf("%s: %q, %v", name, &out, err)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"os"
 	"regexp"
@@ -59,15 +58,12 @@ type options struct {
 	p      *cli.Program
 	target *deployment.Target
 
+	like                           paymenttest.Webhook // what all webhooks have
 	file                           string
 	count, duplicates, events, pad int
-	name, eventID                  string
-	amount, currency               string
+	amount, currency, expect       string
 	conflict                       bool
-	corrupt                        string        // what is wrong with the proof; "" for nothing
-	age                            time.Duration // of the timestamp; negative in the future
 	rotate, rotateCertificate      bool
-	certificate, expect            string
 }
 
 // Command returns the command. It uses the stack and the id of the target, which is made local.
@@ -93,16 +89,15 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			"- is standard input")
 	f.StringVar(&o.amount, "amount", "", "amount, as digits (default 1250.00)")
 	f.StringVar(&o.currency, "currency", "", "paymentCurrency (default USD)")
-	f.StringVar(&o.name, "name", "", "eventName (default PAYMENT_STATUS.RELEASED)")
-	f.StringVar(&o.eventID, "event-id", "", "eventId of the first event (default a new one)")
 	f.BoolVar(&o.conflict, "conflict", false, "send the first event again with another amount, which is a conflict")
 	f.IntVar(&o.pad, "pad", 0, "bytes of white space to add to each payload")
-	cli.ChoiceVar(cmd, &o.corrupt, "corrupt", "`flaw`: what is wrong with the proof", words(paymenttest.Flaws())...)
-	cli.DurationVar(f, &o.age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
+	cli.ChoiceVar(cmd, (*string)(&o.like.Flaw), "corrupt", "`flaw`: what is wrong with the proof",
+		words(paymenttest.Flaws())...)
+	cli.DurationVar(f, &o.like.Age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
 	certificates := append([]string{string(paymenttest.NoCertificate)}, words(paymenttest.CertificateFlaws())...)
-	cli.ChoiceVar(cmd, &o.certificate, "certificate", "`flaw`: what is wrong with the client certificate: "+
-		strings.Join(certificates, ", "), certificates...)
+	cli.ChoiceVar(cmd, (*string)(&o.like.Certificate), "certificate", "`flaw`: what is wrong with the client "+
+		"certificate: "+strings.Join(certificates, ", "), certificates...)
 	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
 		"from now on, the simulated service presents a new client certificate")
 	return cmd
@@ -112,7 +107,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	webhooks, err := o.webhooks() // before anything is done, since a flag can be wrong
+	first, again, err := o.first() // before anything is done, since a flag can be wrong
 	if err != nil {
 		return err
 	}
@@ -120,11 +115,11 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	service, conf, err := simulated(ctx, d)
+	service, deployed, err := simulated(ctx, d)
 	if err != nil {
 		return err
 	}
-	if o.certificate != "" && conf.setting("authentication") == settings.BySignature {
+	if o.like.Certificate != "" && !strings.HasPrefix(d.WebhookURL, "https:") {
 		return cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s", d.Stack,
 			d.Restart(map[string]string{"authentication": settings.ByBoth}))
 	}
@@ -137,8 +132,29 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	return o.sendAll(ctx, service, webhooks, paymenttest.Webhook{URL: d.WebhookURL,
-		Method: conf.setting("httpMethod"), Carriers: conf.carriers()})
+	s := sending{o: o, service: service, deployed: deployed}
+	repeated := []paymenttest.Webhook{first} // only these stay in memory
+	for i := range o.count + o.duplicates {
+		w := first
+		switch {
+		case i >= o.count:
+			w = repeated[(i-o.count)%len(repeated)]
+		case i > 0:
+			w = o.webhook(first)
+			if i < o.duplicates {
+				repeated = append(repeated, w)
+			}
+		}
+		if err := s.send(ctx, w); err != nil {
+			return err
+		}
+	}
+	if o.conflict {
+		if err := s.send(ctx, again); err != nil {
+			return err
+		}
+	}
+	return s.result()
 }
 
 // check returns an error of usage if a flag is wrong or contradicts another.
@@ -184,108 +200,61 @@ func (o *options) expected(status int) bool {
 	return slices.Contains(words, strconv.Itoa(status)) || slices.Contains(words, strconv.Itoa(status/100)+"xx")
 }
 
-// webhooks returns what is sent, in this order. Each is made when it is sent, and stays in memory only if it is
-// sent again. Their URLs have at most a query.
-func (o *options) webhooks() (iter.Seq[paymenttest.Webhook], error) {
-	given, err := o.given()
-	if err != nil {
-		return nil, err
-	}
-	first := o.webhook(given, o.eventID)
-	again := first
-	if o.conflict {
-		if again, err = conflicting(first); err != nil {
-			return nil, err
+// first returns the first webhook, and with --conflict a delivery of its first event with another amount.
+// Their URLs have at most a query.
+func (o *options) first() (first, again paymenttest.Webhook, err error) {
+	w := o.like
+	if o.file != "" {
+		var text []byte
+		if o.file == "-" {
+			text, err = io.ReadAll(o.p.In)
+		} else {
+			text, err = os.ReadFile(o.file)
 		}
-	}
-	return func(yield func(paymenttest.Webhook) bool) {
-		var kept []paymenttest.Webhook
-		for i := range o.count + o.duplicates {
-			w := first
-			if i >= o.count {
-				w = kept[(i-o.count)%len(kept)]
-			} else if i > 0 {
-				w = o.webhook(given, "")
-			}
-			if i < min(o.count, o.duplicates) {
-				kept = append(kept, w)
-			}
-			if !yield(w) {
-				return
-			}
+		if err != nil {
+			return w, w, cli.Usage("%w", err)
 		}
-		if o.conflict {
-			yield(again)
+		w.Payload = text
+		if event, ok := parseSample(text); ok {
+			w = event.webhook(w)
 		}
-	}, nil
-}
-
-// webhook returns a webhook like the given one, and with new events unless there is a file. eventID is that of the
-// first event; "" for a new one.
-func (o *options) webhook(w paymenttest.Webhook, eventID string) paymenttest.Webhook {
-	if o.file == "" {
-		w.Payload = o.payload(eventID)
+		w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
 	}
-	w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
-	w.Age, w.Flaw, w.Certificate = o.age, paymenttest.Flaw(o.corrupt), paymenttest.CertificateFlaw(o.certificate)
-	return w
-}
-
-// conflicting returns a delivery with the first event of another and another amount.
-func conflicting(w paymenttest.Webhook) (paymenttest.Webhook, error) {
-	delivery, err := payment.DecodeDelivery(w.Payload)
+	first = o.webhook(w)
+	if again = first; !o.conflict {
+		return first, again, nil
+	}
+	delivery, err := payment.DecodeDelivery(first.Payload)
 	if err != nil || len(delivery.Events) == 0 {
-		return w, cli.Usage("--conflict needs a delivery with an event")
+		return first, again, cli.Usage("--conflict needs a delivery with an event")
 	}
 	e, err := payment.DecodeEvent(delivery.Events[0].Bytes)
 	if err != nil {
-		return w, cli.Usage("--conflict: %w", err)
+		return first, again, cli.Usage("--conflict: %w", err)
 	}
 	e.EventData.Amount = "1" + payment.Amount(strings.TrimPrefix(string(e.EventData.Amount), "-"))
-	w.Payload = paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(e))
-	return w, nil
+	again.Payload = paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(e))
+	return first, again, nil
 }
 
-// given returns the webhook of --file; the zero webhook without the flag.
-func (o *options) given() (w paymenttest.Webhook, err error) {
-	switch o.file {
-	case "":
-		return w, nil
-	case "-":
-		w.Payload, err = io.ReadAll(o.p.In)
-	default:
-		w.Payload, err = os.ReadFile(o.file)
+// webhook returns a webhook like the given one, and with new events unless there is a file.
+func (o *options) webhook(w paymenttest.Webhook) paymenttest.Webhook {
+	if o.file != "" {
+		return w
 	}
-	if err != nil {
-		return w, cli.Usage("%w", err)
-	}
-	if sample, ok := parseSample(w.Payload); ok {
-		return sample.webhook(""), nil
-	}
-	return w, nil
-}
-
-func (o *options) payload(eventID string) []byte {
 	events := make([][]byte, o.events)
 	for i := range events {
 		e := paymenttest.Event()
-		if eventID != "" && i == 0 {
-			e.EventID = eventID
-		}
-		if o.name != "" {
-			e.EventName = o.name
-		}
-		if o.amount != "" {
-			e.EventData.Amount = payment.Amount(o.amount)
-		}
+		e.EventData.Amount = cmp.Or(payment.Amount(o.amount), e.EventData.Amount)
 		e.EventData.PaymentCurrency = cmp.Or(o.currency, e.EventData.PaymentCurrency)
 		events[i] = paymenttest.Encode(e)
 	}
-	return paymenttest.RawDelivery(uuid.New().String(), events...)
+	w.Payload = append(paymenttest.RawDelivery(uuid.New().String(), events...), strings.Repeat(" ", o.pad)...)
+	return w
 }
 
-// result is one answer.
-type result struct {
+// answer is one answer, as it is printed.
+type answer struct {
 	Number       int   `json:"number"`
 	Status       int   `json:"status"` // 0 for no answer
 	Expected     bool  `json:"expected"`
@@ -293,77 +262,64 @@ type result struct {
 	Answer       any   `json:"answer,omitempty"` // JSON, or text
 }
 
-// sendAll sends webhooks, one after another, and prints every answer. The URL, method and carriers are those
-// of to.
-func (o *options) sendAll(ctx context.Context, service paymenttest.Remote, webhooks iter.Seq[paymenttest.Webhook],
-	to paymenttest.Webhook) error {
-	sent, unexpected, unauthorized := 0, 0, false
-	var noAnswer error
+// sending sends webhooks, one after another, and prints every answer.
+type sending struct {
+	o        *options
+	service  paymenttest.Remote
+	deployed paymenttest.Webhook // with the URL, method and carriers
+
+	sent, unexpected int
+	unauthorized     bool
+	noAnswer         error
+}
+
+// send sends a webhook. Its error ends the command.
+func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
+	s.sent++
+	w.URL, w.Method, w.Carriers = s.deployed.URL+w.URL, cmp.Or(w.Method, s.deployed.Method), s.deployed.Carriers
 	start := time.Now()
-	for w := range webhooks {
-		sent++
-		w.URL, w.Method, w.Carriers = to.URL+w.URL, cmp.Or(w.Method, to.Method), to.Carriers
-		got, err := sendOne(ctx, service, w)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		got.Number, got.Expected = sent, o.expected(got.Status)
-		switch {
-		case got.Expected:
-		case err != nil:
-			noAnswer = err
-		default:
-			unexpected++
-			unauthorized = unauthorized || got.Status == http.StatusUnauthorized
-		}
-		if err := o.print(got); err != nil {
-			return err
-		}
+	got, err := s.service.Send(ctx, w)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	if sent > 1 {
-		fmt.Fprintf(o.p.Err, "%d webhooks were sent in %s\n", sent, cli.Readable(time.Since(start)))
+	a := answer{s.sent, got.Status, s.o.expected(got.Status), time.Since(start).Milliseconds(), nil}
+	switch {
+	case a.Expected:
+	case err != nil:
+		s.noAnswer = err
+	default:
+		s.unexpected++
+		s.unauthorized = s.unauthorized || a.Status == http.StatusUnauthorized
 	}
-	if noAnswer != nil {
-		return cli.Unreachable(fmt.Errorf("no answer: %w", noAnswer))
+	if json.Valid(got.Body) {
+		a.Answer = json.RawMessage(got.Body)
+	} else if len(got.Body) > 0 {
+		a.Answer = string(got.Body)
 	}
-	if unexpected == 0 {
+	switch {
+	case s.o.p.JSON:
+		return s.o.p.PrintJSON(a)
+	case a.Status == 0:
+		_, err = fmt.Fprintf(s.o.p.Out, "%d: no answer\n", a.Number)
+	default:
+		_, err = fmt.Fprintf(s.o.p.Out, "%d: %d in %d ms: %s\n", a.Number, a.Status, a.Milliseconds, got.Body)
+	}
+	return err
+}
+
+// result returns an error if an answer was not as expected.
+func (s *sending) result() error {
+	if s.noAnswer != nil {
+		return cli.Unreachable(fmt.Errorf("no answer: %w", s.noAnswer))
+	}
+	if s.unexpected == 0 {
 		return nil
 	}
 	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
-		cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
-	if !unauthorized {
+		cli.Counted(s.unexpected, "webhook was", "webhooks were"), s.o.expect)
+	if !s.unauthorized {
 		return err
 	}
 	return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,
-		o.p.Hint(o.target, "explain --last"))
-}
-
-func sendOne(ctx context.Context, service paymenttest.Remote, w paymenttest.Webhook) (result, error) {
-	start := time.Now()
-	answer, err := service.Send(ctx, w)
-	got := result{Milliseconds: time.Since(start).Milliseconds()}
-	if err != nil {
-		return got, err
-	}
-	got.Status = answer.Status
-	if json.Valid(answer.Body) {
-		got.Answer = json.RawMessage(answer.Body)
-	} else if len(answer.Body) > 0 {
-		got.Answer = string(answer.Body)
-	}
-	return got, nil
-}
-
-func (o *options) print(r result) error {
-	switch {
-	case o.p.JSON:
-		return o.p.PrintJSON(r)
-	case r.Status == 0:
-		_, err := fmt.Fprintf(o.p.Out, "%d: no answer\n", r.Number)
-		return err
-	case r.Answer == nil:
-		r.Answer = ""
-	}
-	_, err := fmt.Fprintf(o.p.Out, "%d: %d in %d ms: %s\n", r.Number, r.Status, r.Milliseconds, r.Answer)
-	return err
+		s.o.p.Hint(s.o.target, "explain --last"))
 }

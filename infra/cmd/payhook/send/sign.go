@@ -17,40 +17,32 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// environment has the settings of a deployed function, by their variables.
-type environment map[string]string
-
-// setting returns the text of a setting.
-func (e environment) setting(key string) string {
-	s := settings.Named(key)
-	return cmp.Or(e[s.Env()], s.Default)
-}
-
-// carriers say where and how the function expects the proof.
-func (e environment) carriers() paymenttest.Carriers {
-	return paymenttest.Carriers{
-		SignatureHeader: e.setting("signatureHeader"), Timestamp: e.setting("timestampCarrier"),
-		KeyID: e.setting("keyIdCarrier"), TimestampFormat: e.setting("timestampFormat"),
-	}
-}
-
-// simulated returns the payment service of the local run, which signs and sends webhooks, and the
-// settings of the webhook function. Its error is one of usage if the local run uses another service.
-func simulated(ctx context.Context, d *deployment.Deployment) (paymenttest.Remote, environment, error) {
-	service := paymenttest.Remote{URL: d.PaymentService}
+// simulated returns the payment service of the local run, which signs and sends webhooks, and a
+// webhook with the URL, method and carriers that are deployed. Its error is one of usage if the local
+// run uses another service.
+func simulated(ctx context.Context, d *deployment.Deployment) (service paymenttest.Remote,
+	deployed paymenttest.Webhook, err error) {
+	service.URL = d.PaymentService
 	if !d.Simulated {
-		return service, nil, cli.Usage("only the simulated payment service signs on request, and this local run uses "+
-			"%s: let that service send its own webhooks", d.PaymentService)
+		return service, deployed, cli.Usage("only the simulated payment service signs on request, and this local run "+
+			"uses %s: let that service send its own webhooks", d.PaymentService)
 	}
 	function, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
 		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions["webhook"])})
 	if err != nil {
-		return service, nil, cli.Unreachable(fmt.Errorf("the settings of the webhook function: %w", err))
+		return service, deployed, cli.Unreachable(fmt.Errorf("the settings of the webhook function: %w", err))
 	}
-	if function.Environment == nil {
-		return service, nil, nil
+	setting := func(key string) string {
+		s := settings.Named(key)
+		if function.Environment == nil {
+			return s.Default
+		}
+		return cmp.Or(function.Environment.Variables[s.Env()], s.Default)
 	}
-	return service, function.Environment.Variables, nil
+	return service, paymenttest.Webhook{URL: d.WebhookURL, Method: setting("httpMethod"), Carriers: paymenttest.Carriers{
+		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampCarrier"),
+		KeyID: setting("keyIdCarrier"), TimestampFormat: setting("timestampFormat"),
+	}}, nil
 }
 
 // sample is an event of a function URL or an HTTP API in payload format 2.0 (AWS, "Invoking
@@ -78,10 +70,9 @@ func parseSample(text []byte) (s sample, ok bool) {
 	return s, err == nil
 }
 
-// webhook returns the webhook of which the event is one, to send to a URL.
-func (s sample) webhook(to string) paymenttest.Webhook {
-	w := paymenttest.Webhook{URL: to, Method: s.RequestContext.HTTP.Method, Payload: s.payload,
-		ContentType: s.Headers["content-type"]}
+// webhook returns w with what the event has of a webhook: the method, the query and the payload.
+func (s sample) webhook(w paymenttest.Webhook) paymenttest.Webhook {
+	w.Method, w.Payload, w.ContentType = s.RequestContext.HTTP.Method, s.payload, s.Headers["content-type"]
 	if s.RawQueryString != "" {
 		w.URL += "?" + s.RawQueryString
 	}
