@@ -139,22 +139,6 @@ func TestSpentBudgetCostsNoWrite(t *testing.T) {
 	}
 }
 
-func TestKeysInMemoryCostNoCall(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.expect(c, nil, Service, 1)
-	f.down()
-	before := f.tableCalls()
-	f.expect(c, nil, Memory, 0)
-	f.pass(time.Hour)
-	f.expect(c, nil, Stale, 1)
-	due := f.tableCalls()
-	f.expect(c, nil, Stale, 0)
-	if n := f.tableCalls(); n != due || due == before {
-		t.Errorf("%d calls, then %d, then %d", before, due, n)
-	}
-}
-
 // The write of the newer key failed, so the table holds the older one.
 func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
 	f := newFleet(t)
@@ -186,17 +170,6 @@ func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
 		}
 	}
 	f.expect(c, nil, Memory, 0)
-}
-
-func TestExponentIsOddAndFitsIntoAnInt32(t *testing.T) {
-	for text, want := range map[string]int{
-		"Aw": 3, "AQAB": 65537, "f____w": 1<<31 - 1, "AQ": 1,
-		"Ag": 0, "gAAAAQ": 0, "AQAAAAE": 0, "": 0, "AAM": 0, "Aw==": 0, "!": 0,
-	} {
-		if e, ok := exponent(text); ok != (want != 0) || ok && e != want {
-			t.Errorf("%s: %d, %t, want %d", text, e, ok, want)
-		}
-	}
 }
 
 func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {

@@ -145,21 +145,6 @@ func TestGraceIsSharedByAllFunctions(t *testing.T) {
 	f.expect(idle, ErrUnavailable, Service, 1)
 }
 
-func TestSingleOldReportRemovesNothing(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.expectInUse(c, Service, 1)
-	f.gateway404()
-	f.pass(time.Hour)
-	f.expectWithdrawn(c, nil, Stale, 1)
-	f.down()
-	f.pass(10 * time.Hour)
-	f.expectWithdrawn(c, nil, Stale, 1)
-	f.expectWithdrawn(f.cache(), nil, Stale, 1)
-	f.pass(13 * time.Hour) // its maximum age
-	f.expect(c, ErrUnavailable, Service, 1)
-}
-
 func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f := newFleet(t)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache(), f.cache()}
@@ -439,16 +424,4 @@ func TestAnOldKeyOfTheTableIsNoUnknownID(t *testing.T) {
 	f.expect(f.cache(short), nil, Service, 1)
 	f.pass(2 * time.Minute)
 	f.expect(f.cache(short), nil, Service, 1)
-}
-
-// Between two looks into memory, another caller has fetched the key.
-func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.expect(c, nil, Service, 1)
-	before := f.tableCalls()
-	found, err := (&lookup{Cache: c, id: id}).find(t.Context())
-	if err != nil || found.Source != Memory || f.tableCalls() != before {
-		t.Errorf("%+v, %v after %d calls of the table", found, err, f.tableCalls()-before)
-	}
 }

@@ -34,6 +34,11 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		if want.Shard = got.Shard; !gocmp.Equal(want, got) {
 			t.Error(gocmp.Diff(want, got))
 		}
+		known, err := b.Known(t.Context(), []string{got.EventID, "unknown"})
+		if k := known[got.EventID]; err != nil || len(known) != 1 || k.Digest != want.Digest || k.Shard != want.Shard ||
+			k.DeliveryID != want.DeliveryID || !k.ParkedAt.Equal(want.ParkedAt) || !k.ExpiresAt.Equal(want.ExpiresAt) {
+			t.Errorf("known: %+v, %v", known, err)
+		}
 	}
 	e := b.entry(t, uuid.New().String(), "")
 	if _, ok, err := inspector.Find(t.Context(), e.EventID); ok || err != nil {

@@ -13,43 +13,6 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
-	b := newFixture(t)
-	pending, published, parked, old := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""),
-		b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
-	for _, e := range []ledger.Entry{pending, published, parked, old} {
-		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mark := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	mark(b.MarkPublished(t.Context(), old))
-	b.now = b.now.Add(ledger.DefaultWindow)
-	mark(b.MarkPublished(t.Context(), published))
-	mark(b.MarkParked(t.Context(), parked))
-	got, err := b.Known(t.Context(),
-		[]string{pending.EventID, published.EventID, parked.EventID, old.EventID, "unknown"})
-	if err != nil || len(got) != 4 {
-		t.Fatal(got, err)
-	}
-	for e, want := range map[*ledger.Entry][3]bool{ // pending, parked, current
-		&pending: {true, false, true}, &published: {false, false, true}, &parked: {false, true, true}, &old: {},
-	} {
-		i := got[e.EventID]
-		if i.Digest != e.Digest || i.Detail != nil ||
-			[3]bool{i.Pending(), !i.ParkedAt.IsZero(), i.Current(b.now)} != want {
-			t.Errorf("got %+v, want %v", i, want)
-		}
-	}
-	if got, err := b.Known(t.Context(), nil); err != nil || len(got) != 0 {
-		t.Errorf("nothing asked: %v, %v", got, err)
-	}
-}
-
 // DynamoDB may answer a part of a batch.
 func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
 	b := newFixture(t)

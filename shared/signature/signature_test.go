@@ -106,15 +106,6 @@ func TestDigestIsOfPayloadTimestampAndKeyID(t *testing.T) {
 	}
 }
 
-func TestVerifyAcceptsWhatSignSigned(t *testing.T) {
-	for _, payload := range []string{"", "{}", strings.Repeat("x", 1<<20), "\x00\xff\n"} {
-		proof := sign(t, payload, "1769860800")
-		if err := Verify(&testKey().PublicKey, []byte(payload), proof); err != nil {
-			t.Errorf("%.10q: %v", payload, err)
-		}
-	}
-}
-
 func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 	payload := []byte(`{"deliveryId":"x","amount":100.00}`)
 	proof := sign(t, string(payload), "2026-01-31T12:00:00.000Z")
@@ -304,22 +295,6 @@ func TestTimeOfReadsEveryFormat(t *testing.T) {
 	}
 }
 
-func TestParseFormat(t *testing.T) {
-	for name, want := range map[string]Format{
-		"auto": FormatAuto, "rfc3339": FormatRFC3339, "unix-seconds": FormatSeconds,
-		"unix-milliseconds": FormatMilliseconds,
-	} {
-		if got, err := ParseFormat(name); err != nil || got != want {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
-	}
-	for _, name := range []string{"", "Auto", "unix"} {
-		if got, err := ParseFormat(name); err == nil || got != "" {
-			t.Errorf("%q: %q, %v", name, got, err)
-		}
-	}
-}
-
 // A text has the form of a signature if it is the canonical text of a number of bytes that
 // is allowed, with or without padding.
 func TestCheckForm(t *testing.T) {
@@ -348,14 +323,6 @@ func TestCheckForm(t *testing.T) {
 	const want = ": not 256 to 512 bytes in base64url"
 	if err := CheckForm("AAAA", 256, 512); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestSignReturnsTheErrorOfTheKey(t *testing.T) {
-	small := &rsa.PrivateKey{N: big.NewInt(3233), E: 17, D: big.NewInt(413),
-		Primes: []*big.Int{big.NewInt(61), big.NewInt(53)}}
-	if text, err := Sign(small, nil, "1", keyID); err == nil || text != "" {
-		t.Errorf("signed %q, %v", text, err)
 	}
 }
 

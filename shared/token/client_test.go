@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"payhook.example/shared/awstest"
@@ -130,6 +129,8 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 		"no other token":            {nil, nil, "t-1", 401, "t-1:"},
 		"another rejected token":    {nil, nil, "t-3", 401, "t-1: t-3:"},
 		"a secret that is not read": {nil, nil, "", 401, "t-1:"},
+		"403":                       {nil, nil, "t-2", 403, "t-1:"},
+		"503":                       {nil, nil, "t-2", 503, "t-1:"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, reader := heldToken(t, time.Hour)
@@ -152,7 +153,7 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 					}
 					rejections = append(rejections, &closed{Reader: strings.NewReader("rejected")})
 					return &http.Response{
-						StatusCode: http.StatusUnauthorized,
+						StatusCode: max(test.status, http.StatusUnauthorized),
 						Body:       rejections[len(rejections)-1],
 						Request:    r,
 					}, nil
@@ -171,7 +172,7 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 			if got := strings.Join(sent, " "); response.StatusCode != test.status || got != test.sent {
 				t.Errorf("status %d with %q, want %d with %q", response.StatusCode, got, test.status, test.sent)
 			}
-			if text, err := io.ReadAll(response.Body); test.status == 401 &&
+			if text, err := io.ReadAll(response.Body); test.status != 200 &&
 				(err != nil || string(text) != "rejected") {
 				t.Errorf("the answer is %q, %v", text, err)
 			}
@@ -181,7 +182,10 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 					t.Errorf("answer %d was closed %d times", i, rejection.times)
 				}
 			}
-			if test.stored != "" {
+			switch {
+			case test.status > 401:
+				r.expectReads(t, 1)
+			case test.stored != "":
 				expectToken(t, reader, test.stored) // what the next caller gets
 			}
 		})
@@ -203,21 +207,4 @@ func TestTransportSendsNothingWithoutAToken(t *testing.T) {
 	if !errors.Is(err, token.ErrNone) || body.times != 1 {
 		t.Errorf("%v, want ErrNone; the body was closed %d times", err, body.times)
 	}
-}
-
-// Only a 401 makes the client read the secret again.
-func TestOnlyA401ReadsTheSecretAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, reader := heldToken(t, time.Hour)
-		answer := http.StatusOK
-		client := &http.Client{Transport: token.NewTransport(reader, parse(t, "https://api.example"),
-			direct{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) })})}
-		for _, answer = range []int{http.StatusOK, http.StatusForbidden, http.StatusServiceUnavailable} {
-			response, err := client.Get("https://api.example")
-			if err != nil || response.StatusCode != answer {
-				t.Errorf("%v, %v, want %d", response, err, answer)
-			}
-		}
-		r.expectReads(t, 1)
-	})
 }
