@@ -2,9 +2,6 @@ package payhook
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -26,15 +23,9 @@ type alarm struct {
 	name        string // without the stack's name
 	description string // the problem and its consequence
 	action      string // the first action to take
-	metric      awscloudwatch.Metric
-	// fill means that a period without data counts as 0; the alarm is then on metric math.
-	// Otherwise, CloudWatch looks further back than the periods if data is missing (AWS,
-	// "Configuring how CloudWatch alarms treat missing data").
-	fill bool
-	// minus are subtracted from the metric, with fill.
-	minus     []awscloudwatch.Metric
-	statistic string
-	minutes   int // the length of a period
+	// metric has a statistic and a period. CloudWatch looks further back than the periods if data is
+	// missing, unless filled fills it (AWS, "Configuring how CloudWatch alarms treat missing data").
+	metric awscloudwatch.IMetric
 	// threshold is the value that raises the alarm when it is reached.
 	threshold int
 	// below means that values less than the threshold raise the alarm instead.
@@ -48,6 +39,26 @@ type alarm struct {
 	// notifyOK means that the topic is also notified when the alarm returns to OK. It
 	// is false if this does not mean that the problem is solved.
 	notifyOK bool
+}
+
+// over returns a metric with the statistic of periods.
+func over(minutes int, statistic string, m awscloudwatch.Metric) awscloudwatch.Metric {
+	return m.With(&awscloudwatch.MetricOptions{
+		Statistic: jsii.String(statistic), Period: awscdk.Duration_Minutes(jsii.Number(minutes)),
+	})
+}
+
+// filled returns the sum of a metric in periods, less those of others. A period without data counts as 0.
+func filled(minutes int, metric awscloudwatch.Metric, others ...awscloudwatch.Metric) awscloudwatch.IMetric {
+	metrics, expression := map[string]awscloudwatch.IMetric{"m0": over(minutes, sum, metric)}, "FILL(m0,0)"
+	for i, m := range others {
+		id := fmt.Sprintf("m%d", i+1)
+		metrics[id] = over(minutes, sum, m)
+		expression += "-FILL(" + id + ",0)"
+	}
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: &expression, UsingMetrics: &metrics, Period: awscdk.Duration_Minutes(jsii.Number(minutes)),
+	})
 }
 
 // newMetric returns a metric with one dimension.
@@ -116,22 +127,17 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	}
 }
 
-// sortedKeys returns the names of alarms in the order in which they are written.
-func sortedKeys(alarms map[string]awscloudwatch.Alarm) []string {
-	return slices.Sorted(maps.Keys(alarms))
-}
-
 func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	all := []alarm{
 		// Webhooks that are not accepted.
-		{name: "not-stored", metric: ownMetric(conf, names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "not-stored", metric: over(5, sum, ownMetric(conf, names.NotStoredMetric)), threshold: 1,
 			notifyOK: true,
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
 				"service to send each delivery again that has no later line with its deliveryId. " +
 				"`payhook event ID` shows whether an event has arrived since."},
-		{name: "parked", metric: ownMetric(conf, names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "parked", metric: over(5, sum, ownMetric(conf, names.ParkedMetric)), threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
@@ -139,7 +145,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and the cause, " +
 				"and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
 				"`payhook status` shows what is open."},
-		{name: "conflicts", metric: ownMetric(conf, names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "conflicts", metric: over(5, sum, ownMetric(conf, names.ConflictsMetric)), threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
 			action: "Compare both versions (`payhook parked show NAME`; consumers have the first one), and ask the " +
@@ -148,7 +154,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		rejectedByAWS(conf, webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
-		{name: "refused", metric: ownMetric(conf, names.ClientErrorsMetric), statistic: sum, minutes: 15,
+		{name: "refused", metric: over(15, sum, ownMetric(conf, names.ClientErrorsMetric)),
 			threshold: conf.AlarmRefused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key or the " +
 				"service's addresses changed, or someone sends forged webhooks.",
@@ -158,7 +164,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources. 405: check httpMethod. 413: check maxPayloadBytes. 422: see parked. Then " +
 				"have the service send its rejected webhooks again."},
-		{name: "key-unavailable", metric: ownMetric(conf, names.KeyUnavailableMetric), statistic: sum, minutes: 5,
+		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
 				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
@@ -168,14 +174,14 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
 				"Otherwise someone sends invented ids. Cached keys are not affected, and webhookConcurrency limits " +
 				"the cost."},
-		{name: "key-stale", metric: ownMetric(conf, names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "key-stale", metric: over(5, sum, ownMetric(conf, names.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
 			action: "As for key-unavailable. `payhook key ID` shows until when the stale key is used: at most " +
 				"keyMaxAge minus keyFreshness."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
-		{name: "key-withdrawn", metric: ownMetric(conf, names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
+		{name: "key-withdrawn", metric: over(5, sum, ownMetric(conf, names.KeyWithdrawnMetric)),
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. Webhooks with this key are " +
 				"accepted until the service has reported it as unknown for 5 minutes, and are then answered 401.",
@@ -186,12 +192,12 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"and deploy the webhook function."},
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
-		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
-		// event that is pending for longer belongs to a backlog, or fails and is
-		// postponed. The alarm needs 5 consecutive periods, because a run can start or
+		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is
+		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm needs 5 consecutive periods, because a run can start or
 		// write late.
-		{name: "oldest-pending", metric: ownMetric(conf, names.OldestPendingMetric), statistic: maximum, minutes: 1,
-			threshold: oldestPending(conf), times: 5, among: 5, missingBreaches: true, notifyOK: true,
+		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, names.OldestPendingMetric)),
+			threshold: int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds()),
+			times:     5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
 				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
 				"the first deployment.",
@@ -201,20 +207,20 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
 
 		// The access token.
-		{name: "token-life", metric: ownMetric(conf, names.TokenShortfallMetric), statistic: maximum, minutes: 1,
+		{name: "token-life", metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)),
 			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
 			description: "The stored access token expires before three more runs could replace it, or has expired, " +
 				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
 				"alarm is also raised until the first token is stored.",
 			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
 		// Tokens of less than 20 minutes are stored three times in an hour.
-		{name: "token-quota", metric: ownMetric(conf, names.TokenWritesTooOftenMetric), statistic: sum, minutes: 60,
+		{name: "token-quota", metric: over(60, sum, ownMetric(conf, names.TokenWritesTooOftenMetric)),
 			threshold: 3, notifyOK: true,
 			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
 				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
 				"most of a day.",
 			action: "Ask the service for tokens of at least 20 minutes."},
-		{name: "token-failed", metric: ownMetric(conf, names.TokenFailedMetric), statistic: sum, minutes: 5,
+		{name: "token-failed", metric: over(5, sum, ownMetric(conf, names.TokenFailedMetric)),
 			threshold: 3, notifyOK: true,
 			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
 				"until it expires.",
@@ -225,8 +231,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
 		// With periods of an hour, an alarm looks back at most 7 days (AWS, "PutMetricAlarm"). A new
 		// deployment has no data at all, which FILL does not fill.
-		all = append(all, alarm{name: "silence", metric: ownMetric(conf, names.AcceptedMetric), fill: true,
-			statistic: sum, minutes: 60, threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
+		all = append(all, alarm{name: "silence", metric: filled(60, ownMetric(conf, names.AcceptedMetric)),
+			threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
 			notifyOK: true,
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
 				"sends to another URL, or nothing that it sends is accepted.",
@@ -235,19 +241,33 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"get."})
 	}
 	if conf.UsesMTLS() {
-		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))
+		all = append(all,
+			alarm{name: "trust-expires", metric: over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)), threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true,
+				notifyOK: true,
+				description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
+					"in less than 30 days. Webhooks are rejected after that.",
+				action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
+					"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see oldest-pending.",
+			},
+			alarm{name: "certificate-forbidden", metric: over(15, sum, webhook.requests(forbiddenMetric)),
+				threshold: conf.AlarmRefused,
+				description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
+					"service's, its certificate expired, or its CA is not in the truststore.",
+				action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with the " +
+					"truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
+			})
 	}
 
 	// A failed run of the webhook function can lose a webhook, so the first failure
 	// raises the alarm. The next scheduled run does the work of a failed one.
 	return append(all,
-		alarm{name: "webhook-errors", metric: webhook.lambdaMetric("Errors"), statistic: sum, minutes: 5, threshold: 1,
+		alarm{name: "webhook-errors", metric: over(5, sum, webhook.lambdaMetric("Errors")), threshold: 1,
 			notifyOK: true,
 			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends " +
 				"the webhook again, it is lost.",
 			action: "Look up the last lines of the webhook function's log, and Duration and memory in its REPORT " +
 				"lines."},
-		alarm{name: "webhook-throttles", metric: webhook.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
+		alarm{name: "webhook-throttles", metric: over(5, sum, webhook.lambdaMetric("Throttles")),
 			threshold: 1, notifyOK: true,
 			description: "Lambda has no concurrency left to run the webhook function. Unless the service sends the " +
 				"webhook again, it is lost.",
@@ -265,7 +285,7 @@ func stopped(function string) string {
 // runs, so that the function's log and metrics do not contain them.
 func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	if webhook.api != nil {
-		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5,
+		return alarm{name: "rejected-by-api", metric: over(5, sum, webhook.requests(notInvokedMetric)),
 			threshold: 1, notifyOK: true,
 			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
 				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
@@ -279,45 +299,15 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	// CloudWatch receives the function's counts later than those of Lambda, so the
 	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
-	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
-		fill: true, minus: []awscloudwatch.Metric{ownMetric(conf, names.ClientErrorsMetric),
-			webhook.lambdaMetric("Throttles")},
-		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
+	return alarm{name: "rejected-by-aws", metric: filled(5, webhook.lambdaMetric("Url4xxCount"),
+		ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")),
+		threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them. Unless the service sends them again in smaller " +
 			"deliveries, they are lost.",
 		action: "Ask the service which deliveries were answered 413, agree on the size in the output " +
 			"SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
 			"deliveries)."}
-}
-
-// trustExpires returns the alarm for the expiry of certificates.
-func trustExpires(conf settings.Deployment) alarm {
-	return alarm{name: "trust-expires", metric: ownMetric(conf, names.TrustDaysLeftMetric), statistic: minimum,
-		minutes: 5, threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true,
-		notifyOK: true,
-		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
-			"in less than 30 days. Webhooks are rejected after that.",
-		action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
-			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see oldest-pending.",
-	}
-}
-
-// certificateForbidden returns the alarm for certificates that API Gateway rejects.
-func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
-	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15,
-		threshold: conf.AlarmRefused,
-		description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
-			"service's, its certificate expired, or its CA is not in the truststore.",
-		action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with the " +
-			"truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
-	}
-}
-
-// oldestPending returns the age in seconds at which a pending event raises the alarm:
-// the time in which only its receiver can publish it, and four runs of redrive.
-func oldestPending(conf settings.Deployment) int {
-	return int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds())
 }
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
@@ -352,19 +342,13 @@ const whatToDo = " What to do: "
 
 // newAlarm creates an alarm that notifies the topic. The emulator has no alarms on metric math.
 func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
-	var watched awscloudwatch.IMetric = a.metric.With(&awscloudwatch.MetricOptions{
-		Statistic: jsii.String(a.statistic), Period: awscdk.Duration_Minutes(jsii.Number(a.minutes)),
-	})
-	if a.fill {
-		if p.conf.Local {
-			return
-		}
-		watched = a.math()
+	if _, math := a.metric.(awscloudwatch.MathExpression); math && p.conf.Local {
+		return
 	}
 	props := &awscloudwatch.AlarmProps{
 		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
 		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
-		Metric:             watched,
+		Metric:             a.metric,
 		Threshold:          jsii.Number(a.threshold),
 		ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
 		DatapointsToAlarm:  jsii.Number(max(a.times, 1)),
@@ -384,19 +368,4 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 		created.AddOkAction(notify)
 	}
 	p.alarms[a.name] = created
-}
-
-// math returns the metric less those of minus. A period without data counts as 0.
-func (a alarm) math() awscloudwatch.IMetric {
-	metrics := map[string]awscloudwatch.IMetric{}
-	var terms []string
-	for i, m := range append([]awscloudwatch.Metric{a.metric}, a.minus...) {
-		id := fmt.Sprintf("m%d", i)
-		metrics[id] = m.With(&awscloudwatch.MetricOptions{Statistic: jsii.String(a.statistic)})
-		terms = append(terms, "FILL("+id+",0)")
-	}
-	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
-		Expression: jsii.String(strings.Join(terms, "-")), UsingMetrics: &metrics,
-		Period: awscdk.Duration_Minutes(jsii.Number(a.minutes)),
-	})
 }

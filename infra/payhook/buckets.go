@@ -137,11 +137,6 @@ func (b buckets) allowWrite(f function) {
 		b.parking.ArnForObjects(jsii.String("delivery/*")))
 }
 
-// allowCapture lets the function write rejected webhooks.
-func (b buckets) allowCapture(f function) {
-	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
-}
-
 // allowReplay lets the function read parked objects, and record that they were replayed
 // or dismissed.
 //

@@ -5,7 +5,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -13,19 +12,12 @@ import (
 	"payhook.example/shared/names"
 )
 
-// newMonitoring creates the dashboard and the saved queries, and returns the name of the dashboard. Call it after
-// everything else is created.
-func (p *Payhook) newMonitoring() *string {
-	scope := constructs.NewConstruct(p, jsii.String("Monitoring"))
-	p.newQueries(scope)
-	return p.newDashboard(scope)
-}
-
-// newDashboard creates the dashboard and returns its name.
+// newDashboard creates the dashboard and returns its name. Call it after everything else is created.
 //
 // The name contains the Region, because the dashboards of an account are not of a Region:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Dashboards.html
-func (p *Payhook) newDashboard(scope constructs.Construct) *string {
+func (p *Payhook) newDashboard() *string {
+	scope := constructs.NewConstruct(p, jsii.String("Monitoring"))
 	d := dashboard{p, awscloudwatch.NewDashboard(scope, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{
 		DashboardName:   jsii.String(p.conf.StackName + "-" + *awscdk.Stack_Of(scope).Region()),
 		DefaultInterval: awscdk.Duration_Hours(jsii.Number(3)),
@@ -221,55 +213,3 @@ func (w webhook) rejectedAlarm() string {
 const causesQuery = `filter msg = "webhook" and status >= 400
 | stats count(*) as webhooks by outcome, status
 | sort webhooks desc`
-
-// newQueries saves queries of CloudWatch Logs Insights, which cost nothing until
-// somebody runs one. They are in the folder of the stack's name.
-func (p *Payhook) newQueries(scope constructs.Construct) {
-	scope = constructs.NewConstruct(scope, jsii.String("Queries"))
-	for _, q := range []struct {
-		name     string
-		function function
-		text     string
-	}{
-		{"Webhooks", p.webhook.function,
-			`fields @timestamp, outcome, status, deliveryId, cause, keyId
-| filter msg = "webhook"
-| sort @timestamp desc
-| limit 1000`},
-		{"Rejections by cause", p.webhook.function, causesQuery},
-		{"Webhooks answered 503", p.webhook.function,
-			`fields @timestamp, outcome, deliveryId, cause, keyId
-| filter msg = "webhook" and status = 503
-| sort @timestamp desc`},
-		{"Events", p.webhook.function, `filter msg = "webhook"
-| stats sum(recorded) as new, sum(duplicates) as again, sum(Conflicts) as conflicts, sum(pending) as leftToRedrive,
-    sum(claimed) as references by bin(5m)`},
-		{"Keys without the shared table", p.webhook.function, `filter msg = "webhook" and keyTableFailed
-| stats count(*) as webhooks by bin(5m)`},
-		// A step of less than half a millisecond is not in the line.
-		{"Slowest webhooks", p.webhook.function,
-			`fields @timestamp, deliveryId, ms.authenticate, ms.decode, ms.record, ms.publish, ms.mark,
-    coalesce(ms.authenticate, 0) + coalesce(ms.decode, 0) + coalesce(ms.record, 0) + coalesce(ms.publish, 0)
-    + coalesce(ms.mark, 0) as totalMs
-| filter msg = "webhook"
-| sort totalMs desc
-| limit 100`},
-		{"Key ids", p.webhook.function, `filter msg = "webhook" and ispresent(keyId)
-| stats count(*) as webhooks, latest(outcome) as lastOutcome by keyId, keySource
-| sort webhooks desc`},
-		{"Runs of redrive that need attention", p.redrive.function,
-			`fields @timestamp, found, published, failed, Parked, left, OldestPending, cause
-| filter msg = "redrive" and (ispresent(level) or found > 0)
-| sort @timestamp desc`},
-		{"Runs of the token function that failed", p.token.function,
-			`fields @timestamp, outcome, cause, status, oauthError, remainingSeconds, warning
-| filter msg = "token" and ispresent(level)
-| sort @timestamp desc`},
-	} {
-		awslogs.NewCfnQueryDefinition(scope, jsii.String(q.name), &awslogs.CfnQueryDefinitionProps{
-			Name:          jsii.String(p.conf.StackName + "/" + q.name),
-			QueryString:   jsii.String(q.text),
-			LogGroupNames: &[]any{q.function.logs.LogGroupName()},
-		})
-	}
-}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"payhook.example/shared/names"
 )
 
@@ -76,22 +74,5 @@ func TestTheDashboardShowsEveryMetric(t *testing.T) {
 				t.Errorf("%v: there is no alarm %s", c.conf, link[1])
 			}
 		}
-	}
-}
-
-// The steps are members of the outcome line.
-func TestQueriesNameTheStepsOfTheOutcomeLine(t *testing.T) {
-	source := string(readFile(t, filepath.Join("..", "..", "functions", "webhook", "handler.go")))
-	written, named := map[string]bool{}, map[string]bool{}
-	for _, found := range regexp.MustCompile(`milliseconds\("(\w+)"`).FindAllStringSubmatch(source, -1) {
-		written["ms."+found[1]] = true
-	}
-	for _, query := range payhook(t, nil).all(t, "AWS::Logs::QueryDefinition") {
-		for _, step := range regexp.MustCompile(`ms\.\w+`).FindAllString(fmt.Sprint(query.Properties), -1) {
-			named[step] = true
-		}
-	}
-	if diff := cmp.Diff(written, named); diff != "" || len(written) < 5 {
-		t.Errorf("(-written +queried)\n%s", diff)
 	}
 }

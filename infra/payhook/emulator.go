@@ -19,7 +19,6 @@ var unsupported = []string{
 	"AWS::CodeDeploy::DeploymentGroup",
 	"AWS::Events::Archive",
 	"AWS::Events::EventBusPolicy",
-	"AWS::Logs::QueryDefinition",
 	"AWS::SecretsManager::ResourcePolicy",
 	"AWS::SecretsManager::RotationSchedule",
 }

@@ -311,7 +311,7 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	p.output(names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
 	p.busFailures = queue
 	p.newAlarm(scope, alarm{
-		name: "bus-failures", metric: messages(queue), statistic: maximum, minutes: 5, threshold: 1,
+		name: "bus-failures", metric: over(5, maximum, messages(queue)), threshold: 1,
 		notifyOK: true,
 		description: "The bus accepted events but could not encrypt or decrypt them. They were not delivered, and " +
 			"are in the bus's dead-letter queue for 14 days, encrypted.",

@@ -32,7 +32,7 @@ var encrypted = []struct {
 
 // storesNothing are the resource types that store no data.
 var storesNothing = []string{
-	"AWS::CloudWatch::Dashboard", "AWS::Logs::QueryDefinition",
+	"AWS::CloudWatch::Dashboard",
 	"AWS::CloudWatch::Alarm", "AWS::Events::EventBusPolicy", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::KMS::Key",
 	"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission", "AWS::Lambda::Url",
 	"AWS::Lambda::Version", "AWS::Logs::LogStream", "AWS::S3::BucketPolicy",

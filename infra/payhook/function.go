@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"maps"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -24,17 +25,17 @@ type function struct {
 }
 
 type functionOptions struct {
+	name        string // its folder under functions
 	description string
-	code        awslambda.Code
-	memory      int                 // MiB
-	timeout     float64             // seconds
-	concurrency int                 // reserved; 0: none
-	settings    []*settings.Setting // the settings in its environment
-	resources   map[string]*string  // its other environment variables
+	memory      int // MiB
+	timeout     time.Duration
+	concurrency int                // reserved; 0: none
+	resources   map[string]*string // what its environment has beside settings
 }
 
 // newFunction creates a function in scope, which contains nothing else.
-func newFunction(scope constructs.Construct, deployment settings.Deployment, options functionOptions) function {
+func (p *Payhook) newFunction(scope constructs.Construct, options functionOptions) function {
+	deployment := p.conf
 	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(deployment),
 	})
@@ -45,7 +46,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	})
 	environment := map[string]*string{names.StackEnv: jsii.String(deployment.StackName)}
 	maps.Copy(environment, options.resources)
-	for _, setting := range options.settings {
+	for _, setting := range settings.ReadBy(options.name) {
 		environment[setting.Env()] = jsii.String(deployment.Text(setting))
 	}
 	if !deployment.Local {
@@ -57,12 +58,12 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	}
 	props := &awslambda.FunctionProps{
 		Description:  jsii.String(options.description),
-		Code:         options.code,
+		Code:         awslambda.Code_FromAsset(jsii.String(p.packages[options.name]), nil),
 		Handler:      jsii.String("bootstrap"),
 		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
 		Architecture: awslambda.Architecture_ARM_64(),
 		MemorySize:   jsii.Number(options.memory),
-		Timeout:      awscdk.Duration_Seconds(jsii.Number(options.timeout)),
+		Timeout:      awscdk.Duration_Seconds(jsii.Number(options.timeout.Seconds())),
 		Environment:  &environment,
 		Role:         role,
 		LogGroup:     logs,

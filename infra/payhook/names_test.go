@@ -20,7 +20,6 @@ var limits = map[string]int{
 	"AWS::Events::EventBus.Name":              256,  // AWS, "CreateEventBus" in the EventBridge API reference
 	"AWS::IAM::Policy.PolicyName":             128,  // AWS, "PutRolePolicy" in the IAM API reference
 	"AWS::KMS::Key.Description":               8192, // AWS, "CreateKey" in the KMS API reference
-	"AWS::Logs::QueryDefinition.Name":         255,  // AWS, "PutQueryDefinition" in the CloudWatch Logs API reference
 	"AWS::SNS::Topic.DisplayName":             100,  // AWS, "CreateTopic" in the SNS API reference
 }
 

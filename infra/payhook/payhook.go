@@ -17,14 +17,15 @@
 package payhook
 
 import (
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -37,7 +38,8 @@ import (
 // Payhook is the construct that [New] creates.
 type Payhook struct {
 	constructs.Construct
-	conf settings.Deployment
+	conf     settings.Deployment
+	packages map[string]string // folders with the code, by the names of the functions
 
 	ledger, keysTable awsdynamodb.ITableV2
 	bus               awsevents.IEventBus
@@ -91,22 +93,18 @@ func create(scope constructs.Construct, id *string, props *Props,
 		panic(err)
 	}
 	defer os.RemoveAll(folder) // the CDK copies a package when its function is created
-	packages, err := packageFunctions(programs, folder, conf.TruststorePEM)
-	if err != nil {
+	if p.packages, err = packageFunctions(programs, folder, conf.TruststorePEM); err != nil {
 		panic(err)
-	}
-	code := func(function string) awslambda.Code {
-		return awslambda.Code_FromAsset(jsii.String(packages[function]), nil)
 	}
 
 	p.ledger, p.keysTable = newLedger(p, conf), newKeysTable(p)
 	p.newBus(props.Bus)
 	p.newArchive()
 	p.buckets = newBuckets(p, conf)
-	p.token = newToken(p, conf, code("token"))
+	p.token = p.newToken()
 	p.lockEvidence()
-	p.newWebhook(code("webhook"), newEndpoint(p, conf))
-	p.newRedrive(code("redrive"))
+	p.newWebhook(newEndpoint(p, conf))
+	p.newRedrive()
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)
 	if conf.Deployment == settings.Canary {
@@ -114,7 +112,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	}
 	p.encrypt(props.EncryptionKey)
 	p.namePoliciesByContent()
-	dashboard := p.newMonitoring()
+	dashboard := p.newDashboard()
 	p.explainFindings()
 
 	p.output(names.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
@@ -173,7 +171,7 @@ func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
 // describes them.
 func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
 	var all []awscloudwatch.IAlarm
-	for _, name := range sortedKeys(p.alarms) {
+	for _, name := range slices.Sorted(maps.Keys(p.alarms)) {
 		all = append(all, p.alarms[name])
 	}
 	return all

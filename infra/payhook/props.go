@@ -110,10 +110,16 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 		}
 	}
 	conf, err := settings.ParseDeployment(given)
-	if err = errors.Join(append(problems, err)...); err != nil {
-		return settings.Deployment{}, settingsError{err, p.context != nil, *scope.Node().Path()}
+	err = errors.Join(append(problems, err)...)
+	if err == nil {
+		return conf, nil
 	}
-	return conf, nil
+	text := strings.ReplaceAll(err.Error(), "\n", "\n  ")
+	if p.context == nil {
+		return conf, fmt.Errorf("payhook: these fields of the Props of %s are wrong:\n\n  %s", *scope.Node().Path(), text)
+	}
+	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
+		"NAME=VALUE, or under \"context\" in cdk.json.", text)
 }
 
 // deploymentName returns the name of the deployment in scope, which differs from all others in
@@ -153,23 +159,6 @@ func lettersAndDigits(text string) string {
 		}
 		return -1
 	}, text)
-}
-
-// settingsError lists the problems of the settings of a construct, with a hint for first-time
-// users of the app.
-type settingsError struct {
-	problems    error
-	fromContext bool
-	path        string // of the construct
-}
-
-func (e settingsError) Error() string {
-	problems := strings.ReplaceAll(e.problems.Error(), "\n", "\n  ")
-	if !e.fromContext {
-		return fmt.Sprintf("payhook: these fields of the Props of %s are wrong:\n\n  %s", e.path, problems)
-	}
-	return fmt.Sprintf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
-		"NAME=VALUE, or under \"context\" in cdk.json.", problems)
 }
 
 // contextText returns the text of a context key, and "" if there is none.

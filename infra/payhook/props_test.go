@@ -70,7 +70,12 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			if err == nil {
 				t.Fatal("no problem")
 			}
-			got := strings.Split(err.(settingsError).problems.Error(), "\n")
+			var got []string
+			for line := range strings.Lines(err.Error()) {
+				if problem, ok := strings.CutPrefix(line, "  "); ok {
+					got = append(got, problem)
+				}
+			}
 			for i, want := range c.want {
 				if len(got) != len(c.want) || !strings.HasPrefix(got[i], want) {
 					t.Fatalf("got %q, want %q", got, c.want)

@@ -1,30 +1,27 @@
 package payhook
 
 import (
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/settings"
 )
 
 // newRedrive creates the function that publishes, every minute, the events that the
 // webhook function recorded and could not publish. It also replays parked deliveries
 // and events on request.
-func (p *Payhook) newRedrive(code awslambda.Code) {
+func (p *Payhook) newRedrive() {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
 	resources := p.publishing()
 	if conf.UsesMTLS() {
 		resources[names.KeysTableEnv] = p.keysTable.TableName()
 	}
-	f := newFunction(scope, conf, functionOptions{
+	f := p.newFunction(scope, functionOptions{
+		name:        "redrive",
 		description: "Publishes recorded events that are not published yet",
-		code:        code,
 		memory:      512,
-		timeout:     conf.RedriveTimeout.Seconds(),
-		settings:    settings.ReadBy("redrive"),
+		timeout:     conf.RedriveTimeout,
 		resources:   resources,
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a

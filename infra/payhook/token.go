@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -20,21 +19,20 @@ type token struct {
 // newToken creates the function that checks the access token every minute and refreshes
 // it in time, the secret with the token, and the secret in which a person stores the
 // client credentials. Both secrets are created without a value.
-func newToken(scope constructs.Construct, conf settings.Deployment, code awslambda.Code) token {
-	scope = constructs.NewConstruct(scope, jsii.String("Token"))
+func (p *Payhook) newToken() token {
+	scope := constructs.NewConstruct(p, jsii.String("Token"))
 	secret := newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
 	// A new token can be requested at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
 	credentials := newSecret(scope, "Credentials",
 		"The client id and secret for the payment service, stored by a person")
-	credentials.ApplyRemovalPolicy(keptUnlessLocal(conf), nil)
+	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
-	f := newFunction(scope, conf, functionOptions{
+	f := p.newFunction(scope, functionOptions{
+		name:        "token",
 		description: "Keeps a valid access token in Secrets Manager",
-		code:        code,
 		memory:      256,
-		timeout:     settings.TokenTimeout.Seconds(),
-		settings:    settings.ReadBy("token"),
+		timeout:     settings.TokenTimeout,
 		resources: map[string]*string{
 			names.TokenSecretEnv:       secret.AttrId(),
 			names.CredentialsSecretEnv: credentials.AttrId(),

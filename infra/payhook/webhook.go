@@ -3,7 +3,6 @@ package payhook
 import (
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -18,7 +17,7 @@ type webhook struct {
 
 // newWebhook creates the function that receives webhooks, and connects it to the
 // endpoint.
-func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
+func (p *Payhook) newWebhook(endpoint *endpoint) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
 	resources := p.publishing()
@@ -38,13 +37,12 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	if p.buckets.evidence != nil {
 		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
 	}
-	f := newFunction(scope, conf, functionOptions{
+	f := p.newFunction(scope, functionOptions{
+		name:        "webhook",
 		description: "Authenticates payment webhooks, records their events and publishes them",
-		code:        code,
 		memory:      settings.WebhookMemory,
-		timeout:     conf.WebhookTimeout.Seconds(),
+		timeout:     conf.WebhookTimeout,
 		concurrency: conf.WebhookConcurrency,
-		settings:    settings.ReadBy("webhook"),
 		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
@@ -53,7 +51,7 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	if conf.CaptureRejected > 0 {
-		p.buckets.allowCapture(f)
+		f.allow([]string{"s3:PutObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
 	}
 	if conf.KeysAuth == settings.BearerToken {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())

@@ -42,7 +42,9 @@ var forms = map[string]form{
 		check: must("be visible ASCII without quotation marks and backslashes, joined by spaces",
 			func(text string) bool { return !strings.ContainsFunc(text, notOfScope) })},
 
-	"domain": {example: "webhooks.bank.example", check: must("be a domain name in lower case", isDomainName)},
+	// RFC 1123, section 2.1, with at least one dot.
+	"domain": {example: "webhooks.bank.example", check: must("be a domain name in lower case",
+		lazily(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`))},
 	"certificate": {
 		example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
 		check: must("be the ARN of a certificate in ACM",
@@ -67,7 +69,7 @@ var forms = map[string]form{
 
 	"source": {example: "payments.example", check: checkSource},
 	"bus": {example: "payments", check: must("be at most 256 letters, digits, '.', '_' and '-'",
-		upTo(maxBusName, busCharacters))},
+		lazily(`^[A-Za-z0-9._-]{1,256}$`))},
 	// AWS, "CreateTable" in the DynamoDB API reference.
 	"table": {example: "Payhook-Ledger1A2B3C4D-EXAMPLE", check: must("be the name of a DynamoDB table",
 		lazily(`^[A-Za-z0-9_.-]{3,255}$`))},
@@ -81,18 +83,12 @@ var forms = map[string]form{
 			lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`))},
 }
 
-const (
-	lower  = "abcdefghijklmnopqrstuvwxyz"
-	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	digits = "0123456789"
+// maxBusName is the maximum length of the name of a bus, which has no slash (AWS, "CreateEventBus" in the
+// EventBridge API reference).
+const maxBusName = 256
 
-	// The names of buses have no slash (AWS, "CreateEventBus" in the EventBridge API reference).
-	busCharacters = lower + upper + digits + "._-"
-	maxBusName    = 256
-
-	// AWS, PutRetentionPolicy in the CloudWatch Logs API reference.
-	logDays = "1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 3288 3653"
-)
+// logDays are the values of PutRetentionPolicy (AWS, CloudWatch Logs API reference).
+const logDays = "1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 3288 3653"
 
 // must returns a check that a text is what matches says.
 func must(be string, matches func(text string) bool) func(string) error {
@@ -116,20 +112,6 @@ func lazily(expression string) func(string) bool {
 	return func(text string) bool { return compiled().MatchString(text) }
 }
 
-// upTo returns a function that matches texts of 1 to n of these characters. A function
-// that starts compiles no regular expression.
-func upTo(n int, characters string) func(string) bool {
-	return func(text string) bool { return 0 < len(text) && len(text) <= n && strings.Trim(text, characters) == "" }
-}
-
-// isDomainName matches the names of RFC 1123, section 2.1, in lower case, with at least one dot.
-func isDomainName(text string) bool {
-	labels := strings.Split(text, ".")
-	return len(labels) > 1 && !slices.ContainsFunc(labels, func(label string) bool {
-		return !upTo(63, lower+digits+"-")(label) || strings.Trim(label, "-") != label
-	})
-}
-
 // isPlainAddress matches an e-mail address without name and brackets, in a domain with a dot.
 func isPlainAddress(text string) bool {
 	address, err := mail.ParseAddress(text)
@@ -148,11 +130,13 @@ func isNetwork(text string) bool {
 	return err == nil && p == p.Masked() && !p.Addr().Is4In6()
 }
 
+var isSource = lazily(`^[A-Za-z0-9._/-]{1,256}$`)
+
 func checkSource(text string) error {
 	if strings.HasPrefix(text, "aws.") {
 		return errors.New("must not start with aws., which is reserved")
 	}
-	return must("be at most 256 letters, digits, '.', '_', '/' and '-'", upTo(256, busCharacters+"/"))(text)
+	return must("be at most 256 letters, digits, '.', '_', '/' and '-'", isSource)(text)
 }
 
 // parseURL reads an https URL, or an http URL of a loopback address, without query,

@@ -1,12 +1,8 @@
 package settings
 
 import (
-	"cmp"
-	"encoding/json/jsontext"
-	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +61,6 @@ func (r *reader) relations() {
 	if !d.Local { // the emulator has everything
 		r.place()
 	}
-	r.environmentSize()
 }
 
 // overlapping returns two networks of which one contains the other, or makes it needless.
@@ -195,38 +190,4 @@ func (r *reader) inPlace(field *string, arn string) {
 			r.wrong(field, "must be in the %s %s of the stack, not in %s", c.what, c.want, c.got)
 		}
 	}
-}
-
-// The environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
-// Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is reserved
-// for the variables that name resources.
-const (
-	maxEnvironmentBytes = 4 << 10
-	resourceBytes       = 1 << 10
-)
-
-// environmentSize reports an environment that is too large for Lambda, by its longest
-// setting.
-func (r *reader) environmentSize() {
-	for _, function := range []string{"webhook", "redrive", "token"} {
-		conf, size := ReadBy(function), resourceBytes
-		for _, s := range conf {
-			size += environmentBytes(s, r.to.Text(s))
-		}
-		if size <= maxEnvironmentBytes {
-			continue
-		}
-		longest := slices.MaxFunc(conf, func(a, b *Setting) int {
-			return cmp.Compare(len(r.to.Text(a)), len(r.to.Text(b)))
-		})
-		r.invalidate(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would "+
-			"have %d more than Lambda allows", environmentBytes(longest, r.to.Text(longest)), size-maxEnvironmentBytes))
-		return
-	}
-}
-
-// environmentBytes returns the size of a variable in JSON, with its separators.
-func environmentBytes(s *Setting, value string) int {
-	quoted, _ := jsontext.AppendQuote(nil, value) // a value that is not UTF-8 is replaced by one that is
-	return len(s.Env()) + len(quoted) + len(`"":,`)
 }

@@ -422,34 +422,6 @@ func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
 	}
 }
 
-// Lambda measures an environment of at most 4 KB as JSON; 1 KB is reserved for resources.
-func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
-	mtls := []string{"authentication=mtls", "domainName=hook.bank.example", "certificateArn=" + certificate,
-		truststore(t, paymenttest.NewCA("Operator CA").PEM()), "clientCertPins=" + pin}
-	sized := func(subject string) []string { return problems(given(append(mtls, "clientCertSubjects="+subject)...)) }
-	const length = 4000
-	got := sized(strings.Repeat("x", length))
-	var size, more int
-	if _, err := fmt.Sscanf(strings.Join(got, ""), "clientCertSubjects: must be shorter: it has %d bytes, and the "+
-		"environment of a function would have %d more than Lambda allows", &size, &more); err != nil ||
-		size != length+len(`"PAYHOOK_CLIENT_CERT_SUBJECTS":"",`) {
-		t.Fatalf("%q: %v", got, err)
-	}
-	if got := sized(strings.Repeat("x", length-more)); len(got) > 0 {
-		t.Errorf("an environment of 4096 bytes: %q", got)
-	}
-	if got := sized(strings.Repeat("x", length-more+1)); len(got) != 1 {
-		t.Errorf("an environment of 4097 bytes: %q", got)
-	}
-	if got := problems(given("scopes=" + strings.Repeat("x", length))); len(got) != 1 {
-		t.Errorf("the token function: %q", got)
-	}
-	// Backslashes take two bytes in JSON.
-	if got := sized("CN=" + strings.Repeat(`\\`, (length-more)/4+1)); len(got) != 1 {
-		t.Errorf("backslashes: %q", got)
-	}
-}
-
 func TestUnknownKeysAreCorrected(t *testing.T) {
 	for key, meant := range map[string]string{"baseURL": "baseUrl", "base-url": "baseUrl", "aseUrl": "baseUrl",
 		"eventbusname": "eventBusName", "archiveRetentoin": "archiveRetention", "evidenc": "evidence",
