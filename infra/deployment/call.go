@@ -16,9 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 )
 
-// Get calls an operation of a service of the emulator as its root, for services whose clients take long to compile. A
+// get calls an operation of a service of the emulator as its root, for IAM, whose client takes long to compile. A
 // connection that the emulator closed before it answered is opened again.
-func Get(ctx context.Context, endpoint, region, service, path string) ([]byte, error) {
+func get(ctx context.Context, endpoint, region, service, path string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+path, nil)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (d *Deployment) rolePolicies(ctx context.Context, form url.Values) (found b
 			}
 			form.Set("Version", "2010-05-08")
 			form.Set("RoleName", aws.ToString(r.PhysicalResourceId))
-			text, err := Get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
+			text, err := get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
 			if err != nil && !strings.Contains(string(text), "NoSuchEntity") {
 				return false, err
 			}

@@ -105,7 +105,7 @@ func (d *Deployment) SetOutputs(outputs map[string]string, id string) error {
 	if id == DefaultID {
 		prefix = ""
 	}
-	if _, missing := d.fill(outputs, prefix); len(missing) > 0 {
+	if missing := d.fill(outputs, prefix); len(missing) > 0 {
 		return fmt.Errorf("stack %s has no output %s: it is older than this program; deploy it again", d.Stack,
 			strings.Join(missing, ", "))
 	}
@@ -113,11 +113,11 @@ func (d *Deployment) SetOutputs(outputs map[string]string, id string) error {
 }
 
 // idsIn returns the sorted ids of the constructs in a stack with these outputs. Other outputs
-// can have the same endings. A Payhook that is older than this program has most of them.
+// can have the same endings, and an older Payhook lacks some.
 func idsIn(outputs map[string]string) (ids []string) {
 	for key := range outputs {
 		id, ok := strings.CutSuffix(key, names.WebhookURLOutput)
-		if found, missing := (&Deployment{}).fill(outputs, id); ok && found > len(missing) {
+		if ok && outputs[id+names.LedgerTableOutput]+outputs[id+names.RedriveFunctionOutput] != "" {
 			ids = append(ids, cmp.Or(id, DefaultID))
 		}
 	}
@@ -125,17 +125,13 @@ func idsIn(outputs map[string]string) (ids []string) {
 	return ids
 }
 
-// fill sets what the outputs name whose keys begin with a prefix. It returns how many it found,
-// and the keys of the missing ones.
-func (d *Deployment) fill(outputs map[string]string, prefix string) (found int, missing []string) {
+// fill sets what the outputs name whose keys begin with a prefix, and returns the keys of the missing ones.
+func (d *Deployment) fill(outputs map[string]string, prefix string) (missing []string) {
 	output := func(name string) string {
-		value := outputs[prefix+name]
-		if value == "" {
+		if outputs[prefix+name] == "" {
 			missing = append(missing, prefix+name)
-		} else {
-			found++
 		}
-		return value
+		return outputs[prefix+name]
 	}
 	d.FullName = cmp.Or(outputs[prefix+names.DeploymentOutput], d.Stack)
 	d.WebhookURL, d.Bus = output(names.WebhookURLOutput), output(names.EventBusNameOutput)
@@ -147,7 +143,7 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (found int, 
 		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}
 	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),
 		"redrive": output(names.RedriveLogsOutput), "token": output(names.TokenLogsOutput)}
-	return found, missing
+	return missing
 }
 
 // Setting returns the text of a setting in the local run, and its default for another

@@ -209,21 +209,16 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 	m := &machine{state: t.TempDir(), serverCA: paymenttest.NewCA("Local Server CA")}
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
 	type values map[string]string
-	for _, test := range []struct {
-		capture     bool
-		given, want values
-	}{
-		{false, values{}, values{}},
-		{false, values{"authentication": "both"}, values{"authentication": "both", "domainName": localDomain,
-			"certificateArn": localCertificate, "truststore": m.tlsFile("truststore")}},
-		{true, values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"},
+	for _, test := range []struct{ given, want values }{
+		{values{}, values{"captureRejected": "7d"}},
+		{values{"authentication": "both", "captureRejected": "off"}, values{"authentication": "both",
+			"captureRejected": "off", "domainName": localDomain, "certificateArn": localCertificate,
+			"truststore": m.tlsFile("truststore")}},
+		{values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"},
 			values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"}},
-		{false, values{"domainName": "a.example"},
-			values{"domainName": "a.example", "certificateArn": localCertificate}},
-		{true, values{"authentication": "signature"}, values{"authentication": "signature", "captureRejected": "7d"}},
-		{true, values{"captureRejected": "off"}, values{"captureRejected": "off"}},
+		{values{"domainName": "a.example"},
+			values{"domainName": "a.example", "certificateArn": localCertificate, "captureRejected": "7d"}},
 	} {
-		m.capture = test.capture
 		s, err := m.newStack(test.given)
 		if err != nil {
 			t.Fatal(err)

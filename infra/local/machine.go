@@ -34,10 +34,8 @@ type options struct {
 	forFunctions func(string) string
 	// mechanisms means that there is a stack for each mechanism with client certificates as well.
 	mechanisms bool
-	// capture means that rejected webhooks are stored unless the settings say otherwise.
-	capture  bool
-	once     bool // the run ends after the results
-	progress *emulator.Progress
+	once       bool // the run ends after the results
+	progress   *emulator.Progress
 }
 
 // machine has what all stacks on this machine share: the emulator and the payment service.

@@ -171,7 +171,6 @@ func isUp(p *cli.Program, run *deployment.Deployment) error {
 
 // stayUp is what the process in the background does. It ends after SIGTERM.
 func stayUp(ctx context.Context, p *cli.Program, o options) error {
-	o.capture = true
 	m, err := start(ctx, o)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/endpoint"
 	"payhook.example/infra/local/scenario"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -57,7 +58,7 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 		}
 	}
 	add("evidence", "1d")
-	if m.capture && scenario.UsesSignature(values) {
+	if scenario.UsesSignature(values) {
 		add("captureRejected", "7d") // the longest
 	}
 	s := &stack{machine: m, path: "Payhook",
@@ -139,17 +140,28 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 
 // startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.
 func (s *stack) startEndpoint(ctx context.Context, domain string) error {
-	m := s.machine
-	api, err := endpoint.Read(ctx, s.AWS, emulator.Account, domain)
+	m, functions, name := s.machine, lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
+	function, err := functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		return err
+	}
+	api := endpoint.API{Domain: domain, Account: emulator.Account, ID: function.Environment.Variables[names.APIIDEnv],
+		Method: s.Setting("httpMethod"), Function: name}
+	if scenario.UsesMTLS(s.Settings) {
+		path := s.Settings["truststore"]
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(m.top, path)
+		}
+		if api.Truststore, err = os.ReadFile(path); err != nil {
+			return err
+		}
 	}
 	log, err := os.OpenFile(filepath.Join(m.state, "endpoint.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	m.end = append(m.end, func() { log.Close() })
-	e, err := endpoint.Start(api, lambda.NewFromConfig(s.AWS), m.serverCA.Server(domain), log)
+	e, err := endpoint.Start(api, functions, m.serverCA.Server(domain), log)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,15 +38,14 @@ import (
 // Gateway").
 const maxPayload = 10 << 20
 
-// API is an HTTP API on its custom domain, as it is deployed.
+// API is an HTTP API on its custom domain, as the construct deploys it: with one route for the path /.
 type API struct {
 	Domain   string
 	ID       string
 	Account  string
-	Stage    string
-	RouteKey string // of the only route: METHOD /path
-	Function string // the ARN of the function behind it, with its qualifier
-	Timeout  time.Duration
+	Method   string        // of the route
+	Function string        // the function behind it, with its qualifier
+	Timeout  time.Duration // 0: 30 s, the longest
 	// Truststore holds CA certificates in PEM. Without them, clients need no
 	// certificate.
 	Truststore []byte
@@ -71,6 +71,7 @@ type Endpoint struct {
 // Start starts an endpoint with a server certificate on a free port. The log gets a line
 // for each request. The caller must Close it.
 func Start(api API, invoker Invoker, certificate tls.Certificate, logTo io.Writer) (*Endpoint, error) {
+	api.Timeout = cmp.Or(api.Timeout, 30*time.Second)
 	e := &Endpoint{api: api, invoker: invoker, log: slog.New(slog.NewTextHandler(logTo, nil))}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
@@ -124,7 +125,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if err := paymenttest.FromPage(r, e.api.Domain); err != nil {
 		return http.StatusForbidden, err
 	}
-	if r.Method+" "+r.URL.EscapedPath() != e.api.RouteKey {
+	if r.Method != e.api.Method || r.URL.Path != "/" {
 		return http.StatusNotFound, errors.New("no route")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))
