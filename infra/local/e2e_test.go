@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -239,7 +238,7 @@ func (f *fixture) testConsole(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 6*waitTimeout)
 	defer cancel()
-	call := func(method, path, body string) *http.Response {
+	call := func(method, path, body string) io.ReadCloser {
 		t.Helper()
 		r, err := http.NewRequestWithContext(ctx, method, where.URL+path, strings.NewReader(body))
 		if err != nil {
@@ -247,14 +246,14 @@ func (f *fixture) testConsole(t *testing.T) {
 		}
 		r.Header.Set("Content-Type", "application/json")
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || answer.StatusCode/100 != 2 {
+			t.Fatalf("%s: answered %+v, %v", body, answer, err)
 		}
-		return answer
+		return answer.Body
 	}
 	stream := call(http.MethodGet, "stream", "")
-	defer stream.Body.Close()
-	lines := bufio.NewScanner(stream.Body)
+	defer stream.Close()
+	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, 1<<20)
 	await := func(text string) string {
 		t.Helper()
@@ -268,22 +267,17 @@ func (f *fixture) testConsole(t *testing.T) {
 	}
 	do := func(action string) {
 		t.Helper()
-		answer := call(http.MethodPost, "do", action)
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusNoContent {
-			t.Fatalf("%s: answered %d", action, answer.StatusCode)
-		}
+		call(http.MethodPost, "do", action).Close()
 		if line := await(`"right":`); !strings.Contains(line, `"right":true`) {
 			t.Fatal(line)
 		}
 	}
-	shows := func(path, want string) {
+	shows := func(want string) {
 		t.Helper()
-		answer := call(http.MethodGet, path, "")
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, %s", path, err, text)
+		body := call(http.MethodGet, "services", "")
+		defer body.Close()
+		if text, err := io.ReadAll(body); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%v, %s", err, text)
 		}
 	}
 	await("ready: the rule and the queue")
@@ -291,19 +285,14 @@ func (f *fixture) testConsole(t *testing.T) {
 	if err := f.machine.service.Misbehave(paymenttest.Token, paymenttest.Slow); err != nil {
 		t.Fatal(err)
 	}
-	shows("services", `{"bus":"down","token":"slow"}`)
+	shows(`{"bus":"down","token":"slow"}`)
 	do(`{"do":"send","events":1}`)
 	await(`"pending":[`)
 	do(`{"do":"start","service":"bus"}`)
 	do(`{"do":"start","service":"token"}`)
-	shows("services", "{}")
+	shows("{}")
 	f.drain(t)
-	var arrived struct{ EventID string }
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(await(`"type":"event"`), "data: ")), &arrived); err != nil {
-		t.Fatal(err)
-	}
-	shows("event/"+arrived.EventID, `"Released"`)
-	shows("state", `"checks"`)
+	await(`"type":"event"`)
 
 	// Ctrl-C starts what is stopped, and ends everything.
 	do(`{"do":"stop","service":"token"}`)
@@ -360,10 +349,9 @@ func (f *fixture) awaitReleased(t *testing.T, ids ...string) map[string][]byte {
 // gave it.
 func (f *fixture) testDeployment(t *testing.T) {
 	var (
-		mu       sync.Mutex
-		ids      []string
-		answers  = map[int]int{} // by status
-		failures atomic.Int64
+		mu      sync.Mutex
+		ids     []string
+		answers = map[int]int{} // by status
 	)
 	send := func() {
 		event := paymenttest.Event()
@@ -371,7 +359,6 @@ func (f *fixture) testDeployment(t *testing.T) {
 			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
 		if err != nil || got.Status/100 != 2 {
 			t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
-			failures.Add(1)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -382,7 +369,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 	var senders sync.WaitGroup
 	for range 2 {
 		senders.Go(func() {
-			for failures.Load() < 10 {
+			for !t.Failed() {
 				select {
 				case <-deployed:
 					return
