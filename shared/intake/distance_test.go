@@ -2,7 +2,6 @@ package intake_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -20,51 +19,51 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
-// far is a table and a bus. Each call takes 10 ms and is counted.
+// far is a bus. Each call of it and of its table takes 10 ms and is counted.
 type far struct {
-	*awstest.DynamoDB
-	bus   *awstest.EventBridge
+	*awstest.EventBridge
+	table *awstest.DynamoDB
 	busy  time.Duration // so much longer takes a call of the bus
 	calls atomic.Int64
 }
 
-func (f *far) pass(ctx context.Context) error {
+func (f *far) pass(ctx context.Context, more time.Duration) error {
 	f.calls.Add(1)
-	return smithytime.SleepWithContext(ctx, 10*time.Millisecond)
+	return smithytime.SleepWithContext(ctx, 10*time.Millisecond+more)
 }
 
 func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	if err := errors.Join(f.pass(ctx), smithytime.SleepWithContext(ctx, f.busy)); err != nil {
+	if err := f.pass(ctx, f.busy); err != nil {
 		return nil, &smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents", Err: err}
 	}
-	return f.bus.PutEvents(ctx, in, opts...)
+	return f.EventBridge.PutEvents(ctx, in, opts...)
 }
 
-// newFar returns a pipeline whose calls take 10 ms.
-func newFar() (*far, *intake.Pipeline) {
+// newFar returns a pipeline whose calls take 10 ms, and its receiver.
+func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 	s := newStack()
-	f := &far{DynamoDB: s.db, bus: s.bus}
+	f := &far{EventBridge: s.bus, table: s.db}
 	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if err := f.pass(ctx); err != nil {
+		if err := f.pass(ctx, 0); err != nil {
 			return nil, err
 		}
 		return next(ctx, in)
 	}
-	return f, intake.NewPipeline(ledger.New(s.db, "ledger", "bus", ledger.Options{}),
-		bus.New(f, "bus", "source", 1<<20),
-		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
+	p := intake.NewPipeline(ledger.New(s.db, "ledger", "bus", ledger.Options{}), bus.New(f, "bus", "source", 1<<20),
+		nil, s.parking, intake.Options{})
+	return f, p, intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
+		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
 }
 
 // The times are virtual: those of calls alone.
 func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, p := newFar()
+		f, _, r := newFar()
 		var events [][]byte
 		for i := range 10_000 {
 			events = append(events, fmt.Appendf(nil, `{"eventName":"A.B","eventId":"%s",`+
@@ -75,8 +74,6 @@ func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
 		if n := len(payload); n >= 6<<20 || n < 5<<20 {
 			t.Fatalf("the payload has %d bytes", n)
 		}
-		r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
-			Keys: oneKey{}}})
 		// The second time, every event is known.
 		for n, want := range []struct {
 			calls int64
@@ -121,10 +118,8 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			serviceKey()
 			synctest.Test(t, func(t *testing.T) {
-				f, p := newFar()
+				f, _, r := newFar()
 				f.busy = test.busy
-				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
-					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
 				payload := paymenttest.RawDelivery(uuid.New().String(), small(test.events)...)
 				got := r.Receive(t.Context(), signedAt(t, serviceKey(), payload, time.Now()))
 				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
@@ -139,7 +134,7 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 
 func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, p := newFar()
+		f, p, _ := newFar()
 		var entries []ledger.Entry
 		for range 10_000 {
 			event, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
@@ -148,7 +143,7 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 			}
 			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
 		}
-		for _, r := range ledger.New(f.DynamoDB, "ledger", "bus", ledger.Options{}).Record(t.Context(), entries,
+		for _, r := range ledger.New(f.table, "ledger", "bus", ledger.Options{}).Record(t.Context(), entries,
 			ledger.NewHolder(), time.Now()) {
 			if r.Err != nil {
 				t.Fatal(r.Err)

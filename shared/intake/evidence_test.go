@@ -12,7 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
@@ -151,27 +151,12 @@ func TestADeliveryWithAConflictIsParkedOnceItsRecordIsStored(t *testing.T) {
 	}
 }
 
-// slowS3 takes some time for each write.
-type slowS3 struct {
-	*awstest.S3
-	takes time.Duration
-}
-
-func (s *slowS3) PutObject(ctx context.Context, in *s3.PutObjectInput,
-	options ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	select {
-	case <-time.After(s.takes):
-		return s.S3.PutObject(ctx, in, options...)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // The record is stored while the events are published, and within the time for publishing.
 func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, objects := newEvidenceWorld(t)
-		slow := &slowS3{objects, time.Second}
+		takes := time.Second
+		slow := waitingS3{objects, func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, takes) }}
 		w.opts.Now, w.opts.Evidence = time.Now, parking.NewStore(slow, "evidence")
 		w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 			time.Sleep(time.Second)
@@ -189,7 +174,7 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 			took != time.Second || r.Steps.Evidence != time.Second {
 			t.Errorf("%+v after %s", r, took)
 		}
-		slow.takes = time.Hour
+		takes = time.Hour
 		payload := paymenttest.Delivery(paymenttest.Event())
 		for range 2 { // new, and a duplicate
 			if r, took := receive(payload); r.Outcome != intake.EvidenceUnavailable || took != 5*time.Second ||

@@ -129,24 +129,6 @@ func (s *stack) pending() (n int) {
 	return n
 }
 
-func TestWhatIsDueReachesTheBusOnce(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 300)
-	r := s.run(t)
-	if r.Found != 300 || r.Published != 300 || r.Left || r.Oldest != time.Minute+299*time.Millisecond {
-		t.Errorf("got %+v", r)
-	}
-	count := s.published()
-	for _, id := range ids {
-		if count[id] != 1 {
-			t.Errorf("%s is on the bus %d times", id, count[id])
-		}
-	}
-	if s.pending() != 0 || s.run(t) != (intake.Redriven{}) {
-		t.Error("something is left")
-	}
-}
-
 func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	s := newStack()
 	s.pend(t, 1)

@@ -42,10 +42,13 @@ type parkedWorld struct {
 	truststore *clientcert.Truststore
 }
 
-// oneKey knows the service's key.
-type oneKey struct{}
+// oneKey knows the service's key. It calls before, if it is set, for every look-up.
+type oneKey struct{ before func(ctx context.Context) }
 
-func (oneKey) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found, error) {
+func (k oneKey) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found, error) {
+	if k.before != nil {
+		k.before(ctx)
+	}
 	if id != serviceKey().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}

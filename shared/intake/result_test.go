@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -27,7 +25,6 @@ import (
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -315,16 +312,6 @@ func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
 	}
 }
 
-type slowKey struct {
-	oneKey
-	w *parkedWorld
-}
-
-func (k slowKey) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
-	k.w.now = k.w.now.Add(time.Second)
-	return k.oneKey.Lookup(ctx, id, from)
-}
-
 func TestTheTimeOfEachStep(t *testing.T) {
 	w := newParkedWorld(t)
 	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
@@ -336,7 +323,7 @@ func TestTheTimeOfEachStep(t *testing.T) {
 		}
 		return next(ctx, in)
 	}
-	w.mechanisms.Signature.Keys = slowKey{w: w}
+	w.mechanisms.Signature.Keys = oneKey{func(context.Context) { w.now = w.now.Add(time.Second) }}
 	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 		w.now = w.now.Add(3 * time.Second)
 		return nil, nil
@@ -347,53 +334,21 @@ func TestTheTimeOfEachStep(t *testing.T) {
 	if diff := cmp.Diff(want, w.deliver(payload).Steps); diff != "" {
 		t.Error(diff)
 	}
-	w.mechanisms.Signature.Keys = unknownKey{slowKey{w: w}}
-	r := w.deliver(payload)
+	stranger := serviceKey()
+	stranger.ID = uuid.New().String()
+	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(),
+		signedAt(t, stranger, payload, w.now))
 	if diff := cmp.Diff(intake.Steps{Authenticate: time.Second}, r.Steps); diff != "" || r.Err == nil {
 		t.Errorf("%v %s", r.Err, diff)
 	}
 }
 
-type unknownKey struct{ slowKey }
+// failingBus is called for every request, which fails.
+type failingBus func(ctx context.Context)
 
-func (k unknownKey) Lookup(ctx context.Context, _ string, from netip.Addr) (keys.Found, error) {
-	return k.slowKey.Lookup(ctx, "", from)
-}
-
-// deadlines remembers the time that calls had.
-type deadlines struct {
-	*awstest.DynamoDB
-	*awstest.EventBridge
-	oneKey
-	ledger, bus, key time.Duration
-	lease            time.Duration // takes so long
-}
-
-func (d *deadlines) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if in.ReturnValues == types.ReturnValueAllNew {
-		time.Sleep(d.lease)
-	}
-	return d.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
-func (d *deadlines) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
-	end, _ := ctx.Deadline()
-	d.key = time.Until(end)
-	return d.oneKey.Lookup(ctx, id, from)
-}
-
-func (d *deadlines) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	end, _ := ctx.Deadline()
-	d.ledger = time.Until(end)
-	return d.DynamoDB.PutItem(ctx, in, opts...)
-}
-
-func (d *deadlines) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
-	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	end, _ := ctx.Deadline()
-	d.bus = time.Until(end)
+func (f failingBus) PutEvents(ctx context.Context, _ *eventbridge.PutEventsInput,
+	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	f(ctx)
 	return nil, errDown
 }
 
@@ -423,10 +378,25 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newParkedWorld(t)
 			w.now = time.Now()
-			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus, lease: test.lease}
-			w.mechanisms.Signature.Keys = d
-			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", 1<<20),
-				claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
+			var forKey, forLedger, forBus time.Duration
+			left := func(ctx context.Context) time.Duration {
+				end, _ := ctx.Deadline()
+				return time.Until(end)
+			}
+			w.mechanisms.Signature.Keys = oneKey{func(ctx context.Context) { forKey = left(ctx) }}
+			w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+				switch in := in.(type) {
+				case *dynamodb.PutItemInput:
+					forLedger = left(ctx)
+				case *dynamodb.UpdateItemInput:
+					if in.ReturnValues == types.ReturnValueAllNew {
+						time.Sleep(test.lease)
+					}
+				}
+				return next(ctx, in)
+			}
+			p := intake.NewPipeline(w.ledger(w.db), bus.New(failingBus(func(ctx context.Context) { forBus = left(ctx) }),
+				"bus", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
 				var cancel context.CancelFunc
@@ -439,10 +409,10 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				t.Fatalf("%s: %+v", name, r)
 			}
 			item, _ := w.known(raw)
-			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); d.key != test.ledger ||
-				d.ledger != test.ledger || d.bus != test.bus || held != test.held {
-				t.Errorf("%s: %s for the key, %s for the ledger, %s for the bus, held for %s", name, d.key, d.ledger,
-					d.bus, held)
+			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); forKey != test.ledger ||
+				forLedger != test.ledger || forBus != test.bus || held != test.held {
+				t.Errorf("%s: %s for the key, %s for the ledger, %s for the bus, held for %s", name, forKey, forLedger,
+					forBus, held)
 			}
 			time.Sleep(time.Hour)
 			w.now = time.Now()
@@ -451,41 +421,29 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), test.deadline)
 				defer cancel()
 			}
-			if r := intake.NewRedriver(p, 20).Run(ctx); r.Failed != 1 || d.bus != test.redrive {
-				t.Errorf("%s: %s for the bus of redrive: %+v", name, d.bus, r)
+			if r := intake.NewRedriver(p, 20).Run(ctx); r.Failed != 1 || forBus != test.redrive {
+				t.Errorf("%s: %s for the bus of redrive: %+v", name, forBus, r)
 			}
 		})
 	}
-}
-
-// gate is a bucket that stores no event before it is open.
-type gate struct {
-	*awstest.S3
-	open    chan struct{}
-	waiting atomic.Int64
-}
-
-func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
-	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	g.waiting.Add(1)
-	<-g.open
-	return g.S3.PutObject(ctx, in, opts...)
 }
 
 func TestLargeEventsAreStoredAtTheSameTimeUpToALimit(t *testing.T) {
 	serviceKey()
 	synctest.Test(t, func(t *testing.T) {
 		w := newParkedWorld(t)
-		g := &gate{S3: w.buckets, open: make(chan struct{})}
+		var waiting atomic.Int64
+		open := make(chan struct{})
+		g := waitingS3{w.buckets, func(context.Context) error { waiting.Add(1); <-open; return nil }}
 		p := intake.NewPipeline(w.ledger(w.db), w.eventBus(), claimcheck.NewStore(g, "claims"), w.parking, w.opts)
 		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(150)...))
 		done := make(chan intake.Result)
 		go func() { done <- intake.NewReceiver(p, w.mechanisms).Receive(t.Context(), delivery) }()
 		synctest.Wait()
-		if n := g.waiting.Load(); n != intake.Parallel {
+		if n := waiting.Load(); n != intake.Parallel {
 			t.Errorf("%d at the same time", n)
 		}
-		close(g.open)
+		close(open)
 		if r := <-done; r.Claimed != 150 {
 			t.Errorf("%+v", r)
 		}
