@@ -22,8 +22,8 @@ type handler struct {
 	replayer *intake.Replayer
 	parking  *parking.Store
 	log      *awsenv.Log
-	now      func() time.Time // zero: time.Now
-	trust    *trust           // nil: no client certificate is required
+	now      func() time.Time
+	trust    *trust // nil: no client certificate is required
 }
 
 // event is the event of an invocation. That of the schedule is empty and starts a run.
@@ -100,7 +100,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	case e.MoveFrom != "":
 		return h.move(ctx, e.MoveFrom)
 	case e.Certificates:
-		t, err := h.trust.report(ctx, h.time())
+		t, err := h.trust.report(ctx, h.now())
 		if err != nil {
 			return report{}, fmt.Errorf("redrive: %s", awsenv.Cause(err))
 		}
@@ -148,7 +148,7 @@ func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) 
 	if h.trust != nil {
 		// Without the certificate that was accepted last, only the CAs count. Another run
 		// raises the alarm for the certificate.
-		t, err := h.trust.report(ctx, h.time())
+		t, err := h.trust.report(ctx, h.now())
 		if err != nil {
 			attrs = append(attrs, slog.String("certificateCause", awsenv.Cause(err)))
 			level = max(level, slog.LevelWarn)
@@ -197,30 +197,21 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 	return out
 }
 
-// The outcomes of a replay of what a person has decided already.
-const (
-	alreadyReplayed  intake.Outcome = "already-replayed"
-	alreadyDismissed intake.Outcome = "already-dismissed"
-)
-
-// decided returns an error if an object was replayed or dismissed, with the outcome. A second
-// replay of a conflict could publish its other version.
+// decided returns an error if an object was replayed or dismissed, with the outcome
+// already-replayed or already-dismissed. A second replay of a conflict could publish its other
+// version.
 func (h *handler) decided(ctx context.Context, name string) (intake.Outcome, error) {
 	state, note, err := h.parking.Decision(ctx, name)
 	if err != nil || state == parking.Open {
 		return "", err
 	}
-	outcome := alreadyReplayed
-	if state == parking.Dismissed {
-		outcome = alreadyDismissed
-	}
-	return outcome, fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
+	return intake.Outcome("already-" + state), fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
 }
 
 // decide stores that an object was replayed. A conflict whose first version stays is
 // dismissed, because nothing of it is published. Nothing else is replayed with that version.
 func (h *handler) decide(ctx context.Context, name string, e event) error {
-	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
+	note := parking.Note{By: e.By, At: h.now(), Version: string(e.Version)}
 	if e.Version == intake.FirstVersion {
 		note.Reason = "the first version stays"
 		return h.parking.Dismiss(ctx, name, note)
@@ -236,7 +227,7 @@ func (h *handler) dismiss(ctx context.Context, e event) (out report, err error) 
 	for _, name := range e.Dismiss {
 		_, err := h.parking.Get(ctx, name)
 		if err == nil {
-			err = h.parking.Dismiss(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
+			err = h.parking.Dismiss(ctx, name, parking.Note{By: e.By, At: h.now(), Reason: e.Reason})
 		}
 		result, level := dismissed{Name: name, Cause: awsenv.Cause(err)}, slog.LevelInfo
 		if err != nil {
@@ -246,11 +237,4 @@ func (h *handler) dismiss(ctx context.Context, e event) (out report, err error) 
 		out.Dismissed = append(out.Dismissed, result)
 	}
 	return out, nil
-}
-
-func (h *handler) time() time.Time {
-	if h.now == nil {
-		return time.Now().UTC()
-	}
-	return h.now()
 }

@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 
@@ -65,6 +66,7 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 		replayer: intake.NewReplayer(pipeline, s.KeyExponents, nil),
 		parking:  parking.NewStore(c.s3, s.ParkingBucket),
 		log:      log,
+		now:      func() time.Time { return time.Now().UTC() },
 	}
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.KeyExponents, s.MTLS.Truststore)

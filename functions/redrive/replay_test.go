@@ -93,12 +93,12 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	}{
 		{event{Version: intake.FirstVersion, By: "ann"}, replayed{Outcome: intake.Accepted}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
-		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: alreadyDismissed,
+		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: "already-dismissed",
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
 		{event{Version: intake.ParkedVersion, By: "bob", Again: true}, replayed{Outcome: intake.Accepted, Recorded: 1,
 			Pending: 1}, parking.Replayed, parking.Note{By: "bob", At: noon, Version: "parked"}},
-		{event{Version: intake.ParkedVersion}, replayed{Outcome: alreadyReplayed,
+		{event{Version: intake.ParkedVersion}, replayed{Outcome: "already-replayed",
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, parking.Replayed,
 			parking.Note{By: "bob", At: noon, Version: "parked"}},
 	} {
