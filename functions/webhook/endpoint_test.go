@@ -213,11 +213,6 @@ func (e *endpoint) line(t testing.TB) map[string]any {
 	return decoded(t, lines[len(lines)-1])
 }
 
-func body(t testing.TB, r events.LambdaFunctionURLResponse) map[string]any {
-	t.Helper()
-	return decoded(t, []byte(r.Body))
-}
-
 func decoded(t testing.TB, text []byte) (object map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal(text, &object); err != nil {

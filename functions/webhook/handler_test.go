@@ -14,9 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
@@ -29,26 +27,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
-
-func TestADeliveryIsPublishedAndAnswered(t *testing.T) {
-	e := newEndpoint(t, nil)
-	known, fresh := paymenttest.Event(), paymenttest.Event()
-	changed := known
-	changed.EventData.Amount = "0.01"
-	e.send(t, known)
-	r := e.send(t, known, fresh, changed)
-	if r.StatusCode != 200 || r.Headers["Content-Type"] != "application/json" ||
-		r.Headers["Cache-Control"] != "no-store" {
-		t.Fatalf("%d %v %s", r.StatusCode, r.Headers, r.Body)
-	}
-	want := map[string]any{"deliveryId": e.line(t)["deliveryId"], "recorded": 1.0, "duplicates": 1.0, "conflicts": 1.0}
-	if diff := cmp.Diff(want, body(t, r)); diff != "" || want["deliveryId"] == nil || e.line(t)["parked"] == nil {
-		t.Errorf("logged %v; %s", e.line(t), diff)
-	}
-	if sent := e.bus.Entries(); len(sent) != 2 || *sent[1].Detail != string(paymenttest.Encode(fresh)) {
-		t.Errorf("%d entries are on the bus", len(sent))
-	}
-}
 
 func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 	counts := intake.Counts{Recorded: 1, Duplicates: 2, Conflicts: 3, Unrecorded: 4}
@@ -101,31 +79,6 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		if diff := cmp.Diff(want, h.respond(c.result, answer)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-func TestWhatIsNoDeliveryIsRejected(t *testing.T) {
-	type request = events.APIGatewayV2HTTPRequest
-	for name, c := range map[string]struct {
-		change  func(*request)
-		status  int
-		outcome intake.Outcome
-	}{
-		"GET":        {func(r *request) { r.RequestContext.HTTP.Method = "GET" }, 405, intake.MethodNotAllowed},
-		"empty":      {func(r *request) { r.Body = "" }, 400, intake.PayloadEmpty},
-		"not base64": {func(r *request) { r.Body, r.IsBase64Encoded = "!!", true }, 400, intake.PayloadEncoding},
-		"too large":  {func(r *request) { r.Body = strings.Repeat("x", 1001) }, 413, intake.PayloadTooLarge},
-		"largest":    {func(r *request) { r.Body = strings.Repeat("x", 1000) }, 401, intake.SignatureMissing},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEndpoint(t, map[string]string{"PAYHOOK_MAX_PAYLOAD_BYTES": "1000"})
-			r := unsigned([]byte("x"))
-			c.change(&r)
-			if got := e.handle(t, r).StatusCode; got != c.status || e.line(t)["outcome"] != string(c.outcome) {
-				t.Errorf("answered %d, logged as %v", got, e.line(t))
-			}
-			e.nothingHappened(t)
-		})
 	}
 }
 
@@ -233,25 +186,6 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 	})
-}
-
-func TestACauseHasTheReasonForThrottling(t *testing.T) {
-	e := newEndpoint(t, nil)
-	e.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if put, ok := in.(*dynamodb.PutItemInput); ok && *put.TableName == "ledger" {
-			return nil, &dynamodbtypes.ProvisionedThroughputExceededException{
-				ThrottlingReasons: []dynamodbtypes.ThrottlingReason{{
-					Reason:   aws.String("IndexWriteKeyRangeThroughputExceeded"),
-					Resource: aws.String("arn:aws:dynamodb:eu-central-1:111122223333:table/ledger/index/pending"),
-				}}}
-		}
-		return next(ctx, in)
-	}
-	r, cause := e.send(t, paymenttest.Event()), e.line(t)["cause"]
-	want := "ProvisionedThroughputExceededException (IndexWriteKeyRangeThroughputExceeded)"
-	if r.StatusCode != 503 || cause != want || strings.Contains(e.log.String(), "arn:") {
-		t.Errorf("answered %d, logged as %s", r.StatusCode, e.log.String())
-	}
 }
 
 func FuzzFunctionURLEvent(f *testing.F) {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -150,64 +148,6 @@ func TestOnlyFailedPositionsAreTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatFailsIsReportedWhereItStands(t *testing.T) {
-	eb := &awstest.EventBridge{}
-	eb.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		codes := map[int]string{}
-		for i, e := range entries {
-			switch *e.Detail {
-			case `{"i":3}`:
-				codes[i] = "InternalFailure" // for as long as it is tried
-			case `{"i":15}`:
-				codes[i] = "MalformedDetail" // no use to try again
-			}
-		}
-		return codes, nil
-	}
-	errs := newBus(eb).Publish(t.Context(), many(20))
-	for i, err := range errs {
-		_, ok := errors.AsType[*bus.EntryError](err)
-		if failed := i == 3 || i == 15; failed != ok {
-			t.Errorf("position %d: %v", i, err)
-		}
-	}
-	// Two batches; one of them is tried four times in all.
-	if n := eb.Calls(); n != 5 {
-		t.Errorf("%d requests", n)
-	}
-}
-
-// An error that does not depend on the entries (AWS, "Common Error Types" in the
-// EventBridge API reference) is not a reason to send each entry alone.
-func TestAnErrorOfTheCallerIsTheSameForEveryEntry(t *testing.T) {
-	for _, code := range []string{
-		"AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "IncompleteSignature",
-		"InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
-		"MissingAuthenticationTokenException", "NotAuthorized", "OptInRequired", "RequestExpired",
-		"ResourceNotFoundException", "SignatureDoesNotMatch", "UnknownOperationException",
-		"UnrecognizedClientException",
-	} {
-		eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-			return nil, &smithy.GenericAPIError{Code: code, Fault: smithy.FaultClient}
-		}}
-		errs := newBus(eb).Publish(t.Context(), many(3))
-		if n := eb.Calls(); failures(errs) != 3 || n != 1 {
-			t.Errorf("%s: %d requests, %d failures", code, n, failures(errs))
-		}
-	}
-}
-
-func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-		cancel()
-		return nil, errors.New("connection reset")
-	}}
-	if errs := newBus(eb).Publish(ctx, many(2)); failures(errs) != 2 || eb.Calls() != 1 {
-		t.Errorf("%d requests, %v", eb.Calls(), errs)
-	}
-}
-
 func TestPausesDouble(t *testing.T) {
 	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
 		return nil, errors.New("connection reset")
@@ -224,39 +164,6 @@ func TestPausesDouble(t *testing.T) {
 		pauses); diff != "" || eb.Calls() != 4 {
 		t.Errorf("%d requests %s", eb.Calls(), diff)
 	}
-}
-
-func TestRequestsAreMadeAtTheSameTimeUpToALimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := &gate{open: make(chan struct{})}
-		b, done := bus.New(gate, "b", "s", maxBytes), make(chan []error)
-		go func() { done <- b.Publish(t.Context(), many(600)) }()
-		synctest.Wait()
-		if n := int(gate.waiting.Load()); n != 50 || bus.AtOnce != 500 {
-			t.Errorf("%d requests at the same time; %d events", n, bus.AtOnce)
-		}
-		close(gate.open)
-		if errs := <-done; failures(errs) > 0 || gate.waiting.Load() != 60 {
-			t.Errorf("%d requests, %v", gate.waiting.Load(), errs)
-		}
-	})
-}
-
-// gate is an EventBridge that answers no request before it is open.
-type gate struct {
-	open    chan struct{}
-	waiting atomic.Int64
-}
-
-func (g *gate) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
-	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	g.waiting.Add(1)
-	<-g.open
-	out := &eventbridge.PutEventsOutput{}
-	for range in.Entries {
-		out.Entries = append(out.Entries, types.PutEventsResultEntry{EventId: aws.String("id")})
-	}
-	return out, nil
 }
 
 func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {

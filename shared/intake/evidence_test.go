@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	smithytime "github.com/aws/smithy-go/time"
 
@@ -47,58 +45,6 @@ func stored(t *testing.T, objects *awstest.S3) (all []evidence.Record) {
 	return all
 }
 
-// A delivery is delivered, something fails, and the same request is repeated until it is accepted.
-func TestEachRequestThatIsAcceptedHasOneRecord(t *testing.T) {
-	mark := func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
-		if _, one := in.(*dynamodb.UpdateItemInput); one ||
-			ok && strings.HasPrefix(*batch.Statements[0].Statement, "UPDATE") {
-			return nil, errDown
-		}
-		return next(ctx, in)
-	}
-	for name, test := range map[string]struct {
-		fail    func(w *parkedWorld, objects *awstest.S3)
-		first   intake.Outcome
-		records int // after the first delivery
-	}{
-		"nothing fails": {nil, intake.Accepted, 1},
-		"S3 is down": {func(_ *parkedWorld, objects *awstest.S3) {
-			objects.Fails = func(string, string) error { return errDown }
-		}, intake.EvidenceUnavailable, 0},
-		"the mark fails": {func(w *parkedWorld, _ *awstest.S3) { w.db.Hook = mark }, intake.Accepted, 1},
-		"the bus is down": {func(w *parkedWorld, _ *awstest.S3) {
-			w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-				return nil, errDown
-			}
-		}, intake.Accepted, 1},
-		"the ledger is down": {func(w *parkedWorld, _ *awstest.S3) {
-			w.db.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errDown }
-		}, intake.LedgerUnavailable, 0},
-	} {
-		for _, events := range [][][]byte{small(1), slices.Concat(small(1), large(1), small(1))} {
-			w, objects := newEvidenceWorld(t)
-			request := w.signed(paymenttest.RawDelivery("0B7E4C1E-3d43-4f26-9c0d-2f1f6a5b7c8d", events...))
-			if test.fail != nil {
-				test.fail(w, objects)
-			}
-			want, records := test.first, test.records
-			for range 3 {
-				r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), request)
-				if got := stored(t, objects); r.Outcome != want || len(got) != records {
-					t.Fatalf("%s, %d events: %d records, %+v", name, len(events), len(got), r)
-				}
-				w.db.Hook, objects.Fails, w.bus.Answer, want, records = nil, nil, nil, intake.Accepted, 1
-				w.now = w.now.Add(5 * time.Minute)
-				w.run(t) // redrive publishes the events
-			}
-			if r := w.deliver(request.Payload); r.Outcome != intake.Accepted || len(stored(t, objects)) != 2 {
-				t.Errorf("%s: signed again: %+v", name, r)
-			}
-		}
-	}
-}
-
 // Two stacks have one ledger, so for the second stack the events are duplicates.
 func TestEachStackThatAcceptsARequestHasARecord(t *testing.T) {
 	w, first := newEvidenceWorld(t)
@@ -111,19 +57,6 @@ func TestEachStackThatAcceptsARequestHasARecord(t *testing.T) {
 		if r.Outcome != intake.Accepted || len(stored(t, objects)) != 1 {
 			t.Errorf("%+v", r)
 		}
-	}
-}
-
-func TestWhatIsNotAcceptedHasNoRecord(t *testing.T) {
-	w, objects := newEvidenceWorld(t)
-	if r := w.deliver([]byte(`{}`)); r.Outcome != intake.Invalid {
-		t.Errorf("%+v", r)
-	}
-	d := w.signed(paymenttest.Delivery(paymenttest.Event()))
-	d.Payload = paymenttest.Delivery(paymenttest.Event())
-	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), d)
-	if r.Outcome != intake.SignatureMismatch || objects.Calls("PutObject") != 0 {
-		t.Errorf("%+v, %d calls", r, objects.Calls("PutObject"))
 	}
 }
 

@@ -129,21 +129,6 @@ func (s *stack) pending() (n int) {
 	return n
 }
 
-func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
-	s := newStack()
-	s.pend(t, 1)
-	s.run(t)
-	entry := s.bus.Entries()[0]
-	event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !payment.IsUUID(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) ||
-		*entry.DetailType != event.EventName || *entry.Source != "source" {
-		t.Errorf("got %+v", entry)
-	}
-}
-
 func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 2000)

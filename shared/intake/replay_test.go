@@ -327,23 +327,6 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 	}
 }
 
-func TestTheFirstVersionOfAConflictStays(t *testing.T) {
-	w := newParkedWorld(t)
-	first, _, beside, p := w.conflict()
-	items := w.db.Items("ledger")
-	for _, window := range []time.Duration{0, ledger.DefaultWindow + time.Hour} {
-		w.now = w.now.Add(window)
-		if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted || r.Recorded != 0 {
-			t.Errorf("%+v", r)
-		}
-	}
-	w.redrive()
-	w.onBus(first, beside)
-	if !reflect.DeepEqual(w.db.Items("ledger"), items) {
-		t.Error("the ledger changed")
-	}
-}
-
 func TestTheFirstVersionCannotStayIfItIsNotThere(t *testing.T) {
 	w := newParkedWorld(t)
 	event := paymenttest.Event()
@@ -493,49 +476,6 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	}
 }
 
-func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
-	large := paymenttest.Event()
-	large.EventData.AmountType = strings.Repeat("x", 3000)
-	for name, event := range map[string]payment.Event{"small": paymenttest.Event(), "by claim check": large} {
-		t.Run(name, func(t *testing.T) {
-			w := newParkedWorld(t)
-			raw := paymenttest.Encode(event)
-			p := w.unpublishable(raw)
-			recorded := p.RecordedAt
-			w.now = w.now.Add(ledger.DefaultWindow - time.Hour)
-
-			if !p.Claimed {
-				tampered := p
-				tampered.Event = bytes.Replace(p.Event, []byte("PAYMENT"), []byte("PAYMENt"), 1)
-				if r := w.replay(tampered, intake.NoVersion); r.Outcome != intake.Altered ||
-					!errors.Is(r.Err, ledger.ErrCorrupt) {
-					t.Errorf("changed: %+v", r)
-				}
-			}
-			if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.VersionUnfit {
-				t.Errorf("%+v", r)
-			}
-			for i, want := range []intake.Outcome{intake.Accepted, intake.StillPending} {
-				if r := w.replay(p, intake.NoVersion); r.Outcome != want || r.Recorded != 1-i || r.Duplicates != i {
-					t.Errorf("replay %d: %+v", i, r)
-				}
-			}
-			if r := w.redrive(); r.Published != 1 || r.Oldest > time.Minute {
-				t.Errorf("%+v", r)
-			}
-			w.onBus(raw)
-			// The window begins when it is published, not when it was recorded.
-			if item, _ := w.known(raw); !item.ExpiresAt.After(recorded.Add(ledger.DefaultWindow + 24*time.Hour)) {
-				t.Errorf("its window ends %s", item.ExpiresAt)
-			}
-			w.now = w.now.Add(48 * time.Hour)
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Duplicates != 1 {
-				t.Errorf("it comes again: %+v", r)
-			}
-		})
-	}
-}
-
 // Otherwise the mark of the upload, or of a later run, would hide an event that is marked as
 // replayed and on no bus.
 func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
@@ -639,30 +579,4 @@ func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
 	}
 	w.redrive()
 	w.onBus(other, raw)
-}
-
-func TestAReplayEndsWithItsContext(t *testing.T) {
-	w := newParkedWorld(t)
-	_, _, _, conflict := w.conflict()
-	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
-	invalid := conflict
-	invalid.Reason, invalid.Payload = parking.Invalid,
-		paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()))
-	w.signAgain(&invalid)
-	items, entries := w.db.Items("ledger"), len(w.bus.Entries())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, test := range []struct {
-		p       parking.Parked
-		version intake.Version
-	}{{conflict, intake.FirstVersion}, {conflict, intake.ParkedVersion}, {event, intake.NoVersion},
-		{event, intake.ParkedVersion}, {invalid, intake.NoVersion}} {
-		r := w.replayIn(deadlined{ctx, w.now.Add(time.Minute)}, test.p, test.version)
-		if r.Outcome != intake.OutOfTime || r.Err == nil || r.Unrecorded == 0 {
-			t.Errorf("%s, version %q: %+v", test.p.Reason, test.version, r)
-		}
-	}
-	if !reflect.DeepEqual(w.db.Items("ledger"), items) || len(w.bus.Entries()) != entries {
-		t.Error("something was done")
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -426,28 +425,6 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestLargeEventsAreStoredAtTheSameTimeUpToALimit(t *testing.T) {
-	serviceKey()
-	synctest.Test(t, func(t *testing.T) {
-		w := newParkedWorld(t)
-		var waiting atomic.Int64
-		open := make(chan struct{})
-		g := waitingS3{w.buckets, func(context.Context) error { waiting.Add(1); <-open; return nil }}
-		p := intake.NewPipeline(w.ledger(w.db), w.eventBus(), claimcheck.NewStore(g, "claims"), w.parking, w.opts)
-		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(150)...))
-		done := make(chan intake.Result)
-		go func() { done <- intake.NewReceiver(p, w.mechanisms).Receive(t.Context(), delivery) }()
-		synctest.Wait()
-		if n := waiting.Load(); n != intake.Parallel {
-			t.Errorf("%d at the same time", n)
-		}
-		close(open)
-		if r := <-done; r.Claimed != 150 {
-			t.Errorf("%+v", r)
-		}
-	})
 }
 
 // An event becomes a claim check if it has more bytes than the limit, or does not fit on

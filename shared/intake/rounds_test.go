@@ -3,7 +3,6 @@ package intake_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	smithytime "github.com/aws/smithy-go/time"
 
@@ -30,18 +28,12 @@ type distant struct {
 	*awstest.DynamoDB
 	buckets  *awstest.S3
 	takes    time.Duration
-	parallel int                             // calls of the ledger at once; 0: the default
-	reads    func(ctx context.Context) error // nil: reads work
+	parallel int // calls of the ledger at once; 0: the default
 }
 
 func (d *distant) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
 	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
 		return nil, err
-	}
-	if _, isRead := in.(*dynamodb.BatchGetItemInput); isRead && d.reads != nil {
-		if err := d.reads(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return next(ctx, in)
 }
@@ -188,39 +180,6 @@ func everySecond(events [][]byte) (half [][]byte) {
 		half = append(half, events[i])
 	}
 	return half
-}
-
-func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDistant()
-		events := slices.Concat(large(3), small(2))
-		for attempt := range 2 {
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
-				events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || r.Claimed != 3-3*attempt ||
-				d.buckets.Calls("PutObject") != 3 {
-				t.Errorf("%d uploads: %+v", d.buckets.Calls("PutObject"), r)
-			}
-		}
-	})
-}
-
-// What can't be read is written: the condition of the write decides.
-func TestALookUpThatFailsLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDistant()
-		d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(300)...))
-		for i, reads := range []func(ctx context.Context) error{
-			func(context.Context) error { return errors.New("throttled") },
-			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		} {
-			d.reads = reads
-			n := 310 + 10*i
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
-				small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
-				t.Errorf("%d: %+v", i, r)
-			}
-		}
-	})
 }
 
 // An item whose window has passed does not keep its event from being recorded, whether it

@@ -222,16 +222,6 @@ func TestAnObjectThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestObjectsAreJSON(t *testing.T) {
-	store, bucket := newStore()
-	name := park(t, store, parked(noon))
-	out, err := bucket.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("parking"),
-		Key: aws.String("parked/" + name)})
-	if err != nil || aws.ToString(out.ContentType) != "application/json" {
-		t.Errorf("the object has the type %q, %v", aws.ToString(out.ContentType), err)
-	}
-}
-
 func TestParkWritesTheIndexFirst(t *testing.T) {
 	store, bucket := newStore()
 	down := errors.New("bucket is down")
@@ -407,40 +397,6 @@ func TestNamesContainTheSignedTime(t *testing.T) {
 		}
 		if got, err := store.Get(t.Context(), name); err != nil || got.Timestamp != timestamp {
 			t.Errorf("%q: %v", timestamp, err)
-		}
-	}
-}
-
-// A certificate signs no time, so the name has that of the latest event. A signature
-// does.
-func TestNamesOfDeliveriesWithACertificate(t *testing.T) {
-	const noon13 = "2026-01-31T13:00:00.000Z"
-	store, _ := newStore()
-	for name, test := range map[string]struct {
-		signature   string
-		certificate bool
-		sent        string
-		want        string
-	}{
-		"certificate":           {"", true, noon13, "2026/01/31/13/"},
-		"signature":             {"c2ln", false, noon13, "2026/01/31/12/"},
-		"both":                  {"c2ln", true, noon13, "2026/01/31/12/"},
-		"neither":               {"", false, noon13, "2026/01/31/12/"},
-		"certificate, no event": {"", true, "", "1970/01/01/00/19700101T000000.000Z-"},
-		"certificate, a late event": {"", true, "9999-12-31T23:59:59.000-01:00",
-			"1970/01/01/00/"}, // in UTC, that is in the year 10000
-	} {
-		p := parked(noon)
-		p.Signature = test.signature
-		if test.signature == "" && test.certificate {
-			p.Timestamp, p.KeyID, p.JWK = "", "", nil
-		}
-		p.Payload = []byte(`{"events":[{"eventTimestamp":"` + test.sent + `"}]}`)
-		if test.certificate {
-			p.Certificate = &evidence.Certificate{Fingerprint: "00"}
-		}
-		if got := park(t, store, p); !strings.HasPrefix(got, test.want) {
-			t.Errorf("%s: %s, want %s…", name, got, test.want)
 		}
 	}
 }

@@ -362,42 +362,6 @@ func BenchmarkDecodeDelivery(b *testing.B) {
 	}
 }
 
-func TestEveryFieldHasTheTypeOfTheInterface(t *testing.T) {
-	for _, test := range []struct{ path, value, wrong string }{
-		{"eventName", `"PAYMENT_STATUS.RELEASED"`, `1`},
-		{"eventId", `"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`, `1`},
-		{"eventTimestamp", `"2026-01-31T12:00:00.123Z"`, `1769860800`},
-		{"eventData.identifiers.paymentRequestId", `"REQ-1"`, `1`},
-		{"eventData.identifiers.paymentEndToEndId", `"E2E-1"`, `1`},
-		{"eventData.identifiers.svcUniquePaymentId", `"SVC-1"`, `1`},
-		{"eventData.identifiers.railReferenceId", `{}`, `"R-1"`},
-		{"eventData.identifiers.svcPostingIds", `["P-1","P-2"]`, `"P-1"`},
-		{"eventData.paymentExecutedValueDate", `"2026-01-31"`, `20260131`},
-		{"eventData.amount", `1234567890.10`, `"1234567890.10"`},
-		{"eventData.amountType", `"PAYMENT"`, `true`},
-		{"eventData.paymentCurrency", `"EUR"`, `978`},
-		{"eventData.paymentStatus", `{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"}`, `"RELEASED"`},
-		{"eventData.paymentStatus.status", `"RELEASED"`, `1`},
-		{"eventData.paymentStatus.statusTime", `"2026-01-31T11:59:59.000Z"`, `1769860800`},
-		{"eventData.returns", `{"hasReturnDetails":false}`, `false`},
-		{"eventData.returns.hasReturnDetails", `false`, `"false"`},
-		{"eventData.cancelations", `{"hasCancelationDetails":true}`, `true`},
-		{"eventData.cancelations.hasCancelationDetails", `true`, `1`},
-		{"eventData.cases", `{"hasLinkedCases":false}`, `[]`},
-		{"eventData.cases.hasLinkedCases", `false`, `0`},
-	} {
-		name := `"` + test.path[strings.LastIndex(test.path, ".")+1:] + `":`
-		if strings.Count(event, name+test.value) != 1 {
-			t.Fatalf("the event has no %s%s", name, test.value)
-		}
-		_, err := payment.DecodeRawEvent([]byte(strings.Replace(event, name+test.value, name+test.wrong, 1)))
-		field, ok := errors.AsType[*payment.FieldError](err)
-		if !ok || field.Field != "event."+test.path {
-			t.Errorf("%s is %s: %v", test.path, test.wrong, err)
-		}
-	}
-}
-
 // A reference to an event must not be decoded as an event.
 func TestClaimCheckIsAReservedName(t *testing.T) {
 	const event = `{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
