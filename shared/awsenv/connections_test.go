@@ -1,6 +1,7 @@
 package awsenv
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -244,5 +245,34 @@ func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {
 	// may be opened. Without the pool it would be about 30.
 	if n, _ := s.counts(); n > 15 {
 		t.Errorf("%d connections for 10 calls at once", n)
+	}
+}
+
+// The transport sends a request again of which nothing was written.
+func TestTheBodyOfARequestCanBeReadAgain(t *testing.T) {
+	r := with(t.Context(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x")), []byte("body"))
+	for range 2 {
+		body, err := r.GetBody()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(body); string(text) != "body" || err != nil {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := NewConnections(1)
+	c.Open(ctx, parse(t, "https://"+listener.Addr().String()))
+	if len(c.ahead) > 0 {
+		t.Error("a connection is open")
 	}
 }

@@ -50,19 +50,6 @@ func rejected(t *testing.T, err error, want clientcert.Reason) {
 	}
 }
 
-func TestAcceptsCertificatesOfTheTruststore(t *testing.T) {
-	root := paymenttest.NewCA("Root CA")
-	intermediate := root.NewIntermediate("Issuing CA", nil)
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(intermediate.Certificate, root.Certificate), clientcert.Policy{})
-	for _, ca := range []*paymenttest.CA{root, intermediate} {
-		client := ca.Client(nil)
-		got, err := verifier.Verify(pemOf(client), time.Now())
-		if err != nil || !got[0].Equal(client.Leaf) || !got[len(got)-1].Equal(root.Certificate) {
-			t.Errorf("%s: %v", ca.Certificate.Subject, err)
-		}
-	}
-}
-
 func TestAcceptsASelfSignedClientCertificate(t *testing.T) {
 	self := paymenttest.NewCA("webhooks.payments.example")
 	other := paymenttest.NewCA("webhooks.payments.example")

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"net/netip"
 	"strconv"
 	"testing"
 	"time"
@@ -155,23 +154,6 @@ func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
 	}
 }
 
-func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
-	f := newFleet(t)
-	f.broken.Store(true)
-	c := f.cache()
-	failed := f.expect(c, nil, Service, 1)
-	f.down()
-	f.pass(time.Minute)
-	for i, fetches := range []int32{1, 0} {
-		before := f.fetches.Load()
-		found, err := f.refetch(c, id, failed, netip.Addr{})
-		if err != nil || found.Key != nil || f.fetches.Load()-before != fetches {
-			t.Errorf("%d: %+v, %v after %d calls", i, found, err, f.fetches.Load()-before)
-		}
-	}
-	f.expect(c, nil, Memory, 0)
-}
-
 func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	garbage := &types.AttributeValueMemberN{Value: "1.5"}
@@ -182,6 +164,17 @@ func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 	} {
 		if r := itemOf(item); r != nil {
 			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestExponentIsOddAndFitsIntoAnInt32(t *testing.T) {
+	for text, want := range map[string]int{
+		"Aw": 3, "AQAB": 65537, "f____w": 1<<31 - 1, "AQ": 1,
+		"Ag": 0, "gAAAAQ": 0, "AQAAAAE": 0, "": 0, "AAM": 0, "Aw==": 0, "!": 0,
+	} {
+		if e, ok := exponent(text); ok != (want != 0) || ok && e != want {
+			t.Errorf("%s: %d, %t, want %d", text, e, ok, want)
 		}
 	}
 }

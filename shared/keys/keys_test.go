@@ -16,9 +16,7 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -188,9 +186,15 @@ func TestLookupCachesAnUnknownIDForAMinute(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusNotFound) })
-	f.expect(c, ErrUnknown, Service, 1)
-	f.expect(c, ErrUnknown, Memory, 0)
-	f.expect(f.cache(), ErrUnknown, SharedTable, 0)
+	for _, found := range []Found{f.expect(c, ErrUnknown, Service, 1), f.expect(c, ErrUnknown, Memory, 0),
+		f.expect(f.cache(), ErrUnknown, SharedTable, 0)} {
+		if found.Withdrawn {
+			t.Errorf("it is withdrawn: %+v", found)
+		}
+	}
+	if r := f.stored(); r.JWK != "" || r.UnknownSince != 0 || r.ExpiresAt != f.now.Add(time.Minute).Unix() {
+		t.Errorf("stored %+v", r)
+	}
 	f.serve(0)
 	f.pass(time.Minute - time.Millisecond)
 	f.expect(c, ErrUnknown, Memory, 0)
@@ -502,20 +506,6 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	if len(c.sources.unknown) != 0 {
 		t.Errorf("%v", c.sources.unknown)
 	}
-}
-
-// DynamoDB may hold items that were written by hand.
-func TestAnItemWithoutATTLIsUsed(t *testing.T) {
-	f := newFleet(t)
-	if _, err := f.db.PutItem(t.Context(),
-		&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: map[string]types.AttributeValue{
-			names.KeysKey: &types.AttributeValueMemberS{Value: id},
-			"jwk":         &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
-			"fetchedAt":   number(f.now.UnixMilli()),
-		}}); err != nil {
-		t.Fatal(err)
-	}
-	f.expect(f.cache(), nil, SharedTable, 0)
 }
 
 // The interface does not promise a type: only what is the requested key is used.

@@ -49,10 +49,8 @@ func (t *Table) put(ctx context.Context, i item) error {
 		ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(int64(i.FetchedAt))},
 	})
-	if _, failed := conditionFailed(err); err != nil && !failed {
-		return fmt.Errorf("keys: table: put: %w", err)
-	}
-	return nil
+	_, err = written("put", err)
+	return err
 }
 
 // remove records that an id is unknown, and reports whether it did. It does nothing if
@@ -80,13 +78,7 @@ func (t *Table) remove(ctx context.Context, i item, oldest time.Time) (bool, err
 			"OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
 		ExpressionAttributeValues: values,
 	})
-	if _, failed := conditionFailed(err); failed {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("keys: table: remove: %w", err)
-	}
-	return true, nil
+	return written("remove", err)
 }
 
 // reportUnknown records that the service reported the key of id as unknown at that
@@ -146,13 +138,7 @@ func (t *Table) take(ctx context.Context, id string, expires time.Time, budget i
 			":expires": number(expires.Unix()),
 		},
 	})
-	if _, failed := conditionFailed(err); failed {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("keys: table: spend: %w", err)
-	}
-	return true, nil
+	return written("spend", err)
 }
 
 // recordSource records that an authentic webhook came from a source now. It returns
@@ -184,6 +170,18 @@ func (t *Table) sourceSeen(ctx context.Context, name string) (time.Time, error) 
 		return time.Time{}, fmt.Errorf("keys: table: source: %w", err)
 	}
 	return seenAt(out.Item), nil
+}
+
+// written reports whether a write took effect. It returns false without an error if the condition
+// of the write failed.
+func written(what string, err error) (bool, error) {
+	if _, failed := conditionFailed(err); failed {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("keys: table: %s: %w", what, err)
+	}
+	return true, nil
 }
 
 // conditionFailed reports whether the condition of a write failed, and returns the

@@ -11,9 +11,6 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"payhook.example/shared/names"
 )
 
@@ -245,23 +242,6 @@ func TestGraceStartsAtTheAnswer(t *testing.T) {
 	f.expectWithdrawn(f.cache(), nil, Stale, 1)
 }
 
-func TestReportWithoutTheTableCounts(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.expectInUse(c, Service, 1)
-	f.gone()
-	f.pass(time.Hour)
-	f.broken.Store(true)
-	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
-		t.Errorf("%+v", found)
-	}
-	f.broken.Store(false)
-	f.pass(time.Minute)
-	f.expectWithdrawn(c, nil, Stale, 1)
-	f.pass(4 * time.Minute)
-	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
-}
-
 // The function that removes the key has the only copy, and no report is in the table.
 func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f := newFleet(t)
@@ -272,11 +252,8 @@ func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f.broken.Store(true)
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.broken.Store(false)
-	for id := range f.db.Items("keys") {
-		if _, err := f.db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String("keys"),
-			Key: itemKey(id)}); err != nil {
-			t.Fatal(err)
-		}
+	if err := NewInspector(f.db, "keys").Drop(t.Context(), id); err != nil {
+		t.Fatal(err)
 	}
 	f.pass(5 * time.Minute)
 	f.expectWithdrawn(c, ErrUnknown, Service, 1)
@@ -323,25 +300,6 @@ func TestAnAnswerThatIsNotTheJWKRemovesNoKey(t *testing.T) {
 			f.serve(0)
 			f.expectInUse(c, Service, 1)
 		})
-	}
-}
-
-func TestUnknownIDIsNotWithdrawn(t *testing.T) {
-	f := newFleet(t)
-	f.gateway404()
-	c := f.cache()
-	for _, source := range []Source{Service, Memory} {
-		if found, err := f.lookup(c, id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn ||
-			found.Source != source {
-			t.Errorf("%+v, %v", found, err)
-		}
-	}
-	f.pass(time.Minute)
-	if found, err := f.lookup(f.cache(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn {
-		t.Errorf("%+v, %v", found, err)
-	}
-	if r := f.stored(); r.JWK != "" || r.UnknownSince != 0 || r.ExpiresAt != f.now.Add(time.Minute).Unix() {
-		t.Errorf("stored %+v", r)
 	}
 }
 
@@ -424,4 +382,33 @@ func TestAnOldKeyOfTheTableIsNoUnknownID(t *testing.T) {
 	f.expect(f.cache(short), nil, Service, 1)
 	f.pass(2 * time.Minute)
 	f.expect(f.cache(short), nil, Service, 1)
+}
+
+// Between two looks into memory, another caller has fetched the key.
+func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expect(c, nil, Service, 1)
+	before := f.tableCalls()
+	found, err := (&lookup{Cache: c, id: id}).find(t.Context())
+	if err != nil || found.Source != Memory || f.tableCalls() != before {
+		t.Errorf("%+v, %v after %d calls of the table", found, err, f.tableCalls()-before)
+	}
+}
+
+func TestReportWithoutTheTableCounts(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.broken.Store(true)
+	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
+		t.Errorf("%+v", found)
+	}
+	f.broken.Store(false)
+	f.pass(time.Minute)
+	f.expectWithdrawn(c, nil, Stale, 1)
+	f.pass(4 * time.Minute)
+	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 }

@@ -82,8 +82,7 @@ func (a *CA) Client(change func(*x509.Certificate)) tls.Certificate {
 	if change != nil {
 		change(template)
 	}
-	key := newECDSAKey(elliptic.P256())
-	return a.bundle(sign(template, a.Certificate, key.Public(), a.Key), key)
+	return a.bundle(template)
 }
 
 // Server issues the certificate of a server on 127.0.0.1.
@@ -93,13 +92,14 @@ func (a *CA) Server(names ...string) tls.Certificate {
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = append([]string{"localhost"}, names...)
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	key := newECDSAKey(elliptic.P256())
-	return a.bundle(sign(template, a.Certificate, key.Public(), a.Key), key)
+	return a.bundle(template)
 }
 
-// bundle returns a certificate with its key and with the intermediate CAs that a client
-// sends. It omits the root (RFC 8446, section 4.4.2).
-func (a *CA) bundle(c *x509.Certificate, key crypto.Signer) tls.Certificate {
+// bundle issues a certificate for a new key, and returns both with the intermediate CAs that a
+// client sends. It omits the root (RFC 8446, section 4.4.2).
+func (a *CA) bundle(template *x509.Certificate) tls.Certificate {
+	key := newECDSAKey(elliptic.P256())
+	c := sign(template, a.Certificate, key.Public(), a.Key)
 	bundle := tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
 	for _, above := range a.all() {
 		if !bytes.Equal(above.RawIssuer, above.RawSubject) {
@@ -194,24 +194,16 @@ var flawed = map[CertificateFlaw]func(*issue){
 	RSAEvenModulus: func(i *issue) {
 		i.public = &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 65537}
 	},
-	P224: func(i *issue) { i.key = newECDSAKey(elliptic.P224()) },
-	Ed25519: func(i *issue) {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
-		if err != nil {
-			panic(err) // the random number generator failed
-		}
-		i.key = key
-	},
+	P224:    func(i *issue) { i.key = newECDSAKey(elliptic.P224()) },
+	Ed25519: func(i *issue) { i.key = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) },
 	DuplicateExtension: func(i *issue) {
-		extension := pkix.Extension{Id: unknownExtension, Value: []byte{5, 0}}
+		extension := pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1}, Value: []byte{5, 0}}
 		i.template.ExtraExtensions = []pkix.Extension{extension, extension}
 	},
 	ZeroSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int) },
 	LongSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) },
 	ForgedSignature: func(i *issue) { i.forged = true },
 }
-
-var unknownExtension = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1}
 
 // Flawed issues a certificate with a flaw. above contains the further CAs of its chain,
 // which a truststore with a must also contain. It is empty for most flaws.
@@ -242,33 +234,23 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 	return certificate, above, nil
 }
 
-func newECDSAKey(curve elliptic.Curve) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		panic(err) // the random number generator failed
-	}
-	return key
-}
-
-func newRSAKey(bits int) *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		panic(err) // crypto/rsa rejects the size
-	}
-	return key
-}
-
-func newSerial() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+// must returns v. An error is a mistake of this package: an argument that the standard library rejects.
+func must[V any](v V, err error) V {
 	if err != nil {
 		panic(err)
 	}
-	return n.Add(n, big.NewInt(1))
+	return v
 }
+
+func newECDSAKey(curve elliptic.Curve) *ecdsa.PrivateKey {
+	return must(ecdsa.GenerateKey(curve, rand.Reader))
+}
+
+func newRSAKey(bits int) *rsa.PrivateKey { return must(rsa.GenerateKey(rand.Reader, bits)) }
 
 func caTemplate(name string) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: newSerial(), Subject: pkix.Name{CommonName: name, Organization: []string{"Payment Service"}},
+		Subject:   pkix.Name{CommonName: name, Organization: []string{"Payment Service"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
 		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
@@ -276,7 +258,7 @@ func caTemplate(name string) *x509.Certificate {
 
 func clientTemplate() *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: newSerial(), Subject: ClientSubject, DNSNames: []string{ClientSubject.CommonName},
+		Subject: ClientSubject, DNSNames: []string{ClientSubject.CommonName},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -285,17 +267,9 @@ func clientTemplate() *x509.Certificate {
 
 // sign signs template with the issuer's key.
 func sign(template, issuer *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
-	c, err := x509.ParseCertificate(create(template, issuer, public, key))
-	if err != nil {
-		panic(err)
-	}
-	return c
+	return must(x509.ParseCertificate(create(template, issuer, public, key)))
 }
 
 func create(template, issuer *x509.Certificate, public crypto.PublicKey, key crypto.Signer) []byte {
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
-	if err != nil {
-		panic(err) // crypto/x509 rejects a template of this package
-	}
-	return der
+	return must(x509.CreateCertificate(rand.Reader, template, issuer, public, key))
 }

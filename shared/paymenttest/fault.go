@@ -2,6 +2,7 @@ package paymenttest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -44,9 +45,7 @@ func (f Fault) parse() (name Fault, delay time.Duration, status int, err error) 
 // Misbehave sets the fault of an endpoint, starting with its next request; "" removes it. It
 // returns an error if there is no such fault or endpoint.
 func (s *Server) Misbehave(e Endpoint, f Fault) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state.Misbehave(e, f)
+	return s.Change(context.Background(), func(state *State) error { return state.Misbehave(e, f) })
 }
 
 // Misbehave does what [Server.Misbehave] does.

@@ -197,9 +197,14 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err err
 	payload = w.Payload
 	switch w.Flaw {
 	case SignatureChanged:
-		proof.Signature = changeSignature(proof.Signature)
+		raw, _ := base64.RawURLEncoding.DecodeString(proof.Signature) // Sign wrote it
+		raw[len(raw)-1] ^= 1
+		proof.Signature = base64.RawURLEncoding.EncodeToString(raw)
 	case PayloadChanged:
-		payload = changePayload(payload)
+		if payload = slices.Clone(payload); len(payload) == 0 {
+			payload = []byte{0}
+		}
+		payload[len(payload)/2] ^= 1
 	case TimestampChanged:
 		proof.Timestamp = s.Format.Text(at.Add(time.Second))
 	case KeyIDChanged:
@@ -279,22 +284,6 @@ var sharedClient = newClient()
 
 // unknownKey is a key that no service has published.
 var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
-
-// changeSignature flips one bit. The text stays canonical.
-func changeSignature(text string) string {
-	sig, _ := base64.RawURLEncoding.DecodeString(text)
-	sig[len(sig)-1] ^= 1
-	return base64.RawURLEncoding.EncodeToString(sig)
-}
-
-func changePayload(payload []byte) []byte {
-	if len(payload) == 0 {
-		return []byte{' '}
-	}
-	changed := slices.Clone(payload)
-	changed[len(changed)/2] ^= 1
-	return changed
-}
 
 // edit changes a value of a request, which is at header:NAME or query:NAME.
 func edit(r *http.Request, at string, change func(values url.Values, name string)) {

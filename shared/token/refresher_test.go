@@ -240,33 +240,13 @@ func TestReportsInvalidCredentials(t *testing.T) {
 			}
 			expectNoCanary(t, err.Error())
 
-			r.fill(clientID, clientSecret)
+			r.fill("client-2", clientSecret)
 			r.run(t, token.Refreshed)
+			if user, _, _ := r.endpoint.calls()[0].BasicAuth(); user != "client-2" {
+				t.Errorf("it uses the credentials of %s", user)
+			}
 		})
 	}
-}
-
-func TestNextRefreshUsesChangedCredentials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour), returns("t-3", time.Hour))
-		r.run(t, token.Refreshed)
-		r.fill("client-2", "another secret")
-		r.run(t, token.Fresh)
-		time.Sleep(30 * time.Minute)
-		r.run(t, token.Refreshed)
-		r.fill("client-3", "a third")
-		if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Refreshed || err != nil {
-			t.Errorf("Refresh = %+v, %v", report, err)
-		}
-		var users []string
-		for _, request := range r.endpoint.calls() {
-			user, _, _ := request.BasicAuth()
-			users = append(users, user)
-		}
-		if diff := cmp.Diff([]string{clientID, "client-2", "client-3"}, users); diff != "" {
-			t.Errorf("users (-want +got):\n%s", diff)
-		}
-	})
 }
 
 func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
@@ -538,27 +518,6 @@ func TestEndpointIsCalledLessOftenWhileItRepeats(t *testing.T) {
 	})
 }
 
-func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns("t-1", 30*time.Minute))
-		r.store("t-1", time.Hour)
-		time.Sleep(30 * time.Minute)
-		for i, want := range []int{1, 0} {
-			if report := r.run(t, token.Unchanged); report.Calls != want {
-				t.Errorf("run %d: %+v", i, report)
-			}
-		}
-		r.refresher = r.another(t) // without memory
-		if report := r.run(t, token.Unchanged); report.Calls != 1 {
-			t.Errorf("%+v, want a call", report)
-		}
-		r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
-		if report := r.run(t, token.Refreshed); report.Calls != 1 {
-			t.Errorf("%+v, want a call", report)
-		}
-	})
-}
-
 func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
 	for name, test := range map[string]struct {
 		always bool
@@ -649,4 +608,25 @@ func TestShortfall(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", 30*time.Minute))
+		r.store("t-1", time.Hour)
+		time.Sleep(30 * time.Minute)
+		for i, want := range []int{1, 0} {
+			if report := r.run(t, token.Unchanged); report.Calls != want {
+				t.Errorf("run %d: %+v", i, report)
+			}
+		}
+		r.refresher = r.another(t) // without memory
+		if report := r.run(t, token.Unchanged); report.Calls != 1 {
+			t.Errorf("%+v, want a call", report)
+		}
+		r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
+		if report := r.run(t, token.Refreshed); report.Calls != 1 {
+			t.Errorf("%+v, want a call", report)
+		}
+	})
 }
