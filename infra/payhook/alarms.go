@@ -198,9 +198,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, names.OldestPendingMetric)),
 			threshold: int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds()),
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
-			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
-				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
-				"the first deployment.",
+			description: "An accepted event is not on the bus after several minutes. The alarm is also raised for a " +
+				"few minutes after the first deployment.",
 			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota " +
 				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
@@ -209,9 +208,9 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// The access token.
 		{name: "token-life", metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)),
 			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
-			description: "The stored access token expires before three more runs could replace it, or has expired, " +
-				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
-				"alarm is also raised until the first token is stored.",
+			description: "The stored access token expires soon or has expired, or the token function does not run. " +
+				"Calls of the payment service fail once it has expired. The alarm is also raised until the first " +
+				"token is stored.",
 			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
 		// Tokens of less than 20 minutes are stored three times in an hour.
 		{name: "token-quota", metric: over(60, sum, ownMetric(conf, names.TokenWritesTooOftenMetric)),
@@ -236,9 +235,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			notifyOK: true,
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
 				"sends to another URL, or nothing that it sends is accepted.",
-			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If " +
-				"none arrive, ask the service whether the subscription is active and which answers they " +
-				"get."})
+			action: "Look at the other alarms and at the dashboard. If no webhooks arrive, ask the service whether " +
+				"the subscription is active and which answers they get."})
 	}
 	if conf.UsesMTLS() {
 		all = append(all,
@@ -277,8 +275,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 // stopped returns the steps to find out why a scheduled function does not work.
 func stopped(function string) string {
 	return "Look up cause in the last lines of the " + function + " function's log. If there are none, read " +
-		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles: " +
-		"another function may use up the account's concurrency."
+		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles."
 }
 
 // rejectedByAWS returns the alarm for webhooks that AWS answers before the function
