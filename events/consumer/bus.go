@@ -4,7 +4,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -28,7 +27,7 @@ func newBusConsumer(scope constructs.Construct, id, bus string, pattern map[stri
 // account source, and a queue with all of them. The emulator has no policies of buses.
 //
 // EventBridge does not send an event that came from another account on to a third one.
-func newReceiver(scope constructs.Construct, name, busName, source string, local bool) (awscdk.Stack, awssqs.Queue) {
+func newReceiver(scope constructs.Construct, name, busName, source string, local bool) awscdk.Stack {
 	stack := awscdk.NewStack(scope, jsii.String("PayhookReceiver"), &awscdk.StackProps{
 		StackName:   jsii.String(name),
 		Description: jsii.String("A bus for the payment events of account " + source),
@@ -50,5 +49,5 @@ func newReceiver(scope constructs.Construct, name, busName, source string, local
 		map[string]any{"account": []any{source}})
 	awscdk.NewCfnOutput(stack, jsii.String("QueueUrl"), &awscdk.CfnOutputProps{
 		Description: jsii.String("every event of account " + source), Value: queue.QueueUrl()})
-	return stack, queue
+	return stack
 }

@@ -32,7 +32,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -50,11 +49,12 @@ func main() {
 // architecture.
 func build(app awscdk.App, folder string, compile func(arch string) (string, error)) error {
 	local := contextOr(app, "local", "") == "true"
+	bus, target := contextOr(app, "eventBusName", "payhook"), contextOr(app, "targetBus", "")
 	rules, err := readRules(folder, contextOr(app, "rules", ""))
 	if err != nil {
 		return err
 	}
-	special, err := readRules(folder, highValue+","+needsAttention)
+	special, err := readRules(folder, "high-value,needs-attention") // of the function and of the other bus
 	if err != nil {
 		return err
 	}
@@ -62,27 +62,42 @@ func build(app awscdk.App, folder string, compile func(arch string) (string, err
 	if err != nil {
 		return err
 	}
-	stack := newStack(app, contextOr(app, "stackName", "PayhookConsumer"), consumers{
-		bus: contextOr(app, "eventBusName", "payhook"), rules: rules,
-		highValue: special[0].pattern, needsAttention: special[1].pattern,
-		code:      awslambda.Code_FromAsset(jsii.String(program), nil),
-		targetBus: contextOr(app, "targetBus", ""), local: local,
+	stack := awscdk.NewStack(app, jsii.String("PayhookConsumer"), &awscdk.StackProps{
+		StackName:   jsii.String(contextOr(app, "stackName", "PayhookConsumer")),
+		Description: jsii.String("Consumers of the events on the bus " + bus),
 	})
+	output := func(name, description string, value *string) {
+		awscdk.NewCfnOutput(stack, jsii.String(name),
+			&awscdk.CfnOutputProps{Description: jsii.String(description), Value: value})
+	}
+	urls := map[string]*string{}
+	for _, r := range rules {
+		queue := newQueueConsumer(stack, words(r.name), bus, r.pattern)
+		urls[r.name] = queue.QueueUrl()
+		output(words(r.name)+"QueueUrl", "events that match "+r.name+".json", queue.QueueUrl())
+	}
+	output("Queues", "the queue of each rule", stack.ToJsonString(urls, nil))
+
+	claims := awscdk.NewCfnParameter(stack, jsii.String("ClaimBucket"), &awscdk.CfnParameterProps{
+		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
+	function := newFunctionConsumer(stack, "HighValuePayments", bus, special[0].pattern,
+		awslambda.Code_FromAsset(jsii.String(program), nil), claims.ValueAsString(), local)
+	output("FunctionName", "the function", function.name)
+	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
+	output("ProcessedTable", "the payments that the function has processed", function.table.TableName())
+	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())
+	if target != "" {
+		newBusConsumer(stack, "OtherAccount", bus, special[1].pattern, target)
+	}
 	if source := contextOr(app, "sourceAccount", ""); source != "" {
-		receiver, _ := newReceiver(app, contextOr(app, "receiverStackName", "PayhookReceiver"),
+		receiver := newReceiver(app, contextOr(app, "receiverStackName", "PayhookReceiver"),
 			contextOr(app, "receiverBus", "payhook-receiver"), source, local)
-		if strings.Contains(contextOr(app, "targetBus", ""), ":"+source+":") { // both are in one account
+		if strings.Contains(target, ":"+source+":") { // both are in one account
 			stack.AddDependency(receiver, nil)
 		}
 	}
 	return nil
 }
-
-// The patterns of the function and of the other bus.
-const (
-	highValue      = "high-value"
-	needsAttention = "needs-attention"
-)
 
 // functionArchitecture returns the architecture of the function, as Go names it.
 func functionArchitecture(local bool) string {
@@ -171,47 +186,6 @@ func hasNull(value any) bool {
 		return slices.ContainsFunc(v, hasNull)
 	}
 	return false
-}
-
-// consumers says what the stack contains.
-type consumers struct {
-	bus                       string // the name of Payhook's bus
-	rules                     []rule // each with a queue
-	highValue, needsAttention map[string]any
-	code                      awslambda.Code
-	targetBus                 string // ARN of the other bus; "" for none
-	local                     bool
-}
-
-func newStack(scope constructs.Construct, name string, c consumers) awscdk.Stack {
-	stack := awscdk.NewStack(scope, jsii.String("PayhookConsumer"), &awscdk.StackProps{
-		StackName:   jsii.String(name),
-		Description: jsii.String("Consumers of the events on the bus " + c.bus),
-	})
-	output := func(name, description string, value *string) {
-		awscdk.NewCfnOutput(stack, jsii.String(name),
-			&awscdk.CfnOutputProps{Description: jsii.String(description), Value: value})
-	}
-	urls := map[string]*string{}
-	for _, r := range c.rules {
-		queue := newQueueConsumer(stack, words(r.name), c.bus, r.pattern)
-		urls[r.name] = queue.QueueUrl()
-		output(words(r.name)+"QueueUrl", "events that match "+r.name+".json", queue.QueueUrl())
-	}
-	output("Queues", "the queue of each rule", stack.ToJsonString(urls, nil))
-
-	claims := awscdk.NewCfnParameter(stack, jsii.String("ClaimBucket"), &awscdk.CfnParameterProps{
-		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
-	function := newFunctionConsumer(stack, "HighValuePayments", c.bus, c.highValue, c.code, claims.ValueAsString(),
-		c.local)
-	output("FunctionName", "the function", function.name)
-	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
-	output("ProcessedTable", "the payments that the function has processed", function.table.TableName())
-	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())
-	if c.targetBus != "" {
-		newBusConsumer(stack, "OtherAccount", c.bus, c.needsAttention, c.targetBus)
-	}
-	return stack
 }
 
 // words converts high-value to HighValue.

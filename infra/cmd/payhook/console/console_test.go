@@ -297,24 +297,6 @@ func TestStreamHasEveryMessageInOrder(t *testing.T) {
 	}
 }
 
-// Somebody else can stop and start them, too.
-func TestServicesAreThoseOfTheLocalRun(t *testing.T) {
-	s := newTestServer(t)
-	services := func(want string) {
-		t.Helper()
-		if status, text := s.request(t, http.MethodGet, "/services", "", nil); status != http.StatusOK ||
-			strings.TrimSpace(text) != want {
-			t.Errorf("%d %s, want %s", status, text, want)
-		}
-	}
-	s.fault("token", "slow:10s")
-	services(`{"token":"slow:10s"}`)
-	if err := s.actor.do(t.Context(), action{Do: "stop", Service: "keys"}); err != nil {
-		t.Fatal(err)
-	}
-	services(`{"keys":"down","token":"slow:10s"}`)
-}
-
 func TestContentOfAnEventIsReadSeparatelyAndKeepsItsDigits(t *testing.T) {
 	s := newTestServer(t)
 	if err := s.actor.feed.show(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":1250.00}`)}); err != nil {
@@ -340,17 +322,6 @@ func TestContentOfAnEventIsReadSeparatelyAndKeepsItsDigits(t *testing.T) {
 	}
 	if got := read("--all"); got.State != "state of --all" || got.Content != "" || got.Rules != nil {
 		t.Errorf("an event that has not arrived: %+v", got)
-	}
-}
-
-func TestAClearedFeedIsEmpty(t *testing.T) {
-	s := newTestServer(t)
-	s.actor.feed.note("before")
-	if err := s.actor.do(t.Context(), action{Do: "clear"}); err != nil {
-		t.Fatal(err)
-	}
-	if all, n, _ := s.actor.feed.after(0); len(all) != 1 || n != 2 || all[0].kind != aClear {
-		t.Errorf("%d of %d messages are kept", len(all), n)
 	}
 }
 

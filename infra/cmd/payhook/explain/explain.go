@@ -155,6 +155,21 @@ func (o *options) keyService(ctx context.Context, conf settings.Function) (*keyR
 	return &keyRing{origin: origin, exponents: conf.KeyExponents}, nil
 }
 
+// verdict is the result of an explanation.
+type verdict string
+
+const (
+	authentic     verdict = "authentic"
+	otherSettings verdict = "settings"
+	wrongAge      verdict = "age"
+	unsupported   verdict = "unsupported"
+	changed       verdict = "changed"
+	otherKey      verdict = "other-key"
+	keysDown      verdict = "keys-down"
+	noKey         verdict = "no-key"
+	noSignature   verdict = "no-signature"
+)
+
 // verdicts are the verdicts in words.
 var verdicts = map[verdict]string{
 	authentic:     "it verifies with the settings as they are",

@@ -17,21 +17,6 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// verdict is the result of an explanation.
-type verdict string
-
-const (
-	authentic     verdict = "authentic"    // the webhook verifies with the settings as they are
-	otherSettings verdict = "settings"     // it verifies with other settings
-	wrongAge      verdict = "age"          // its signature verifies; its timestamp is too old or in the future
-	unsupported   verdict = "unsupported"  // it verifies only in a way for which there is no setting
-	changed       verdict = "changed"      // a key of the service signed a message with another payload
-	otherKey      verdict = "other-key"    // no key that was found made the signature
-	keysDown      verdict = "keys-down"    // the key service does not work, so there is no key
-	noKey         verdict = "no-key"       // no key was found that can be used
-	noSignature   verdict = "no-signature" // the request contains no signature of section 5.4
-)
-
 // report is an explanation. It contains places, key ids and timestamps of a request, and
 // neither its payload nor its signature.
 type report struct {
@@ -106,14 +91,19 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		e.Verdict = authentic
-		e.adviseAuthentic()
+		if o := intake.Outcome(e.request.Outcome); o == intake.KeyUnavailable || o == intake.KeyOutOfBudget {
+			e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up (%s). "+
+				"Nothing is wrong with the settings. Ask the service to send the webhooks again that were answered 503.", o)
+			return
+		}
+		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
+			"(authentication=both): look up outcome and cause in the webhook function's log.")
 		return
 	case isDown(err):
 		e.Verdict = keysDown
 		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.KeyService, err)
-		e.say("Every check that needs no key succeeds. If webhooks were accepted with these settings before, nothing " +
-			"is wrong with the settings. When the service is up again, ask it to send the webhooks again " +
-			"that were answered 503.")
+		e.say("If webhooks were accepted with these settings before, nothing is wrong with the settings. When the " +
+			"service is up again, ask it to send the webhooks again that were answered 503.")
 		return
 	case len(signatures) == 0:
 		e.Verdict = noSignature
@@ -147,30 +137,19 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	}
 	switch e.Verdict {
 	case changed:
-		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of " +
-			"what arrived here. If the body arrived unchanged, the service composes the message in another way than " +
-			"section 5.4 of the interface, or signs a timestamp or key id that is in no header and no query " +
-			"parameter. Ask the service for the exact bytes of a signed message.")
-		e.adviseChanged()
+		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of "+
+			"what arrived here. Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a "+
+			"test tool. Compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
+			len(e.request.Payload), sha256.Sum256(e.request.Payload))
+		e.say("If the body is unchanged, the service composes the message in another way than section 5.4 of the " +
+			"interface, or signs a timestamp or key id that is in no header and no query parameter. Ask the service " +
+			"for the exact bytes of a signed message.")
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
 			"on the way or is of another kind. Ask the service which key signed.", e.conf.KeyService)
 	default:
 		e.adviseNoKey()
-	}
-}
-
-// adviseAuthentic is for a webhook that verifies with the settings as they are.
-func (e *explainer) adviseAuthentic() {
-	switch intake.Outcome(e.request.Outcome) {
-	case intake.KeyUnavailable, intake.KeyOutOfBudget:
-		e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up (%s). "+
-			"Nothing is wrong with the settings. Ask the service to send the webhooks again that were answered 503.",
-			e.request.Outcome)
-	default:
-		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
-			"(authentication=both): look up outcome and cause in the webhook function's log.")
 	}
 }
 
@@ -196,7 +175,14 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	if s.encoding != base64URL {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
 	}
-	e.proposeTimestamp(at)
+	e.set("timestampCarrier", at.carrier)
+	switch sent, known := signature.TimeOf(at.text); {
+	case e.conf.Window == nil: // it is not read
+	case !known:
+		e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
+	case errors.Is(e.conf.Window.Check(at.text, sent), signature.ErrMalformed):
+		e.set("timestampFormat", "auto") // any of those that it can read
+	}
 	e.set("keyIdCarrier", id.carrier)
 	if strings.HasPrefix(id.carrier, static) {
 		e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
@@ -230,17 +216,6 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 		e.Verdict = otherSettings
 		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this " +
 			"was tried.")
-	}
-}
-
-func (e *explainer) proposeTimestamp(t value) {
-	e.set("timestampCarrier", t.carrier)
-	switch at, known := signature.TimeOf(t.text); {
-	case e.conf.Window == nil: // it is not read
-	case !known:
-		e.differs("Payhook cannot read the format of the timestamp %.80q.", t.text)
-	case errors.Is(e.conf.Window.Check(t.text, at), signature.ErrMalformed):
-		e.set("timestampFormat", "auto") // any of those that it can read
 	}
 }
 
@@ -284,15 +259,6 @@ func (e *explainer) adviseNoKey() {
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
 		"403), or the request does not contain the key id. Ask the service. -c baseUrl=URL tries another URL, and "+
 		"--key-id UUID another id.", e.conf.KeyService)
-}
-
-// adviseChanged is for a signature that a key of the service made of other bytes.
-func (e *explainer) adviseChanged() {
-	sum := sha256.Sum256(e.request.Payload)
-	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. "+
-		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and "+
-		"compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
-		len(e.request.Payload), sum)
 }
 
 func (e *explainer) differs(format string, args ...any) {
