@@ -92,8 +92,9 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	case err == nil:
 		e.Verdict = authentic
 		if o := intake.Outcome(e.request.Outcome); o == intake.KeyUnavailable || o == intake.KeyOutOfBudget {
-			e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up (%s). "+
-				"Nothing is wrong with the settings. Ask the service to send the webhooks again that were answered 503.", o)
+			e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up "+
+				"(%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
+				"answered 503.", o)
 			return
 		}
 		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
@@ -138,8 +139,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	switch e.Verdict {
 	case changed:
 		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of "+
-			"what arrived here. Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a "+
-			"test tool. Compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
+			"what arrived here. Most likely, something on the way changes the body: a proxy, a gateway, a firewall or "+
+			"a test tool. Compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
 			len(e.request.Payload), sha256.Sum256(e.request.Payload))
 		e.say("If the body is unchanged, the service composes the message in another way than section 5.4 of the " +
 			"interface, or signs a timestamp or key id that is in no header and no query parameter. Ask the service " +

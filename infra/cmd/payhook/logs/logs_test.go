@@ -295,7 +295,8 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		"wehook":      `invalid argument "wehook" for "payhook logs"`,
 		"--since=-1m": "--since must not be negative",
 	} {
-		if _, stderr, status := call(t, c, true, args); status != cli.StatusUsage || !strings.HasPrefix(stderr, "payhook: "+want) {
+		if _, stderr, status := call(t, c, true, args); status != cli.StatusUsage ||
+			!strings.HasPrefix(stderr, "payhook: "+want) {
 			t.Errorf("%s: %d, %q", args, status, stderr)
 		}
 	}

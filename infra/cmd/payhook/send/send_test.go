@@ -127,7 +127,8 @@ func isUp(t *testing.T, d deployment.Deployment, conf ...string) {
 
 func TestFlagsDescribeTheDeliveries(t *testing.T) {
 	_, h := local(t)
-	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR --pad 2")...)
+	out := works(t, strings.Fields(
+		"--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR --pad 2")...)
 	if len(h.payloads) != 3 || h.payloads[2] != h.payloads[0] || h.payloads[1] == h.payloads[0] {
 		t.Fatalf("%d deliveries were sent, want 3, of which the last is the first again", len(h.payloads))
 	}

@@ -39,10 +39,12 @@ func simulated(ctx context.Context, d *deployment.Deployment) (service paymentte
 		}
 		return cmp.Or(function.Environment.Variables[s.Env()], s.Default)
 	}
-	return service, paymenttest.Webhook{URL: d.WebhookURL, Method: setting("httpMethod"), Carriers: paymenttest.Carriers{
+	deployed.URL, deployed.Method = d.WebhookURL, setting("httpMethod")
+	deployed.Carriers = paymenttest.Carriers{
 		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampCarrier"),
 		KeyID: setting("keyIdCarrier"), TimestampFormat: setting("timestampFormat"),
-	}}, nil
+	}
+	return service, deployed, nil
 }
 
 // sample is an event of a function URL or an HTTP API in payload format 2.0 (AWS, "Invoking
