@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"maps"
 	"os"
@@ -27,15 +25,11 @@ const (
 )
 
 // withCertificates are the settings of a deployment that requires client
-// certificates of these CAs.
-func withCertificates(t *testing.T, authentication string, cas ...*x509.Certificate) map[string]string {
+// certificates of a CA.
+func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
 	t.Helper()
-	var text bytes.Buffer
-	for _, c := range cas {
-		text.Write(paymenttest.EncodeCertificate(c))
-	}
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), text.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{
@@ -58,7 +52,7 @@ func clientCert(der []byte) events.APIGatewayV2HTTPRequestContextAuthenticationC
 
 func TestMTLSNeedsOnlyACertificate(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca.Certificate))
+	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca))
 	client := ca.Client(nil)
 	if r := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)); r.StatusCode != 200 {
 		t.Fatalf("%d %s", r.StatusCode, e.log)
@@ -114,7 +108,7 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 		"no format":        {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
 	}
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
-		e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
+		e := newEndpoint(t, withCertificates(t, authentication, ca))
 		// With both, each webhook is signed, so that only the certificate decides.
 		signed := e.signed(t, paymenttest.Event())
 		want := e.handle(t, signed) // without an API

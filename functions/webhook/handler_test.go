@@ -88,7 +88,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	client := ca.Client(nil)
 	for name, change := range map[string]map[string]string{
-		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca.Certificate),
+		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca),
 	} {
 		change["PAYHOOK_ALLOWED_SOURCES"] = "192.0.2.0/24;2001:db8:1::/48"
 		change[names.CaptureUntilEnv] = "2099-01-01T00:00:00Z"

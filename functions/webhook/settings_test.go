@@ -44,7 +44,7 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 	return func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		client := ca.Client(nil)
-		change := withCertificates(t, settings.ByMTLS, ca.Certificate)
+		change := withCertificates(t, settings.ByMTLS, ca)
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
 		accepted := newEndpoint(t, change).handle(t, r).StatusCode
 		change[settings.Named(key).Env()] = value(client.Leaf)
@@ -102,7 +102,7 @@ var effects = map[string]func(t *testing.T){
 		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
 			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
 		} {
-			e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
+			e := newEndpoint(t, withCertificates(t, authentication, ca))
 			signed := e.signed(t, paymenttest.Event())
 			got := [3]int{
 				e.handle(t, signed).StatusCode,

@@ -169,6 +169,8 @@ func TestTheKeyOfARecord(t *testing.T) {
 		func(r *Record) { r.JWK = append(slices.Clone(r.JWK), ' ') },
 		func(r *Record) { r.Timestamp = "2026-01-31T12:00:00.0050Z" },
 		func(r *Record) { r.Certificate = certified.Certificate },
+		func(r *Record) { r.Certificate = record(t, payload, false, true).Certificate },
+		func(r *Record) { r.Timestamp, r.KeyID = r.Timestamp+r.KeyID[:1], r.KeyID[1:] },
 	} {
 		r := signed
 		change(&r)

@@ -19,14 +19,12 @@ import (
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 )
 
-// distant is a ledger and a bucket, each call of which takes a while.
+// distant is a stack, each call of whose ledger and bucket takes a while.
 type distant struct {
-	*awstest.DynamoDB
-	buckets  *awstest.S3
+	*stack
 	takes    time.Duration
 	parallel int // calls of the ledger at once; 0: the default
 }
@@ -53,23 +51,18 @@ func (w waitingS3) PutObject(ctx context.Context, in *s3.PutObjectInput,
 }
 
 func newDistant() *distant {
-	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
-	d.Hook = d.hook
-	d.CreateLedger("ledger")
-	d.buckets.MakeBucket("claims")
-	d.buckets.MakeBucket("parking")
+	d := &distant{stack: newStack(), takes: 60 * time.Millisecond}
+	d.db.Hook = d.hook
 	return d
 }
 
 // attempt delivers a payload to a function that has two seconds.
 func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	t.Helper()
-	s := newStack()
-	p := intake.NewPipeline(ledger.New(d.DynamoDB, "ledger", "bus", ledger.Options{Parallel: d.parallel}), s.eventBus(),
+	p := intake.NewPipeline(ledger.New(d.db, "ledger", "bus", ledger.Options{Parallel: d.parallel}), d.eventBus(),
 		claimcheck.NewStore(waitingS3{d.buckets, func(ctx context.Context) error {
 			return smithytime.SleepWithContext(ctx, 10*d.takes)
-		}}, "claims"),
-		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
+		}}, "claims"), d.parking, intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
 		Keys: oneKey{}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -148,7 +141,7 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 						t.Fatalf("%+v", r)
 					}
 				}
-				recorded := len(d.Items("ledger"))
+				recorded := len(d.db.Items("ledger"))
 				for attempt := 1; ; attempt++ {
 					events := test.events
 					if test.reorder && attempt > 1 {
@@ -156,7 +149,7 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 						events = append(events, test.events[len(test.events)-attempt:]...)
 					}
 					r := d.attempt(t, paymenttest.RawDelivery(id, events...))
-					now := len(d.Items("ledger"))
+					now := len(d.db.Items("ledger"))
 					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome,
 						r.Recorded, r.Duplicates, r.Unrecorded)
 					if r.Outcome == test.outcome {
@@ -194,8 +187,8 @@ func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 			time.Sleep(ledger.DefaultWindow - time.Minute)
 			r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...))
 			if r.Outcome != intake.Accepted || r.Recorded != len(events)-1 || r.Duplicates != 1 ||
-				d.Calls("BatchGetItem") == 0 {
-				t.Errorf("%s, %d reads: %+v", name, d.Calls("BatchGetItem"), r)
+				d.db.Calls("BatchGetItem") == 0 {
+				t.Errorf("%s, %d reads: %+v", name, d.db.Calls("BatchGetItem"), r)
 			}
 		})
 	}

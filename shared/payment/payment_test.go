@@ -352,16 +352,6 @@ func FuzzDecodeDelivery(f *testing.F) {
 	})
 }
 
-func BenchmarkDecodeDelivery(b *testing.B) {
-	payload := []byte(delivery)
-	b.SetBytes(int64(len(payload)))
-	for b.Loop() {
-		if _, err := payment.DecodeDelivery(payload); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // A reference to an event must not be decoded as an event.
 func TestClaimCheckIsAReservedName(t *testing.T) {
 	const event = `{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +

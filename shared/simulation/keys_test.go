@@ -315,14 +315,8 @@ func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 			}
 		}
 	})
-	t.Logf(
-		"%v; %d wrong 404s, %d wrong 200s, %d deliveries accepted with a withdrawn key, %d histories used the reserve",
-		c.total,
-		flapped,
-		maintained,
-		old,
-		reserve,
-	)
+	t.Logf("%v; %d wrong 404s, %d wrong 200s, %d accepted with a withdrawn key, %d histories used the reserve",
+		c.total, flapped, maintained, old, reserve)
 	if *seed == 0 && (flapped == 0 || maintained == 0 || old == 0 || reserve == 0) {
 		t.Error("a case did not occur")
 	}
