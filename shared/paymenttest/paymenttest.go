@@ -43,8 +43,6 @@ type Options struct {
 	Identity *Identity
 
 	TokenManagerID string // the required access_token_manager_id; manager-1
-	ClientID       string // a random one
-	ClientSecret   string // a random one
 	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
 	// 6749, section 2.3.1); false means that they are sent unchanged.
 	FormEncoded bool
@@ -146,17 +144,6 @@ func newServer(opts Options, state State) *Server {
 func (s *Server) Close() {
 	close(s.closed)
 	s.server.Close()
-}
-
-// Count returns how many of the latest 1,000 requests an endpoint answered with one of the
-// statuses, or with any status if none is given. Status 0 counts cut connections.
-func (s *Server) Count(e Endpoint, statuses ...int) (n int) {
-	for _, r := range s.Requests(e) {
-		if len(statuses) == 0 || slices.Contains(statuses, r.Status) {
-			n++
-		}
-	}
-	return n
 }
 
 // Requests returns the latest 1,000 requests to an endpoint, oldest first.

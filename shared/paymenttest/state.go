@@ -32,8 +32,8 @@ func NewState(opts Options) State {
 	return State{
 		Keys: map[string]json.RawMessage{}, Faults: map[Endpoint]Fault{},
 		TokenManagerID: cmp.Or(opts.TokenManagerID, "manager-1"),
-		ClientID:       cmp.Or(opts.ClientID, "client-"+uuid.New().String()),
-		ClientSecret:   cmp.Or(opts.ClientSecret, "secret-"+uuid.New().String()),
+		ClientID:       "client-" + uuid.New().String(),
+		ClientSecret:   "secret-" + uuid.New().String(),
 		FormEncoded:    opts.FormEncoded, KeysBearer: opts.KeysBearer,
 		TokenSeconds: int(DefaultTokenLifetime / time.Second),
 		TokenKey:     []byte(rand.Text()),

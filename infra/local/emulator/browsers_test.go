@@ -133,7 +133,7 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 	if err != nil || len(list.Contents) != 1 {
 		t.Errorf("the bucket has %d objects: %v", len(list.Contents), err)
 	}
-	if n := service.Count(paymenttest.Keys); n > 0 || service.Key().ID != key {
+	if n := len(service.Requests(paymenttest.Keys)); n > 0 || service.Key().ID != key {
 		t.Errorf("%d keys were read, and the key is %s, not %s", n, service.Key().ID, key)
 	}
 }
