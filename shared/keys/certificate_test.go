@@ -78,7 +78,8 @@ func TestRecordRetriesWithTheNextWebhook(t *testing.T) {
 	}
 	for id, item := range db.Items("keys") {
 		for attribute, value := range map[string]types.AttributeValue{
-			"notAfter": &types.AttributeValueMemberS{Value: "1"}, "acceptedAt": &types.AttributeValueMemberN{Value: "0.5"},
+			"notAfter":   &types.AttributeValueMemberS{Value: "1"},
+			"acceptedAt": &types.AttributeValueMemberN{Value: "0.5"},
 		} {
 			item := maps.Clone(item)
 			item[attribute] = value

@@ -602,8 +602,9 @@ func TestShortfall(t *testing.T) {
 				r.store("t-1", test.lifetime)
 			}
 			time.Sleep(test.age)
+			tooOften := name == "a short life" || name == "a new token that ends before the next run"
 			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall ||
-				report.WritesTooOften != (name == "a short life" || name == "a new token that ends before the next run") {
+				report.WritesTooOften != tooOften {
 				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
 			}
 		})
