@@ -22,7 +22,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"payhook.example/infra/deployment"
@@ -102,8 +101,9 @@ func (r *run) deploy(ctx context.Context) error {
 	}
 	if scenario.UsesMTLS(r.Settings) {
 		r.Identity = paymenttest.NewIdentity()
-		r.Certificates = scenario.NewCertificates(r.Identity)
-		maps.Copy(r.Settings, r.Certificates.Settings(r.Identity))
+		certificates, named := scenario.NewCertificates(r.Identity)
+		r.Certificates = certificates
+		maps.Copy(r.Settings, named)
 		r.Settings["truststore"] = filepath.Join(r.cdk.State, "truststore.pem")
 		if err := os.WriteFile(r.Settings["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
@@ -137,10 +137,7 @@ func (r *run) deploy(ctx context.Context) error {
 	if r.Endpoint != "" {
 		r.WebhookURL = deployment.FunctionURL(r.Endpoint, r.WebhookURL)
 	}
-	// A person does this after the first deployment.
-	value := fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, r.state.ClientID, r.state.ClientSecret)
-	if _, err := secretsmanager.NewFromConfig(r.AWS).PutSecretValue(ctx,
-		&secretsmanager.PutSecretValueInput{SecretId: &r.CredentialsSecret, SecretString: &value}); err != nil {
+	if err := r.StoreCredentials(ctx, r.state.ClientID, r.state.ClientSecret); err != nil {
 		return err
 	}
 	// DNS and API Gateway need minutes for a domain name.

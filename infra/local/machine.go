@@ -219,10 +219,10 @@ func (m *machine) context(values map[string]string) map[string]string {
 
 // addMechanisms adds a stack for each mechanism with client certificates.
 func (m *machine) addMechanisms() error {
-	certificates := scenario.NewCertificates(m.identity)
+	certificates, named := scenario.NewCertificates(m.identity)
 	for authentication, name := range map[string]string{settings.ByMTLS: "MTLS", settings.ByBoth: "Both"} {
 		own := maps.Clone(m.main.Settings)
-		maps.Copy(own, certificates.Settings(m.identity))
+		maps.Copy(own, named)
 		own["captureRejected"] = "off" // it needs signatures
 		own["stackName"] = "Payhook" + name
 		own["eventBusName"] = settings.DefaultBusName("Payhook" + name)
@@ -248,8 +248,10 @@ func (m *machine) showMechanisms(ctx context.Context) (sections []scenario.Secti
 	}); err != nil {
 		return nil, err
 	}
+	m.main.WebhookURLs = map[string]string{}
 	// One after another: they change the certificate that the service presents.
 	for _, s := range m.others {
+		m.main.WebhookURLs[s.Stack] = s.WebhookURL
 		if err := s.subscribe(ctx); err != nil {
 			return nil, err
 		}

@@ -47,18 +47,11 @@ func foreground(ctx context.Context, p *cli.Program, o options) error {
 				hints(m.main.Deployment))
 		}
 	}()
-	if err := m.main.Write(o.top); err != nil {
-		return err
-	}
 	m.main.Arrivals = scenario.Receive(m.main.AWS, m.main.Queues)
 	report, err := m.main.Show(ctx, m.showMechanisms)
 	m.main.Arrivals.Stop()
 	if err != nil {
 		return err
-	}
-	m.main.WebhookURLs = map[string]string{}
-	for _, s := range m.others {
-		m.main.WebhookURLs[s.Stack] = s.WebhookURL
 	}
 	if err := m.main.Write(o.top); err != nil {
 		return err

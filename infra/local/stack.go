@@ -3,15 +3,12 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
@@ -127,15 +124,7 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 	if s.machine.clientID == "" {
 		return nil
 	}
-	value, err := json.Marshal(map[string]string{"client_id": s.machine.clientID,
-		"client_secret": s.machine.clientSecret})
-	if err != nil {
-		return err
-	}
-	_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
-		SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value)),
-	})
-	return err
+	return s.StoreCredentials(ctx, s.machine.clientID, s.machine.clientSecret)
 }
 
 // startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.

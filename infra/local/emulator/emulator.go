@@ -71,22 +71,10 @@ func prepare(ctx context.Context, top string, p *Progress) error {
 	return runGroup(ctx, install)
 }
 
-// python is the interpreter of the virtual environment.
-func python(top string) string { return filepath.Join(top, ".local", "venv", "bin", "python") }
-
-// launcher is the program that starts MiniStack with the patches.
-func launcher(top string) string {
-	return filepath.Join(top, "infra", "local", "emulator", "ministack", "start.py")
-}
-
-// patchDoesNotFit is the exit status of ministack/start.py if a patch is for another version
-// of MiniStack than the installed one.
-const patchDoesNotFit = 3
-
 // Start starts an emulator with the patches of the folder ministack, and bootstraps it for the
 // CDK. Its files are in the folder state, for which Prepare was called. The functions call
 // the AWS APIs at what forFunctions returns for the endpoint of the emulator, or at the latter if it
-// is nil. The caller must Stop it.
+// is nil. The caller must Stop it; it loses its data.
 func Start(ctx context.Context, top, state string, forFunctions func(string) string) (*Emulator, error) {
 	port, err := freePort()
 	if err != nil {
@@ -126,7 +114,8 @@ func Start(ctx context.Context, top, state string, forFunctions func(string) str
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(python(top), launcher(top))
+	cmd := exec.Command(filepath.Join(top, ".local", "venv", "bin", "python"),
+		filepath.Join(top, "infra", "local", "emulator", "ministack", "start.py"))
 	cmd.Dir, cmd.Env = e.Folder, environment
 	cmd.Stdout, cmd.Stderr = log, log
 	// The emulator ends when this pipe is closed, so it does not outlive this process.
@@ -147,9 +136,6 @@ func Start(ctx context.Context, top, state string, forFunctions func(string) str
 	}
 	return e, nil
 }
-
-// Stop ends the emulator with all its functions. It loses its data.
-func (e *Emulator) Stop() { e.stop() }
 
 // Ended is closed when the emulator has ended.
 func (e *Emulator) Ended() <-chan struct{} { return e.exited }

@@ -35,8 +35,8 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 	return g, nil
 }
 
-// stop kills the group and returns when none of its processes is left.
-func (g *group) stop() {
+// Stop kills the group and returns when none of its processes is left.
+func (g *group) Stop() {
 	syscall.Kill(-g.pid, syscall.SIGKILL)
 	<-g.exited
 	// A zombie that nobody waits for stays in the group, and does not run.
@@ -78,7 +78,7 @@ func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	select {
 	case <-g.exited:
 	case <-ctx.Done():
-		g.stop()
+		g.Stop()
 		return ctx.Err()
 	}
 	if g.err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,37 +17,24 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-func TestStopEndsEveryProcessOfAGroup(t *testing.T) {
-	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := startGroup(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	child, err2 := strconv.Atoi(strings.TrimSpace(line))
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	g.stop()
-	if state, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(child)).Output(); len(state) > 0 &&
-		state[0] != 'Z' {
-		t.Errorf("the child is left: %s", state)
-	}
-}
-
-func TestCommandEndsWithItsContext(t *testing.T) {
+func TestCommandEndsWithItsContextAndEveryProcess(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	folder := t.TempDir()
-	log := filepath.Join(folder, "log")
+	reader, writer := io.Pipe()
+	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait")
+	cmd.Stdout = writer
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, log, exec.Command("sleep", "1000")) }()
+	go func() { ended <- runGroup(ctx, cmd) }()
+	child, err := bufio.NewReader(reader).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want context canceled", err)
+	}
+	if state, _ := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(child)).Output(); len(state) > 0 &&
+		state[0] != 'Z' {
+		t.Errorf("the child is left: %s", state)
 	}
 }
 
@@ -195,6 +183,7 @@ func TestOneAppUnpacksTheLibrary(t *testing.T) {
 }
 
 func TestMiniStackNeedsPatchesThatFit(t *testing.T) {
+	const patchDoesNotFit = 3
 	for _, test := range []struct{ name, app, message string }{
 		{"a function is gone", "", "there is no function pin_request_origin"},
 		{"a function has other parameters", "def pin_request_origin(origin): pass\n", "has the parameters ['origin']"},

@@ -21,21 +21,13 @@ type Certificates struct {
 	Unpinned tls.Certificate
 }
 
-// NewCertificates issues certificates by the CA of an identity.
-func NewCertificates(identity *paymenttest.Identity) Certificates {
-	return Certificates{Next: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next()}
-}
-
-// Settings are the settings that name the certificates and the current one of the identity.
-func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string {
-	var pins []string
-	for _, one := range []tls.Certificate{identity.Certificate(), c.Next, c.Revoked} {
-		pins = append(pins, clientcert.PinOf(one.Leaf).String())
-	}
-	return map[string]string{
-		"clientCertPins": strings.Join(pins, ";"),
-		"revokedKeys":    clientcert.PinOf(c.Revoked.Leaf).String(),
-	}
+// NewCertificates issues certificates by the CA of an identity. It also returns the settings that name them and the
+// current one of the identity.
+func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]string) {
+	c := Certificates{Next: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next()}
+	revoked := clientcert.PinOf(c.Revoked.Leaf).String()
+	return c, map[string]string{"revokedKeys": revoked, "clientCertPins": strings.Join([]string{
+		clientcert.PinOf(identity.Certificate().Leaf).String(), clientcert.PinOf(c.Next.Leaf).String(), revoked}, ";")}
 }
 
 // certificateFlaws are flaws of client certificates with the expected result. The endpoint answers 403, the

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/paymenttest"
@@ -28,6 +30,16 @@ const (
 	AsScheduled = `{}`
 	RefreshNow  = `{"refresh":true}`
 )
+
+// StoreCredentials stores the client credentials, as a person does after the first deployment.
+func (s *Scenario) StoreCredentials(ctx context.Context, id, secret string) error {
+	value, err := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
+	if err == nil {
+		_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+			SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value))})
+	}
+	return err
+}
 
 // RunToken runs the token function.
 func (s *Scenario) RunToken(ctx context.Context, event string) (run TokenRun, err error) {
