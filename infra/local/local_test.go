@@ -63,7 +63,7 @@ func TestDownEndsTheRun(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	holder := exec.Command(os.Args[0], "-test.run=^TestHoldTheLock$")
+	holder := exec.Command(os.Args[0])
 	holder.Env = append(os.Environ(), "PAYHOOK_TEST_HOLDS="+state)
 	out, err := holder.StdoutPipe()
 	if err != nil {
@@ -88,26 +88,21 @@ func TestDownEndsTheRun(t *testing.T) {
 	<-ended
 }
 
-// TestHoldTheLock is the process that TestDownEndsTheRun ends.
-func TestHoldTheLock(t *testing.T) {
-	state := os.Getenv("PAYHOOK_TEST_HOLDS")
-	if state == "" {
-		t.Skip("it is run by another test")
-	}
-	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
-	defer stop()
-	l, err := emulator.Lock(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Println("locked")
-	<-ctx.Done()
-	l.Close()
-}
-
-// TestMain is the process in the background that up starts.
+// TestMain is also the process in the background that up starts, and the process that TestDownEndsTheRun ends.
 func TestMain(m *testing.M) {
-	if os.Getenv(inBackground) == "" {
+	switch state := os.Getenv("PAYHOOK_TEST_HOLDS"); {
+	case state != "":
+		held, err := emulator.Lock(state)
+		if err != nil {
+			panic(err)
+		}
+		defer held.Close()
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		fmt.Println("locked")
+		<-ctx.Done()
+		return
+	case os.Getenv(inBackground) == "":
 		os.Exit(m.Run())
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
@@ -194,7 +189,8 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	}
 	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRejected": "7",
 		"truststore": "ca.pem", "timestampTolerance": "2m", "keyMissBudget": "100"}
-	if diff := cmp.Diff(want, given("-c", "keyIdCarrier=header:K", "-c", " timestampTolerance=2m  keyMissBudget=100 ")); diff != "" {
+	got := given("-c", "keyIdCarrier=header:K", "-c", " timestampTolerance=2m  keyMissBudget=100 ")
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte("{"), 0o600); err != nil {
