@@ -193,8 +193,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is
-		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm needs 5 consecutive periods, because a run can start or
-		// write late.
+		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm
+		// needs 5 consecutive periods, because a run can start or write late.
 		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, names.OldestPendingMetric)),
 			threshold: int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds()),
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
@@ -239,21 +239,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"the subscription is active and which answers they get."})
 	}
 	if conf.UsesMTLS() {
-		all = append(all,
-			alarm{name: "trust-expires", metric: over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)), threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true,
-				notifyOK: true,
-				description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
-					"in less than 30 days. Webhooks are rejected after that.",
-				action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
-					"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see oldest-pending.",
-			},
-			alarm{name: "certificate-forbidden", metric: over(15, sum, webhook.requests(forbiddenMetric)),
-				threshold: conf.AlarmRefused,
-				description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
-					"service's, its certificate expired, or its CA is not in the truststore.",
-				action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with the " +
-					"truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
-			})
+		all = append(all, certificateAlarms(conf, webhook)...)
 	}
 
 	// A failed run of the webhook function can lose a webhook, so the first failure
@@ -305,6 +291,27 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 		action: "Ask the service which deliveries were answered 413, agree on the size in the output " +
 			"SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
 			"deliveries)."}
+}
+
+// certificateAlarms returns the alarms on client certificates.
+func certificateAlarms(conf settings.Deployment, webhook webhook) []alarm {
+	return []alarm{
+		{name: "trust-expires", metric: over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
+			threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+			description: "A CA certificate of the truststore, or the client certificate that was accepted last, " +
+				"expires in less than 30 days. Webhooks are rejected after that.",
+			action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
+				"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see " +
+				"oldest-pending.",
+		},
+		{name: "certificate-forbidden", metric: over(15, sum, webhook.requests(forbiddenMetric)),
+			threshold: conf.AlarmRefused,
+			description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
+				"service's, its certificate expired, or its CA is not in the truststore.",
+			action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with " +
+				"the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
+		},
+	}
 }
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only

@@ -38,24 +38,11 @@ func (p *Payhook) newArchive() {
 	}
 }
 
-// maxArchiveName is the maximum length of the name of an archive
+// archiveName returns the name of the archive: that of the deployment with a digest of it and the bus. The policy of a
+// key needs the name before the archive exists. Another bus has another name of the archive, because CloudFormation
+// cannot replace an archive by one of the same name. A name has at most 48 characters
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_CreateArchive.html).
-const maxArchiveName = 48
-
-// archiveName returns the name of the archive: that of the bus if the construct created it,
-// and otherwise that of the deployment with a digest of the name of the bus. A name that is too
-// long is cut and ends in a digest. The policy of a key needs the name before the archive
-// exists. Another bus has another name of the archive, because CloudFormation cannot replace an
-// archive by one of the same name.
 func (p *Payhook) archiveName() string {
-	name := p.conf.EventBusName
-	unique := name
-	if !p.ownsBus() {
-		name, unique = p.conf.StackName, p.conf.StackName+" "+p.busName()
-	} else if len(name) <= maxArchiveName {
-		return name
-	}
-	sum := sha256.Sum256([]byte(unique))
-	digest := "-" + hex.EncodeToString(sum[:4])
-	return name[:min(len(name), maxArchiveName-len(digest))] + digest
+	sum := sha256.Sum256([]byte(p.conf.StackName + " " + p.busName()))
+	return cut(p.conf.StackName, 39) + "-" + hex.EncodeToString(sum[:4])
 }

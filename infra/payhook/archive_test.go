@@ -11,21 +11,21 @@ import (
 func TestEachBusHasAnArchiveOfItsOwnName(t *testing.T) {
 	long := strings.Repeat("payments.", 20)
 	seen := map[string]string{}
-	check := func(bus, name, prefix string) {
-		if seen[name] != "" != (bus == busARN+"a") || len(name) > 48 || !strings.HasPrefix(name, prefix) {
+	check := func(bus, name string) {
+		if seen[name] != "" != (bus == busARN+"a") || len(name) > 48 || !strings.HasPrefix(name, "Payhook") {
 			t.Errorf("%s: %q, as %q", bus, name, seen[name])
 		}
 		seen[name] = bus
 	}
 	for _, bus := range []string{"payments", "payments-staging", long + "a", long + "b", long[:48], long[:49]} {
 		_, p := newPayhook(t, "", map[string]any{"eventBusName": bus})
-		check(bus, p.archiveName(), "payments")
+		check(bus, p.archiveName())
 	}
 	for _, bus := range []string{"a", "b", busARN + "a", busARN + "c", "+d", "+e"} {
 		tm, err := onBuses(t, false, bus)
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(bus, fmt.Sprint(tm.get(t, "Archive", "AWS::Events::Archive").Properties["ArchiveName"]), "Payhook-")
+		check(bus, fmt.Sprint(tm.get(t, "Archive", "AWS::Events::Archive").Properties["ArchiveName"]))
 	}
 }

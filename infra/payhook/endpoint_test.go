@@ -55,7 +55,8 @@ func TestTheFunctionHasOneEndpoint(t *testing.T) {
 		"AWS::Lambda::Permission lambda:InvokeFunctionUrl * Webhook/Alias NONE"}
 	ofAPI := func(method string) []string {
 		return []string{"AWS::ApiGatewayV2::Api disabled", // its own address
-			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias " + api + method + "/"}
+			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias " + api + method +
+				"/"}
 	}
 	for _, c := range []struct {
 		conf map[string]any

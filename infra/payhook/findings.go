@@ -36,10 +36,8 @@ func findings(conf settings.Deployment) []finding {
 		"of one folder of one bucket. With the setting tracing, X-Ray has no resources to name."
 	return []finding{
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function",
-			unless: conf.WebhookConcurrency > 0,
-			reason: concurrency},
-		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Redrive/Function", reason: concurrency},
-		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Token/Function", reason: concurrency},
+			unless: conf.WebhookConcurrency > 0, reason: concurrency},
+		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "[RT]*/Function", reason: concurrency},
 		{id: "CKV_AWS_116", kind: "AWS::Lambda::Function",
 			reason: "No invocation holds the only copy of anything. A webhook is invoked synchronously and " +
 				"its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles " +
@@ -74,8 +72,7 @@ func findings(conf settings.Deployment) []finding {
 		{id: "CKV_AWS_18", kind: "AWS::S3::Bucket", path: "AccessLogs",
 			reason: "It holds the access logs of the other buckets. A bucket that logs its own requests " +
 				"writes a log for every log."},
-		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "Webhook/Role/DefaultPolicy", reason: wildcard},
-		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "Redrive/Role/DefaultPolicy", reason: wildcard},
+		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "[RW]*/Role/DefaultPolicy", reason: wildcard},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "Token/Role/DefaultPolicy", unless: !conf.Tracing,
 			reason: wildcard},
 		{id: "AwsSolutions-IAM4", kind: "AWS::IAM::Role", path: "Canary/*/*",

@@ -26,28 +26,17 @@ var linted = map[string]map[string]any{
 	"without":                     {"protectBus": false, "timestampTolerance": "off", "evidence": "1d"},
 }
 
-// lintedTemplates writes the templates of all linted settings into a folder and
-// returns their files.
-func lintedTemplates(t *testing.T) []string {
-	t.Helper()
-	folder := t.TempDir()
-	var files []string
-	for name, settings := range linted {
-		file := filepath.Join(folder, name+".json")
-		if err := os.WriteFile(file, []byte(payhook(t, settings).text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, file)
-	}
-	return files
-}
-
 // make lint runs this test.
 func TestTemplatesPassCfnLint(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
 		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
 	}
-	lint(t, lintedTemplates(t)...)
+	var files []string
+	for name, settings := range linted {
+		files = append(files, filepath.Join(t.TempDir(), name+".json"))
+		writeFile(t, files[len(files)-1], payhook(t, settings).text)
+	}
+	lint(t, files...)
 }
 
 // lint fails the test if cfn-lint reports anything about the templates.

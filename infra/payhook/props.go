@@ -116,10 +116,11 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "\n  ")
 	if p.context == nil {
-		return conf, fmt.Errorf("payhook: these fields of the Props of %s are wrong:\n\n  %s", *scope.Node().Path(), text)
+		return conf, fmt.Errorf("payhook: these fields of the Props of %s are wrong:\n\n  %s", *scope.Node().Path(),
+			text)
 	}
 	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
-		"NAME=VALUE, or under \"context\" in cdk.json.", text)
+		"NAME=VALUE, or under \"context\" in cdk.json", text)
 }
 
 // deploymentName returns the name of the deployment in scope, which differs from all others in
