@@ -82,21 +82,13 @@ func deleteStack(ctx context.Context, cfg aws.Config, id string) error {
 	}); err != nil {
 		return err
 	}
-	pages := cloudformation.NewListStackResourcesPaginator(client,
-		&cloudformation.ListStackResourcesInput{StackName: &id})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return err
-		}
-		for _, r := range page.StackResourceSummaries {
-			if aws.ToString(r.ResourceType) != "AWS::S3::Bucket" || aws.ToString(r.PhysicalResourceId) == "" ||
-				r.ResourceStatus == types.ResourceStatusDeleteComplete {
-				continue
-			}
-			if err := deleteBucket(ctx, (&deployment.Deployment{AWS: cfg}).S3(), *r.PhysicalResourceId); err != nil {
-				return fmt.Errorf("%s: %w", *r.PhysicalResourceId, err)
-			}
+	buckets, err := deployment.Resources(ctx, client, id, "AWS::S3::Bucket")
+	if err != nil {
+		return err
+	}
+	for _, bucket := range buckets {
+		if err := deleteBucket(ctx, (&deployment.Deployment{AWS: cfg}).S3(), bucket); err != nil {
+			return fmt.Errorf("%s: %w", bucket, err)
 		}
 	}
 	// Without a role, CloudFormation uses the one with which the stack was created.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 )
@@ -66,25 +65,18 @@ func (d *Deployment) Allow(ctx context.Context, name string) error {
 
 // rolePolicies calls an operation of IAM for each role of the stack. It reports whether a role has the policy.
 func (d *Deployment) rolePolicies(ctx context.Context, form url.Values) (found bool, err error) {
-	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
-		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
+	roles, err := Resources(ctx, cloudformation.NewFromConfig(d.AWS), d.Stack, "AWS::IAM::Role")
+	if err != nil {
+		return false, err
+	}
+	for _, role := range roles {
+		form.Set("Version", "2010-05-08")
+		form.Set("RoleName", role)
+		text, err := get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
+		if err != nil && !strings.Contains(string(text), "NoSuchEntity") {
 			return false, err
 		}
-		for _, r := range page.StackResourceSummaries {
-			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
-				continue
-			}
-			form.Set("Version", "2010-05-08")
-			form.Set("RoleName", aws.ToString(r.PhysicalResourceId))
-			text, err := get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
-			if err != nil && !strings.Contains(string(text), "NoSuchEntity") {
-				return false, err
-			}
-			found = found || err == nil
-		}
+		found = found || err == nil
 	}
 	return found, nil
 }

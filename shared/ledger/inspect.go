@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -92,4 +93,31 @@ func (i *Inspector) Backlog(ctx context.Context) ([]Item, error) {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 	})
 	return all, nil
+}
+
+// Counts are of a [Inspector.Backlog].
+type Counts struct {
+	Pending int
+	Buses   map[string]int // of these, by bus
+	Overdue int
+	Oldest  time.Time // when the oldest was recorded
+	Damaged []string  // each event that could not be decoded, with the error
+}
+
+// Count counts items that are pending.
+func Count(items []Item, now time.Time) Counts {
+	n := Counts{Pending: len(items), Buses: map[string]int{}, Oldest: now}
+	for _, item := range items {
+		n.Buses[item.Bus()]++
+		if item.Overdue(now) {
+			n.Overdue++
+		}
+		if !item.RecordedAt.IsZero() && item.RecordedAt.Before(n.Oldest) {
+			n.Oldest = item.RecordedAt
+		}
+		if item.Err != nil {
+			n.Damaged = append(n.Damaged, fmt.Sprintf("%s: %v", item.EventID, item.Err))
+		}
+	}
+	return n
 }

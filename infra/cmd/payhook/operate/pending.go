@@ -70,7 +70,8 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 	}
 	// What fails again and again is among the oldest; the index is in the order of due.
 	slices.SortStableFunc(index, func(x, y ledger.Item) int { return x.RecordedAt.Compare(y.RecordedAt) })
-	b := backlog{Buses: map[string]int{}, Events: []waiting{}}
+	b := backlog{Events: []waiting{}}
+	kept := index[:0] // without what is no longer pending: the index follows the table with a delay
 	for i, pending := range index {
 		if i < mostListed {
 			item, _, err := d.ledger.Find(ctx, pending.EventID)
@@ -78,7 +79,7 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 				return err
 			}
 			if !item.Pending() {
-				continue // the index follows the table with a delay
+				continue
 			}
 			pending.Err = cmp.Or(item.Err, pending.Err)
 			if item.Attempts >= failingFrom {
@@ -87,15 +88,10 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 			b.Events = append(b.Events, waiting{item.RecordedAt, item.Due, item.Attempts, item.Claimed, item.Bus(),
 				item.EventID, item.DeliveryID})
 		}
-		if pending.Err != nil {
-			b.Damaged = append(b.Damaged, fmt.Sprintf("%s: %v", pending.EventID, pending.Err))
-		}
-		b.Pending++
-		b.Buses[pending.Bus()]++
-		if pending.Overdue(p.Now()) {
-			b.Overdue++
-		}
+		kept = append(kept, pending)
 	}
+	n := ledger.Count(kept, p.Now())
+	b.Pending, b.Buses, b.Overdue, b.Damaged = n.Pending, n.Buses, n.Overdue, n.Damaged
 	if b.Pending == 0 && !p.JSON {
 		_, err := fmt.Fprintln(p.Out, "nothing is pending")
 		return err

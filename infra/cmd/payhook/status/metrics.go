@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 )
 
@@ -133,45 +133,34 @@ func webhooks(all map[string]series, redrive state) check {
 	if failed > 0 {
 		text += fmt.Sprintf("; %s failed or did not start", cli.Counted(int(failed), "run", "runs"))
 	}
-	switch {
-	case failed > 0 || counts["503"] > 0 || accepted == 0 && refused:
-		return check{"webhooks", attention, text}
-	case redrive == notMeasured:
-		return check{"webhooks", notMeasured, "no function has written metrics in " + cli.Readable(window)}
-	}
-	return check{"webhooks", ok, text}
+	return judge("webhooks", text,
+		finding{failed > 0 || counts["503"] > 0 || accepted == 0 && refused, attention, text},
+		finding{redrive == notMeasured, notMeasured, "no function has written metrics in " + cli.Readable(window)})
 }
 
 // runs judges when a scheduled function has written its metrics last.
 func runs(name string, last series, now time.Time) check {
-	if last.at.IsZero() {
-		return check{name, notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet"}
-	}
 	text := "last run in the minute of " + last.at.UTC().Format("15:04") + " UTC"
-	if now.Sub(last.at) > silence {
-		return check{name, attention, text}
-	}
-	return check{name, ok, text}
+	return judge(name, text,
+		finding{last.at.IsZero(), notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet"},
+		finding{now.Sub(last.at) > silence, attention, text})
 }
 
 // certificates judges how long certificates are valid. Each run of redrive writes it if
 // client certificates are required.
 func (d *stack) certificates(trust series, redrive state) check {
-	switch {
-	case trust.at.IsZero() && redrive == ok:
-		return check{"certificates", ok, "no client certificate is required"}
-	case trust.at.IsZero():
-		return check{"certificates", notMeasured, "redrive does not run"}
-	case trust.last < names.MinTrustDays:
-		return check{"certificates", attention, fmt.Sprintf("%.0f days left: %s", trust.last, d.hint("certificates"))}
-	}
-	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}
+	text := fmt.Sprintf("%.0f days left", trust.last)
+	return judge("certificates", text,
+		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required"},
+		finding{trust.at.IsZero(), notMeasured, "redrive does not run"},
+		finding{trust.last < names.MinTrustDays, attention, text + ": " + d.hint("certificates")})
 }
 
 // alarms returns the alarms of the deployment, by their names without that of the deployment. One
 // that does not exist any more has no state.
 func alarms(ctx context.Context, d *stack) (map[string]types.MetricAlarm, error) {
-	all, err := alarmNames(ctx, d)
+	all, err := deployment.Resources(ctx, d.stacks, d.Stack, "AWS::CloudWatch::Alarm")
+	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, d.FullName+"-") })
 	own := map[string]types.MetricAlarm{}
 	if err != nil || len(all) == 0 {
 		return own, err
@@ -207,36 +196,8 @@ func raised(own map[string]types.MetricAlarm) check {
 			without = append(without, name)
 		}
 	}
-	switch {
-	case len(own) == 0:
-		return check{"alarms", notMeasured, "the deployment has no alarms"}
-	case len(raised) > 0:
-		return check{"alarms", attention, "raised: " + strings.Join(raised, ", ")}
-	case len(without) > 0:
-		return check{"alarms", notMeasured, "without data: " + strings.Join(without, ", ")}
-	}
-	return check{"alarms", ok, fmt.Sprintf("none of %d is raised", len(own))}
-}
-
-// alarmNames returns the names of the deployment's alarms in the stack, sorted. DescribeStackResources would
-// return only 100 resources of all types:
-// https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
-func alarmNames(ctx context.Context, d *stack) ([]string, error) {
-	var all []string
-	pages := cloudformation.NewListStackResourcesPaginator(d.stacks,
-		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range page.StackResourceSummaries {
-			name := aws.ToString(r.PhysicalResourceId)
-			if aws.ToString(r.ResourceType) == "AWS::CloudWatch::Alarm" && strings.HasPrefix(name, d.FullName+"-") {
-				all = append(all, name)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all, nil
+	return judge("alarms", fmt.Sprintf("none of %d is raised", len(own)),
+		finding{len(own) == 0, notMeasured, "the deployment has no alarms"},
+		finding{len(raised) > 0, attention, "raised: " + strings.Join(raised, ", ")},
+		finding{len(without) > 0, notMeasured, "without data: " + strings.Join(without, ", ")})
 }

@@ -71,11 +71,8 @@ type stack struct {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
 	}
-	stacks interface {
-		ListStackResources(context.Context, *cloudformation.ListStackResourcesInput,
-			...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error)
-	}
-	hint func(command string) string // for the same deployment
+	stacks cloudformation.ListStackResourcesAPIClient
+	hint   func(command string) string // for the same deployment
 }
 
 // state is the result of a check.
@@ -92,6 +89,23 @@ type check struct {
 	Name  string `json:"name"`
 	State state  `json:"state"`
 	Text  string `json:"text"`
+}
+
+// finding is what a check can find. If applies is true, the line has its state and text.
+type finding struct {
+	applies bool
+	state   state
+	text    string
+}
+
+// judge makes the line of the first finding that applies. It is ok with the text if none does.
+func judge(name, text string, findings ...finding) check {
+	for _, f := range findings {
+		if f.applies {
+			return check{name, f.state, f.text}
+		}
+	}
+	return check{name, ok, text}
 }
 
 // status makes every check and prints the results.
@@ -145,33 +159,17 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(all) == 0 {
-		return []check{{"pending", ok, "nothing is pending"}}, nil
+	n := ledger.Count(all, now)
+	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(n.Pending, "event", "events"),
+		cli.Readable(now.Sub(n.Oldest)))
+	if n.Overdue > 0 {
+		text += fmt.Sprintf(", %d overdue", n.Overdue)
 	}
-	late, damaged, oldest := 0, 0, now
-	for _, p := range all {
-		if p.Err != nil {
-			damaged++
-		}
-		if p.Overdue(now) {
-			late++
-		}
-		if !p.RecordedAt.IsZero() && p.RecordedAt.Before(oldest) {
-			oldest = p.RecordedAt
-		}
+	if len(n.Damaged) > 0 {
+		text += fmt.Sprintf(", %d damaged", len(n.Damaged))
 	}
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
-		cli.Readable(now.Sub(oldest)))
-	if late > 0 {
-		text += fmt.Sprintf(", %d overdue", late)
-	}
-	if damaged > 0 {
-		text += fmt.Sprintf(", %d damaged", damaged)
-	}
-	if late > 0 || damaged > 0 {
-		return []check{{"pending", attention, text + ": " + d.hint("pending")}}, nil
-	}
-	return []check{{"pending", ok, text}}, nil
+	return []check{judge("pending", text, finding{n.Pending == 0, ok, "nothing is pending"},
+		finding{n.Overdue+len(n.Damaged) > 0, attention, text + ": " + d.hint("pending")})}, nil
 }
 
 // parked counts what is parked and open.
@@ -180,10 +178,8 @@ func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	if open > 0 {
-		return []check{{"parked", attention, fmt.Sprintf("%d open: %s", open, d.hint("parked list"))}}, nil
-	}
-	return []check{{"parked", ok, "nothing is open"}}, nil
+	return []check{judge("parked", "nothing is open",
+		finding{open > 0, attention, fmt.Sprintf("%d open: %s", open, d.hint("parked list"))})}, nil
 }
 
 // accessToken reads how long the stored token is valid.
@@ -197,8 +193,5 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	}
 	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
 		t.ExpiresAt.UTC().Format(time.RFC3339))
-	if t.Late(now) {
-		return []check{{"token", attention, text}}, nil
-	}
-	return []check{{"token", ok, text}}, nil
+	return []check{judge("token", text, finding{t.Late(now), attention, text})}, nil
 }
