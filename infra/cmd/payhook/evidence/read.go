@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -127,26 +128,21 @@ func files(ctx context.Context, p *cli.Program, folder string, got func(object))
 	}); err != nil {
 		return err
 	}
-	objects := make([]object, min(len(names), 1000))
-	for len(names) > 0 {
-		n := min(len(names), len(objects))
-		parallel.Each(n, atOnce, func(i int) {
-			objects[i] = object{name: names[i]}
+	for names := range slices.Chunk(names, 1000) {
+		objects := make([]object, len(names))
+		parallel.Each(len(names), atOnce, func(i int) {
 			text, err := os.ReadFile(names[i])
-			if err != nil {
-				objects[i].err = err
-			} else if ctx.Err() == nil {
+			if objects[i] = (object{name: names[i], err: err}); err == nil && ctx.Err() == nil {
 				objects[i].decode(text)
 			}
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for _, o := range objects[:n] {
+		for _, o := range objects {
 			got(o)
 		}
-		progress(n)
-		names = names[n:]
+		progress(len(names))
 	}
 	return nil
 }

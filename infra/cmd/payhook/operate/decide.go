@@ -265,11 +265,10 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 			denied = err
 			break
 		}
-		failures++
-		if !failed {
+		tried++
+		if failures++; !failed {
 			failures = 0
 		}
-		tried++
 		if !result.Failed {
 			done++
 		}
@@ -296,20 +295,15 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 // or comes from AWS.
 func (d *stack) decideOne(ctx context.Context, name string, r request) (decided, error) {
 	a, err := d.redrive(ctx, r)
+	results := slices.Concat(a.Replayed, a.Dismissed)
+	if err == nil && len(results) != 1 {
+		err = errFunction("it returned no result")
+	}
 	if err != nil {
 		return decided{Name: name, Failed: true, Cause: err.Error()}, err
 	}
-	if len(a.Dismissed) == 1 {
-		result := a.Dismissed[0]
-		result.Failed = result.Cause != ""
-		return result, nil
-	}
-	if len(a.Replayed) != 1 {
-		err := errFunction("it returned no result")
-		return decided{Name: name, Failed: true, Cause: err.Error()}, err
-	}
-	result := a.Replayed[0]
-	result.Failed = result.Cause != "" || result.Outcome != "accepted"
+	result := results[0]
+	result.Failed = result.Cause != "" || len(a.Replayed) == 1 && result.Outcome != "accepted"
 	if result.Outcome == "accepted" && result.Pending > 0 {
 		result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
 	}
