@@ -154,7 +154,8 @@ func TestRunIsRightAndLeavesNothing(t *testing.T) {
 		!strings.Contains(string(text), r.id) {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if text, err := json.Marshal(r.state); err != nil || strings.Contains(string(text), r.Sender.Key.Private.D.String()) {
+	secret := r.Sender.Key.Private.D.String()
+	if text, err := json.Marshal(r.state); err != nil || strings.Contains(string(text), secret) {
 		t.Errorf("%v, or the function gets the private key", err)
 	}
 	nothingLeft(t, r)

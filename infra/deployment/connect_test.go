@@ -103,6 +103,9 @@ func isUp(t *testing.T, endpoint string) {
 func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	machine(t)
 	account(t, cloud(t, outputs).URL)
+	if d, err := Connect(t.Context(), Target{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
+		t.Error(err)
+	}
 	d, err := Connect(t.Context(), Target{})
 	if err != nil {
 		t.Fatal(err)
@@ -185,18 +188,6 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 	}
 }
 
-func TestRegionAndProfileCanBeChosen(t *testing.T) {
-	machine(t)
-	account(t, cloud(t, outputs).URL)
-	if d, err := Connect(t.Context(), Target{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
-		t.Error(err)
-	}
-	if _, err := Connect(t.Context(), Target{Profile: "nobody"}); err == nil ||
-		!strings.Contains(err.Error(), "nobody") {
-		t.Error(err)
-	}
-}
-
 // A server that closes a connection without an answer is asked again: the local
 // run's emulator closes idle connections.
 func TestLocalRunIsAskedAgainAfterClosedConnection(t *testing.T) {
@@ -259,6 +250,7 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 			[]string{"has ended, and was not ended with make down", "make up"}},
 		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, Target{},
 			[]string{"AWS configuration", "nobody"}},
+		"a profile that does not exist": {func(*testing.T) {}, Target{Profile: "nobody"}, []string{"nobody"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine(t)

@@ -169,7 +169,8 @@ func TestEventHasPayloadFormat2(t *testing.T) {
 				Protocol: "HTTP/2.0", SourceIP: "127.0.0.1", UserAgent: "agent"},
 			RequestID: e.RequestContext.RequestID, Time: e.RequestContext.Time, TimeEpoch: e.RequestContext.TimeEpoch},
 	}
-	want.RequestContext.Authentication.ClientCert.ClientCertPem = string(paymenttest.EncodeCertificate(certificate.Leaf))
+	text := string(paymenttest.EncodeCertificate(certificate.Leaf))
+	want.RequestContext.Authentication.ClientCert.ClientCertPem = text
 	if diff := cmp.Diff(want, e, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
