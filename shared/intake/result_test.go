@@ -394,7 +394,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				}
 				return next(ctx, in)
 			}
-			p := intake.NewPipeline(w.ledger(w.db), bus.New(failingBus(func(ctx context.Context) { forBus = left(ctx) }),
+			p := intake.NewPipeline(w.ledger(w.db), bus.New(failingBus(func(c context.Context) { forBus = left(c) }),
 				"bus", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {

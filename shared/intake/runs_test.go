@@ -292,6 +292,11 @@ func TestTheResultOfAReplay(t *testing.T) {
 		altered.Event = []byte("x")
 		expect(name+" that is altered", w.replay(altered, intake.NoVersion), want,
 			"evidence: what is stored is not what was accepted: the stored event is not")
+		if !p.Claimed {
+			altered.Event = bytes.Replace(p.Event, []byte("PAYMENT"), []byte("PAYMENt"), 1)
+			expect(name+" with other content", w.replay(altered, intake.NoVersion), want,
+				"evidence: what is stored is not what was accepted: the stored event is not")
+		}
 		if p.Claimed {
 			w.buckets.Fails = func(string, string) error { return errors.New("S3 is down") }
 			expect(name+" that can't be looked up", w.replay(p, intake.NoVersion), intake.Result{
