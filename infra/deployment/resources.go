@@ -22,7 +22,8 @@ func Resources(ctx context.Context, client cloudformation.ListStackResourcesAPIC
 		}
 		for _, r := range page.StackResourceSummaries {
 			id := aws.ToString(r.PhysicalResourceId) // "" if it was not created
-			if aws.ToString(r.ResourceType) == ofType && id != "" && r.ResourceStatus != types.ResourceStatusDeleteComplete {
+			gone := r.ResourceStatus == types.ResourceStatusDeleteComplete
+			if aws.ToString(r.ResourceType) == ofType && id != "" && !gone {
 				ids = append(ids, id)
 			}
 		}

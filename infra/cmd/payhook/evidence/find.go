@@ -145,7 +145,8 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	slices.SortStableFunc(all, func(a, b object) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.storedAt.Compare(b.storedAt))
 	})
-	list, rows := make([]found, len(all)), cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
+	list := make([]found, len(all))
+	rows := cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
 		f := found{o.storedAt.UTC(), o.record.DeliveryID, o.record.Timestamp, o.record.KeyID,
 			[]string{"verifies", "not signed: the certificate verifies", fmt.Sprint(o.err)}[rank(o)], o.name}
