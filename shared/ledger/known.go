@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,20 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (found map[string]Item, failed error) {
 	found = make(map[string]Item, len(eventIDs))
 	const wanted = "#eventId, #digest, #deliveryId, #shard, #holder, #parkedAt, #expiresAt"
+	err := readItems(ctx, l.client, l.table, eventIDs, wanted, func(i Item) {
+		if i.Err != nil {
+			failed = fmt.Errorf("ledger: read %s: %w", i.EventID, i.Err)
+			return
+		}
+		found[i.EventID] = i
+	})
+	return found, cmp.Or(err, failed)
+}
+
+// readItems calls got with each item that exists, with the attributes that are wanted. It asks again for what
+// DynamoDB leaves.
+func readItems(ctx context.Context, client batchGetter, table *string, eventIDs []string, wanted string,
+	got func(Item)) error {
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
 		ProjectionExpression:     aws.String(wanted),
@@ -59,21 +74,17 @@ func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (found map[str
 	}
 	pause := 25 * time.Millisecond
 	for {
-		out, err := l.client.BatchGetItem(ctx,
-			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*l.table: ask}})
+		out, err := client.BatchGetItem(ctx,
+			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*table: ask}})
 		if err != nil {
-			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+			return fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
-		for _, i := range decodeAll(out.Responses[*l.table]) {
-			if i.Err != nil {
-				failed = fmt.Errorf("ledger: read %s: %w", i.EventID, i.Err)
-				continue
-			}
-			found[i.EventID] = i
+		for _, i := range decodeAll(out.Responses[*table]) {
+			got(i)
 		}
-		rest := out.UnprocessedKeys[*l.table].Keys
+		rest := out.UnprocessedKeys[*table].Keys
 		if len(rest) == 0 {
-			return found, failed
+			return nil
 		}
 		if len(rest) == len(ask.Keys) {
 			_ = smithytime.SleepWithContext(ctx, pause) // when ctx has ended, the next call fails
@@ -81,4 +92,10 @@ func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (found map[str
 		}
 		ask.Keys = rest
 	}
+}
+
+// batchGetter is what readItems needs.
+type batchGetter interface {
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 }

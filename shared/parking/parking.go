@@ -368,6 +368,31 @@ func (s *Store) find(ctx context.Context, prefix string) (names []string, err er
 	return names, err
 }
 
+// Concerned returns the names of all parked deliveries by their deliveryIds and, of all parked deliveries and
+// events, by the eventIds that they concern. The ids are in lower case.
+func (s *Store) Concerned(ctx context.Context) (byID map[string][]string, err error) {
+	parked := map[string]bool{} // the index is written first: what it names may have failed to be parked
+	if err := s.List(ctx, time.Time{}, time.Time{}, func(name string) bool {
+		parked[name] = true
+		return true
+	}); err != nil {
+		return nil, err
+	}
+	byID = map[string][]string{}
+	for _, kind := range []string{"delivery/", "event/"} {
+		if err := s.list(ctx, kind, "", func(rest string) bool {
+			id, name, _ := strings.Cut(rest, "/")
+			if name = unflat(name); parked[name] {
+				byID[id] = append(byID[id], name)
+			}
+			return true
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return byID, nil
+}
+
 // list calls found with the rest of each key that starts with a prefix, for the rests
 // after the one given, until found returns false.
 func (s *Store) list(ctx context.Context, prefix, after string, found func(name string) bool) error {

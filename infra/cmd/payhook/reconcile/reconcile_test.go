@@ -1,0 +1,344 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/awstest"
+	records "payhook.example/shared/evidence"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// world is a stack in memory.
+type world struct {
+	t        *testing.T
+	db       *awstest.DynamoDB
+	s3       *awstest.S3
+	ledger   *ledger.Ledger
+	store    *parking.Store
+	evidence []records.Record // stored an hour ago, and
+	old      []records.Record // a year ago
+	pauses   int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3()}
+	w.db.CreateLedger("ledger")
+	w.s3.MakeBucket("parking")
+	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return noon }})
+	w.store = parking.NewStore(w.s3, "parking")
+	return w
+}
+
+// record records events, and returns them and the deliveryId.
+func (w *world) record(n int) (list []ledger.Entry, delivery string) {
+	w.t.Helper()
+	decoded, err := payment.DecodeDelivery(paymenttest.Delivery(paymenttest.Events(n)...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range decoded.Events {
+		list = append(list, ledger.NewEntry(e, decoded.DeliveryID, noon))
+	}
+	for _, r := range w.ledger.Record(w.t.Context(), list, ledger.NewHolder(), noon) {
+		if r.Outcome != ledger.Recorded {
+			w.t.Fatalf("%+v", r)
+		}
+	}
+	return list, decoded.DeliveryID
+}
+
+func (w *world) publish(list ...ledger.Entry) {
+	w.t.Helper()
+	for _, err := range w.ledger.MarkPublished(w.t.Context(), list) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// park parks an invalid delivery with an event.
+func (w *world) park() (name string, p parking.Parked) {
+	w.t.Helper()
+	p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: uuid.New().String(),
+		EventIDs: []string{uuid.New().String()}}
+	p.Timestamp, p.Payload = noon.Format(time.RFC3339), []byte(p.DeliveryID)
+	name, _, err := w.store.Park(w.t.Context(), p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return name, p
+}
+
+func (w *world) dismiss(name string) {
+	w.t.Helper()
+	if err := w.store.Dismiss(w.t.Context(), name, parking.Note{At: noon}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// reconcile reads a list and reconciles it, and returns the rows.
+func (w *world) reconcile(o options, text string) (rows []row, stderr string, err error) {
+	w.t.Helper()
+	var out, said bytes.Buffer
+	p := &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon }, JSON: true}
+	if o.by.name == "" {
+		o.by = identifiers[0]
+	}
+	o.all = true
+	list, err := o.open(p, "-")
+	if err != nil {
+		return nil, said.String(), err
+	}
+	r := newRun(p, &deployment.Deployment{}, o)
+	r.ledger, r.store = ledger.NewLister(w.db, "ledger"), w.store
+	r.pause = func(ctx context.Context) error {
+		w.pauses++
+		return ctx.Err()
+	}
+	r.scan = func(_ context.Context, got func(records.Record, time.Time, error)) error {
+		for _, e := range w.evidence {
+			got(e, noon.Add(-time.Hour), nil)
+		}
+		for _, e := range w.old {
+			got(e, noon.AddDate(-1, 0, 0), nil)
+		}
+		return nil
+	}
+	err = r.reconcile(w.t.Context(), list)
+	for line := range strings.Lines(out.String()) {
+		var made row
+		if err := json.Unmarshal([]byte(line), &made); err != nil {
+			w.t.Fatal(err)
+		}
+		rows = append(rows, made)
+	}
+	return rows, said.String(), err
+}
+
+func by(name string) identifier {
+	return identifiers[slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })]
+}
+
+func TestTheStateOfEachEvent(t *testing.T) {
+	w := newWorld(t)
+	list, _ := w.record(3)
+	w.publish(list[0], list[1])
+	open, parkedOne := w.park()
+	name, dismissedOne := w.park()
+	w.dismiss(name)
+	conflict, _, err := w.store.Park(t.Context(), parking.Parked{Reason: parking.Conflict, ParkedAt: noon,
+		DeliveryID: uuid.New().String(), EventIDs: []string{list[1].EventID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown, long := uuid.New().String(), uuid.New().String()
+	now := noon.Format(time.RFC3339)
+	text := "sent;event\n"
+	want := []row{
+		{State: missing, ID: unknown},
+		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
+		{State: pending, ID: list[2].EventID},
+		{State: dismissed, ID: dismissedOne.EventIDs[0]},
+		{State: older, ID: long},
+		{State: published, ID: list[0].EventID},
+		{State: published, ID: list[1].EventID, Parked: []string{conflict}},
+	}
+	for _, r := range want {
+		at := now
+		if r.ID == long {
+			at = "2025-11-02"
+		}
+		text += at + ";" + strings.ToUpper(r.ID) + "\n"
+	}
+	got, said, err := w.reconcile(options{format: format{column: "event", time: "sent"}}, text)
+	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if want := "7 ids: 2 published, 1 older, 1 dismissed, 1 pending, 1 parked, 1 missing\n"; said != want {
+		t.Errorf("%q", said)
+	}
+}
+
+func TestOnlyAMissingIDIsAFailure(t *testing.T) {
+	w := newWorld(t)
+	list, _ := w.record(1)
+	if _, _, err := w.reconcile(options{}, list[0].EventID); err != nil {
+		t.Error(err)
+	}
+	_, said, err := w.reconcile(options{}, uuid.New().String())
+	if err != cli.ErrAttention || !strings.Contains(said, "the ledger remembers 30d") {
+		t.Errorf("%v, %q", err, said)
+	}
+}
+
+func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
+	w := newWorld(t)
+	list, first := w.record(2)
+	w.publish(list[0])
+	whole, second := w.record(2)
+	w.publish(whole...)
+	name, invalid := w.park()
+	sent := records.NewRecord(records.Proof{Payload: again(t, whole)}) // the same events in another delivery
+	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
+	states := func(o options) string {
+		rows, _, _ := w.reconcile(o, text)
+		got := map[string]string{}
+		for _, r := range rows {
+			got[r.ID] = fmt.Sprint(r.State, len(r.Events), r.Parked)
+		}
+		return fmt.Sprint(got[first], got[second], got[invalid.DeliveryID], got[sent.DeliveryID])
+	}
+	o := options{format: format{by: by("deliveryId")}}
+	if got, want := states(o), fmt.Sprintf("pending2[]published2[]parked0[%s]missing0[]", name); got != want {
+		t.Errorf("without evidence: %s", got)
+	}
+	w.evidence = append(w.evidence, sent)
+	o.from = noon
+	if got, want := states(o), fmt.Sprintf("pending2[]published2[]parked0[%s]published2[]", name); got != want {
+		t.Errorf("with evidence: %s", got)
+	}
+}
+
+// again returns a delivery with the events of entries.
+func again(t *testing.T, entries []ledger.Entry) []byte {
+	t.Helper()
+	var events [][]byte
+	for _, e := range entries {
+		events = append(events, e.Detail)
+	}
+	return paymenttest.RawDelivery(uuid.New().String(), events...)
+}
+
+func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
+	w := newWorld(t)
+	list, _ := w.record(2)
+	w.publish(list[0])
+	event, err := payment.DecodeEvent(list[0].Detail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, lost := records.NewRecord(records.Proof{Payload: again(t, list)}),
+		records.NewRecord(records.Proof{Payload: paymenttest.Delivery(paymenttest.Event())})
+	for _, test := range []struct {
+		by           string
+		id           string
+		recent, aged []records.Record
+		want         state
+	}{
+		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, pending},
+		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []records.Record{known}, nil, pending},
+		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []records.Record{known}, nil, pending},
+		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []records.Record{known}, nil, pending},
+		{"paymentRequestId", "another", []records.Record{known}, nil, missing},
+		{"eventId", lost.EventIDs[0], nil, []records.Record{lost}, older},
+		// Its record was stored, and the ledger does not have it although it remembers this time.
+		{"eventId", lost.EventIDs[0], []records.Record{lost}, nil, missing},
+		{"eventId", list[0].EventID, []records.Record{known}, nil, published},
+	} {
+		w.evidence, w.old = test.recent, test.aged
+		line, _ := json.Marshal(map[string]string{test.by: test.id})
+		rows, _, _ := w.reconcile(options{format: format{by: by(test.by)}, from: noon}, string(line)+"\n")
+		if len(rows) != 1 || rows[0].State != test.want {
+			t.Errorf("%s: %+v, want %s", test.by, rows, test.want)
+		}
+	}
+}
+
+// 100,000 ids are read in 1,000 calls, and before each the run waits.
+func TestIDsAreLookedUpInBatches(t *testing.T) {
+	w := newWorld(t)
+	var text strings.Builder
+	for range 100_000 {
+		fmt.Fprintln(&text, uuid.New())
+	}
+	calls := w.db.Calls("BatchGetItem")
+	rows, _, _ := w.reconcile(options{}, text.String())
+	if calls = w.db.Calls("BatchGetItem") - calls; len(rows) != 100_000 || calls != 1000 || w.pauses != calls {
+		t.Errorf("%d rows, %d calls, %d pauses", len(rows), calls, w.pauses)
+	}
+}
+
+func TestAListThatCannotBeReadIsRejected(t *testing.T) {
+	id := uuid.New().String()
+	for name, test := range map[string]struct {
+		o          format
+		text, says string
+	}{
+		"empty":         {format{}, " \n", "the list is empty"},
+		"not a UUID":    {format{}, id + "\n7\n", `line 2: "7" is not a UUID, which eventId is`},
+		"no column":     {format{column: "id"}, "event,at\n", `no column "id"`},
+		"no time":       {format{column: "id", time: "at"}, "id\n", `no column "at"`},
+		"odd row":       {format{column: "id"}, "id,at\n" + id + "\n", "line 2"},
+		"empty cell":    {format{column: "id", by: by("paymentRequestId")}, "id,at\n,x\n", "line 2: the id is empty"},
+		"bad time":      {format{column: "id", time: "at"}, "id,at\n" + id + ",noon\n", `line 2: the time "noon"`},
+		"time of lines": {format{time: "at"}, id, "--time-column needs"},
+		"not JSON":      {format{}, "{\n", "line 1: must be a JSON object"},
+		"a number":      {format{}, `{"eventId":7}`, "line 1: the member eventId must be a string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := newWorld(t).reconcile(options{format: test.o}, test.text)
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestListsAreReadInEachFormat(t *testing.T) {
+	id := uuid.New().String()
+	for _, test := range []struct {
+		o    format
+		text string
+	}{
+		{format{}, "\xef\xbb\xbf" + id + "\n\n" + id},
+		{format{column: "id"}, "\xef\xbb\xbfid,\"a;b;c\"\n" + id + ",\"x\ny\"\n"},
+		{format{column: "id"}, "name; id\n;" + id + "\n"},
+		{format{column: "id"}, `{"id":"` + id + `","other":{}}`},
+	} {
+		rows, said, _ := newWorld(t).reconcile(options{format: test.o}, test.text)
+		if len(rows) != 1 || rows[0].ID != id {
+			t.Errorf("%q: %+v, %s", test.text, rows, said)
+		}
+	}
+}
+
+func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(file, []byte(uuid.New().String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{}, {"missing"}, {file, "--by", "amount"}, {file, "--by", "paymentRequestId"},
+		{file, "--to", "2026-01-31"}, {file, "--column", "x"}} {
+		var out bytes.Buffer
+		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
+		target := &deployment.Target{}
+		root := p.Root("test")
+		root.AddCommand(Command(p, target))
+		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
+			t.Errorf("%q: %d %s", args, status, out.String())
+		}
+	}
+	if settings.Named("deduplicationWindow").Default == "" {
+		t.Error("the setting has no default")
+	}
+}
