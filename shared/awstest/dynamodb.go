@@ -451,12 +451,17 @@ func (db *DynamoDB) openIndex(name, index *string, after Item) (*table, error) {
 	if t.indexed == nil || aws.ToString(index) != names.LedgerPendingIndex {
 		return nil, invalid("no such index")
 	}
+	return t, t.checkStart(after)
+}
+
+// checkStart checks a key after which a call starts.
+func (t *table) checkStart(after Item) error {
 	if after != nil {
-		if _, err = t.check(after); len(after) != len(t.keys) || len(t.keysOf(after)) != len(t.keys) {
-			err = invalid("The provided starting key is invalid")
+		if _, err := t.check(after); err != nil || len(after) != len(t.keys) || len(t.keysOf(after)) != len(t.keys) {
+			return invalid("The provided starting key is invalid")
 		}
 	}
-	return t, err
+	return nil
 }
 
 // page returns the first items of the index after that one, nil for the beginning, that meet a
@@ -484,16 +489,32 @@ func (t *table) page(after Item, limit int, holds condition, order func(a, b Ite
 	return items, next
 }
 
-// Scan returns the projected items of an index in the order of their keys.
+// Scan returns the items of a table, or the projected items of its index, in the order of their keys.
 func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
 	return processed(ctx, db, in, func(in *dynamodb.ScanInput) (*dynamodb.ScanOutput, error) {
-		t, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
+		attributes, err := parse(in.ProjectionExpression, in.ExpressionAttributeNames, nil, nil, (*parser).projection)
 		if err != nil {
 			return nil, err
 		}
-		items, next := t.page(in.ExclusiveStartKey, 0, always,
-			func(a, b Item) int { return cmp.Compare(text(a[t.key]), text(b[t.key])) })
+		var scanned *table
+		if in.IndexName == nil {
+			var t *table
+			if t, err = db.open(in.TableName); err == nil {
+				scanned = &table{key: t.key, keys: map[string]types.ScalarAttributeType{t.key: t.keys[t.key]}, indexed: t.items}
+				err = scanned.checkStart(in.ExclusiveStartKey)
+			}
+		} else {
+			scanned, err = db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
+		}
+		if err != nil {
+			return nil, err
+		}
+		items, next := scanned.page(in.ExclusiveStartKey, 0, always,
+			func(a, b Item) int { return cmp.Compare(text(a[scanned.key]), text(b[scanned.key])) })
+		for n, item := range items {
+			items[n] = project(item, attributes)
+		}
 		return &dynamodb.ScanOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
 	})
 }

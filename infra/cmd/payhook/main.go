@@ -18,6 +18,7 @@ import (
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
+	"payhook.example/infra/cmd/payhook/reconcile"
 	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/infra/cmd/payhook/status"
 	"payhook.example/infra/deployment"
@@ -61,7 +62,7 @@ func commands(p *cli.Program) *cobra.Command {
 		logs.Command(p, t),
 	)
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
-		append(operate.Commands(p, t), evidence.Command(p, t))...)...)
+		append(operate.Commands(p, t), evidence.Command(p, t), reconcile.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))
 	return root
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -64,17 +64,22 @@ or in the key.`,
 			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now()), out)
 		},
 	}
-	cmd.Flags().Func("from", "the first `hour` (UTC), as in 2026-01-31T22, or the first day",
-		func(text string) (err error) {
-			from, err = hour(text, 0)
-			return err
-		})
-	cmd.Flags().Func("to", "the last `hour` or day (default: now)", func(text string) (err error) {
-		to, err = hour(text, 23*time.Hour)
-		return err
-	})
+	HoursVar(cmd.Flags(), &from, &to)
 	cmd.Flags().StringVar(&out, "out", "", "the `folder` into which the record and the script are written")
 	return cmd
+}
+
+// HoursVar adds the flags --from and --to, which say which records are read.
+func HoursVar(f *pflag.FlagSet, from, to *time.Time) {
+	f.Func("from", "the first `hour` of the records (UTC), as in 2026-01-31T22, or the first day",
+		func(text string) (err error) {
+			*from, err = hour(text, 0)
+			return err
+		})
+	f.Func("to", "the last `hour` or day (default: now)", func(text string) (err error) {
+		*to, err = hour(text, 23*time.Hour)
+		return err
+	})
 }
 
 // hour returns an hour. That of a day begins so long after the day.
@@ -122,19 +127,16 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	var all []object
 	problems := 0
 	client := d.S3()
-	for at := from.UTC().Truncate(time.Hour); !at.After(to); at = at.Add(time.Hour) {
-		hour := records.Prefix + path.Dir(records.Path(at)) + "/"
-		if err := scan(ctx, p, client, d.EvidenceBucket, hour, func(o object) {
-			switch {
-			case has(o.record, id):
-				all = append(all, o)
-			case o.deleted, o.err != nil:
-				problems++
-				fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.name), cmp.Or(o.version, fmt.Sprint(o.err)))
-			}
-		}); err != nil {
-			return cli.Unreachable(err)
+	if err := scanHours(ctx, p, client, d.EvidenceBucket, from, to, func(o object) {
+		switch {
+		case has(o.record, id):
+			all = append(all, o)
+		case o.deleted, o.err != nil:
+			problems++
+			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.name), cmp.Or(o.version, fmt.Sprint(o.err)))
 		}
+	}); err != nil {
+		return cli.Unreachable(err)
 	}
 	searched := fmt.Sprintf("from %s to %s", from.UTC().Format("2006-01-02T15"), to.UTC().Format("2006-01-02T15"))
 	if len(all) == 0 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -50,6 +51,27 @@ func (o *object) decode(text []byte) {
 func Scan(ctx context.Context, client *s3.Client, bucket string, got func(r records.Record, err error)) error {
 	quiet := &cli.Program{Err: io.Discard, Now: time.Now}
 	return scan(ctx, quiet, client, bucket, "", func(o object) { got(o.record, o.err) })
+}
+
+// ScanHours calls got for each record of the hours from and to and between them, with when S3 stored it. What
+// does not verify has an error.
+func ScanHours(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, from, to time.Time,
+	got func(r records.Record, storedAt time.Time, err error)) error {
+	return scanHours(ctx, p, client, bucket, from, to, func(o object) {
+		if !o.deleted {
+			got(o.record, o.storedAt, o.err)
+		}
+	})
+}
+
+func scanHours(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, from, to time.Time,
+	got func(object)) error {
+	for at := from.UTC().Truncate(time.Hour); !at.After(to); at = at.Add(time.Hour) {
+		if err := scan(ctx, p, client, bucket, records.Prefix+path.Dir(records.Path(at))+"/", got); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scan calls got for each version of the objects of a bucket whose keys have a prefix, in the order of S3,

@@ -113,7 +113,7 @@ func (f format) readJSON(text io.Reader, add func(line int, id, at string) error
 func (f format) readCSV(text *bufio.Reader, add func(line int, id, at string) error) error {
 	rows := csv.NewReader(text)
 	start, _ := text.Peek(text.Size())
-	if header, _, _ := bytes.Cut(start, []byte("\n")); bytes.Count(header, []byte(";")) > bytes.Count(header, []byte(",")) {
+	if names, _ := csv.NewReader(bytes.NewReader(start)).Read(); !slices.Contains(names, f.column) {
 		rows.Comma = ';'
 	}
 	header, err := rows.Read()

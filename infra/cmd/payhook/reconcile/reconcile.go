@@ -102,6 +102,9 @@ Status 1: at least one is missing.`,
 		Args: cli.Args("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
+			if o.from.IsZero() && !o.to.IsZero() {
+				return cli.Usage("--to needs --from")
+			}
 			if o.by.of != nil && o.from.IsZero() {
 				return cli.Usage("%s is only in the evidence: give the first hour with --from", o.by.name)
 			}
@@ -177,7 +180,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 		ledger: ledger.NewLister(dynamodb.NewFromConfig(d.AWS), d.LedgerTable),
 		store:  parking.NewStore(client, d.ParkingBucket),
 		scan: func(ctx context.Context, got func(records.Record, time.Time, error)) error {
-			return evidence.Scan(ctx, p, client, d.EvidenceBucket, o.from, cmp.Or(o.to, p.Now()), got)
+			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, cmp.Or(o.to, p.Now()), got)
 		},
 		pause: func(ctx context.Context) error {
 			select {

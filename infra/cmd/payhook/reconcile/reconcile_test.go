@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -201,20 +202,23 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	sent := records.NewRecord(records.Proof{Payload: again(t, whole)}) // the same events in another delivery
 	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
 	states := func(o options) string {
-		rows, _, _ := w.reconcile(o, text)
+		rows, _, err := w.reconcile(o, text)
+		if len(rows) == 0 {
+			t.Fatal(err)
+		}
 		got := map[string]string{}
 		for _, r := range rows {
-			got[r.ID] = fmt.Sprint(r.State, len(r.Events), r.Parked)
+			got[r.ID] = fmt.Sprintf("%s %d %v;", r.State, len(r.Events), r.Parked)
 		}
-		return fmt.Sprint(got[first], got[second], got[invalid.DeliveryID], got[sent.DeliveryID])
+		return got[first] + got[second] + got[invalid.DeliveryID] + got[sent.DeliveryID]
 	}
 	o := options{format: format{by: by("deliveryId")}}
-	if got, want := states(o), fmt.Sprintf("pending2[]published2[]parked0[%s]missing0[]", name); got != want {
+	if got, want := states(o), fmt.Sprintf("pending 2 [];published 2 [];parked 0 [%s];missing 0 [];", name); got != want {
 		t.Errorf("without evidence: %s", got)
 	}
 	w.evidence = append(w.evidence, sent)
 	o.from = noon
-	if got, want := states(o), fmt.Sprintf("pending2[]published2[]parked0[%s]published2[]", name); got != want {
+	if got, want := states(o), fmt.Sprintf("pending 2 [];published 2 [];parked 0 [%s];published 2 [];", name); got != want {
 		t.Errorf("with evidence: %s", got)
 	}
 }
@@ -233,8 +237,9 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 	w := newWorld(t)
 	list, _ := w.record(2)
 	w.publish(list[0])
-	event, err := payment.DecodeEvent(list[0].Detail)
-	if err != nil {
+	event, errEvent := payment.DecodeEvent(list[0].Detail)
+	other, errOther := payment.DecodeEvent(list[1].Detail)
+	if err := errors.Join(errEvent, errOther); err != nil {
 		t.Fatal(err)
 	}
 	known, lost := records.NewRecord(records.Proof{Payload: again(t, list)}),
@@ -245,10 +250,11 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		recent, aged []records.Record
 		want         state
 	}{
-		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, pending},
-		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []records.Record{known}, nil, pending},
-		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []records.Record{known}, nil, pending},
-		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []records.Record{known}, nil, pending},
+		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, published},
+		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []records.Record{known}, nil, published},
+		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []records.Record{known}, nil, published},
+		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []records.Record{known}, nil, published},
+		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, pending},
 		{"paymentRequestId", "another", []records.Record{known}, nil, missing},
 		{"eventId", lost.EventIDs[0], nil, []records.Record{lost}, older},
 		// Its record was stored, and the ledger does not have it although it remembers this time.
@@ -260,6 +266,24 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		rows, _, _ := w.reconcile(options{format: format{by: by(test.by)}, from: noon}, string(line)+"\n")
 		if len(rows) != 1 || rows[0].State != test.want {
 			t.Errorf("%s: %+v, want %s", test.by, rows, test.want)
+		}
+	}
+}
+
+func TestDeliveriesAreFoundOnEveryPageOfTheLedger(t *testing.T) {
+	w := newWorld(t)
+	var text strings.Builder
+	for range 3 { // more than a megabyte
+		_, delivery := w.record(700)
+		fmt.Fprintln(&text, delivery)
+	}
+	rows, _, err := w.reconcile(options{format: format{by: by("deliveryId")}}, text.String())
+	if calls := w.db.Calls("Scan"); err != nil || calls < 2 || w.pauses < 2*calls {
+		t.Errorf("%v, %d calls, %d pauses", err, calls, w.pauses)
+	}
+	for _, r := range rows {
+		if r.State != pending || len(r.Events) != 700 {
+			t.Errorf("%s, %d events", r.State, len(r.Events))
 		}
 	}
 }
