@@ -142,8 +142,16 @@ func by(name string) identifier {
 
 func TestTheStateOfEachEvent(t *testing.T) {
 	w := newWorld(t)
-	list, _ := w.record(3)
+	list, _ := w.record(5)
 	w.publish(list[0], list[1])
+	failed := parking.Parked{Reason: parking.Unpublishable, ParkedAt: noon, EventIDs: []string{list[3].EventID},
+		Event: list[3].Detail, Digest: list[3].Digest[:], RecordedAt: noon}
+	event, _, err := w.store.Park(t.Context(), failed)
+	// The retention has removed what was parked of list[4].
+	if err := errors.Join(err, w.ledger.MarkParked(t.Context(), list[3]),
+		w.ledger.MarkParked(t.Context(), list[4])); err != nil {
+		t.Fatal(err)
+	}
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
 	w.dismiss(name)
@@ -158,6 +166,8 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	want := []row{
 		{State: missing, ID: unknown},
 		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
+		{State: parked, ID: list[3].EventID, Parked: []string{event}},
+		{State: parked, ID: list[4].EventID},
 		{State: pending, ID: list[2].EventID},
 		{State: dismissed, ID: dismissedOne.EventIDs[0]},
 		{State: older, ID: long},
@@ -175,7 +185,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if want := "7 ids: 2 published, 1 older, 1 dismissed, 1 pending, 1 parked, 1 missing\n"; said != want {
+	if want := "9 ids: 2 published, 1 older, 1 dismissed, 1 pending, 3 parked, 1 missing\n"; said != want {
 		t.Errorf("%q", said)
 	}
 }
