@@ -206,6 +206,12 @@ func (f *fixture) testCommands(t *testing.T) {
 	if err != nil || len(files) != len(samples) {
 		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
 	}
+	list, today := filepath.Join(t.TempDir(), "list"), time.Now().UTC().Format(time.DateOnly)
+	if err := os.WriteFile(list, []byte("id\nE2E-1\nE2E-unknown\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	calls = append(calls, call{1, `{"state":"published","id":"E2E-1"`, []string{"reconcile", list, "--column", "id",
+		"--by", "paymentEndToEndId", "--from", today, "--all", "--json"}})
 	for _, c := range calls {
 		cmd := program(append(c.args, "--local")...)
 		out, err := cmd.Output()
