@@ -156,7 +156,7 @@ var policies = map[string]struct {
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
 	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.ListAPI](), reflect.TypeFor[parking.API]()},
-		[]string{"s3:GetObject", "s3:PutObject"}},
+		[]string{"s3:PutObject"}},
 	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},
 	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",
 		"infra/deployment/connect.go"},

@@ -364,7 +364,8 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 		}
 	})
 	if damaged > 0 {
-		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n", cli.Counted(damaged, "record could", "records could"))
+		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n",
+			cli.Counted(damaged, "record could", "records could"))
 	}
 	return err
 }
