@@ -24,7 +24,6 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/settings"
 )
 
 // state is what Payhook knows of an id. An id of several events has the first of these states that one of its
@@ -41,6 +40,8 @@ const (
 )
 
 var states = []state{missing, parked, pending, dismissed, older, published}
+
+func (s state) rank() int { return slices.Index(states, s) }
 
 // identifier is what the ids of a list are.
 type identifier struct {
@@ -164,12 +165,12 @@ type run struct {
 	// pause waits until the next call of DynamoDB may be made.
 	pause func(ctx context.Context) error
 
-	events   map[string][]string    // the eventIds of an id
-	items    map[string]ledger.Item // by eventId
-	recorded map[string]time.Time   // when the evidence of an eventId was stored first
-	parked   map[string][]string    // names by the ids that they concern
-	decided  map[string]parking.State
-	said     time.Time
+	events  map[string][]string    // the eventIds of an id
+	items   map[string]ledger.Item // by eventId
+	times   map[string]time.Time   // of an id in the list, and of the first record of an event
+	parked  map[string][]string    // names by the ids that they concern
+	decided map[string]parking.State
+	said    time.Time
 }
 
 func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
@@ -190,7 +191,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 				return ctx.Err()
 			}
 		},
-		events: map[string][]string{}, items: map[string]ledger.Item{}, recorded: map[string]time.Time{}, said: p.Now(),
+		events: map[string][]string{}, items: map[string]ledger.Item{}, times: map[string]time.Time{}, said: p.Now(),
 	}
 }
 
@@ -203,7 +204,7 @@ const (
 type row struct {
 	State  state    `json:"state"`
 	ID     string   `json:"id"`
-	Events []string `json:"eventIds,omitempty"` // if the id is none itself
+	Events []string `json:"eventIds,omitempty"` // if the id is not one itself
 	Parked []string `json:"parked,omitempty"`   // the names of what is parked and open
 }
 
@@ -214,54 +215,32 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 	counts, window := map[state]int{}, r.window()
 	var rows []row
 	for _, e := range list {
-		made := r.row(e, window)
+		made := r.row(e.id, r.Now().Add(-window))
 		counts[made.State]++
 		if r.all || made.State != published || len(made.Parked) > 0 {
 			rows = append(rows, made)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return slices.Index(states, a.State) - slices.Index(states, b.State)
-	})
-	if err := r.print(rows); err != nil {
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+	lines := cli.Rows{{"STATE", "ID", "EVENTS", "PARKED"}}
+	for _, made := range rows {
+		lines = append(lines, []any{made.State, cli.Plain(made.ID), strings.Join(made.Events, ","),
+			strings.Join(made.Parked, ",")})
+	}
+	if err := cli.List(r.Program, rows, lines); err != nil {
 		return err
 	}
-	var counted []string
-	for _, s := range slices.Backward(states) {
-		if counts[s] > 0 {
-			counted = append(counted, fmt.Sprintf("%d %s", counts[s], s))
-		}
+	said := cli.Counted(len(list), "id", "ids")
+	for _, s := range states {
+		said += fmt.Sprintf(", %d %s", counts[s], s)
 	}
-	fmt.Fprintf(r.Err, "%s: %s\n", cli.Counted(len(list), "id", "ids"), strings.Join(counted, ", "))
+	fmt.Fprintln(r.Err, said)
 	if counts[missing] == 0 {
 		return nil
 	}
-	if r.format.time == "" {
-		fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from shows "+
-			"how old it is\n", cli.Readable(window))
-	}
+	fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from shows "+
+		"how old it is\n", cli.Readable(window))
 	return cli.ErrAttention
-}
-
-func (r *run) print(rows []row) error {
-	if r.JSON {
-		for _, made := range rows {
-			if err := r.PrintJSON(made); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	table := r.Table()
-	fmt.Fprintln(table, "STATE\tID\tEVENTS\tPARKED")
-	for _, made := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", made.State, cli.Plain(made.ID), strings.Join(made.Events, ","),
-			strings.Join(made.Parked, ","))
-	}
-	return table.Flush()
 }
 
 // load reads everything that is known of the ids.
@@ -274,106 +253,25 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 	}
 	wanted := make(map[string]bool, len(list))
 	for _, e := range list {
-		wanted[e.id] = true
+		wanted[e.id], r.times[e.id] = true, e.at
 	}
-	switch r.by.name {
-	case "eventId":
-		for id := range wanted {
-			r.events[id] = []string{id}
-		}
-	case "deliveryId":
-		if err := r.loadDeliveries(ctx, wanted); err != nil {
-			return err
-		}
+	if r.by.name == "deliveryId" {
+		err = r.loadDeliveries(ctx, wanted)
 	}
-	if !r.from.IsZero() {
-		if err := r.loadEvidence(ctx, wanted); err != nil {
-			return err
-		}
+	if err == nil && !r.from.IsZero() {
+		err = r.loadEvidence(ctx, wanted)
 	}
-	var ids []string
-	for _, all := range r.events {
-		for _, id := range all {
-			if _, known := r.items[id]; !known {
-				ids = append(ids, id)
-			}
+	if err != nil {
+		return err
+	}
+	ids := map[string]bool{}
+	for id := range wanted {
+		for _, event := range r.eventsOf(id) {
+			ids[event] = true
 		}
 	}
-	slices.Sort(ids)
-	return r.loadEvents(ctx, slices.Compact(ids))
-}
-
-// loadDeliveries reads the items of the deliveries that are wanted.
-func (r *run) loadDeliveries(ctx context.Context, wanted map[string]bool) error {
 	n := 0
-	return r.ledger.Each(ctx, func() error {
-		for range ledger.PageUnits / atOnce {
-			if err := r.pause(ctx); err != nil {
-				return err
-			}
-		}
-		r.say(n, "items read")
-		return nil
-	}, func(i ledger.Item) {
-		n++
-		if id := strings.ToLower(i.DeliveryID); wanted[id] {
-			r.items[i.EventID] = i
-			r.events[id] = append(r.events[id], i.EventID)
-		}
-	})
-}
-
-// loadEvidence reads the events of the ids that are wanted from the evidence.
-func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
-	damaged := 0
-	err := r.scan(ctx, func(record records.Record, storedAt time.Time, err error) {
-		if err != nil {
-			damaged++
-			return
-		}
-		delivery, err := payment.DecodeDelivery(record.Payload)
-		if err != nil {
-			damaged++
-			return
-		}
-		for _, raw := range delivery.Events {
-			id := ledger.Key(raw.EventID)
-			ids := []string{id}
-			switch {
-			case r.by.name == "deliveryId":
-				ids = []string{strings.ToLower(delivery.DeliveryID)}
-			case r.by.of != nil:
-				event, err := payment.DecodeEvent(raw.Bytes)
-				if err != nil {
-					damaged++
-					continue
-				}
-				ids = r.by.of(event.EventData.Identifiers)
-			}
-			for _, of := range ids {
-				if !wanted[of] {
-					continue
-				}
-				if !slices.Contains(r.events[of], id) {
-					r.events[of] = append(r.events[of], id)
-				}
-				if at, known := r.recorded[id]; !known || storedAt.Before(at) {
-					r.recorded[id] = storedAt
-				}
-			}
-		}
-	})
-	if damaged > 0 {
-		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n",
-			cli.Counted(damaged, "record could", "records could"))
-	}
-	return err
-}
-
-// loadEvents reads the items of events.
-func (r *run) loadEvents(ctx context.Context, ids []string) error {
-	n := 0
-	for part := range slices.Chunk(ids, atOnce) {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(ids)), atOnce) {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
@@ -388,6 +286,70 @@ func (r *run) loadEvents(ctx context.Context, ids []string) error {
 	return nil
 }
 
+// eventsOf returns the eventIds of an id.
+func (r *run) eventsOf(id string) []string {
+	if r.by.name == "eventId" {
+		return []string{id}
+	}
+	return r.events[id]
+}
+
+// loadDeliveries finds the events of the deliveries that are wanted in the ledger.
+func (r *run) loadDeliveries(ctx context.Context, wanted map[string]bool) error {
+	n := 0
+	return r.ledger.Each(ctx, func() (err error) {
+		for waited := 0; waited < ledger.PageUnits && err == nil; waited += atOnce {
+			err = r.pause(ctx)
+		}
+		r.say(n, "items read")
+		return err
+	}, func(i ledger.Item) {
+		n++
+		r.add(wanted, strings.ToLower(i.DeliveryID), i.EventID)
+	})
+}
+
+// add adds an event to an id that is wanted.
+func (r *run) add(wanted map[string]bool, id, event string) {
+	if wanted[id] && !slices.Contains(r.events[id], event) {
+		r.events[id] = append(r.events[id], event)
+	}
+}
+
+// loadEvidence finds the events of the ids that are wanted in the evidence.
+func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
+	unread := 0
+	err := r.scan(ctx, func(record records.Record, storedAt time.Time, err error) {
+		delivery, errDecode := payment.DecodeDelivery(record.Payload)
+		if err != nil || errDecode != nil {
+			unread++
+			return
+		}
+		for _, raw := range delivery.Events {
+			id := ledger.Key(raw.EventID)
+			if at := r.times[id]; at.IsZero() || storedAt.Before(at) {
+				r.times[id] = storedAt
+			}
+			r.add(wanted, strings.ToLower(delivery.DeliveryID), id)
+			if r.by.of == nil {
+				continue
+			}
+			event, err := payment.DecodeEvent(raw.Bytes)
+			if err != nil {
+				unread++
+				continue
+			}
+			for _, of := range r.by.of(event.EventData.Identifiers) {
+				r.add(wanted, of, id)
+			}
+		}
+	})
+	if unread > 0 {
+		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n", cli.Counted(unread, "record", "records"))
+	}
+	return err
+}
+
 // say writes a number every three seconds.
 func (r *run) say(n int, what string) {
 	if now := r.Now(); now.Sub(r.said) > 3*time.Second {
@@ -396,67 +358,52 @@ func (r *run) say(n int, what string) {
 	}
 }
 
-// window returns how long the ledger remembers an event: as long as those that were found.
+// window returns how long the ledger remembers an event: as long as one of those that were found.
 func (r *run) window() time.Duration {
 	for _, i := range r.items {
 		if at := cmp.Or(i.PublishedAt, i.ParkedAt); !at.IsZero() && !i.ExpiresAt.IsZero() {
 			return i.ExpiresAt.Sub(at).Round(time.Minute)
 		}
 	}
-	window, _ := cli.ParseDuration(settings.Named("deduplicationWindow").Default)
-	return window
+	return ledger.DefaultWindow
 }
 
-// row says what is known of an id.
-func (r *run) row(e entry, window time.Duration) row {
-	made := row{State: published, ID: e.id}
-	worse := func(s state) {
-		if slices.Index(states, s) < slices.Index(states, made.State) {
+// row says what is known of an id. The ledger remembers what was published after began.
+func (r *run) row(id string, began time.Time) row {
+	made := row{ID: id, State: r.stateOf(id, began)}
+	made.Parked, _ = r.decisions(id)
+	for n, event := range r.eventsOf(id) {
+		if s := r.stateOf(event, began); n == 0 || s.rank() < made.State.rank() {
 			made.State = s
 		}
-	}
-	began := r.Now().Add(-window)
-	events := r.events[e.id]
-	if r.by.name != "eventId" {
-		made.Events = slices.Sorted(slices.Values(events))
-	}
-	open, decided := r.decisions(e.id)
-	for _, id := range events {
-		openEvent, decidedEvent := r.decisions(id)
-		open, decided = append(open, openEvent...), decided || decidedEvent
-		item, known := r.items[id]
-		at := cmp.Or(r.recorded[id], e.at)
-		switch {
-		case known && item.Pending():
-			worse(pending)
-		case known && item.ParkedAt.IsZero():
-		case len(openEvent) > 0:
-			worse(parked)
-		case decidedEvent:
-			worse(dismissed)
-		case known:
-			worse(parked) // its object is no longer there
-		case !at.IsZero() && at.Before(began):
-			worse(older)
-		default:
-			worse(missing)
+		if event != id {
+			open, _ := r.decisions(event)
+			made.Parked, made.Events = append(made.Parked, open...), append(made.Events, event)
 		}
 	}
-	slices.Sort(open)
-	made.Parked = slices.Compact(open)
-	if len(events) == 0 {
-		switch {
-		case len(open) > 0:
-			made.State = parked
-		case decided:
-			made.State = dismissed
-		case !e.at.IsZero() && e.at.Before(began):
-			made.State = older
-		default:
-			made.State = missing
-		}
-	}
+	slices.Sort(made.Parked)
+	made.Parked = slices.Compact(made.Parked)
 	return made
+}
+
+// stateOf returns the state of an event, or of an id without known events.
+func (r *run) stateOf(id string, began time.Time) state {
+	item, known := r.items[id]
+	open, wasDismissed := r.decisions(id)
+	at := r.times[id]
+	switch {
+	case known && item.Pending():
+		return pending
+	case known && item.ParkedAt.IsZero():
+		return published
+	case len(open) > 0 || known && !wasDismissed:
+		return parked
+	case wasDismissed:
+		return dismissed
+	case !at.IsZero() && at.Before(began):
+		return older
+	}
+	return missing
 }
 
 // decisions returns what is parked and open about an id, and whether something parked about it was dismissed.
