@@ -14,6 +14,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 )
 
@@ -99,5 +100,27 @@ func TestTheDocumentListsEveryOutcome(t *testing.T) {
 	}
 	for outcome, answer := range want {
 		t.Errorf("the document does not list %s (%d %s)", outcome, answer.Status, http.StatusText(answer.Status))
+	}
+}
+
+// The page of the interface names each setting that depends on the service, and its examples are valid.
+func TestTheInterfaceIsThatOfTheCode(t *testing.T) {
+	page := documents(t)["functions/INTERFACE.md"]
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` .*§([0-9.]*[0-9])").
+		FindAllStringSubmatch(documents(t)["infra/README.md"], -1)
+	if len(rows) < 20 {
+		t.Errorf("%d settings name a section", len(rows))
+	}
+	for _, row := range rows {
+		section := regexp.MustCompile(`(?m)^#+ (.* )?` + row[2] + `\.? |\(` + row[2] + `\):`)
+		if !strings.Contains(page, "`"+row[1]+"`") || !section.MatchString(page) {
+			t.Errorf("%s or its section %s is missing", row[1], row[2])
+		}
+	}
+	_, after, _ := strings.Cut(page, "### 2.3 ")
+	_, after, _ = strings.Cut(after, "```json\n")
+	example, _, _ := strings.Cut(after, "```")
+	if _, err := payment.DecodeRawEvent([]byte(example)); err != nil {
+		t.Error(err)
 	}
 }
