@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
@@ -22,7 +21,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
-	"payhook.example/shared/token"
 )
 
 func main() {
@@ -47,16 +45,11 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	if err != nil {
 		return nil, nil, err
 	}
-	keyService := &http.Client{Transport: c.Connections}
 	var others []*url.URL
-	switch {
-	case !conf.UsesSignature(): // needs no keys
-	case conf.KeysAuth == settings.BearerToken:
-		keyService = withToken(conf, secretsmanager.NewFromConfig(c.Config))
-	default:
+	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken {
 		others = []*url.URL{conf.KeyService}
 	}
-	all := clients{c.DynamoDB, c.EventBridge, c.S3, keyService}
+	all := clients{c.DynamoDB, c.EventBridge, c.S3, setup.KeyService(c, conf)}
 	return newHandler(conf, all,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
@@ -74,11 +67,6 @@ type dynamoDB interface {
 	ledger.API
 }
 
-// withToken returns a client that sends the access token to the key service.
-func withToken(s settings.Function, secrets token.Getter) *http.Client {
-	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.KeyService)
-}
-
 // newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	h := &handler{
@@ -92,7 +80,7 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {
-		mechanisms.Signature = &intake.Signature{Scheme: s.Scheme, Window: s.Window, Keys: newKeys(s, c)}
+		mechanisms.Signature = setup.Signature(c.dynamoDB, c.keyService, s)
 	}
 	if m := s.MTLS; m != nil {
 		h.origin = &origin{m.DomainName, m.APIID}
@@ -116,21 +104,4 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
 		mechanisms)
 	return h
-}
-
-func newKeys(s settings.Function, c clients) *keys.Cache {
-	return keys.New(
-		keys.NewOrigin(c.keyService, s.KeyService, settings.KeyTimeout),
-		keys.NewTable(c.dynamoDB, s.KeysTable),
-		keyOptions(s),
-	)
-}
-
-func keyOptions(s settings.Function) keys.Options {
-	return keys.Options{
-		Exponents:  s.KeyExponents,
-		Freshness:  s.KeyFreshness,
-		MaxAge:     s.KeyMaxAge,
-		MissBudget: s.KeyMissBudget,
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
 )
 
 // answered tests that a webhook with a change has this status with a value of a setting.
@@ -57,9 +58,9 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 // passed tests that the cache of keys has an option with the value of a setting.
 func passed(key, value string, change func(o *keys.Options)) func(*testing.T) {
 	return func(t *testing.T) {
-		want := keyOptions(conf(t, "https://service.example", nil))
+		want := setup.KeyOptions(conf(t, "https://service.example", nil))
 		change(&want)
-		got := keyOptions(conf(t, "https://service.example", map[string]string{settings.Named(key).Env(): value}))
+		got := setup.KeyOptions(conf(t, "https://service.example", map[string]string{settings.Named(key).Env(): value}))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -128,7 +129,7 @@ var effects = map[string]func(t *testing.T){
 		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, withToken(s, secrets.SDK())},
+		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, setup.WithToken(secrets.SDK(), s)},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)

@@ -1,9 +1,10 @@
 // Package setup builds what the functions that publish have in common: their AWS
-// clients and their pipeline.
+// clients, their pipeline, and how they verify signatures.
 package setup
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -11,14 +12,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
 )
 
 // Clients are AWS clients that share a pool of connections.
@@ -84,4 +88,30 @@ func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parkin
 		parking.NewStore(objects, s.ParkingBucket),
 		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: evidence},
 	)
+}
+
+// KeyService returns the client that calls the key service, with the access token if that needs it.
+func KeyService(c Clients, s settings.Function) *http.Client {
+	if s.KeysAuth == settings.BearerToken {
+		return WithToken(secretsmanager.NewFromConfig(c.Config), s)
+	}
+	return &http.Client{Transport: c.Connections}
+}
+
+// WithToken returns a client that sends the access token to the key service.
+func WithToken(secrets token.Getter, s settings.Function) *http.Client {
+	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.KeyService)
+}
+
+// Signature returns what verifies the signatures of webhooks with these settings.
+func Signature(db keys.API, keyService *http.Client, s settings.Function) *intake.Signature {
+	origin := keys.NewOrigin(keyService, s.KeyService, settings.KeyTimeout)
+	return &intake.Signature{Scheme: s.Scheme, Window: s.Window,
+		Keys: keys.New(origin, keys.NewTable(db, s.KeysTable), KeyOptions(s))}
+}
+
+// KeyOptions returns the options of the cache of keys.
+func KeyOptions(s settings.Function) keys.Options {
+	return keys.Options{Exponents: s.KeyExponents, Freshness: s.KeyFreshness, MaxAge: s.KeyMaxAge,
+		MissBudget: s.KeyMissBudget}
 }
