@@ -198,6 +198,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		{0, `"found"`, []string{"invoke", "redrive", sample("redrive/scheduled")}},
 		{1, `"name":"parked","state":"attention"`, []string{"status", "--json"}},
 		{0, "invalid", []string{"parked", "list"}},
+		{0, " cached ", []string{"keys"}},
 	}
 	for name, want := range samples {
 		calls = append(calls, call{0, want + " ", []string{"invoke", "webhook", sample("webhook/" + name)}})

@@ -25,7 +25,7 @@ s3.put_object(Bucket=bucket, Key="boto3", Body=b"x")
 s3.delete_object(Bucket=bucket, Key="boto3")
 boto3.client("secretsmanager").get_secret_value(SecretId=os.environ["TOKEN_SECRET"])
 END
-../payhook/.local/bin/payhook key 00000000-0000-4000-8000-000000000000 --stack "$STACK" || [ $? = 1 ] # absent
+../payhook/.local/bin/payhook keys 00000000-0000-4000-8000-000000000000 --stack "$STACK" || [ $? = 1 ] # absent
 `
 
 // shell returns bash, which runs a script in a folder beside payhook: a checkout whose local run is the

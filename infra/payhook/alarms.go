@@ -160,7 +160,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"service's addresses changed, or someone sends forged webhooks.",
 			action: "Count outcome in the webhook function's log. 401: if few webhooks are accepted and nearly all " +
 				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
-				"another thumbprint than `payhook key ID` shows, drop it (`payhook key ID --drop`). Otherwise the " +
+				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources. 405: check httpMethod. 413: check maxPayloadBytes. 422: see parked. Then " +
 				"have the service send its rejected webhooks again."},
@@ -178,7 +178,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
-			action: "As for key-unavailable. `payhook key ID` shows until when the stale key is used: at most " +
+			action: "As for key-unavailable. `payhook keys ID` shows until when the stale key is used: at most " +
 				"keyMaxAge minus keyFreshness."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
 		{name: "key-withdrawn", metric: over(5, sum, ownMetric(conf, names.KeyWithdrawnMetric)),
@@ -187,8 +187,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"accepted until the service has reported it as unknown for 5 minutes, and are then answered 401.",
 			action: "Ask the service at once whether they withdrew the key. Its keyId is in the webhook function's " +
 				"log where KeyWithdrawn is 1. If they did not, their key endpoint must return it again within 5 " +
-				"minutes of the time that `payhook key ID` shows, and they must send the rejected webhooks again. If " +
-				"they did, they must stop signing with it. To reject it earlier, drop it (`payhook key ID --drop`) " +
+				"minutes of the time that `payhook keys ID` shows, and they must send the rejected webhooks again. If " +
+				"they did, they must stop signing with it. To reject it earlier, drop it (`payhook keys ID --drop`) " +
 				"and deploy the webhook function."},
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
@@ -300,7 +300,7 @@ func certificateAlarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
 			description: "A CA certificate of the truststore, or the client certificate that was accepted last, " +
 				"expires in less than 30 days. Webhooks are rejected after that.",
-			action: "Look up which one (`payhook certificates`), ask the service for its successor, and " +
+			action: "Look up which one (`payhook keys`), ask the service for its successor, and " +
 				"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see " +
 				"oldest-pending.",
 		},
@@ -309,7 +309,7 @@ func certificateAlarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
 				"service's, its certificate expired, or its CA is not in the truststore.",
 			action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with " +
-				"the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
+				"the truststore (`payhook keys`), and rotate it as described in infra/MTLS.md.",
 		},
 	}
 }

@@ -262,7 +262,7 @@ const attributeForm = `(?:[A-Z]+|\d+(?:\.\d+)+)=(?:[^\\,+"<>;\x{FFFD}]|\\.)*`
 // returns it. In another spelling, a subject would match no certificate.
 func ParseSubject(text string) (string, error) {
 	if !subjectForm.MatchString(text) {
-		return "", errors.New("must be a DNS name, or a subject exactly as `payhook certificates` shows it, " +
+		return "", errors.New("must be a DNS name, or a subject exactly as `payhook keys` shows it, " +
 			"such as CN=webhooks.payments.example,O=Payments")
 	}
 	return text, nil

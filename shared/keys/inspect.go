@@ -1,21 +1,26 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"math/big"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
 // InspectAPI is the part of the DynamoDB client that an [Inspector] uses.
 type InspectAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
 		error)
 }
@@ -32,6 +37,7 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 
 // Cached is the content of the table for a key id. Its times are in UTC.
 type Cached struct {
+	ID string
 	// Key is the key; nil if the service did not know the id, or if Refused.
 	Key *rsa.PublicKey
 	// Refused is the reason why the functions do not use the stored key; nil if they
@@ -53,16 +59,52 @@ func (t *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
 	if err != nil {
 		return Cached{}, false, fmt.Errorf("keys: find %s: %w", id, err)
 	}
-	i := itemOf(out.Item)
-	if i == nil {
-		return Cached{}, false, nil
+	found, ok := cachedIn(out.Item)
+	return found, ok, nil
+}
+
+// List returns the content of the table for every key id, keys before unknown ids, and of
+// both the one that was fetched last first. Items that are no keys are not among them. It
+// reads the whole table. The error wraps that of DynamoDB.
+func (t *Inspector) List(ctx context.Context) ([]Cached, error) {
+	var all []Cached
+	pages := dynamodb.NewScanPaginator(t.client, &dynamodb.ScanInput{TableName: t.table,
+		ConsistentRead: aws.Bool(true)})
+	for pages.HasMorePages() {
+		out, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("keys: list: %w", err)
+		}
+		for _, attributes := range out.Items {
+			if found, ok := cachedIn(attributes); ok {
+				all = append(all, found)
+			}
+		}
 	}
-	found := Cached{FetchedAt: i.FetchedAt.time().UTC(), UnknownSince: i.UnknownSince.time().UTC(),
+	slices.SortFunc(all, func(a, b Cached) int {
+		if unknown := a.Key == nil && a.Refused == nil; unknown != (b.Key == nil && b.Refused == nil) {
+			if unknown {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(b.FetchedAt.Compare(a.FetchedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+// cachedIn returns the content of an item, and false if it is not the item of a key id.
+func cachedIn(attributes map[string]types.AttributeValue) (Cached, bool) {
+	i := itemOf(attributes)
+	if i == nil || strings.Contains(i.KeyID, "#") {
+		return Cached{}, false
+	}
+	found := Cached{ID: i.KeyID, FetchedAt: i.FetchedAt.time().UTC(), UnknownSince: i.UnknownSince.time().UTC(),
 		ExpiresAt: i.expires().UTC()}
 	if i.JWK != "" {
-		found.Key, found.Refused = ParseJWK([]byte(i.JWK), id, AnyExponent([]byte(i.JWK)))
+		found.Key, found.Refused = ParseJWK([]byte(i.JWK), i.KeyID, AnyExponent([]byte(i.JWK)))
 	}
-	return found, true, nil
+	return found, true
 }
 
 // Drop deletes a key id from the table, so that a function without its own copy

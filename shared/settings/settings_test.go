@@ -228,7 +228,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + `clientCertSubjects=CN=a\;b,O=c\\;*.d.example revokedKeys=` + strings.ToUpper(pin) +
 			" clientCertPins=" + pin + ";" + pin, ""},
 		{mtls + "clientCertSubjects=d.example;cn=a",
-			"clientCertSubjects: must be a DNS name, or a subject exactly as `payhook certificates` shows it"},
+			"clientCertSubjects: must be a DNS name, or a subject exactly as `payhook keys` shows it"},
 		{mtls + "revokedKeys=12@CN=a clientCertPins=" + pin[1:],
 			"clientCertPins: must be a SHA-256|revokedKeys: must be a SHA-256"},
 		{mtls + "clientCertSubjects=; clientCertPins=;" + pin + " revokedKeys=" + pin + ";",

@@ -1,9 +1,9 @@
 // Package operate has the commands that show what Payhook holds back and release
-// it: pending, parked, event, key, certificates, explain list and explain show. They work on a stack in AWS and on
-// the local run alike.
+// it: pending, parked, event, keys, explain list and explain show. They work on a stack in AWS and on the local
+// run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
-// "parked dismiss", "pending move" and "key --drop", that it never changes more than one thing
+// "parked dismiss", "pending move" and "keys --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
 // --payload of "parked show" and "explain show". Of both versions of a conflict, it shows
 // amount, currency and status.
@@ -59,7 +59,7 @@ func (p *program) commands() []*cobra.Command {
 		p.pendingCommand(),
 		cli.Group("parked", "List, show, replay and dismiss what is parked",
 			p.listCommand(), p.showCommand(), p.replayCommand(), p.dismissCommand()),
-		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
+		p.eventCommand(), p.keysCommand(),
 	}
 }
 

@@ -57,8 +57,9 @@ func newWorld(t *testing.T) *world {
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", Bus: "bus", LedgerTable: "ledger", KeysTable: "keys",
-		ParkingBucket: "parking", ClaimBucket: "claims", Functions: map[string]string{"redrive": "redrive:live"},
-		AWS: deployment.EmulatorConfig(server.URL, "us-east-1")}
+		ParkingBucket: "parking", ClaimBucket: "claims",
+		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live"},
+		AWS:       deployment.EmulatorConfig(server.URL, "us-east-1")}
 	return w
 }
 
@@ -89,6 +90,8 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 			out.Header().Set("X-Amz-Function-Error", "Unhandled")
 		}
 		io.WriteString(out, payload)
+	case r.URL.Path == "/2015-03-31/functions/webhook:live/configuration":
+		io.WriteString(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m"}}}`)
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)
@@ -268,8 +271,9 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked dismiss --reason why":                     "names are missing",
 		"parked dismiss " + name:                          "--reason is missing",
 		"explain show " + name + " --payload --json":      "cannot be used with --json",
-		"event 7":             "must be a UUID",
-		"key misses#1 --drop": "must be a UUID",
+		"event 7":              "must be a UUID",
+		"keys misses#1 --drop": "must be a UUID",
+		"keys --drop":          "takes ID",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)
@@ -286,8 +290,8 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
 		"pending", "parked list", "parked list --event " + uuid.New().String(),
 		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "explain list", "explain show x",
-		"event " + uuid.New().String(), "key " + uuid.New().String(), "key --drop " + uuid.New().String(),
-		"parked replay --all", "certificates",
+		"event " + uuid.New().String(), "keys " + uuid.New().String(), "keys --drop " + uuid.New().String(),
+		"parked replay --all", "keys",
 	} {
 		w := newWorld(t)
 		w.at.LedgerTable, w.at.KeysTable = "no table", "no table"

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json/v2"
 	"errors"
 	"slices"
 	"strconv"
@@ -247,6 +248,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 	}{
 		"cached": {func(w *world) { w.cache(id, jwk, 12*time.Minute, 0) }, 0, []string{"2048", "65537",
 			keys.Thumbprint(key), "2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)"}},
+		"stale": {func(w *world) { w.cache(id, jwk, time.Hour, 0) }, 0, []string{"(1h ago)"}},
 		"withdrawn": {func(w *world) { w.cache(id, jwk, time.Hour, 3*time.Minute) }, 1,
 			[]string{"2026-01-31T11:57:00.000Z (3m ago)", keys.Thumbprint(key)}},
 		"removed": {func(w *world) { w.cache(id, nil, time.Minute, 8*time.Minute) }, 1, []string{"(8m ago)"}},
@@ -259,9 +261,9 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			w := newWorld(t)
 			test.cache(w)
-			out, _ := w.expect(test.status, "key", id)
+			out, _ := w.expect(test.status, "keys", id)
 			w.contains(out, test.want...)
-			out, _ = w.expect(test.status, "key", id, "--json")
+			out, _ = w.expect(test.status, "keys", id, "--json")
 			if got := document[cachedKey](t, out); got.State != state || got.KeyID != id || got.Dropped {
 				t.Errorf("%s", out)
 			}
@@ -274,13 +276,13 @@ func TestDroppedKeyIsDeleted(t *testing.T) {
 	id, other := uuid.New().String(), uuid.New().String()
 	w.cache(id, nil, time.Minute, 0)
 	w.cache(other, nil, time.Minute, 0)
-	out, err := w.expect(0, "key", id, "--drop")
+	out, err := w.expect(0, "keys", id, "--drop")
 	w.contains(out, "dropped    true")
 	w.contains(err, "a running function keeps its own copy")
 	if left := w.db.Items("keys"); len(left) != 1 {
 		t.Errorf("%v is left", left)
 	}
-	w.expect(cli.StatusFailed, "key", id, "--drop")
+	w.expect(cli.StatusFailed, "keys", id, "--drop")
 }
 
 func TestCertificatesNeedThirtyDays(t *testing.T) {
@@ -294,7 +296,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 	}{
 		"too few days": {reported, cli.StatusFailed,
 			[]string{"29.5", "CN=Operator CA", "2036-01-31T12:00:00.000Z", "e3b0",
-				"CN=a", "ca97", "last.subject    CN=hooks", "2026-03-02T00:00:00.000Z (in 29d12h)"}},
+				"CN=a", "ca97", "accepted last  CN=hooks", "  29        2026-03-02T00:00:00.000Z (in 29d12h)"}},
 		"enough days": {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
 		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0,
 			[]string{"signature"}},
@@ -304,8 +306,53 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.redrive = func(request) (string, error) { return test.answer, nil }
-			out, _ := w.expect(test.status, "certificates")
+			out, _ := w.expect(test.status, "keys")
 			w.contains(out, test.want...)
 		})
 	}
+}
+
+// Budgets, sources and certificates are in the same table.
+func TestKeysAreListedWithoutOtherItems(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.redrive = func(request) (string, error) { return "", errors.New("down") } // the keys are shown without it
+	var ids [4]string
+	for i := range ids {
+		ids[i] = uuid.New().String()
+	}
+	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
+	w.cache(unknown, nil, time.Second, 0)
+	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), 30*time.Minute, 0)
+	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), 30*time.Minute-time.Second, 0)
+	w.cache(withdrawn, keys.FormatJWK(withdrawn, &private.PublicKey), 40*time.Minute, time.Minute)
+	w.cache("captured#7", nil, time.Minute, 0)
+	for _, name := range []string{"misses#1", "source#x", "certificate#last"} {
+		item := awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: name},
+			names.KeysTTL: &types.AttributeValueMemberN{Value: "1800000000"}}
+		if _, err := w.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"),
+			Item: item}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _ := w.expect(cli.StatusUnreachable, "keys", "--json")
+	var shown struct {
+		Keys []cachedKey `json:"keys"`
+	}
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range shown.Keys {
+		got = append(got, k.KeyID+" "+k.State)
+	}
+	if diff := cmp.Diff([]string{cached + " cached", stale + " stale", withdrawn + " withdrawn",
+		unknown + " unknown"}, got); diff != "" {
+		t.Error(diff)
+	}
+	out, _ = w.expect(cli.StatusUnreachable, "keys")
+	w.contains(out, keys.Thumbprint(&private.PublicKey), "(30m ago)")
 }

@@ -153,7 +153,7 @@ func (d *stack) certificates(trust series, redrive state) check {
 	return judge("certificates", text,
 		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required"},
 		finding{trust.at.IsZero(), notMeasured, "redrive does not run"},
-		finding{trust.last < names.MinTrustDays, attention, text + ": " + d.hint("certificates")})
+		finding{trust.last < names.MinTrustDays, attention, text + ": " + d.hint("keys")})
 }
 
 // alarms returns the alarms of the deployment, by their names without that of the deployment. One

@@ -1,0 +1,218 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+func (p *program) keysCommand() *cobra.Command {
+	var drop bool
+	cmd := &cobra.Command{
+		Use:   "keys [ID]",
+		Short: "Show the cached keys and the accepted certificates, or drop a key",
+		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
+service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
+tell whether a key is theirs. With an ID, written as in the log, it shows more of that
+key. It is not recorded when a key was last used.
+
+  cached     the functions use it
+  stale      it is older than keyFreshness (%s unless set otherwise): the functions ask
+             the service, and use it until expiresAt while the service does not answer
+  withdrawn  the service calls it unknown; the functions use it until that has lasted
+             for 5 minutes
+  removed    the service no longer has it; webhooks signed with it are answered 401
+  unknown    the service did not know the id
+  rejected   the functions do not use it, for the cause, and ask the service
+  expired    the functions no longer use it, and ask the service
+  absent     not cached: the functions ask the service
+
+Without an ID, it also shows which client certificates are accepted: the CAs of the
+truststore, the certificate that was accepted last, pins, subjects and revoked keys. A
+pin is the SHA-256 of a key, as in the settings clientCertPins and revokedKeys. Without
+CAs, no client certificate is required. The redrive function reports it, and writes the
+days until the first of them expires as the metric TrustDaysLeft.
+
+With --drop, the key is deleted from the table, so that the service is asked again.
+A running function keeps its own copy for up to keyFreshness, and for up to
+keyMaxAge (%s) while the service does not answer. A deployment with any change to
+the webhook function restarts it.
+
+Status 1: fewer than 30 days are left; with an ID, the state is neither cached nor
+stale; with --drop, nothing was dropped.`,
+			settings.Named("keyFreshness").Default, settings.Named("keyMaxAge").Default),
+		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook keys " +
+			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !drop {
+				return nil
+			}
+			return oneUUID(cmd, args)
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+			if len(args) == 0 {
+				return p.allKeys(ctx, s)
+			}
+			return p.key(ctx, s, args[0], drop)
+		}),
+	}
+	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
+	return cmd
+}
+
+// cachedKey is what is shown of a key.
+type cachedKey struct {
+	KeyID        string    `json:"keyId"`
+	State        string    `json:"state"`
+	Cause        string    `json:"cause,omitempty"`
+	Bits         int       `json:"bits,omitzero"`
+	Exponent     int       `json:"exponent,omitzero"`
+	Thumbprint   string    `json:"thumbprint,omitempty"`
+	FetchedAt    time.Time `json:"fetchedAt,omitzero"`
+	UnknownSince time.Time `json:"unknownSince,omitzero"` // when the service first called it unknown
+	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
+	Dropped      bool      `json:"dropped"`
+}
+
+// certificates is what the redrive function reports.
+type certificates struct {
+	Authentication string                    `json:"authentication"`
+	DaysLeft       float64                   `json:"daysLeft"`
+	CAs            []certificate             `json:"cas"`
+	Pins           []string                  `json:"pins,omitempty"`
+	Subjects       []string                  `json:"subjects,omitempty"`
+	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
+	Last           *keys.AcceptedCertificate `json:"last,omitempty"`
+}
+
+// certificate is a CA of the truststore.
+type certificate struct {
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	Fingerprint string    `json:"fingerprint"`
+	Pin         string    `json:"pin"`
+	NotAfter    time.Time `json:"notAfter"`
+}
+
+// allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
+func (p *program) allKeys(ctx context.Context, d *stack) error {
+	freshness, err := d.freshness(ctx)
+	if err != nil {
+		return err
+	}
+	cached, err := d.keys.List(ctx)
+	if err != nil {
+		return err
+	}
+	shown := struct {
+		Keys         []cachedKey   `json:"keys"`
+		Certificates *certificates `json:"certificates"`
+	}{Keys: []cachedKey{}}
+	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
+	for _, c := range cached {
+		k := shownKey(c, freshness, p.Now())
+		shown.Keys = append(shown.Keys, k)
+		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
+	}
+	a, failed := d.redrive(ctx, request{Certificates: true})
+	if failed == nil && a.Certificates == nil {
+		failed = errors.New("the redrive function did not report certificates")
+	}
+	c := cmp.Or(a.Certificates, &certificates{})
+	shown.Certificates = a.Certificates
+	accepted := cli.Rows{{"CERTIFICATE", "SUBJECT", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
+	add := func(what string, c certificate) {
+		days := math.Floor(c.NotAfter.Sub(p.Now()).Hours() / 24)
+		accepted = append(accepted, []any{what, c.Subject, c.Issuer, c.Fingerprint, c.Pin, days, c.NotAfter})
+	}
+	for _, ca := range c.CAs {
+		add("CA", ca)
+	}
+	pairs := []any{"authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins, "subjects", c.Subjects,
+		"revokedKeys", c.RevokedKeys}
+	if last := c.Last; last != nil {
+		add("accepted last", certificate{last.Subject, last.Issuer, last.Fingerprint, last.Pin, last.NotAfter})
+		pairs = append(pairs, "acceptedAt", last.AcceptedAt)
+	}
+	err = cmp.Or(p.Show(shown, append(pairs, "keys", rows, "certificates", accepted)...), failed)
+	return attention(err, len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
+}
+
+// freshness returns the setting keyFreshness of the webhook function.
+func (d *stack) freshness(ctx context.Context) (time.Duration, error) {
+	out, err := d.lambda.GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions["webhook"])})
+	if err != nil {
+		return 0, fmt.Errorf("the settings of the webhook function: %w", err)
+	}
+	s := settings.Named("keyFreshness")
+	text := s.Default
+	if out.Environment != nil {
+		text = cmp.Or(out.Environment.Variables[s.Env()], text)
+	}
+	return settings.ParseDuration(text)
+}
+
+func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error {
+	shown := cachedKey{KeyID: id, State: "absent"}
+	freshness, err := d.freshness(ctx)
+	if err != nil {
+		return err
+	}
+	cached, found, err := d.keys.Find(ctx, id)
+	if found {
+		shown = shownKey(cached, freshness, p.Now())
+	}
+	if found && drop {
+		err = d.keys.Drop(ctx, id)
+		shown.Dropped = err == nil
+	}
+	if err != nil {
+		return err
+	}
+	wrong := shown.State != "cached" && shown.State != "stale"
+	if drop {
+		fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
+		wrong = !shown.Dropped
+	}
+	return attention(p.Show(shown, "keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
+		"exponent", shown.Exponent, "thumbprint", shown.Thumbprint, "fetchedAt", shown.FetchedAt,
+		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "dropped", shown.Dropped), wrong)
+}
+
+func shownKey(cached keys.Cached, freshness time.Duration, now time.Time) cachedKey {
+	shown := cachedKey{KeyID: cached.ID, State: "cached", FetchedAt: cached.FetchedAt,
+		UnknownSince: cached.UnknownSince,
+		ExpiresAt:    cached.ExpiresAt}
+	if cached.Key != nil {
+		shown.Bits, shown.Exponent, shown.Thumbprint = cached.Key.N.BitLen(), cached.Key.E, keys.Thumbprint(cached.Key)
+	}
+	withdrawn := !cached.UnknownSince.IsZero()
+	switch {
+	case cached.Refused != nil:
+		shown.State, shown.Cause = "rejected", cached.Refused.Error()
+	case !now.Before(cached.ExpiresAt):
+		shown.State = "expired"
+	case cached.Key == nil && withdrawn:
+		shown.State = "removed"
+	case cached.Key == nil:
+		shown.State = "unknown"
+	case withdrawn:
+		shown.State = "withdrawn"
+	case now.Sub(cached.FetchedAt) >= freshness:
+		shown.State = "stale"
+	}
+	return shown
+}
