@@ -122,16 +122,19 @@ test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
 # imports Payhook.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REVIVE := github.com/mgechev/revive@v1.16.0
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: lint
-lint: check ## gofmt, go vet, go fix, staticcheck, revive; cfn-lint on the templates
+lint: check ## gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmor on the workflows; cfn-lint on the templates
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go fix -diff ./...
 	go run $(STATICCHECK) -checks all ./...
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
-	$(call venv,lint,infra/lint-requirements.txt,cfn-lint)
+	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
+	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
+	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
 	PAYHOOK_LINT=1 go test -count=1 -run '^Test(TemplatesPassCfnLint|AnotherModuleUsesTheConstruct)$$' ./infra/payhook
 
 .PHONY: audit
@@ -142,9 +145,30 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
+# The programs of a release: the functions as the CDK app builds them, and the program payhook.
+.PHONY: release
+release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
+	@set -eu; out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
+		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \
+		for os in linux darwin; do for arch in amd64 arm64; do \
+			echo "build $$n: $$os/$$arch"; \
+			(cd "$$copy" && GOOS=$$os GOARCH=$$arch $(BUILD) -o "$$out/$$n/payhook-$$os-$$arch" ./infra/cmd/payhook); \
+		done; done; \
+		(cd "$$copy" && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -buildvcs=false -tags=lambda.norpc \
+			-ldflags='-s -w -buildid=' -o "$$out/$$n/" ./functions/...); \
+		rm -rf "$$copy"; done; \
+	diff -r "$$out/1" "$$out/2"; mv "$$out"/1/* "$$out"; rm -r "$$out/1" "$$out/2"; cd "$$out"; \
+	go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -licenses=false \
+		-output payhook.cdx.json ../..; \
+	sha256sum * >SHA256SUMS; cat SHA256SUMS
+
 .PHONY: bench
 bench: check-go ## benchmarks; the webhook function is compared with a plain handler
 	go test -run '^$$' -bench . ./shared/... ./functions/...
+
+.PHONY: vulnerabilities
+vulnerabilities: check-go ## known vulnerabilities in what the programs call
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 SEEDS ?= 1000000
 
