@@ -150,10 +150,10 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
 	@set -eu; out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
 		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \
-		for os in linux darwin; do for arch in amd64 arm64; do \
-			echo "build $$n: $$os/$$arch"; \
-			(cd "$$copy" && GOOS=$$os GOARCH=$$arch $(BUILD) -o "$$out/$$n/payhook-$$os-$$arch" ./infra/cmd/payhook); \
-		done; done; \
+		for target in linux-amd64 darwin-arm64; do echo "build $$n: $$target"; \
+			(cd "$$copy" && GOOS=$${target%-*} GOARCH=$${target#*-} $(BUILD) -o "$$out/$$n/payhook-$$target" \
+				./infra/cmd/payhook); \
+		done; \
 		(cd "$$copy" && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -buildvcs=false -tags=lambda.norpc \
 			-ldflags='-s -w -buildid=' -o "$$out/$$n/" ./functions/...); \
 		rm -rf "$$copy"; done; \
