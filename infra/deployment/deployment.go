@@ -59,6 +59,7 @@ type Deployment struct {
 	Endpoint    string `json:"endpoint"` // of the AWS APIs; AWS_ENDPOINT_URL; "" for AWS
 	Region      string `json:"region"`
 	Stack       string `json:"stack"`
+	Version     string `json:"-"` // of Payhook, that wrote the template of the stack
 	Bus         string `json:"bus"`
 	LedgerTable string `json:"ledgerTable"`
 	KeysTable   string `json:"keysTable"`
@@ -138,6 +139,7 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (missing []s
 	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
 	d.TokenSecret, d.CredentialsSecret = output(names.TokenSecretOutput), output(names.CredentialsSecretOutput)
 	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
+	d.Version = cmp.Or(outputs[prefix+names.VersionOutput], "unknown")
 	d.EvidenceBucket = outputs[prefix+names.EvidenceBucketOutput]
 	d.Functions = map[string]string{"webhook": output(names.WebhookFunctionOutput),
 		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}

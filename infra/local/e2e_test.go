@@ -220,6 +220,11 @@ func (f *fixture) testCommands(t *testing.T) {
 			t.Errorf("payhook %v: exit status %d, want %d and %q, %v:\n%s", c.args, got, c.status, c.want, err, out)
 		}
 	}
+	code := program("status", "--code", "--stack", f.Stack)
+	code.Dir = f.machine.top // the clone
+	if out, _ := code.Output(); !strings.Contains(string(out), "every function is the same; built from ") {
+		t.Errorf("%s", out)
+	}
 	// Without --local, the stack is found with the variables of AWS.
 	if out, err := program("parked", "list", "--stack", f.Stack).Output(); err != nil ||
 		!strings.Contains(string(out), "conflict") {

@@ -1,20 +1,16 @@
 package payhook
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 
+	"payhook.example/infra/build"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
-
-// functionNames are the folders under functions/, one program each.
-var functionNames = []string{"webhook", "redrive", "token"}
 
 // trusting lists the functions that verify client certificates.
 var trusting = []string{"webhook", "redrive"}
@@ -31,43 +27,14 @@ func architecture(conf settings.Deployment) string {
 // builtFunctions are the programs that this process has built, by architecture and function.
 var builtFunctions = map[string]map[string][]byte{}
 
-// buildFunctions builds every function for Linux on the architecture arch and returns the
-// programs by the names of the functions. It builds each only once. The current folder is in
-// the module of the app, which names the version of this module in its go.mod.
-//
-// The build is reproducible: the same source and the same Go give the same bytes on
-// every machine, so a deployment without changes uploads nothing.
-//
-// The error contains the output of the compiler.
+// buildFunctions is [build.Functions]. It builds each only once.
 func buildFunctions(arch string) (map[string][]byte, error) {
 	if built := builtFunctions[arch]; built != nil {
 		return built, nil
 	}
-	out, err := os.MkdirTemp("", "payhook-")
+	built, err := build.Functions(arch)
 	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(out)
-	// One build for all functions compiles shared packages once.
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=", "-o",
-		out}
-	for _, name := range functionNames {
-		args = append(args, "payhook.example/functions/"+name)
-	}
-	cmd := exec.Command("go", args...)
-	// Other values of these variables would change the bytes. go.mod determines the
-	// version of Go.
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto",
-		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
-		"GOFIPS140=")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("payhook: build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
-	}
-	built := map[string][]byte{}
-	for _, name := range functionNames {
-		if built[name], err = os.ReadFile(filepath.Join(out, name)); err != nil {
-			return nil, err
-		}
+		return nil, fmt.Errorf("payhook: %w", err)
 	}
 	builtFunctions[arch] = built
 	return built, nil

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"payhook.example/infra/build"
 	"payhook.example/shared/names"
 )
 
 const thisMachine = runtime.GOARCH
 
-// build builds the functions in the module of a folder.
-func build(t *testing.T, folder, arch string) (map[string][]byte, error) {
+// buildIn builds the functions in the module of a folder.
+func buildIn(t *testing.T, folder, arch string) (map[string][]byte, error) {
 	t.Helper()
 	t.Chdir(folder)
 	clear(builtFunctions)
@@ -28,7 +29,7 @@ func module(t *testing.T, main string) string {
 	t.Helper()
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module payhook.example\n\ngo 1.26\n")
-	for _, name := range functionNames {
+	for _, name := range build.Names {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\n"+main+"\n")
 	}
 	return top
@@ -39,7 +40,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := build(t, here, thisMachine)
+	first, err := buildIn(t, here, thisMachine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +58,11 @@ func TestBuildIsReproducible(t *testing.T) {
 	t.Setenv("CGO_ENABLED", "1")
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("GOARM64", "v8.2")
-	second, err := build(t, elsewhere, thisMachine)
+	second, err := buildIn(t, elsewhere, thisMachine)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range functionNames {
+	for _, name := range build.Names {
 		a, b := first[name], second[name]
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
@@ -75,7 +76,7 @@ func TestBuildIsReproducible(t *testing.T) {
 func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 	top := module(t, "func main() {}")
 	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
-		built, err := build(t, top, arch)
+		built, err := buildIn(t, top, arch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range functionNames {
+		for _, name := range build.Names {
 			program := filepath.Join(folders[name], "bootstrap")
 			f, err := elf.Open(program)
 			if err != nil {
@@ -131,7 +132,7 @@ func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
 
 func TestBuildErrorContainsTheCompilerOutput(t *testing.T) {
 	top := module(t, "func main() { nonsense() }")
-	_, err := build(t, top, thisMachine)
+	_, err := buildIn(t, top, thisMachine)
 	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nonsense") {
 		t.Errorf("got %v", err)
 	}

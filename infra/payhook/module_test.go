@@ -153,7 +153,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	// The functions are in the vendor folder, from which they are built offline.
 	goCommand(t, folder, nil, "mod", "vendor")
 	t.Setenv("GOPROXY", "off")
-	if _, err := build(t, folder, "arm64"); err != nil {
+	if _, err := buildIn(t, folder, "arm64"); err != nil {
 		t.Error(err)
 	}
 

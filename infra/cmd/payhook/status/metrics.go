@@ -43,8 +43,9 @@ func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	redrive, tokenRuns := runs("redrive", all["oldest"], now), runs("token runs", all["token"], now)
-	return []check{webhooks(all, redrive.State), redrive, tokenRuns, d.certificates(all["trust"], redrive.State),
+	redrive := runs("redrive", all["oldest"], now, d.hint("logs redrive --since 1h"))
+	tokenRuns := runs("token runs", all["token"], now, d.hint("logs token --since 1h"))
+	return []check{webhooks(all, redrive.State, d.hint("logs webhook --since 15m")), redrive, tokenRuns, d.certificates(all["trust"], redrive.State),
 		raised(own)}, nil
 }
 
@@ -109,7 +110,7 @@ func read(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now t
 
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
-func webhooks(all map[string]series, redrive state) check {
+func webhooks(all map[string]series, redrive state, next string) check {
 	counts := map[string]float64{} // of the answers that are not 2xx
 	for _, m := range names.Metrics() {
 		if m.Status != 0 {
@@ -134,16 +135,16 @@ func webhooks(all map[string]series, redrive state) check {
 		text += fmt.Sprintf("; %s failed or did not start", cli.Counted(int(failed), "run", "runs"))
 	}
 	return judge("webhooks", text,
-		finding{failed > 0 || counts["503"] > 0 || accepted == 0 && refused, attention, text},
-		finding{redrive == notMeasured, notMeasured, "no function has written metrics in " + cli.Readable(window)})
+		finding{failed > 0 || counts["503"] > 0 || accepted == 0 && refused, attention, text, next},
+		finding{redrive == notMeasured, notMeasured, "no function has written metrics in " + cli.Readable(window), next})
 }
 
 // runs judges when a scheduled function has written its metrics last.
-func runs(name string, last series, now time.Time) check {
+func runs(name string, last series, now time.Time, next string) check {
 	text := "last run in the minute of " + last.at.UTC().Format("15:04") + " UTC"
 	return judge(name, text,
-		finding{last.at.IsZero(), notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet"},
-		finding{now.Sub(last.at) > silence, attention, text})
+		finding{last.at.IsZero(), notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet", next},
+		finding{now.Sub(last.at) > silence, attention, text, next})
 }
 
 // certificates judges how long certificates are valid. Each run of redrive writes it if
@@ -151,9 +152,9 @@ func runs(name string, last series, now time.Time) check {
 func (d *stack) certificates(trust series, redrive state) check {
 	text := fmt.Sprintf("%.0f days left", trust.last)
 	return judge("certificates", text,
-		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required"},
-		finding{trust.at.IsZero(), notMeasured, "redrive does not run"},
-		finding{trust.last < names.MinTrustDays, attention, text + ": " + d.hint("keys")})
+		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required", ""},
+		finding{trust.at.IsZero(), notMeasured, "redrive does not run", d.hint("logs redrive --since 1h")},
+		finding{trust.last < names.MinTrustDays, attention, text, d.hint("keys")})
 }
 
 // alarms returns the alarms of the deployment, by their names without that of the deployment. One
@@ -197,7 +198,9 @@ func raised(own map[string]types.MetricAlarm) check {
 		}
 	}
 	return judge("alarms", fmt.Sprintf("none of %d is raised", len(own)),
-		finding{len(own) == 0, notMeasured, "the deployment has no alarms"},
-		finding{len(raised) > 0, attention, "raised: " + strings.Join(raised, ", ")},
-		finding{len(without) > 0, notMeasured, "without data: " + strings.Join(without, ", ")})
+		finding{len(own) == 0, notMeasured, "the deployment has no alarms", "deploy the stack again"},
+		finding{len(raised) > 0, attention, "raised: " + strings.Join(raised, ", "),
+			"look up each in the table of infra/cmd/payhook/RUNBOOK.md"},
+		finding{len(without) > 0, notMeasured, "without data: " + strings.Join(without, ", "),
+			"after a deployment, repeat this in 10 minutes; otherwise deploy the stack again"})
 }

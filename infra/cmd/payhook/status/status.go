@@ -17,12 +17,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/token"
 )
@@ -39,25 +42,37 @@ The command reads the index of pending events, the parking bucket, the secret of
 access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
 about a minute late.
 
+Below a line that is not ok stands the command or the step that comes next.
+
+With --code, the command builds the functions in the current folder, which is a clone of
+Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
+the one in the package that Lambda runs. The digest of that package, CodeSha256, depends
+on how the CDK compresses it, so it only shows that the download is complete. If the
+folder has another version than the stack, or was modified, the line says so.
+
 Status 0: healthy. Status 1: something needs attention, or was not measured.`
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	return &cobra.Command{
+	compare := false
+	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
-		Example: "  payhook status\n  payhook status --local",
+		Example: "  payhook status\n  payhook status --local\n  payhook status --code",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := p.Connect(cmd.Context(), t)
 			if err == nil {
 				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
 					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-					func(command string) string { return p.Hint(t, command) }}
+					func(command string) string { return p.Hint(t, command) },
+					compare, lambda.NewFromConfig(d.AWS), build.Functions}
 				err = s.status(cmd.Context(), p)
 			}
 			return cli.Unreachable(err)
 		},
 	}
+	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
+	return cmd
 }
 
 // stack is a deployment with the clients of its services.
@@ -73,6 +88,12 @@ type stack struct {
 	}
 	stacks cloudformation.ListStackResourcesAPIClient
 	hint   func(command string) string // for the same deployment
+
+	compare   bool // the flag --code
+	functions interface {
+		GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error)
+	}
+	build func(arch string) (map[string][]byte, error)
 }
 
 // state is the result of a check.
@@ -89,35 +110,42 @@ type check struct {
 	Name  string `json:"name"`
 	State state  `json:"state"`
 	Text  string `json:"text"`
+	Next  string `json:"next,omitempty"` // a command or sentence, unless the state is ok
 }
 
-// finding is what a check can find. If applies is true, the line has its state and text.
+// finding is what a check can find. If applies is true, the line has its state and text, and what comes next.
 type finding struct {
 	applies bool
 	state   state
 	text    string
+	next    string
 }
 
 // judge makes the line of the first finding that applies. It is ok with the text if none does.
 func judge(name, text string, findings ...finding) check {
 	for _, f := range findings {
 		if f.applies {
-			return check{name, f.state, f.text}
+			return check{name, f.state, f.text, f.next}
 		}
 	}
-	return check{name, ok, text}
+	return check{name, ok, text, ""}
 }
 
 // status makes every check and prints the results.
 func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	h := struct {
 		Stack   string  `json:"stack"`
+		Version string  `json:"version"` // of the stack
+		Program string  `json:"program"` // its version
 		Healthy bool    `json:"healthy"`
 		Checks  []check `json:"checks"`
-	}{Stack: d.Stack}
-	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
-		pending, parked, accessToken, measured,
-	} {
+	}{Stack: d.Stack, Version: d.Version, Program: names.Version()}
+	groups := []func(context.Context, *stack, time.Time) ([]check, error){pending, parked, accessToken, measured}
+	if d.compare {
+		fmt.Fprintln(p.Err, "building the functions")
+		groups = append(groups, code)
+	}
+	for _, group := range groups {
 		checks, err := group(ctx, d, p.Now())
 		if err != nil {
 			return err
@@ -139,10 +167,13 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	if p.JSON {
 		err = p.PrintJSON(h)
 	} else {
-		fmt.Fprintf(p.Out, "%s\n%s\n", d.Name, verdict)
+		fmt.Fprintf(p.Out, "%s\nversion %s; this program %s\n%s\n", d.Name, h.Version, h.Program, verdict)
 		rows := cli.Rows{{"NAME", "STATE", "TEXT"}}
 		for _, c := range h.Checks {
 			rows = append(rows, []any{c.Name, c.State, c.Text})
+			if c.Next != "" {
+				rows = append(rows, []any{"", "", "  " + c.Next})
+			}
 		}
 		err = cli.List(p, h.Checks, rows)
 	}
@@ -168,8 +199,8 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if len(n.Damaged) > 0 {
 		text += fmt.Sprintf(", %d damaged", len(n.Damaged))
 	}
-	return []check{judge("pending", text, finding{n.Pending == 0, ok, "nothing is pending"},
-		finding{n.Overdue+len(n.Damaged) > 0, attention, text + ": " + d.hint("pending")})}, nil
+	return []check{judge("pending", text, finding{n.Pending == 0, ok, "nothing is pending", ""},
+		finding{n.Overdue+len(n.Damaged) > 0, attention, text, d.hint("pending")})}, nil
 }
 
 // parked counts what is parked and open.
@@ -179,7 +210,7 @@ func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		return nil, err
 	}
 	return []check{judge("parked", "nothing is open",
-		finding{open > 0, attention, fmt.Sprintf("%d open: %s", open, d.hint("parked list"))})}, nil
+		finding{open > 0, attention, fmt.Sprintf("%d open", open), d.hint("parked list")})}, nil
 }
 
 // accessToken reads how long the stored token is valid.
@@ -187,11 +218,11 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	t, err := token.NewReader(d.secrets, d.TokenSecret).Bearer(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
-		return []check{{"token", attention, err.Error()}}, nil
+		return []check{{"token", attention, err.Error(), d.hint("logs token --since 1h")}}, nil
 	case err != nil:
 		return nil, fmt.Errorf("secretsmanager:GetSecretValue: %w", err) // it does not name the service
 	}
 	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
 		t.ExpiresAt.UTC().Format(time.RFC3339))
-	return []check{judge("token", text, finding{t.Late(now), attention, text})}, nil
+	return []check{judge("token", text, finding{t.Late(now), attention, text, d.hint("logs token --since 1h")})}, nil
 }

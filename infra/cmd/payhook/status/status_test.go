@@ -1,12 +1,18 @@
 package status
 
 import (
+	"archive/zip"
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,11 +27,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -38,11 +47,14 @@ type world struct {
 	s3      *awstest.S3
 	secrets *awstest.SecretsManager
 	// metrics are the values of the last minute, by dimension, a space, and name.
-	metrics map[string]float64
-	age     time.Duration               // of these values
-	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
-	named   []string                    // the alarms of the stack; nil: all
-	secret  string                      // the name of the secret of the token
+	metrics   map[string]float64
+	age       time.Duration                // of these values
+	alarms    map[string]types.StateValue  // of all stacks; those of API Gateway are on the metric of its id
+	named     []string                     // the alarms of the stack; nil: all
+	functions map[string]map[string]string // the files of each package; nil: without --code
+	digest    string                       // of the packages; "": the right one
+	arch      lambdatypes.Architecture
+	secret    string // the name of the secret of the token
 }
 
 func newWorld(t *testing.T) *world {
@@ -127,18 +139,31 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 	return out, nil
 }
 
+// stack returns the deployment.
+func (w *world) stack() *stack {
+	return &stack{
+		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
+			Version: "commit 012", LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
+			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
+		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
+		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
+		compare: w.functions != nil, functions: w,
+		build: func(arch string) (map[string][]byte, error) {
+			if arch != "arm64" {
+				return nil, errors.New("build: no " + arch + "\nmore")
+			}
+			return map[string][]byte{"webhook": []byte("program"), "redrive": []byte("program"),
+				"token": []byte("program")}, nil
+		},
+	}
+}
+
 // status runs the command, and returns what it prints and whether all is healthy.
 func (w *world) status(asJSON bool) (text string, healthy bool) {
 	w.t.Helper()
 	var out bytes.Buffer
 	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: asJSON}
-	d := &stack{
-		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
-			LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
-			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
-		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
-		hint: func(command string) string { return "payhook " + command + " --stack Bank" },
-	}
+	d := w.stack()
 	err := d.status(w.t.Context(), p)
 	if strings.Contains(out.String(), accessToken1) {
 		w.t.Error("the access token is shown")
@@ -167,7 +192,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue\n                           payhook pending --stack Bank\n"},
 		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
 		"damaged": {func(w *world) {
@@ -182,10 +207,10 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			}
 			w.record("bus", time.Second)
 		}, "NOT HEALTHY",
-			"pending       attention  2 events, the oldest for 1s, 1 damaged: payhook pending --stack Bank"},
+			"pending       attention  2 events, the oldest for 1s, 1 damaged\n                           payhook pending --stack Bank\n"},
 		// Another stack has the same ledger, or had it.
 		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue\n                           payhook pending --stack Bank\n"},
 		"parked": {func(w *world) {
 			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
 				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
@@ -261,6 +286,16 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w := newWorld(t)
 			c.cause(w)
 			out, healthy := w.status(false)
+			asJSON, _ := w.status(true)
+			var shown struct{ Checks []check }
+			if err := json.Unmarshal([]byte(asJSON), &shown); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range shown.Checks {
+				if (c.Next == "") != (c.State == ok) {
+					t.Errorf("what comes next: %+v", c)
+				}
+			}
 			if !strings.Contains(out, "\n"+c.verdict+"\n") || !strings.Contains(out, c.line) ||
 				healthy != (c.verdict == "healthy") {
 				t.Errorf("healthy: %t\n%s", healthy, out)
@@ -274,13 +309,69 @@ func TestStatusAsJSON(t *testing.T) {
 	w.metrics["Payhook NotStored"] = 2
 	out, _ := w.status(true)
 	var shown struct {
-		Healthy bool
-		Stack   string
-		Checks  []check
+		Healthy                 bool
+		Stack, Version, Program string
+		Checks                  []check
 	}
-	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Bank" ||
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Bank" || shown.Version != "commit 012" ||
+		shown.Program == "" ||
 		len(shown.Checks) != 8 {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// GetFunction returns a function with a URL of its package.
+func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
+	_ ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error) {
+	name, _, _ := strings.Cut(*in.FunctionName, ":")
+	var packed bytes.Buffer
+	z := zip.NewWriter(&packed)
+	for file, content := range w.functions[name] {
+		f, _ := z.Create(file)
+		f.Write([]byte(content))
+	}
+	z.Close()
+	sum := sha256.Sum256(packed.Bytes())
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		out.Write(packed.Bytes())
+	}))
+	w.t.Cleanup(server.Close)
+	return &lambda.GetFunctionOutput{Code: &lambdatypes.FunctionCodeLocation{Location: &server.URL},
+		Configuration: &lambdatypes.FunctionConfiguration{Architectures: []lambdatypes.Architecture{w.arch},
+			CodeSha256: aws.String(cmp.Or(w.digest, base64.StdEncoding.EncodeToString(sum[:])))}}, nil
+}
+
+func TestCodeIsComparedWithABuild(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*world)
+		healthy bool
+		want    string
+	}{
+		"the same":   {func(*world) {}, true, "every function is the same; built from "},
+		"truststore": {func(w *world) { w.functions["redrive"][names.TruststoreFile] = "CA" }, true, "is the same"},
+		"version":    {func(*world) {}, true, ", the stack has commit 012"},
+		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
+		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},
+		"no program": {func(w *world) { w.functions["webhook"] = map[string]string{} }, false, "webhook differ; "},
+		"not built":  {func(w *world) { w.arch = "x86_64" }, false, "code          not measured  build: no amd64\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.arch, w.functions = "arm64", map[string]map[string]string{}
+			for _, f := range []string{"webhook", "redrive", "token"} {
+				w.functions[f] = map[string]string{"bootstrap": "program"}
+			}
+			test.change(w)
+			out, healthy := w.status(false)
+			if healthy != test.healthy || !strings.Contains(out, test.want) {
+				t.Errorf("healthy: %t\n%s", healthy, out)
+			}
+			w.digest = "other"
+			d, err := code(t.Context(), w.stack(), w.now)
+			if w.arch == "arm64" && (err == nil || strings.Contains(err.Error(), "http://")) {
+				t.Errorf("a download with another digest: %v, %v", d, err)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,114 @@
+package status
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"payhook.example/infra/build"
+	"payhook.example/shared/names"
+)
+
+// code compares the program of each function with a build of the current folder.
+func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
+	const next = "run it in a clone at the version of the stack, unmodified; if it still differs, deploy that version"
+	here, err := build.Version(ctx)
+	if err != nil {
+		here = "unknown"
+	}
+	var differ []string
+	for _, name := range build.Names {
+		if d.Functions[name] == "" {
+			continue // it is not deployed
+		}
+		out, err := d.functions.GetFunction(ctx, &lambda.GetFunctionInput{FunctionName: aws.String(d.Functions[name])})
+		if err != nil {
+			return nil, err
+		}
+		arch := "amd64"
+		if slices.Contains(out.Configuration.Architectures, types.ArchitectureArm64) {
+			arch = "arm64"
+		}
+		built, err := d.build(arch)
+		if err != nil {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			return []check{{"code", notMeasured, first, "run it in a clone of Payhook, or in an app that uses it"}}, nil
+		}
+		same, err := matches(ctx, out, built[name])
+		if err != nil {
+			return nil, fmt.Errorf("the package of the function %s: %w", name, err)
+		}
+		if !same {
+			differ = append(differ, name)
+		}
+	}
+	version := "built from " + here
+	if here != d.Version {
+		version += ", the stack has " + d.Version
+	}
+	return []check{judge("code", "every function is the same; "+version,
+		finding{len(differ) > 0, attention, strings.Join(differ, ", ") + " differ; " + version, next})}, nil
+}
+
+// maxPackage is more than a package of Lambda can have
+// (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
+const maxPackage = 300 << 20
+
+// matches reports whether the package of a function has this program and no other files than
+// the truststore. The error does not have the URL, with which anyone can read the package.
+func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (bool, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, aws.ToString(f.Code.Location), nil)
+	if err != nil {
+		return false, errors.New("has no URL")
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return false, failed.Err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxPackage))
+	if err != nil {
+		return false, err
+	}
+	sum := sha256.Sum256(text)
+	if digest := base64.StdEncoding.EncodeToString(sum[:]); digest != aws.ToString(f.Configuration.CodeSha256) {
+		return false, fmt.Errorf("answered %d, and not with the digest CodeSha256", answer.StatusCode)
+	}
+	files, err := zip.NewReader(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		return false, err
+	}
+	same := false
+	for _, file := range files.File {
+		switch file.Name {
+		case "bootstrap":
+			content, err := file.Open()
+			if err != nil {
+				return false, err
+			}
+			deployed, err := io.ReadAll(io.LimitReader(content, maxPackage))
+			if err != nil {
+				return false, err
+			}
+			same = bytes.Equal(deployed, program)
+		case names.TruststoreFile:
+		default:
+			return false, nil
+		}
+	}
+	return same, nil
+}
