@@ -45,8 +45,8 @@ func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	}
 	redrive := runs("redrive", all["oldest"], now, d.hint("logs redrive --since 1h"))
 	tokenRuns := runs("token runs", all["token"], now, d.hint("logs token --since 1h"))
-	return []check{webhooks(all, redrive.State, d.hint("logs webhook --since 15m")), redrive, tokenRuns, d.certificates(all["trust"], redrive.State),
-		raised(own)}, nil
+	return []check{webhooks(all, redrive.State, d.hint("logs webhook --since 15m")), redrive, tokenRuns,
+		d.certificates(all["trust"], redrive.State), raised(own)}, nil
 }
 
 // byGateway are the answers that API Gateway makes itself, by the alarms that watch their metrics.
@@ -136,7 +136,8 @@ func webhooks(all map[string]series, redrive state, next string) check {
 	}
 	return judge("webhooks", text,
 		finding{failed > 0 || counts["503"] > 0 || accepted == 0 && refused, attention, text, next},
-		finding{redrive == notMeasured, notMeasured, "no function has written metrics in " + cli.Readable(window), next})
+		finding{redrive == notMeasured, notMeasured,
+			"no function has written metrics in " + cli.Readable(window), next})
 }
 
 // runs judges when a scheduled function has written its metrics last.

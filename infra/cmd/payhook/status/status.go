@@ -91,7 +91,8 @@ type stack struct {
 
 	compare   bool // the flag --code
 	functions interface {
-		GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error)
+		GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput,
+			error)
 	}
 	build func(arch string) (map[string][]byte, error)
 }

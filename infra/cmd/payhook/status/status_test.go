@@ -192,7 +192,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue\n                           payhook pending --stack Bank\n"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue\n" +
+				"                           payhook pending --stack Bank\n"},
 		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
 		"damaged": {func(w *world) {
@@ -207,10 +208,12 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			}
 			w.record("bus", time.Second)
 		}, "NOT HEALTHY",
-			"pending       attention  2 events, the oldest for 1s, 1 damaged\n                           payhook pending --stack Bank\n"},
+			"pending       attention  2 events, the oldest for 1s, 1 damaged\n" +
+				"                           payhook pending --stack Bank\n"},
 		// Another stack has the same ledger, or had it.
 		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue\n                           payhook pending --stack Bank\n"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue\n" +
+				"                           payhook pending --stack Bank\n"},
 		"parked": {func(w *world) {
 			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
 				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
@@ -313,7 +316,8 @@ func TestStatusAsJSON(t *testing.T) {
 		Stack, Version, Program string
 		Checks                  []check
 	}
-	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Bank" || shown.Version != "commit 012" ||
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Bank" ||
+		shown.Version != "commit 012" ||
 		shown.Program == "" ||
 		len(shown.Checks) != 8 {
 		t.Errorf("%v: %s", err, out)
