@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,6 +46,7 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	d.db.CreateTable("keys", names.KeysKey)
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
+	d.buckets.MakeBucket("records")
 	env := map[string]string{
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
 		names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "bus",
@@ -52,12 +54,13 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	for _, s := range settings.ReadBy("redrive") {
 		env[s.Env()] = s.Default
 	}
+	env["PAYHOOK_BASE_URL"] = "https://api.payments.example"
 	maps.Copy(env, change)
 	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, awsenv.NewLog(&d.log, "Payhook"))
+	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets, &http.Client{}}, awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

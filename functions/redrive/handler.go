@@ -23,7 +23,8 @@ type handler struct {
 	parking  *parking.Store
 	log      *awsenv.Log
 	now      func() time.Time
-	trust    *trust // nil: no client certificate is required
+	trust    *trust    // nil: no client certificate is required
+	captured *captured // nil: no captured webhook can be replayed
 }
 
 // event is the event of an invocation. That of the schedule is empty and starts a run.
@@ -39,6 +40,10 @@ type event struct {
 	// MoveFrom is another bus, whose pending events are moved to that of the function,
 	// instead of a run.
 	MoveFrom string `json:"moveFrom,omitempty"`
+	// Captured has the names of captured webhooks to receive, for the given Reason. Unless
+	// AcceptAge, they must not be too old by now.
+	Captured  []string `json:"captured,omitempty"`
+	AcceptAge bool     `json:"acceptAge,omitempty"`
 	// Dismiss has the names of parked objects to dismiss, for the given Reason.
 	Dismiss []string `json:"dismiss,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
@@ -66,7 +71,7 @@ type report struct {
 	Certificates *trusted `json:"certificates,omitempty"`
 }
 
-// replayed is the result of a replay of one parked object.
+// replayed is the result of a replay of one parked object or captured webhook.
 type replayed struct {
 	Name       string         `json:"name"`
 	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded or published
@@ -87,14 +92,19 @@ type dismissed struct {
 	Cause string `json:"cause,omitempty"` // why it is not dismissed
 }
 
+// count returns 1 if an event has names of a kind, and 0 otherwise.
+func count(of []string) int { return min(len(of), 1) }
+
 // Handle runs redrive, moves, replays or dismisses. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
-	case len(e.Replay) > 0 && len(e.Dismiss) > 0:
-		return report{}, errors.New("redrive: replay and dismiss exclude each other")
+	case count(e.Replay)+count(e.Captured)+count(e.Dismiss) > 1:
+		return report{}, errors.New("redrive: replay, captured and dismiss exclude each other")
 	case len(e.Replay) > 0:
 		return h.replay(ctx, e), nil
+	case len(e.Captured) > 0:
+		return h.replayCaptured(ctx, e)
 	case len(e.Dismiss) > 0:
 		return h.dismiss(ctx, e)
 	case e.MoveFrom != "":
@@ -173,28 +183,33 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		}
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
-			result.Outcome, result.Recorded, result.Pending = r.Outcome, r.Recorded, r.Pending
-			result.Duplicates, result.Conflicts = r.Duplicates, r.Conflicts
-			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
+			result, err = newReplayed(name, r), r.Err
 			if r.Done() {
 				err = h.decide(ctx, name, e)
 			}
 		}
 		result.Cause = awsenv.Cause(err)
-		level := slog.LevelInfo
-		if result.Outcome != intake.Accepted || err != nil {
-			level = slog.LevelWarn
-		}
-		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name),
-			slog.String("reason", string(p.Reason)), slog.String("version", string(e.Version)),
-			slog.String("deliveryId", p.DeliveryID), slog.String("outcome", string(result.Outcome)),
-			slog.String("cause", result.Cause),
-			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates),
-			slog.Int("conflicts", result.Conflicts),
-			slog.String("unverified", result.Unverified))
+		h.writeReplay(ctx, result, slog.String("deliveryId", p.DeliveryID), slog.String("reason", string(p.Reason)),
+			slog.String("version", string(e.Version)), slog.String("unverified", result.Unverified))
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out
+}
+
+func newReplayed(name string, r intake.Result) replayed {
+	return replayed{Name: name, Outcome: r.Outcome, Recorded: r.Recorded, Pending: r.Pending,
+		Duplicates: r.Duplicates, Conflicts: r.Conflicts, Parked: r.Parked, Unverified: r.Unverified}
+}
+
+// writeReplay writes the line of a replay.
+func (h *handler) writeReplay(ctx context.Context, r replayed, further ...slog.Attr) {
+	level := slog.LevelInfo
+	if r.Outcome != intake.Accepted || r.Cause != "" {
+		level = slog.LevelWarn
+	}
+	h.log.Logger().LogAttrs(ctx, level, "replay", append([]slog.Attr{slog.String("name", r.Name),
+		slog.String("outcome", string(r.Outcome)), slog.String("cause", r.Cause), slog.Int("recorded", r.Recorded),
+		slog.Int("duplicates", r.Duplicates), slog.Int("conflicts", r.Conflicts)}, further...)...)
 }
 
 // decided returns an error if an object was replayed or dismissed, with the outcome

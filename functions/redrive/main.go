@@ -1,11 +1,12 @@
 // Redrive is the Lambda function that publishes, on a schedule, events that were
-// recorded but are not on the bus. It also replays and dismisses parked objects. It reads
-// its settings from the environment, creates the clients once, and passes both to the
-// packages that do the work.
+// recorded but are not on the bus. It also replays and dismisses parked objects, and replays
+// captured webhooks. It reads its settings from the environment, creates the clients once,
+// and passes both to the packages that do the work.
 package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -42,20 +43,21 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3},
+	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, setup.KeyService(c, conf)},
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }
 
-// clients are the AWS services that the function calls.
+// clients are the services that the function calls.
 type clients struct {
 	dynamoDB    dynamoDB
 	eventBridge bus.API
 	s3          setup.ObjectAPI
+	keyService  *http.Client // only for captured webhooks
 }
 
 type dynamoDB interface {
 	ledger.API
-	keys.CertificateReadAPI
+	keys.API
 }
 
 // newHandler creates the handler from its clients and settings.
@@ -71,6 +73,8 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.KeyExponents, s.MTLS.Truststore)
 		h.trust = &trust{s.MTLS, s.Authentication, c.dynamoDB, s.KeysTable}
+	} else if s.KeysTable != "" {
+		h.captured = newCaptured(s, c)
 	}
 	return h
 }

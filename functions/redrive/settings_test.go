@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
@@ -53,6 +54,13 @@ var effects = map[string]func(t *testing.T){
 			}
 		}
 	},
+	// The test of captured webhooks.
+	"allowedSources": verifies, "httpMethod": verifies, "maxPayloadBytes": verifies,
+
+	"signatureHeader": verifies, "timestampCarrier": verifies, "keyIdCarrier": verifies, "timestampFormat": verifies,
+	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
+	"keyFreshness": verifies, "keyMaxAge": verifies, "keyMissBudget": verifies,
+
 	// Package setup tests what a pipeline does with its settings.
 	"eventSource":         onItsBus,
 	"deduplicationWindow": onItsBus, "payhook:redriveGrace": onItsBus,
@@ -72,6 +80,28 @@ var effects = map[string]func(t *testing.T){
 		func(c *trusted) []string { return c.Subjects }),
 	"revokedKeys": reported("revokedKeys", strings.Repeat("cd", 32),
 		func(c *trusted) []string { return c.RevokedKeys }),
+}
+
+// verifies tests that the function verifies captured webhooks with its settings. That the webhook
+// function reads them in the same way is tested there.
+func verifies(t *testing.T) {
+	w := paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute}
+	for key, c := range map[string]struct {
+		value string
+		want  intake.Outcome
+	}{
+		"PAYHOOK_SIGNATURE_HEADER":    {"X-Other", intake.SignatureMissing},
+		"PAYHOOK_TIMESTAMP_CARRIER":   {"query:at", intake.SignatureMissing},
+		"PAYHOOK_KEY_ID_CARRIER":      {"query:key", intake.SignatureMissing},
+		"PAYHOOK_TIMESTAMP_FORMAT":    {"unix-seconds", intake.SignatureMalformed},
+		"PAYHOOK_TIMESTAMP_TOLERANCE": {"3m", intake.TimestampOutside},
+		"PAYHOOK_BASE_URL":            {"http://127.0.0.1:1", intake.KeyUnavailable},
+	} {
+		d := withCapture(t, map[string]string{key: c.value})
+		if got, _, _ := d.replayIt(d.capture(w), false); got.Outcome != c.want {
+			t.Errorf("%s=%s: %+v", key, c.value, got)
+		}
+	}
 }
 
 // onItsBus tests that the function publishes with its settings.

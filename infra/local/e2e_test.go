@@ -21,12 +21,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -85,6 +89,7 @@ func TestDeployedStack(t *testing.T) {
 	}{
 		{"every row of make run is right", f.testScenario},
 		{"commands work", f.testCommands},
+		{"a wrong setting loses no webhook", f.testCaptured},
 		{"the console stops the bus and starts it", f.testConsole},
 		{"faults under load lose no event", f.testFaults},
 		{"every permission is needed and none is missing", f.testPermissions},
@@ -193,7 +198,8 @@ func (f *fixture) testCommands(t *testing.T) {
 		{0, `"recorded":60`, []string{"local", "send", "--events", "60"}},
 		{1, "1: 401", []string{"local", "send", "--corrupt", "signature"}},
 		{1, "signature", []string{"explain", "--last"}},
-		{0, "signature-mismatch", []string{"explain", "list"}},
+		{0, "signature-mismatch", []string{"captured", "list"}},
+		{1, "signature-mismatch", []string{"logs", "--not-accepted", "--since", "1h"}},
 		{0, `"recorded":1`, []string{"invoke", "webhook", sample("webhook/one-event")}},
 		{0, `"found"`, []string{"invoke", "redrive", sample("redrive/scheduled")}},
 		{1, `"name":"parked","state":"attention"`, []string{"status", "--json"}},
@@ -229,6 +235,55 @@ func (f *fixture) testCommands(t *testing.T) {
 	if out, err := program("parked", "list", "--stack", f.Stack).Output(); err != nil ||
 		!strings.Contains(string(out), "conflict") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What a wrong setting rejects is captured, and published once when the setting is right.
+func (f *fixture) testCaptured(t *testing.T) {
+	client, name := lambda.NewFromConfig(f.AWS), f.Functions["webhook"]
+	conf, err := client.GetFunctionConfiguration(t.Context(),
+		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := maps.Clone(conf.Environment.Variables)
+	environment["PAYHOOK_SIGNATURE_HEADER"] = "X-Other-Signature"
+	deploy := func(variables map[string]string) {
+		t.Helper()
+		changed, err := client.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{
+			FunctionName: conf.FunctionName, Environment: &types.Environment{Variables: variables}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, err := client.PublishVersion(t.Context(),
+			&lambda.PublishVersionInput{FunctionName: changed.FunctionName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.UpdateAlias(t.Context(), &lambda.UpdateAliasInput{FunctionName: conf.FunctionName,
+			Name: aws.String("live"), FunctionVersion: version.Version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deploy(environment)
+	event := paymenttest.Event()
+	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusUnauthorized)
+	deploy(conf.Environment.Variables)
+	captured, err := f.store().ListCaptured(t.Context())
+	if err := errors.Join(rejected, err); err != nil {
+		t.Fatal(err)
+	}
+	name = captured[len(captured)-1]
+	for _, want := range []string{"recorded=1", "duplicates=1"} {
+		out, err := f.program(t)("captured", "replay", name, "--reason", "wrong signatureHeader", "--local").Output()
+		if err != nil || !strings.Contains(string(out), "outcome=accepted  "+want) {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	f.awaitReleased(t, event.EventID)
+	if state, note, err := f.store().Decision(t.Context(), "captured/"+name); state != parking.Replayed ||
+		note.By == "" || note.Reason != "wrong signatureHeader" {
+		t.Errorf("%s, noted %+v, %v", state, note, err)
 	}
 }
 

@@ -123,11 +123,16 @@ func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 
 // replay lets the redrive function replay what is parked under a name.
 func (f *fixture) replay(ctx context.Context, name string, version intake.Version, err error) error {
+	return f.replays(ctx, fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, version), err)
+}
+
+// replays invokes the redrive function, which must replay one object.
+func (f *fixture) replays(ctx context.Context, event string, err error) error {
 	var ran struct {
 		Replayed []struct{ Outcome, Cause string }
 	}
 	if err == nil {
-		err = f.Invoke(ctx, "redrive", fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, version), &ran)
+		err = f.Invoke(ctx, "redrive", event, &ran)
 	}
 	if err == nil && (len(ran.Replayed) != 1 || ran.Replayed[0].Outcome != string(intake.Accepted) ||
 		ran.Replayed[0].Cause != "") {
@@ -177,6 +182,22 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 	return name, errors.Join(err, err2, err3)
 }
 
+// replayCaptured captures an authentic webhook, and lets the redrive function replay it.
+func (f *fixture) replayCaptured(ctx context.Context) error {
+	signed, err := paymenttest.Sender{Key: f.machine.service.Key()}.Sign(ctx,
+		paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
+	if err != nil {
+		return err
+	}
+	headers := map[string]string{}
+	for name := range signed.Header {
+		headers[name] = signed.Header.Get(name)
+	}
+	name, err := f.store().Capture(ctx, parking.Captured{ReceivedAt: time.Now(), Outcome: "test",
+		Method: http.MethodPost, Headers: headers, Payload: signed.Body})
+	return f.replays(ctx, fmt.Sprintf(`{"captured":[%q],"reason":"test"}`, name), err)
+}
+
 // redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
 	return []path{
@@ -198,6 +219,14 @@ func (f *fixture) redrivePaths() []path {
 		{"a large event is replayed", func(ctx context.Context) error {
 			name, err := f.parkLarge(ctx)
 			return f.replay(ctx, name, intake.NoVersion, err)
+		}},
+		{"a captured webhook is replayed, with a new key and a new token", func(ctx context.Context) error {
+			f.machine.service.RevokeTokens()
+			if run, err := f.RunToken(ctx, scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {
+				return errors.Join(wrong("no new token", run), err)
+			}
+			f.machine.service.Rotate()
+			return f.replayCaptured(ctx)
 		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			const event = `{"replay":["2026/01/31/12/20260131T120000.000Z-invalid-none.json"]}`

@@ -134,9 +134,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			notifyOK: true,
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
-			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
-				"service to send each delivery again that has no later line with its deliveryId. " +
-				"`payhook event ID` shows whether an event has arrived since."},
+			action: "Look up cause with status 503 (`payhook logs --not-accepted --since 24h`). After it is fixed, " +
+				"ask the service to send what the list still has again. `payhook event ID` shows whether an event has arrived since."},
 		{name: "parked", metric: over(5, sum, ownMetric(conf, names.ParkedMetric)), threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
@@ -158,18 +157,18 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: conf.AlarmRefused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key or the " +
 				"service's addresses changed, or someone sends forged webhooks.",
-			action: "Count outcome in the webhook function's log. 401: if few webhooks are accepted and nearly all " +
+			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks are accepted and nearly all " +
 				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
 				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources. 405: check httpMethod. 413: check maxPayloadBytes. 422: see parked. Then " +
-				"have the service send its rejected webhooks again."},
+				"replay what was captured (`payhook captured replay`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
 				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
 				"Unless the service sends them again, they are lost.",
-			action: "Look up outcome and keyId in the webhook function's log. key-unavailable: fetch " +
+			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: fetch " +
 				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
 				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
 				"Otherwise someone sends invented ids. Cached keys are not affected, and webhookConcurrency limits " +
@@ -223,7 +222,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: 3, notifyOK: true,
 			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
 				"until it expires.",
-			action: "Look up cause, status and oauthError in the token function's log. Check the client " +
+			action: "Look up cause, status and oauthError (`payhook logs token --since 1h`). Check the client " +
 				"credentials with the service."},
 	}
 
@@ -249,8 +248,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			notifyOK: true,
 			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends " +
 				"the webhook again, it is lost.",
-			action: "Look up the last lines of the webhook function's log, and Duration and memory in its REPORT " +
-				"lines."},
+			action: "Look up what the function wrote last, and Duration and memory in its REPORT lines (`payhook " +
+				"logs webhook --since 1h --all`). `payhook logs --not-accepted --since 24h` lists the webhooks."},
 		alarm{name: "webhook-throttles", metric: over(5, sum, webhook.lambdaMetric("Throttles")),
 			threshold: 1, notifyOK: true,
 			description: "Lambda has no concurrency left to run the webhook function. Unless the service sends the " +
@@ -260,7 +259,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 
 // stopped returns the steps to find out why a scheduled function does not work.
 func stopped(function string) string {
-	return "Look up cause in the last lines of the " + function + " function's log. If there are none, read " +
+	return "Look up the last cause (`payhook logs " + function + " --since 1h`). If there is none, read " +
 		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles."
 }
 

@@ -90,13 +90,16 @@ func (p *Payhook) UseKey(key awskms.IKey) {
 // encryption and decryption in AWS Secrets Manager" in the Secrets Manager User Guide, and "Key
 // management" in the SQS Developer Guide).
 func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
-	read := []string{"dynamodb"}
+	read, redrive := []string{"dynamodb"}, []string{"dynamodb", "s3"}
 	if p.conf.KeysAuth == settings.BearerToken {
 		read = append(read, "secretsmanager")
+		if p.replaysCaptured() {
+			redrive = append(redrive, "secretsmanager")
+		}
 	}
 	return []awsiam.Policy{
 		allowUse(p.webhook.role, id, key, read, []string{"s3"}),
-		allowUse(p.redrive.role, id, key, []string{"dynamodb", "s3"}, []string{"s3"}),
+		allowUse(p.redrive.role, id, key, redrive, []string{"s3"}),
 		allowUse(p.token.role, id, key, []string{"secretsmanager"}, []string{"secretsmanager"}),
 	}
 }

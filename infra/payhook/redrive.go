@@ -9,13 +9,16 @@ import (
 
 // newRedrive creates the function that publishes, every minute, the events that the
 // webhook function recorded and could not publish. It also replays parked deliveries
-// and events on request.
+// and events, and captured webhooks, on request.
 func (p *Payhook) newRedrive() {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
 	resources := p.publishing()
-	if conf.UsesMTLS() {
+	switch {
+	case conf.UsesMTLS():
 		resources[names.KeysTableEnv] = p.keysTable.TableName()
+	case p.replaysCaptured():
+		p.addReceiving(resources)
 	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "redrive",
@@ -29,12 +32,20 @@ func (p *Payhook) newRedrive() {
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
-	if conf.UsesMTLS() {
+	switch {
+	case conf.UsesMTLS():
 		// The table contains the client certificate that was accepted last.
 		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
+	case p.replaysCaptured():
+		p.allowReceiving(f)
+		f.allow([]string{"s3:GetObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
 	}
 	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	p.buckets.allowReplay(f)
 	p.redrive = runEveryMinute(scope, f)
 }
+
+// replaysCaptured reports whether the function can replay captured webhooks. The client certificate of a
+// webhook is not captured.
+func (p *Payhook) replaysCaptured() bool { return p.conf.CaptureRejected > 0 && !p.conf.UsesMTLS() }

@@ -35,8 +35,8 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	}{
 		"webhookTimeout":     {"20s", []string{"Webhook"}},
 		"successStatus":      {202, []string{"Webhook"}},
-		"keysAuth":           {"bearer", []string{"Webhook"}},
-		"captureRejected":    {"1h", []string{"Webhook"}},
+		"keysAuth":           {"bearer", []string{"Redrive", "Webhook"}},
+		"captureRejected":    {"1h", []string{"Redrive", "Webhook"}},
 		"scopes":             {"payments.read", []string{"Token"}},
 		"eventBusName":       {"payments", []string{"Redrive", "Webhook"}},
 		"ledgerTable":        {"another", []string{"Redrive", "Webhook"}},
@@ -76,7 +76,7 @@ func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
 		changes []string
 	}{
 		"keysAuth":        {"bearer", webhook},
-		"captureRejected": {"1h", webhook},
+		"captureRejected": {"1h", both},
 		"evidence":        {"7y", webhook},
 		"ledgerTable":     {"another", both},
 		"claimBucket":     {"another", both},

@@ -21,10 +21,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
 	resources := p.publishing()
-	resources[names.KeysTableEnv] = p.keysTable.TableName()
-	if conf.KeysAuth == settings.BearerToken {
-		resources[names.TokenSecretEnv] = p.token.secret.AttrId()
-	}
+	p.addReceiving(resources)
 	if conf.UsesMTLS() {
 		resources[names.APIIDEnv] = endpoint.api.Ref()
 	}
@@ -33,9 +30,6 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 		// function does not extend it. A new deployment does.
 		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
 		resources[names.CaptureUntilEnv] = jsii.String(until)
-	}
-	if p.buckets.evidence != nil {
-		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
 	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "webhook",
@@ -47,18 +41,35 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 	})
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
-	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	if conf.CaptureRejected > 0 {
 		f.allow([]string{"s3:PutObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
 	}
-	if conf.KeysAuth == settings.BearerToken {
+	p.allowReceiving(f)
+	endpoint.connect(p, f)
+	p.webhook = webhook{f, endpoint}
+}
+
+// addReceiving adds the environment variables with the names of the resources with which a function
+// finds webhooks authentic and accepts them.
+func (p *Payhook) addReceiving(resources map[string]*string) {
+	resources[names.KeysTableEnv] = p.keysTable.TableName()
+	if p.conf.KeysAuth == settings.BearerToken {
+		resources[names.TokenSecretEnv] = p.token.secret.AttrId()
+	}
+	if p.buckets.evidence != nil {
+		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
+	}
+}
+
+// allowReceiving lets the function use them.
+func (p *Payhook) allowReceiving(f function) {
+	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+	if p.conf.KeysAuth == settings.BearerToken {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
 	}
 	if p.buckets.evidence != nil {
 		f.allow([]string{"s3:PutObject"}, p.buckets.evidence.ArnForObjects(jsii.String(evidencePrefix+"*")))
 	}
-	endpoint.connect(p, f)
-	p.webhook = webhook{f, endpoint}
 }

@@ -158,3 +158,42 @@ func TestAKeyThatReplacedAnotherUnderItsIDIsUsed(t *testing.T) {
 		t.Errorf("a forgery: %s", got.Outcome)
 	}
 }
+
+// The age of a webhook is that when it arrived.
+func TestTheAgeIsCheckedAsOfTheArrival(t *testing.T) {
+	r, s, receiver := newSigned(t)
+	for name, c := range map[string]struct {
+		arrived time.Duration // after it was signed; 0: now
+		want    intake.Outcome
+	}{
+		"now":                  {0, intake.TimestampOutside},
+		"at once":              {time.Second, intake.Accepted},
+		"late":                 {6 * time.Minute, intake.TimestampOutside},
+		"before it was signed": {-6 * time.Minute, intake.TimestampOutside},
+	} {
+		d := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+		signed := s.now
+		if c.arrived != 0 {
+			d.ArrivedAt = signed.Add(c.arrived)
+		}
+		s.now = signed.Add(time.Hour)
+		if got := receiver.Receive(t.Context(), d).Outcome; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		s.now = signed
+	}
+}
+
+// It helps to find what was rejected. Text that is no id must not reach the log.
+func TestOnlyAnIDIsClaimed(t *testing.T) {
+	_, _, receiver := newSigned(t)
+	const id = "5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	for payload, want := range map[string]string{
+		`{"deliveryId":"` + id + `","events":[]}`: id, `{"deliveryId":"\u001b[1m secret"}`: "", `x`: "",
+	} {
+		got := receiver.Receive(t.Context(), intake.Delivery{Payload: []byte(payload)})
+		if got.ClaimedID != want || got.DeliveryID != "" {
+			t.Errorf("%s: %q, %q", payload, got.ClaimedID, got.DeliveryID)
+		}
+	}
+}

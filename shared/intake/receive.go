@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 )
 
@@ -27,6 +29,8 @@ type Delivery struct {
 	// Certificate is the client certificate, in PEM, that API Gateway passed on; "" for none. The
 	// caller must know that the webhook came through API Gateway.
 	Certificate string
+	// ArrivedAt is the time as of which the age of the webhook is checked. The zero Time is now.
+	ArrivedAt time.Time
 }
 
 // Keys finds keys by their ids. [keys.Cache] implements it.
@@ -87,7 +91,8 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	authenticated := now().Sub(inv.start)
 	if err != nil {
 		known.Key.Wait()
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
+		claimed, _ := payment.PeekIDs(d.Payload, 1)
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, ClaimedID: claimed,
 			Steps: Steps{Authenticate: authenticated}}
 	}
 	// At the same time as the events, which do not depend on it.
@@ -155,7 +160,7 @@ func (s *Signature) authenticate(ctx context.Context, d Delivery,
 		return proof, key, "", err
 	}
 	// The checks without a call come first.
-	if err := s.Window.Check(proof.Timestamp, now); err != nil {
+	if err := s.Window.Check(proof.Timestamp, cmp.Or(d.ArrivedAt, now)); err != nil {
 		return proof, key, "", err
 	}
 	// What can't be a signature of any key must not use the budget of key lookups.

@@ -67,6 +67,10 @@ func WithoutCredentials(headers map[string]string) map[string]string {
 	return kept
 }
 
+// CapturedPrefix begins the keys of captured webhooks. It also begins the name by which
+// [Store.MarkReplayed] and [Store.Decision] know one.
+const CapturedPrefix = "captured/"
+
 // Capture stores a webhook and returns its name.
 func (s *Store) Capture(ctx context.Context, c Captured) (name string, err error) {
 	sum := sha256.Sum256(c.Payload)
@@ -79,7 +83,7 @@ func (s *Store) Capture(ctx context.Context, c Captured) (name string, err error
 		return "", fmt.Errorf("parking: capture: %w", err)
 	}
 	name = c.ReceivedAt.UTC().Format(timeFormat) + "-" + c.Outcome + "-" + rand.Text() + ".json"
-	if _, err = s.create(ctx, "captured/"+name, text); err != nil {
+	if _, err = s.create(ctx, CapturedPrefix+name, text); err != nil {
 		return "", err
 	}
 	return name, nil
@@ -90,13 +94,13 @@ var ErrNotCaptured = errors.New("parking: no captured webhook has this name")
 
 // Captured returns the webhook of that name, or [ErrNotCaptured].
 func (s *Store) Captured(ctx context.Context, name string) (c Captured, err error) {
-	err = s.read(ctx, "captured/"+name, &c, ErrNotCaptured)
+	err = s.read(ctx, CapturedPrefix+name, &c, ErrNotCaptured)
 	return c, err
 }
 
 // ListCaptured returns the names of all captured webhooks, the earliest first.
 func (s *Store) ListCaptured(ctx context.Context) (names []string, err error) {
-	err = s.list(ctx, "captured/", "", func(name string) bool {
+	err = s.list(ctx, CapturedPrefix, "", func(name string) bool {
 		names = append(names, name)
 		return true
 	})

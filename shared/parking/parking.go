@@ -95,6 +95,7 @@ type API interface {
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
 //	replayed/…                                                       a note, after it was replayed
+//	replayed/captured-…                                              a note, after a [Captured] was replayed
 //	dismissed/…                                                        a note, after it was dismissed
 //	captured/20260131T120000.123Z-signature-missing-RANDOM.json      a [Captured], with its outcome
 //
@@ -266,6 +267,8 @@ type Note struct {
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason,omitempty"`
 	Version string    `json:"version,omitempty"` // of a conflict
+	// AgeAccepted is whether a captured webhook was replayed although it is too old by now.
+	AgeAccepted bool `json:"ageAccepted,omitzero"`
 }
 
 // MarkReplayed records that the parked delivery or event was replayed. It changes

@@ -55,6 +55,9 @@ func declarations(in reflect.Type, index ...int) (list []*Setting) {
 			Required: f.Tag.Get("required") != "", texts: strings.Fields(f.Tag.Get("of")),
 			form: forms[f.Tag.Get("form")],
 			by:   strings.Fields(f.Tag.Get("by")), unit: units[f.Tag.Get("unit")], index: f.Index}
+		if slices.Contains(s.by, "proof") {
+			s.by = append(s.by, "webhook", "redrive")
+		}
 		s.Example = s.form.example
 		if limits := strings.Fields(f.Tag.Get("limits")); len(limits) > 0 {
 			limits = append(limits, "")

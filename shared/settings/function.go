@@ -76,7 +76,13 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 	r.publishing(&f)
 	if f.UsesMTLS() {
 		f.MTLS, f.KeysTable = r.trust(f.Settings), r.resource(names.KeysTableEnv)
+		return f, r.err()
 	}
+	// The resources for captured webhooks, with captureRejected.
+	if f.KeysTable = r.getenv(names.KeysTableEnv); f.KeysTable != "" && f.KeysAuth == BearerToken {
+		f.TokenSecret = r.resource(names.TokenSecretEnv)
+	}
+	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
 	return f, r.err()
 }
 

@@ -12,7 +12,8 @@
 //	form     the form of the text, or of each element of a list (see forms.go)
 //	required whether it must be set
 //	by       the programs that read it: webhook, redrive and token for the functions, and proof
-//	         for what decides whether the signature of a webhook verifies
+//	         for what decides whether the signature of a webhook verifies, which webhook and
+//	         redrive read as well
 //
 // The CDK app and the functions parse it with the same code. So the functions accept what the
 // deployment accepted, and synthesis rejects every invalid value. All invalid and missing
@@ -30,7 +31,7 @@ type Settings struct {
 	_ struct{} `group:"Required"`
 
 	// BaseURL is the base URL of the APIs; keys are at {base_url}/v1/keys/{keyId}.
-	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"webhook proof"`
+	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
 	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
 	// TokenManagerID is the access_token_manager_id, assigned by the service.
@@ -39,23 +40,23 @@ type Settings struct {
 	_ struct{} `group:"The service's interface"`
 
 	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
-	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"webhook proof"`
+	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
 	// TimestampCarrier is where the timestamp is (§4.3): header:NAME or query:NAME.
-	TimestampCarrier string `key:"timestampCarrier" default:"header:X-SVC-Timestamp" form:"carrier" by:"webhook proof"`
+	TimestampCarrier string `key:"timestampCarrier" default:"header:X-SVC-Timestamp" form:"carrier" by:"proof"`
 	// KeyIDCarrier is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
 	// send it.
-	KeyIDCarrier string `key:"keyIdCarrier" default:"header:X-SVC-Key-Id" form:"key id" by:"webhook proof"`
+	KeyIDCarrier string `key:"keyIdCarrier" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
 	// TimestampFormat is the format of the timestamp (§4.3): rfc3339, unix-seconds, unix-milliseconds, or auto for
 	// any of them.
-	TimestampFormat string `key:"timestampFormat" default:"auto" form:"timestamp" by:"webhook proof"`
+	TimestampFormat string `key:"timestampFormat" default:"auto" form:"timestamp" by:"proof"`
 	// HTTPMethod is the method of a webhook (§4.3): POST, PUT or PATCH; others are answered 405.
-	HTTPMethod string `key:"httpMethod" default:"POST" of:"POST PUT PATCH" by:"webhook proof"`
+	HTTPMethod string `key:"httpMethod" default:"POST" of:"POST PUT PATCH" by:"proof"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7).
 	SuccessStatus int `key:"successStatus" default:"200" limits:"200 299" by:"webhook"`
 	// KeyExponents are the RSA exponents that a key can have (§2.6).
-	KeyExponents []int `key:"keyExponents" default:"65537" form:"exponent" by:"webhook redrive proof"`
+	KeyExponents []int `key:"keyExponents" default:"65537" form:"exponent" by:"proof"`
 	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
-	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"webhook proof"`
+	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"proof"`
 	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
 	// CredentialEncoding is how client id and secret are encoded in HTTP Basic (§4.1): literal (RFC 7617) or form
@@ -66,7 +67,7 @@ type Settings struct {
 
 	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the
 	// last two need DomainName and Truststore.
-	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"webhook redrive proof"`
+	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"proof"`
 	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL is used.
 	DomainName string `key:"domainName" form:"domain" by:"webhook"`
 	// CertificateARN is the server certificate of DomainName in ACM; none: one is requested in HostedZoneID.
@@ -89,14 +90,14 @@ type Settings struct {
 	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
 	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
 	// none: every address. This is no authentication: several senders can share an address.
-	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook"`
+	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
 	// detects repeated ones.
-	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"webhook proof"`
+	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"proof"`
 	// KeyFreshness is how long a key is used before it is fetched again (§5.4).
-	KeyFreshness time.Duration `key:"keyFreshness" default:"1h" limits:"1m 30d" by:"webhook"`
+	KeyFreshness time.Duration `key:"keyFreshness" default:"1h" limits:"1m 30d" by:"webhook redrive"`
 	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
-	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1m 90d" by:"webhook"`
+	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1m 90d" by:"webhook redrive"`
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (not
 	// of an alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
@@ -132,9 +133,9 @@ type Settings struct {
 	// pause of the service.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off" unit:"hour"`
 	// MaxPayloadBytes is the size of the largest accepted payload (§8).
-	MaxPayloadBytes int `key:"maxPayloadBytes" default:"6291456" limits:"1 6291456" by:"webhook proof"`
+	MaxPayloadBytes int `key:"maxPayloadBytes" default:"6291456" limits:"1 6291456" by:"proof"`
 	// KeyMissBudget is the number of requests a minute for keys that are not cached (§8).
-	KeyMissBudget int `key:"keyMissBudget" default:"60" limits:"1 1000000" by:"webhook"`
+	KeyMissBudget int `key:"keyMissBudget" default:"60" limits:"1 1000000" by:"webhook redrive"`
 	// ThrottleRate is how many requests a second API Gateway forwards on average. A burst can be twice as large.
 	ThrottleRate int `key:"throttleRate" default:"100" limits:"1 10000"`
 	// WebhookTimeout is the timeout of the webhook function.

@@ -46,7 +46,7 @@ weakens the protection: a longer timestampTolerance, another of keyExponents, a 
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
-"payhook explain list"). Its settings are those that rejected it; -c replaces some. With
+"payhook captured list"). Its settings are those that rejected it; -c replaces some. With
 keysAuth=bearer, the token is read from the secret of the stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
@@ -79,7 +79,6 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Long: long, Example: example, Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	cmd.AddCommand(operate.CapturedCommands(p, t)...)
 	f := cmd.Flags()
 	f.BoolVar(&o.last, "last", false, "explain the last rejected webhook that the stack captured")
 	f.StringVar(&o.captured, "captured", "", "explain the captured webhook of this `name`")

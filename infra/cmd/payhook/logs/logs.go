@@ -31,11 +31,25 @@ Lambda writes for each invocation (START, END, REPORT), unless with --all.
 
 With --json, or if the output is not a terminal, JSON lines with everything: time,
 function, and line (what the function wrote), or text if that is not JSON.
---json=false prevents it.`
+--json=false prevents it.
+
+--not-accepted lists the webhooks that were not answered 2xx, to send to the service: the
+times of the first and last request, how many there were, status, outcome and cause.
+Those with the same deliveryId are one line. It is left out if the webhook function
+accepted that deliveryId later, or if a replay did. Unless a webhook was authentic,
+anybody can have written its deliveryId. Without one, each request is a line.
+
+Webhooks that AWS answered before the function ran have no line in the log: those that
+API Gateway or Lambda throttled (429), those that are too large for Lambda (413), and
+with client certificates those that API Gateway rejected (403). Alarms count them, and
+only the service knows which they are.
+
+Status 1: --not-accepted found at least one.`
 
 const example = `  payhook logs --local
   payhook logs webhook --follow
-  payhook logs redrive --since 24h --all`
+  payhook logs redrive --since 24h --all
+  payhook logs --not-accepted --since 24h`
 
 var functions = []string{"webhook", "redrive", "token"}
 
@@ -44,6 +58,7 @@ type options struct {
 	functions   []string
 	since       time.Duration
 	follow, all bool
+	notAccepted bool
 	json        bool
 }
 
@@ -60,6 +75,9 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			if o.since < 0 {
 				return cli.Usage("--since must not be negative")
 			}
+			if o.notAccepted && (o.follow || o.all || len(args) > 0) {
+				return cli.Usage("--not-accepted takes no function, --follow or --all")
+			}
 			o.json = p.JSONLines(cmd)
 			return cli.Unreachable(o.run(cmd.Context(), t))
 		},
@@ -67,6 +85,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f := cmd.Flags()
 	cli.DurationVar(f, &o.since, "since", 10*time.Minute, "how far back to begin")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	f.BoolVar(&o.notAccepted, "not-accepted", false, "list the webhooks that were not accepted")
 	f.BoolVar(&o.all, "all", false, "at a terminal: also what Lambda writes for each invocation")
 	return cmd
 }
@@ -75,6 +94,9 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	d, err := o.Connect(ctx, t)
 	if err != nil {
 		return err
+	}
+	if o.notAccepted {
+		return o.showNotAccepted(ctx, d)
 	}
 	client := cloudwatchlogs.NewFromConfig(d.AWS)
 	var tails []*Tail

@@ -31,6 +31,8 @@ type cloudWatch struct {
 	events []event
 	pages  int
 	starts []int64 // of the readings
+	// replays are the messages of the log group of redrive.
+	replays []event
 	// fail, if set, answers a request itself, by the number of pages before it.
 	fail func(w http.ResponseWriter, page int) bool
 }
@@ -83,6 +85,9 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var out struct {
 		Events    []event `json:"events"`
 		NextToken string  `json:"nextToken,omitempty"`
+	}
+	if in.LogGroupName == "/redrive" {
+		out.Events = c.replays
 	}
 	skip, _ := strconv.Atoi(in.NextToken)
 	from := slices.IndexFunc(c.events, func(e event) bool { return e.Timestamp >= in.StartTime })
@@ -292,10 +297,12 @@ func TestProgramGetsEveryLineAsJSON(t *testing.T) {
 func TestWrongUsageIsNamed(t *testing.T) {
 	c := &cloudWatch{}
 	for args, want := range map[string]string{
-		"wehook":      `invalid argument "wehook" for "payhook logs"`,
-		"--since=-1m": "--since must not be negative",
+		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
+		"--since=-1m":             "--since must not be negative",
+		"--not-accepted --follow": "--not-accepted takes no",
+		"--not-accepted webhook":  "--not-accepted takes no",
 	} {
-		if _, stderr, status := call(t, c, true, args); status != cli.StatusUsage ||
+		if _, stderr, status := call(t, c, true, strings.Fields(args)...); status != cli.StatusUsage ||
 			!strings.HasPrefix(stderr, "payhook: "+want) {
 			t.Errorf("%s: %d, %q", args, status, stderr)
 		}

@@ -32,7 +32,7 @@ func (w *world) parkMany(n int) (names []string) {
 // names returns the names that the function was asked to replay or dismiss.
 func (w *world) names() (all []string) {
 	for _, r := range w.requests {
-		all = append(append(all, r.Replay...), r.Dismiss...)
+		all = slices.Concat(all, r.Replay, r.Captured, r.Dismiss)
 	}
 	return all
 }
@@ -42,14 +42,17 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 	name := w.parkMany(1)[0]
 	conflict := strings.ReplaceAll(name, "invalid", "conflict")
 	for call, want := range map[string]request{
-		"replay parked/" + name + " " + name:    {Replay: []string{name}},
-		"replay --again --bus gone " + name:     {Replay: []string{name}, Again: true, Bus: "gone"},
-		"replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
-		"replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
-		"dismiss --reason why " + name:          {Dismiss: []string{name}, Reason: "why"},
+		"parked replay parked/" + name + " " + name:    {Replay: []string{name}},
+		"parked replay --again --bus gone " + name:     {Replay: []string{name}, Again: true, Bus: "gone"},
+		"parked replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
+		"parked replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
+		"parked dismiss --reason why " + name:          {Dismiss: []string{name}, Reason: "why"},
+		"captured replay --reason why a":               {Captured: []string{"a"}, Reason: "why"},
+		"captured replay --reason why --accept-age captured/a": {Captured: []string{"a"}, Reason: "why",
+			AcceptAge: true},
 	} {
 		w.requests = nil
-		out, err := w.expect(0, append([]string{"parked"}, strings.Fields(call)...)...)
+		out, err := w.expect(0, strings.Fields(call)...)
 		want.By = callerARN
 		if diff := cmp.Diff([]request{want}, w.requests); diff != "" || err != "" {
 			t.Errorf("%s: %s%s", call, err, diff)
@@ -63,9 +66,12 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 	for answer, yes := range map[string]bool{"y\n": true, "n\n": false} {
 		for call, question := range map[string]string{"replay": "Replay 2", "replay --all": "Replay 2",
-			"dismiss --reason why": "Dismiss 2"} {
+			"dismiss --reason why": "Dismiss 2", "captured replay --reason why": "Replay 2"} {
 			w := newWorld(t)
-			args := append([]string{"parked"}, strings.Fields(call)...)
+			args := strings.Fields(call)
+			if args[0] != "captured" {
+				args = append([]string{"parked"}, args...)
+			}
 			if names := w.parkMany(2); call != "replay --all" {
 				args = append(args, names...)
 			}

@@ -1,11 +1,11 @@
 // Package operate has the commands that show what Payhook holds back and release
-// it: pending, parked, event, keys, explain list and explain show. They work on a stack in AWS and on the local
+// it: pending, parked, captured, event and keys. They work on a stack in AWS and on the local
 // run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
-// "parked dismiss", "pending move" and "keys --drop", that it never changes more than one thing
-// without confirmation, and that it shows a payload only with the flag
-// --payload of "parked show" and "explain show". Of both versions of a conflict, it shows
+// "parked dismiss", "captured replay", "pending move" and "keys --drop", that it never changes
+// more than one thing without confirmation, and that it shows a payload only with the flag
+// --payload of "parked show" and "captured show". Of both versions of a conflict, it shows
 // amount, currency and status.
 //
 // policy.json is the policy for whoever runs these commands in AWS. A test derives
@@ -35,16 +35,8 @@ import (
 
 // Commands returns the commands, in the order of a help text.
 func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
-	return newProgram(p, t).commands()
-}
-
-// CapturedCommands returns the commands that list and show captured webhooks, for the command explain.
-func CapturedCommands(p *cli.Program, t *deployment.Target) []*cobra.Command {
-	return newProgram(p, t).capturedCommands()
-}
-
-func newProgram(p *cli.Program, t *deployment.Target) *program {
-	return &program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}
+	o := &program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}
+	return o.commands()
 }
 
 // program is one run of a command.
@@ -59,6 +51,8 @@ func (p *program) commands() []*cobra.Command {
 		p.pendingCommand(),
 		cli.Group("parked", "List, show, replay and dismiss what is parked",
 			p.listCommand(), p.showCommand(), p.replayCommand(), p.dismissCommand()),
+		cli.Group("captured", "List, show and replay rejected webhooks that were captured",
+			p.capturedListCommand(), p.capturedShowCommand(), p.capturedReplayCommand()),
 		p.eventCommand(), p.keysCommand(),
 	}
 }
@@ -155,6 +149,9 @@ type request struct {
 	Dismiss []string `json:"dismiss,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	By      string   `json:"by,omitempty"`
+
+	Captured  []string `json:"captured,omitempty"`
+	AcceptAge bool     `json:"acceptAge,omitempty"`
 
 	MoveFrom     string `json:"moveFrom,omitempty"`
 	Certificates bool   `json:"certificates,omitempty"`

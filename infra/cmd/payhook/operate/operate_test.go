@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,8 @@ func accepts(r request) (string, error) {
 	if len(r.Dismiss) > 0 {
 		return fmt.Sprintf(`{"dismissed":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
-	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`, r.Replay[0]), nil
+	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`,
+		slices.Concat(r.Replay, r.Captured)[0]), nil
 }
 
 // operate calls the program and returns what it wrote and its exit status.
@@ -125,7 +127,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)
-	root.AddCommand(append(p.commands(), cli.Group("explain", "", p.capturedCommands()...))...)
+	root.AddCommand(p.commands()...)
 	status = c.Run(w.ctx, root, args)
 	return o.String(), e.String(), status
 }
@@ -270,10 +272,12 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked replay --all --reason conflict":           "by its name",
 		"parked dismiss --reason why":                     "names are missing",
 		"parked dismiss " + name:                          "--reason is missing",
-		"explain show " + name + " --payload --json":      "cannot be used with --json",
-		"event 7":              "must be a UUID",
-		"keys misses#1 --drop": "must be a UUID",
-		"keys --drop":          "takes ID",
+		"captured show " + name + " --payload --json":     "cannot be used with --json",
+		"captured replay --reason why":                    "names are missing",
+		"captured replay x":                               "--reason is missing",
+		"event 7":                                         "must be a UUID",
+		"keys misses#1 --drop":                            "must be a UUID",
+		"keys --drop":                                     "takes ID",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)
@@ -289,7 +293,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
 		"pending", "parked list", "parked list --event " + uuid.New().String(),
-		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "explain list", "explain show x",
+		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "captured list", "captured show x",
 		"event " + uuid.New().String(), "keys " + uuid.New().String(), "keys --drop " + uuid.New().String(),
 		"parked replay --all", "keys",
 	} {
@@ -313,7 +317,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	captured := w.capture(delivery.Payload)
 	for _, call := range []string{
 		"pending", "parked list", "parked show " + name, "parked show " + event, "event " + pending.EventID,
-		"explain list", "explain show " + captured, "parked replay --all --yes",
+		"captured list", "captured show " + captured, "parked replay --all --yes",
 	} {
 		for _, flag := range []string{"", " --json"} {
 			out, err, _ := w.operate(strings.Fields(call + flag)...)
@@ -327,7 +331,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	}
 	for call, want := range map[string][]byte{
 		"parked show " + name: delivery.Payload, "parked show " + event: pending.Detail,
-		"explain show " + captured: delivery.Payload,
+		"captured show " + captured: delivery.Payload,
 	} {
 		if out, _ := w.expect(0, strings.Fields(call+" --payload")...); out != string(want) {
 			t.Errorf("%s: %q", call, out)

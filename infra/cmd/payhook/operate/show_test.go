@@ -140,7 +140,7 @@ func TestWhatIsNotStoredIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	for call, says := range map[string]string{
 		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json": "nothing is parked under the name",
-		"explain show none": "no rejected webhook of this name",
+		"captured show none": "no rejected webhook of this name",
 	} {
 		out, err := w.expect(cli.StatusFailed, strings.Fields(call)...)
 		w.contains(err, says)
@@ -148,7 +148,7 @@ func TestWhatIsNotStoredIsNotShown(t *testing.T) {
 			t.Errorf("%q", out)
 		}
 	}
-	out, err := w.expect(0, "explain", "list")
+	out, err := w.expect(0, "captured", "list")
 	if w.contains(err, "captureRejected is off or has ended"); out != "" {
 		t.Errorf("%q", out)
 	}
@@ -170,12 +170,18 @@ func (w *world) capture(payload []byte) string {
 func TestRejectedWebhookIsListedAndShown(t *testing.T) {
 	w := newWorld(t)
 	name := w.capture([]byte(`{"a":"b"}`))
-	out, _ := w.expect(0, "explain", "list")
+	out, _ := w.expect(0, "captured", "list")
 	w.contains(out, "2026-01-31T12:00:00.000Z (0ms ago)  key-unknown  "+name)
-	out, _ = w.expect(0, "explain", "show", name)
+	out, _ = w.expect(0, "captured", "show", name)
 	w.contains(out, "request-1", "a=b", "headers.X-Key", `"k\x1b"`, "settings.timestampTolerance", "5m")
+	note := parking.Note{By: "ann", At: noon, Reason: "wrong header", AgeAccepted: true}
+	if err := w.store.MarkReplayed(t.Context(), "captured/"+name, note); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = w.expect(0, "captured", "show", name)
+	w.contains(out, "replayed.by", "ann", "replayed.reason", "wrong header", "replayed.ageAccepted", "true")
 	large := w.capture(make([]byte, parking.MaxCapturedPayload+1))
-	_, said := w.expect(cli.StatusUnreachable, "explain", "show", large, "--payload")
+	_, said := w.expect(cli.StatusUnreachable, "captured", "show", large, "--payload")
 	w.contains(said, "it has 262145 bytes")
 }
 

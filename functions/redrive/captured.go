@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"payhook.example/shared/awsenv"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
+)
+
+// captured receives captured webhooks with the checks of the webhook function.
+type captured struct {
+	receiver        *intake.Receiver
+	allowed         []netip.Prefix // none: any
+	method          string
+	maxPayloadBytes int
+}
+
+func newCaptured(s settings.Function, c clients) *captured {
+	var evidence *parking.Store
+	if s.EvidenceBucket != "" {
+		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
+	}
+	return &captured{
+		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
+			intake.Mechanisms{Signature: setup.Signature(c.dynamoDB, c.keyService, s)}),
+		allowed: s.Networks, method: s.HTTPMethod, maxPayloadBytes: s.MaxPayloadBytes,
+	}
+}
+
+// The outcomes of captured webhooks that cannot be replayed.
+const (
+	notCaptured        intake.Outcome = "certificate-not-captured"
+	incomplete         intake.Outcome = "payload-incomplete"
+	captureRejectedOff intake.Outcome = "capture-rejected-off"
+)
+
+// receive receives a captured webhook. With acceptAge, its age is that when it arrived.
+func (h *handler) receive(ctx context.Context, name string, acceptAge bool) intake.Result {
+	c := h.captured
+	switch {
+	case h.trust != nil:
+		return intake.Result{Outcome: notCaptured,
+			Err: errors.New("redrive: client certificates are not captured: the service must send it again")}
+	case c == nil:
+		return intake.Result{Outcome: captureRejectedOff,
+			Err: errors.New("redrive: captured webhooks are replayed only with the setting captureRejected")}
+	}
+	w, err := h.parking.Captured(ctx, name)
+	if err != nil {
+		return intake.Result{Err: err}
+	}
+	source, _ := netip.ParseAddr(w.SourceIP)
+	source = source.Unmap()
+	contains := func(network netip.Prefix) bool { return network.Contains(source) }
+	switch {
+	case len(w.Payload) < w.PayloadBytes:
+		return intake.Result{Outcome: incomplete,
+			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
+	case c.allowed != nil && !slices.ContainsFunc(c.allowed, contains):
+		err = intake.ErrSource
+	case w.Method != c.method:
+		err = intake.ErrMethod
+	case len(w.Payload) > c.maxPayloadBytes:
+		err = intake.ErrPayloadTooLarge
+	}
+	if err != nil {
+		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
+	}
+	d := intake.Delivery{Payload: w.Payload, Headers: w.Headers, RawQuery: w.RawQuery, SourceIP: source}
+	if acceptAge {
+		d.ArrivedAt = w.ReceivedAt
+	}
+	return c.receiver.Receive(ctx, d)
+}
+
+// replayCaptured receives captured webhooks, one after another. It stores who had those replayed that
+// were accepted or parked. The note stays when the captured webhook expires.
+func (h *handler) replayCaptured(ctx context.Context, e event) (out report, err error) {
+	if strings.TrimSpace(e.Reason) == "" {
+		return out, errors.New("redrive: the replay of a captured webhook needs a reason")
+	}
+	for _, name := range e.Captured {
+		r := h.receive(ctx, name, e.AcceptAge)
+		result, err := newReplayed(name, r), r.Err
+		if r.Done() || r.Parked != "" {
+			note := parking.Note{By: e.By, At: h.now(), Reason: e.Reason, AgeAccepted: e.AcceptAge}
+			noted := h.parking.MarkReplayed(ctx, parking.CapturedPrefix+name, note)
+			err = errors.Join(err, noted)
+		}
+		result.Cause = awsenv.Cause(err)
+		h.writeReplay(ctx, result, slog.String("reason", "captured"), slog.String("deliveryId", r.DeliveryID),
+			slog.Bool("acceptAge", e.AcceptAge))
+		out.Replayed = append(out.Replayed, result)
+	}
+	return out, nil
+}
