@@ -235,7 +235,7 @@ func (p *Payhook) warn(props *Props) {
 		warn("eventBusName",
 			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+
 				"another name, the deployment replaces that bus, and the rules of consumers stay at the old one. "+
-				"infra/README.md describes how to change the name.")
+				"infra/RECOVERY.md describes how to change the name.")
 	}
 	if props.Bus != nil && !*conf.ProtectBus {
 		awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:protectBus"), jsii.String(
