@@ -187,8 +187,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "Ask the service at once whether they withdrew the key. Its keyId is in the webhook function's " +
 				"log where KeyWithdrawn is 1. If they did not, their key endpoint must return it again within 5 " +
 				"minutes of the time that `payhook keys ID` shows, and they must send the rejected webhooks again. " +
-				"If they did, they must stop signing with it. To reject it earlier, drop it (`payhook keys ID --drop`) " +
-				"and deploy the webhook function."},
+				"If they did, they must stop signing with it. To reject it earlier, drop it (`payhook keys ID " +
+				"--drop`) and deploy the webhook function."},
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is

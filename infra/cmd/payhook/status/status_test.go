@@ -370,6 +370,12 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 			if healthy != test.healthy || !strings.Contains(out, test.want) {
 				t.Errorf("healthy: %t\n%s", healthy, out)
 			}
+			cut, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := code(cut, w.stack(), w.now); w.arch == "arm64" &&
+				(err == nil || strings.Contains(err.Error(), "http://")) {
+				t.Errorf("a download that fails: %v", err)
+			}
 			w.digest = "other"
 			d, err := code(t.Context(), w.stack(), w.now)
 			if w.arch == "arm64" && (err == nil || strings.Contains(err.Error(), "http://")) {
