@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,9 +23,7 @@ func withCapture(t *testing.T, change map[string]string) *deployment {
 	t.Cleanup(service.Close)
 	env := map[string]string{"PAYHOOK_BASE_URL": service.URL, names.KeysTableEnv: "keys",
 		names.EvidenceBucketEnv: "records"}
-	for name, value := range change {
-		env[name] = value
-	}
+	maps.Copy(env, change)
 	return deploy(t, env)
 }
 

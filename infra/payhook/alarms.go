@@ -135,7 +135,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause with status 503 (`payhook logs --not-accepted --since 24h`). After it is fixed, " +
-				"ask the service to send what the list still has again. `payhook event ID` shows whether an event has arrived since."},
+				"ask the service to send what the list still has again. `payhook event ID` shows " +
+				"whether an event has arrived since."},
 		{name: "parked", metric: over(5, sum, ownMetric(conf, names.ParkedMetric)), threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
@@ -157,7 +158,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: conf.AlarmRefused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key or the " +
 				"service's addresses changed, or someone sends forged webhooks.",
-			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks are accepted and nearly all " +
+			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks " +
+				"are accepted and nearly all " +
 				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
 				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
