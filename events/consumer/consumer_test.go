@@ -173,31 +173,32 @@ func TestQueuesAreEncryptedAndOnlyTheirRulesCanWrite(t *testing.T) {
 // function cannot process to another.
 func TestTheFunctionLosesNoEvent(t *testing.T) {
 	tm := stacks(t)["PayhookConsumer"]
-	rule := tm.get(t, "AWS::Events::Rule", "HighValuePayments")
+	rule := tm.get(t, "AWS::Events::Rule", "LatestStatus")
 	target := asText(t, rule["Targets"])
-	if !strings.Contains(target, "HighValuePaymentsFunction") ||
-		!strings.Contains(target, "HighValuePaymentsUndelivered") {
+	if !strings.Contains(target, "LatestStatusFunction") ||
+		!strings.Contains(target, "LatestStatusUndelivered") {
 		t.Errorf("the rule sends to %s", target)
 	}
-	config := tm.get(t, "AWS::Lambda::EventInvokeConfig", "HighValuePayments")
-	if !strings.Contains(asText(t, config["DestinationConfig"]), "HighValuePaymentsFailed") ||
+	config := tm.get(t, "AWS::Lambda::EventInvokeConfig", "LatestStatus")
+	if !strings.Contains(asText(t, config["DestinationConfig"]), "LatestStatusFailed") ||
 		config["MaximumRetryAttempts"] != 2.0 || config["MaximumEventAgeInSeconds"] != 21600.0 {
 		t.Errorf("failures: %s", asText(t, config))
 	}
-	permission := tm.get(t, "AWS::Lambda::Permission", "HighValuePayments")
+	permission := tm.get(t, "AWS::Lambda::Permission", "LatestStatus")
 	if permission["Principal"] != "events.amazonaws.com" ||
-		!strings.Contains(asText(t, permission["SourceArn"]), "HighValuePaymentsRule") {
+		!strings.Contains(asText(t, permission["SourceArn"]), "LatestStatusRule") {
 		t.Errorf("the function may be invoked by %s", asText(t, permission))
 	}
-	table := asText(t, tm.get(t, "AWS::DynamoDB::GlobalTable", "HighValuePayments"))
-	if !strings.Contains(table, `"AttributeName":"expires","Enabled":true`) {
-		t.Errorf("items do not expire: %s", table)
+	table := asText(t, tm.get(t, "AWS::DynamoDB::GlobalTable", "LatestStatus"))
+	if !strings.Contains(table, `"KeySchema":[{"AttributeName":"paymentId","KeyType":"HASH"}]`) ||
+		strings.Contains(table, "TimeToLive") {
+		t.Errorf("the table is %s", table)
 	}
 }
 
 // The function has the permissions of its calls and no others.
 func TestTheFunctionHasThePermissionsThatItNeeds(t *testing.T) {
-	policy := stacks(t)["PayhookConsumer"].get(t, "AWS::IAM::Policy", "HighValuePayments")
+	policy := stacks(t)["PayhookConsumer"].get(t, "AWS::IAM::Policy", "LatestStatus")
 	var actions []string
 	for _, s := range policy["PolicyDocument"].(map[string]any)["Statement"].([]any) {
 		statement := s.(map[string]any)

@@ -13,8 +13,8 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// functionConsumer is a rule, the function in the folder function, and the table with one
-// item per eventId that makes it idempotent.
+// functionConsumer is a rule, the function in the folder function, and the table with the latest
+// status of each payment. Items do not expire: a replay of old events would bring back an old status.
 //
 // EventBridge invokes the function asynchronously, so an event can fail in two places. If
 // EventBridge cannot hand it to Lambda, it goes to the queue undelivered. If the function
@@ -35,10 +35,9 @@ func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map
 	c := functionConsumer{
 		logs: awslogs.NewLogGroup(scope, jsii.String("Logs"),
 			&awslogs.LogGroupProps{Retention: awslogs.RetentionDays_THREE_MONTHS}),
-		table: awsdynamodb.NewTableV2(scope, jsii.String("Processed"), &awsdynamodb.TablePropsV2{
-			PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("eventId"),
+		table: awsdynamodb.NewTableV2(scope, jsii.String("Payments"), &awsdynamodb.TablePropsV2{
+			PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("paymentId"),
 				Type: awsdynamodb.AttributeType_STRING},
-			TimeToLiveAttribute: jsii.String("expires"),
 		}),
 		failed: newQueue(scope, "Failed"),
 	}
@@ -61,7 +60,7 @@ func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map
 		architecture = awslambda.Architecture_X86_64()
 	}
 	function := awslambda.NewFunction(scope, jsii.String("Function"), &awslambda.FunctionProps{
-		Description:   jsii.String("Processes payments of a high amount once"),
+		Description:   jsii.String("Keeps the latest status of each payment"),
 		Code:          code,
 		Handler:       jsii.String("bootstrap"),
 		Runtime:       awslambda.Runtime_PROVIDED_AL2023(),
@@ -70,7 +69,7 @@ func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map
 		Timeout:       awscdk.Duration_Seconds(jsii.Number(30)),
 		Role:          role,
 		LogGroup:      c.logs,
-		Environment:   &map[string]*string{"TABLE": c.table.TableName(), "THRESHOLD": jsii.String("1000000")},
+		Environment:   &map[string]*string{"TABLE": c.table.TableName()},
 		RetryAttempts: jsii.Number(2),
 		MaxEventAge:   awscdk.Duration_Hours(jsii.Number(6)),
 		OnFailure:     awslambdadestinations.NewSqsDestination(c.failed), // allows sqs:SendMessage

@@ -54,7 +54,7 @@ func build(app awscdk.App, folder string, compile func(arch string) (string, err
 	if err != nil {
 		return err
 	}
-	special, err := readRules(folder, "high-value,needs-attention") // of the function and of the other bus
+	special, err := readRules(folder, "payment-status,needs-attention") // of the function and of the other bus
 	if err != nil {
 		return err
 	}
@@ -80,11 +80,11 @@ func build(app awscdk.App, folder string, compile func(arch string) (string, err
 
 	claims := awscdk.NewCfnParameter(stack, jsii.String("ClaimBucket"), &awscdk.CfnParameterProps{
 		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
-	function := newFunctionConsumer(stack, "HighValuePayments", bus, special[0].pattern,
+	function := newFunctionConsumer(stack, "LatestStatus", bus, special[0].pattern,
 		awslambda.Code_FromAsset(jsii.String(program), nil), claims.ValueAsString(), local)
 	output("FunctionName", "the function", function.name)
 	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
-	output("ProcessedTable", "the payments that the function has processed", function.table.TableName())
+	output("PaymentsTable", "the latest status of each payment", function.table.TableName())
 	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())
 	if target != "" {
 		newBusConsumer(stack, "OtherAccount", bus, special[1].pattern, target)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -18,21 +16,19 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// keep is how long a processed event is remembered: longer than the 30 days in which Payhook
-// recognizes a duplicate and the 14 days in which a dead-letter queue can return an event.
-const keep = 45 * 24 * time.Hour
-
-// handler processes each payment of a high amount once.
+// handler keeps the latest status of each payment in a table.
 type handler struct {
 	claims claimcheck.GetAPI
 	table  interface {
 		PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	}
 	tableName string
-	threshold *big.Rat
 	log       *slog.Logger
-	now       func() time.Time
 }
+
+// errIncomplete is returned for an event without what the table needs. The interface does not say which
+// fields are always sent (section 2.4).
+var errIncomplete = errors.New("svcUniquePaymentId, status or statusTime is missing")
 
 // handle processes one event. After an error, Lambda invokes it again with the same event, twice,
 // and then sends the event to the queue of failed events.
@@ -45,7 +41,7 @@ func (h *handler) handle(ctx context.Context, e events.EventBridgeEvent) error {
 	if err != nil {
 		return err
 	}
-	outcome, err := h.process(ctx, event)
+	outcome, err := h.store(ctx, event)
 	if err != nil {
 		return fmt.Errorf("event %s: %w", event.EventID, err)
 	}
@@ -53,29 +49,44 @@ func (h *handler) handle(ctx context.Context, e events.EventBridgeEvent) error {
 	return nil
 }
 
-// process stores a payment if its amount is high. The rule cannot decide that: see
-// events/rules/README.md. An amount of more than 1000 digits counts as high.
+// sortable is the format of times in the table. DynamoDB compares strings byte by byte, so all have the same
+// length and zone. A time can have more digits than the milliseconds of the interface.
+const sortable = "2006-01-02T15:04:05.000000000Z"
+
+// newer holds if the table has no status of the payment, or an earlier one. Of two events with the same
+// statusTime, the one with the later eventTimestamp wins, because the service created it later. If these are
+// equal too, the larger eventId wins, which has no meaning but is the same in every order.
+const newer = "attribute_not_exists(paymentId) OR statusTime < :statusTime OR statusTime = :statusTime AND " +
+	"(eventTimestamp < :eventTimestamp OR eventTimestamp = :eventTimestamp AND eventId < :eventId)"
+
+// store writes the status of a payment if it is newer than that in the table. EventBridge delivers events in any
+// order and more than once: after the last event, the table is the same for every order and number of them.
 //
-// The write is the effect and is conditional, so it happens once. If your effect is elsewhere,
-// produce it before the write, with the eventId as its idempotency key: a failure in between
-// repeats it with the same key. Writing first would lose it.
-func (h *handler) process(ctx context.Context, event payment.Event) (outcome string, err error) {
-	amount, ok := event.EventData.Amount.Rat()
-	if ok && amount.Cmp(h.threshold) < 0 || event.EventData.Amount == "" {
-		return "low", nil
+// A program that acts on each event, and not on the latest status, uses the eventId as its idempotency key
+// instead. It acts before it writes: a failure in between repeats the action with the same key.
+func (h *handler) store(ctx context.Context, event payment.Event) (outcome string, err error) {
+	data := event.EventData
+	id, status := data.Identifiers.SvcUniquePaymentID, data.PaymentStatus
+	if id == "" || status.Status == "" || status.StatusTime.IsZero() {
+		return "", errIncomplete
+	}
+	item := map[string]types.AttributeValue{}
+	for name, text := range map[string]string{
+		"paymentId": id, "status": status.Status, "statusTime": utc(status.StatusTime),
+		"eventTimestamp": utc(event.EventTimestamp), "eventId": event.EventID,
+		"amount": string(data.Amount), "currency": data.PaymentCurrency,
+	} {
+		item[name] = &types.AttributeValueMemberS{Value: text}
 	}
 	_, err = h.table.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: &h.tableName,
-		Item: map[string]types.AttributeValue{
-			"eventId":  &types.AttributeValueMemberS{Value: event.EventID},
-			"amount":   &types.AttributeValueMemberS{Value: string(event.EventData.Amount)},
-			"currency": &types.AttributeValueMemberS{Value: event.EventData.PaymentCurrency},
-			"expires":  &types.AttributeValueMemberN{Value: strconv.FormatInt(h.now().Add(keep).Unix(), 10)},
-		},
-		ConditionExpression: aws.String("attribute_not_exists(eventId)"),
+		TableName: &h.tableName, Item: item, ConditionExpression: aws.String(newer),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":statusTime": item["statusTime"],
+			":eventTimestamp": item["eventTimestamp"], ":eventId": item["eventId"]},
 	})
 	if _, known := errors.AsType[*types.ConditionalCheckFailedException](err); known {
-		return "duplicate", nil
+		return "not newer", nil
 	}
-	return "processed", err
+	return "stored", err
 }
+
+func utc(t time.Time) string { return t.UTC().Format(sortable) }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
-	"math/big"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
@@ -34,10 +37,10 @@ type fixture struct {
 
 func newFixture() *fixture {
 	f := &fixture{db: awstest.NewDynamoDB(), bucket: awstest.NewS3()}
-	f.db.CreateTable("processed", "eventId")
+	f.db.CreateTable("payments", "paymentId")
 	f.bucket.MakeBucket("claims")
-	f.handler = &handler{claims: f.bucket, table: f.db, tableName: "processed", threshold: big.NewRat(1_000_000, 1),
-		log: slog.New(slog.NewJSONHandler(f, nil)), now: func() time.Time { return now }}
+	f.handler = &handler{claims: f.bucket, table: f.db, tableName: "payments",
+		log: slog.New(slog.NewJSONHandler(f, nil))}
 	return f
 }
 
@@ -60,68 +63,10 @@ func (f *fixture) outcomes() map[string]int {
 	return count
 }
 
-func of(amount string) payment.Event {
-	e := paymenttest.Event()
-	e.EventData.Amount = payment.Amount(amount)
-	return e
-}
-
-func onBus(detail []byte) events.EventBridgeEvent { return events.EventBridgeEvent{Detail: detail} }
-
-func TestTheExactAmountDecides(t *testing.T) {
-	for amount, want := range map[string]string{
-		"999999.99": "low", "999999.99999999999999999": "low", "0": "low", "-5000000000.01": "low",
-		"1000000": "processed", "1000000.00": "processed", "1E6": "processed", "1000000.00000000000000001": "processed",
-		"5000000000.01": "processed", "9223372036854775807": "processed", "1e300": "processed",
-		"1." + strings.Repeat("0", 1001): "processed", // cannot be compared
-	} {
-		f, e := newFixture(), of(amount)
-		if err := f.handle(t.Context(), onBus(paymenttest.Encode(e))); err != nil || f.outcomes()[want] != 1 {
-			t.Errorf("%.30s: %v, %v, want %s", amount, f.outcomes(), err, want)
-		}
-		items := f.db.Items("processed")
-		if (len(items) == 1) != (want == "processed") {
-			t.Errorf("%.30s: %d items", amount, len(items))
-		}
-		for _, item := range items {
-			if got := item["amount"].(*types.AttributeValueMemberS).Value; got != amount {
-				t.Errorf("%.30s is stored as %.30s", amount, got)
-			}
-			if got := item["expires"].(*types.AttributeValueMemberN).Value; got != "1773748800" {
-				t.Errorf("it expires at %s", got)
-			}
-		}
-	}
-}
-
-func TestAPaymentWithoutAmountIsLow(t *testing.T) {
-	f := newFixture()
-	detail := bytes.Replace(paymenttest.Encode(of("1250.00")), []byte(`"amount":1250.00,`), nil, 1)
-	if err := f.handle(t.Context(), onBus(detail)); err != nil || f.outcomes()["low"] != 1 {
-		t.Errorf("%v, %v", f.outcomes(), err)
-	}
-}
-
-// EventBridge delivers at least once, also at the same time.
-func TestAnEventIsProcessedOnce(t *testing.T) {
-	f, detail := newFixture(), paymenttest.Encode(of("2000000.00"))
-	var running sync.WaitGroup
-	for range 20 {
-		running.Go(func() {
-			if err := f.handle(context.Background(), onBus(detail)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	running.Wait()
-	if got := f.outcomes(); got["processed"] != 1 || got["duplicate"] != 19 || len(f.db.Items("processed")) != 1 {
-		t.Errorf("%v, %d items", got, len(f.db.Items("processed")))
-	}
-}
-
-func TestALargeEventIsResolved(t *testing.T) {
-	f := newFixture()
-	raw, err := payment.DecodeRawEvent(paymenttest.Encode(of("9223372036854775808"))) // not in the reference
+// refer stores an event in the bucket and returns the reference to it.
+func (f *fixture) refer(t *testing.T, event []byte) []byte {
+	t.Helper()
+	raw, err := payment.DecodeRawEvent(event)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,12 +74,157 @@ func TestALargeEventIsResolved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.handle(t.Context(), onBus(detail)); err != nil || f.outcomes()["processed"] != 1 {
-		t.Errorf("%v, %v", f.outcomes(), err)
+	return detail
+}
+
+// stored returns the attributes of a payment in the table, without its key.
+func (f *fixture) stored(t *testing.T, paymentID string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, item := range f.db.Items("payments") {
+		if item["paymentId"].(*types.AttributeValueMemberS).Value == paymentID {
+			for name, value := range item {
+				got[name] = value.(*types.AttributeValueMemberS).Value
+			}
+		}
 	}
+	delete(got, "paymentId")
+	return got
+}
+
+// at returns the detail of an event of the payment PAY-1.
+func at(id int, status, statusTime string, eventTimestamp time.Time) []byte {
+	e := paymenttest.Event()
+	e.EventID = fmt.Sprintf("6f1c8f0e-6a50-4c6c-9c55-%012d", id)
+	e.EventTimestamp = eventTimestamp
+	e.EventData.Identifiers.SvcUniquePaymentID = "PAY-1"
+	e.EventData.PaymentStatus = payment.PaymentStatus{Status: status, StatusTime: now}
+	const sent = `"statusTime":"2026-01-31T12:00:00.000Z"`
+	return bytes.Replace(paymenttest.Encode(e), []byte(sent), []byte(`"statusTime":"`+statusTime+`"`), 1)
+}
+
+func onBus(detail []byte) events.EventBridgeEvent { return events.EventBridgeEvent{Detail: detail} }
+
+// EventBridge delivers in any order, at least once, and also at the same time.
+func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
+	later := now.Add(time.Second)
+	want := func(id, status, statusTime string, eventTimestamp time.Time) map[string]string {
+		return map[string]string{"status": status, "statusTime": statusTime, "amount": "1250.00", "currency": "USD",
+			"eventId":        "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id,
+			"eventTimestamp": eventTimestamp.Format(sortable)}
+	}
+	for name, test := range map[string]struct {
+		details [][]byte
+		want    map[string]string
+	}{
+		"the latest statusTime wins, also of an event that was created earlier": {[][]byte{
+			at(4, "ACCEPTED", "2026-01-31T12:00:00.100Z", later),
+			at(3, "PENDING", "2026-01-31T12:00:00.200Z", later.Add(time.Hour)),
+			at(1, "RELEASED", "2026-01-31T12:00:00.300Z", now),
+			at(2, "BLOCKED", "2026-01-31T12:00:00.299Z", later),
+		}, want("1", "RELEASED", "2026-01-31T12:00:00.300000000Z", now)},
+		"texts of times in other forms sort as times": {[][]byte{
+			at(1, "A", "2026-01-31T12:00:00Z", now),
+			at(2, "B", "2026-01-31T12:00:00.5Z", now),
+			at(3, "C", "2026-01-31T14:59:59.999+03:00", now),
+			at(4, "D", "2026-01-31T10:00:00.500000001-02:00", now),
+		}, want("4", "D", "2026-01-31T12:00:00.500000001Z", now)},
+		"of equal ones, the event that was created later wins, then the larger eventId": {[][]byte{
+			at(4, "A", "2026-01-31T12:00:00.000Z", now),
+			at(1, "B", "2026-01-31T12:00:00.000Z", later),
+			at(3, "C", "2026-01-31T12:00:00.000Z", later),
+			at(2, "D", "2026-01-31T12:00:00.000Z", later),
+		}, want("3", "C", "2026-01-31T12:00:00.000000000Z", later)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			permute(test.details, func(order [][]byte) {
+				f := newFixture()
+				order = slices.Clone(order)
+				order[0] = f.refer(t, order[0]) // too large for the bus
+				order = slices.Concat(order, order)
+				tail := order[len(test.details):]
+				rand.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
+				for _, detail := range order {
+					if err := f.handle(t.Context(), onBus(detail)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if diff := cmp.Diff(test.want, f.stored(t, "PAY-1")); diff != "" {
+					t.Fatalf("%s\n(-want +got)\n%s", bytes.Join(order, []byte("\n")), diff)
+				}
+				f = newFixture()
+				var running sync.WaitGroup
+				for _, detail := range slices.Concat(test.details, test.details) {
+					running.Go(func() {
+						if err := f.handle(context.Background(), onBus(detail)); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				running.Wait()
+				if diff := cmp.Diff(test.want, f.stored(t, "PAY-1")); diff != "" {
+					t.Fatalf("at the same time (-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// permute calls do with every order of the elements.
+func permute(all [][]byte, do func([][]byte)) {
+	var from func(int)
+	from = func(k int) {
+		if k == len(all) {
+			do(all)
+		}
+		for i := k; i < len(all); i++ {
+			all[k], all[i] = all[i], all[k]
+			from(k + 1)
+			all[k], all[i] = all[i], all[k]
+		}
+	}
+	from(0)
+}
+
+func TestAnEventIsStoredOnceAndPaymentsAreSeparate(t *testing.T) {
+	f, other := newFixture(), paymenttest.Event()
+	other.EventData.Identifiers.SvcUniquePaymentID, other.EventData.Amount = "PAY-2", "9223372036854775808.10"
+	for range 3 {
+		for _, detail := range [][]byte{at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now), paymenttest.Encode(other)} {
+			if err := f.handle(t.Context(), onBus(detail)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := f.outcomes(); got["stored"] != 2 || got["not newer"] != 4 {
+		t.Errorf("%v", got)
+	}
+	if got := f.stored(t, "PAY-2")["amount"]; got != "9223372036854775808.10" {
+		t.Errorf("the amount is stored as %s", got)
+	}
+}
+
+// Lambda sends the event to the queue of failed events, where a person finds it.
+func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
+	for _, missing := range []string{`"svcUniquePaymentId":"PAY-1",`, `"status":"RELEASED",`,
+		`,"statusTime":"2026-01-31T12:00:00.000Z"`} {
+		f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
+		without := bytes.Replace(detail, []byte(missing), nil, 1)
+		if len(without) == len(detail) {
+			t.Fatalf("%s is not in %s", missing, detail)
+		}
+		if err := f.handle(t.Context(), onBus(without)); !errors.Is(err, errIncomplete) || len(f.db.Items("payments")) > 0 {
+			t.Errorf("without %s: %v", missing, err)
+		}
+	}
+	f := newFixture()
+	detail := f.refer(t, at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now))
 	f.bucket.MakeBucket("claims")
 	if err := f.handle(t.Context(), onBus(detail)); !errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("the object is gone: %v", err)
+	}
+	if err := f.handle(t.Context(), onBus([]byte(`{"eventId":1}`))); err == nil {
+		t.Error("a detail that is not an event is accepted")
 	}
 }
 
@@ -148,7 +238,7 @@ func (f failing) PutItem(context.Context, *dynamodb.PutItemInput,
 
 // Lambda repeats an event after an error only.
 func TestAFailureIsAnErrorAndIsRepeated(t *testing.T) {
-	f, detail := newFixture(), paymenttest.Encode(of("2000000"))
+	f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
 	throttled := errors.New("throttled")
 	table := f.table
 	f.table = failing{throttled}
@@ -156,10 +246,7 @@ func TestAFailureIsAnErrorAndIsRepeated(t *testing.T) {
 		t.Errorf("%v, %v", f.outcomes(), err)
 	}
 	f.table = table
-	if err := f.handle(t.Context(), onBus(detail)); err != nil || f.outcomes()["processed"] != 1 {
+	if err := f.handle(t.Context(), onBus(detail)); err != nil || f.outcomes()["stored"] != 1 {
 		t.Errorf("%v, %v", f.outcomes(), err)
-	}
-	if err := f.handle(t.Context(), onBus([]byte(`{"eventId":1}`))); err == nil {
-		t.Error("a detail that is not an event is accepted")
 	}
 }

@@ -1,18 +1,16 @@
 // Function is an example of a Lambda function that consumes events of Payhook. A rule on the
-// bus invokes it. It resolves references to large events, decides by the exact amount, and
-// processes every event once, by its eventId. Copy it as a starting point.
+// bus invokes it. It resolves references to large events and keeps the latest status of each payment,
+// by its svcUniquePaymentId. Copy it as a starting point.
 //
-// Environment: TABLE, the name of a DynamoDB table with the key eventId and the TTL attribute
-// expires; THRESHOLD, the least amount that is high.
+// Environment: TABLE, the name of a DynamoDB table with the key paymentId.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"os"
-	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -21,10 +19,9 @@ import (
 )
 
 func main() {
-	threshold, ok := new(big.Rat).SetString(os.Getenv("THRESHOLD"))
 	cfg, err := config.LoadDefaultConfig(context.Background())
-	if err == nil && (!ok || os.Getenv("TABLE") == "") {
-		err = fmt.Errorf("TABLE and THRESHOLD, a number, must be set")
+	if err == nil && os.Getenv("TABLE") == "" {
+		err = errors.New("TABLE is not set")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "function:", err)
@@ -34,9 +31,7 @@ func main() {
 		claims:    s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
 		table:     dynamodb.NewFromConfig(cfg),
 		tableName: os.Getenv("TABLE"),
-		threshold: threshold,
 		log:       slog.New(slog.NewJSONHandler(os.Stdout, nil)),
-		now:       time.Now,
 	}
 	lambda.Start(h.handle)
 }

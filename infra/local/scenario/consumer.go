@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -21,35 +24,61 @@ func (s *Scenario) SetConsumer(outputs, receiver map[string]string) error {
 	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
-	s.Queues[OtherBus], s.processed = receiver["QueueUrl"], outputs["ProcessedTable"]
-	if s.Queues[OtherBus] == "" || s.processed == "" {
+	s.Queues[OtherBus], s.payments, s.consumer = receiver["QueueUrl"], outputs["PaymentsTable"], outputs["FunctionName"]
+	if s.Queues[OtherBus] == "" || s.payments == "" || s.consumer == "" {
 		return errors.New("an output of the consumer's stacks is missing")
 	}
 	return nil
 }
 
+// latest returns the status and the amount that the consumer's function has stored of a payment.
+func (s *Scenario) latest(ctx context.Context, id string) string {
+	out := Must(dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.payments,
+		ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
+			"paymentId": &types.AttributeValueMemberS{Value: id}}}))
+	var item struct{ Status, Amount string }
+	Require(attributevalue.UnmarshalMap(out.Item, &item))
+	return strings.TrimSpace(item.Status + " " + item.Amount)
+}
+
 // consumerChecks returns the checks of the consumer's function.
 func (s *Scenario) consumerChecks() []*Check {
+	var released payment.Event // of the first check
+	id := func(e payment.Event) string { return e.EventData.Identifiers.SvcUniquePaymentID }
 	stores := func(amount payment.Amount, size int) func(context.Context) string {
 		return func(ctx context.Context) (got string) {
 			event := paymenttest.Event()
-			key := map[string]types.AttributeValue{"eventId": &types.AttributeValueMemberS{Value: event.EventID}}
 			event.EventData.Amount = amount
 			s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), padded(event, size)))
 			s.poll(ctx, func() bool {
-				out := Must(dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.processed,
-					ConsistentRead: aws.Bool(true), Key: key}))
-				if stored, ok := out.Item["amount"].(*types.AttributeValueMemberS); ok {
-					got = stored.Value
-				}
+				got = s.latest(ctx, id(event))
 				return got != ""
 			})
+			released = event
 			return got + " is stored"
 		}
 	}
 	return []*Check{
-		check("the consumer's function gets 5,000,000,000.01", "5000000000.01 is stored", stores("5000000000.01", 0)),
-		check("it gets a reference to an event of 2,000,000.00 that is too large for the bus", "2000000.00 is stored",
-			stores("2000000.00", settings.ClaimCheckBytes)),
+		check("the consumer's function gets a reference to an event of 2,000,000.00 that is too large for the bus",
+			"RELEASED 2000000.00 is stored", stores("2000000.00", settings.ClaimCheckBytes)),
+		check("it gets 5,000,000,000.01", "RELEASED 5000000000.01 is stored",
+			stores("5000000000.01", 0)),
+		check("it gets that again, and a later and an earlier status, in any order", "SETTLED 5000000000.01 is stored",
+			func(ctx context.Context) string {
+				again := []payment.Event{released, released, released}
+				for i, status := range []string{"ACCEPTED", "RELEASED", "SETTLED"} {
+					again[i].EventName, again[i].EventData.PaymentStatus.Status = "PAYMENT_STATUS."+status, status
+					if i != 1 {
+						again[i].EventID = uuid.New().String()
+					}
+					at := &again[i].EventData.PaymentStatus.StatusTime
+					*at = at.Add(time.Duration(i-1) * time.Second)
+				}
+				for _, i := range []int{2, 0, 1, 2, 1, 0} {
+					event := fmt.Sprintf(`{"detail":%s}`, paymenttest.Encode(again[i]))
+					Require(s.invoke(ctx, s.consumer, event, &struct{}{}))
+				}
+				return s.latest(ctx, id(released)) + " is stored"
+			}),
 	}
 }

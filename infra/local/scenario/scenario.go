@@ -41,7 +41,8 @@ type Scenario struct {
 	Progress     *emulator.Progress
 	Timeout      time.Duration // how long to wait for what must happen
 
-	processed string            // the table of the consumer's function
+	payments  string            // the table of the consumer's function
+	consumer  string            // that function
 	sent      map[string]string // what arrived of a webhook, by deliveryId
 	rejection string            // the body of the first answer 401
 }
@@ -209,14 +210,17 @@ func (s *Scenario) post(ctx context.Context, payload []byte) paymenttest.Answer 
 
 // Invoke invokes a function, by the name of its folder, and decodes its answer.
 func (s *Scenario) Invoke(ctx context.Context, function, event string, answer any) error {
-	name := s.Functions[function]
+	return s.invoke(ctx, s.Functions[function], event, answer)
+}
+
+func (s *Scenario) invoke(ctx context.Context, name, event string, answer any) error {
 	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {
 		return err
 	}
 	if out.FunctionError != nil {
-		return fmt.Errorf("the %s function failed: %s", function, out.Payload)
+		return fmt.Errorf("%s failed: %s", name, out.Payload)
 	}
 	return json.Unmarshal(out.Payload, answer)
 }
