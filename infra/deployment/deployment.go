@@ -199,21 +199,26 @@ func (d *Deployment) Write(top string) error {
 	return os.Rename(path+".new", path)
 }
 
-// Top returns the folder of the repository in which the current folder is: that of its go.mod.
+// Top returns the folder of the repository in which the current folder is: that of its go.mod. If the current folder
+// is in none, such as that of another CDK app, it is the repository in which this program was built.
 func Top() (string, error) {
 	current, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	for folder := current; ; folder = filepath.Dir(folder) {
-		text, _ := os.ReadFile(filepath.Join(folder, "go.mod"))
-		if strings.HasPrefix(string(text), "module payhook.example\n") {
-			return folder, nil
-		}
-		if folder == filepath.Dir(folder) {
-			return "", fmt.Errorf("%s is in no clone of Payhook: change to the folder of one", current)
+	program, _ := os.Executable()
+	for _, start := range []string{current, filepath.Dir(program)} {
+		for folder := start; ; folder = filepath.Dir(folder) {
+			text, _ := os.ReadFile(filepath.Join(folder, "go.mod"))
+			if strings.HasPrefix(string(text), "module payhook.example\n") {
+				return folder, nil
+			}
+			if folder == filepath.Dir(folder) {
+				break
+			}
 		}
 	}
+	return "", fmt.Errorf("%s is in no clone of Payhook: change to the folder of one", current)
 }
 
 // ErrNotUp is returned if there is no local run.

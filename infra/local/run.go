@@ -88,7 +88,7 @@ func hints(run *deployment.Deployment) string {
 	return send + `  make payhook ARGS="listen --local"                show live what arrives
   make payhook ARGS="local console"                 serve a page that sends and shows webhooks
   make payhook ARGS=--help                          list all commands
-  less events/TUTORIAL.md                           write your first consumer
+  less events/TUTORIAL.md                           write your first app
   cat .local/up.json                                show where everything is
   less .local/run/emulator.log                      show the log of the emulator
 `

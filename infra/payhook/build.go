@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
 	"payhook.example/infra/build"
 	"payhook.example/shared/names"
@@ -32,6 +33,11 @@ func buildFunctions(arch string) (map[string][]byte, error) {
 	if built := builtFunctions[arch]; built != nil {
 		return built, nil
 	}
+	// The CDK CLI shows it. Without it, nothing happens on the screen for a minute or more the first time.
+	slow := time.AfterFunc(5*time.Second, func() {
+		fmt.Fprintln(os.Stderr, "payhook: building the functions, which takes minutes the first time ...")
+	})
+	defer slow.Stop()
 	built, err := build.Functions(arch)
 	if err != nil {
 		return nil, fmt.Errorf("payhook: %w", err)
