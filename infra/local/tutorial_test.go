@@ -74,8 +74,8 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 // block is a block of code, with its language.
 var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
 
-// The tutorial, as a reader plays it from an empty module on, and other programs with its environment. Its function gets what is
-// documented.
+// The tutorial, as a reader plays it from an empty module on, and other programs with its environment. Its function
+// gets what is documented.
 func (f *fixture) testTutorial(t *testing.T) {
 	page, err := os.ReadFile("../../events/TUTORIAL.md")
 	if err != nil {

@@ -213,7 +213,8 @@ func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
 		if len(without) == len(detail) {
 			t.Fatalf("%s is not in %s", missing, detail)
 		}
-		if err := f.handle(t.Context(), onBus(without)); !errors.Is(err, errIncomplete) || len(f.db.Items("payments")) > 0 {
+		err := f.handle(t.Context(), onBus(without))
+		if !errors.Is(err, errIncomplete) || len(f.db.Items("payments")) > 0 {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
