@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/local/scenario"
+	"payhook.example/shared/paymenttest"
 )
 
 // useClients uses the local run with the AWS CLI of PyPI, boto3 and the SDK for Go. The CDK uses the SDK for
@@ -77,6 +78,10 @@ var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
 // The tutorial, as a reader plays it from an empty module on, and other programs with its environment. Its function
 // gets what is documented.
 func (f *fixture) testTutorial(t *testing.T) {
+	// The settings of the app's Payhook are the defaults: it fetches keys without a token.
+	if err := f.Change(t.Context(), func(s *paymenttest.State) error { s.KeysBearer = false; return nil }); err != nil {
+		t.Fatal(err)
+	}
 	page, err := os.ReadFile("../../events/TUTORIAL.md")
 	if err != nil {
 		t.Fatal(err)
