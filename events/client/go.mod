@@ -7,6 +7,7 @@ toolchain go1.27.4
 require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.50.9
+	github.com/aws/aws-sdk-go-v2/service/ssm v1.79.3
 	payhook.example v0.0.0
 )
 

@@ -9,8 +9,9 @@
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . GET /v1/protected/payments
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . POST /v1/protected/payments '{"amount":1}'
 //
-// TOKEN_SECRET is the stack's output TokenSecret. The only permission that the program
-// needs is secretsmanager:GetSecretValue on this secret. It prints the status to standard
+// TOKEN_SECRET is the stack's output TokenSecret. With the setting tokenStore=parameter, set
+// TOKEN_PARAMETER to the output TokenParameter instead. The only permission that the program
+// needs is secretsmanager:GetSecretValue on this secret, or ssm:GetParameter on this parameter. It prints the status to standard
 // error and the answer to standard output, and exits with 1 unless the status is 2xx.
 package main
 
@@ -27,6 +28,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/token"
 )
@@ -63,8 +65,11 @@ func run(args []string) error {
 
 	// Create the reader once, in main or in the init phase of a Lambda function: it caches
 	// the token and reads a new one before the token expires.
-	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"))
-	client := token.NewClient(reader, baseURL)
+	source := token.InSecret(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"))
+	if name := os.Getenv("TOKEN_PARAMETER"); name != "" {
+		source = token.InParameter(ssm.NewFromConfig(cfg), name)
+	}
+	client := token.NewClient(token.NewReader(source), baseURL)
 
 	// The client is a standard http.Client.
 	request, err := http.NewRequestWithContext(ctx, args[0], baseURL.JoinPath(args[1]).String(),

@@ -40,8 +40,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 
 // shortLived is the warning of a run that had a token with a short lifetime.
 const shortLived = "the lifetime of the token is less than 20 minutes, so the secret gets more than 90 versions a " +
-	"day; " +
-	"AWS accepts 100; ask the service for tokens of at least 20 minutes"
+	"day; AWS accepts 100; set tokenStore=parameter, or ask the service for tokens of at least 20 minutes"
 
 // write writes the line of a run and returns its report. The errors of package token
 // contain no secret.

@@ -1,6 +1,6 @@
-// Token is the Lambda function that keeps a valid access token in Secrets Manager.
+// Token is the Lambda function that keeps a valid access token in Secrets Manager or Parameter Store.
 // It runs on a schedule. It reads its settings from the environment, makes the
-// client once, and passes both to package token, which does the work.
+// clients once, and passes both to package token, which does the work.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
@@ -37,7 +38,12 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
+	secrets := secretsmanager.NewFromConfig(cfg)
+	store := token.StoreInSecret(secrets, conf.TokenSecret)
+	if conf.TokenParameter != "" {
+		store = token.StoreInParameter(ssm.NewFromConfig(cfg), conf.TokenParameter, conf.TokenKey)
+	}
+	refresher := token.NewRefresher(store, secrets, conf.CredentialsSecret,
 		token.NewEndpoint(conf.TokenService, conf.TokenManagerID,
 			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes),
 				FormEncoded: conf.CredentialEncoding == settings.FormEncoded}))

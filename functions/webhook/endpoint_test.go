@@ -5,19 +5,15 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json/v2"
-	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"payhook.example/shared/awsenv"
@@ -160,35 +156,6 @@ func (e *endpoint) handle(t testing.TB, r events.APIGatewayV2HTTPRequest) events
 	t.Helper()
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	return e.invoke(ctx, t, r)
-}
-
-// runOnce runs the function with Lambda's library for one invocation that belongs to a trace.
-// The library then waits for the next one until the tests end.
-func (e *endpoint) runOnce(t testing.TB, r events.APIGatewayV2HTTPRequest, trace string) {
-	t.Helper()
-	invocations, answered := make(chan []byte, 1), make(chan bool)
-	invocations <- encode(t, r)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost {
-				w.WriteHeader(http.StatusAccepted)
-				answered <- true
-				return
-			}
-			event := <-invocations
-			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "request-1")
-			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli()))
-			w.Header().Set("Lambda-Runtime-Trace-Id", trace)
-			_, _ = w.Write(event)
-		}))
-	}()
-	t.Setenv("AWS_LAMBDA_RUNTIME_API", listener.Addr().String())
-	go lambda.Start(lambda.Handler(e))
-	<-answered
 }
 
 // send sends an authentic webhook with these events.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -37,7 +36,6 @@ type handler struct {
 	maxPayloadBytes int
 	capturer        *parking.Capturer // nil: rejected requests are not stored
 	proof           map[string]string // the settings that are stored with them
-	tracing         bool              // events continue the trace of the invocation
 }
 
 // taken is the body of the answer to an accepted delivery.
@@ -84,12 +82,6 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 	payload, err := h.accept(r, source)
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
-	}
-	if h.tracing {
-		// aws-lambda-go sets this for every invocation, also for those that are not traced. It
-		// also sets an environment variable, which concurrent invocations could not use.
-		header, _ := ctx.Value("x-amzn-trace-id").(string)
-		ctx = bus.WithTrace(ctx, header)
 	}
 	return h.receiver.Receive(ctx, intake.Delivery{
 		Payload:     payload,

@@ -76,7 +76,6 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 		method:          s.HTTPMethod,
 		successStatus:   s.SuccessStatus,
 		maxPayloadBytes: s.MaxPayloadBytes,
-		tracing:         s.Tracing,
 	}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awsenv"
@@ -21,6 +20,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
+	"payhook.example/shared/token"
 )
 
 // answered tests that a webhook with a change has this status with a value of a setting.
@@ -129,7 +129,7 @@ var effects = map[string]func(t *testing.T){
 		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, setup.WithToken(secrets.SDK(), s)},
+		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, setup.WithToken(token.InSecret(secrets.SDK(), s.TokenSecret), s)},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
@@ -146,18 +146,6 @@ var effects = map[string]func(t *testing.T){
 	),
 	"keyMaxAge":     passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
 	"keyMissBudget": passed("keyMissBudget", "3", func(o *keys.Options) { o.MissBudget = 3 }),
-
-	"tracing": func(t *testing.T) {
-		const header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
-		for value, want := range map[string]string{"true": header, "false": ""} {
-			e := newEndpoint(t, map[string]string{"PAYHOOK_TRACING": value})
-			e.runOnce(t, e.signed(t, paymenttest.Event()), header)
-			if entry := e.bus.Entries()[0]; aws.ToString(entry.TraceHeader) != want ||
-				strings.Contains(*entry.Detail, "Root=") {
-				t.Errorf("%s: the header is %q with %s", value, aws.ToString(entry.TraceHeader), *entry.Detail)
-			}
-		}
-	},
 
 	// Package setup tests what a pipeline does with its settings.
 	"eventSource":         published,

@@ -42,6 +42,23 @@ func TestMissingOutputSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestOutputsSayWhereTheTokenIs(t *testing.T) {
+	d, parameter, none := &Deployment{}, maps.Clone(outputs), maps.Clone(outputs)
+	delete(parameter, names.TokenSecretOutput)
+	parameter[names.TokenParameterOutput] = "/payhook/Payhook/token"
+	if err := d.SetOutputs(parameter, ""); err != nil || !d.KeepsToken() || d.TokenSecret != "" ||
+		d.TokenParameter != "/payhook/Payhook/token" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	maps.DeleteFunc(none, func(key, _ string) bool {
+		return strings.HasPrefix(key, "Token") || key == names.CredentialsSecretOutput
+	})
+	d = &Deployment{}
+	if err := d.SetOutputs(none, ""); err != nil || d.KeepsToken() || len(d.Functions) != 2 || len(d.Logs) != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 // cloud answers as AWS does, over the real wire, with the outputs of one stack.
 func cloud(t *testing.T, outputs map[string]string) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

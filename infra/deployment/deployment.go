@@ -26,11 +26,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/smithy-go/logging"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
 )
 
 // Path is the path of the file of the local run, below the top of the project.
@@ -63,9 +66,12 @@ type Deployment struct {
 	Bus         string `json:"bus"`
 	LedgerTable string `json:"ledgerTable"`
 	KeysTable   string `json:"keysTable"`
-	TokenSecret string `json:"tokenSecret"` // the id of the secret with the access token
+	// TokenSecret or TokenParameter is the id of the secret or the name of the parameter with the access token.
+	// Both are "" if there is none; then there is no CredentialsSecret and no function token.
+	TokenSecret    string `json:"tokenSecret,omitempty"`
+	TokenParameter string `json:"tokenParameter,omitempty"`
 	// CredentialsSecret is the id of the secret with the client id and secret.
-	CredentialsSecret string            `json:"credentialsSecret"`
+	CredentialsSecret string            `json:"credentialsSecret,omitempty"`
 	ParkingBucket     string            `json:"parkingBucket"`
 	ClaimBucket       string            `json:"claimBucket"`
 	EvidenceBucket    string            `json:"evidenceBucket,omitempty"` // "" if no evidence is kept
@@ -137,15 +143,33 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (missing []s
 	d.FullName = cmp.Or(outputs[prefix+names.DeploymentOutput], d.Stack)
 	d.WebhookURL, d.Bus = output(names.WebhookURLOutput), output(names.EventBusNameOutput)
 	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
-	d.TokenSecret, d.CredentialsSecret = output(names.TokenSecretOutput), output(names.CredentialsSecretOutput)
 	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
 	d.Version = cmp.Or(outputs[prefix+names.VersionOutput], "unknown")
 	d.EvidenceBucket = outputs[prefix+names.EvidenceBucketOutput]
 	d.Functions = map[string]string{"webhook": output(names.WebhookFunctionOutput),
-		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}
+		"redrive": output(names.RedriveFunctionOutput)}
 	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),
-		"redrive": output(names.RedriveLogsOutput), "token": output(names.TokenLogsOutput)}
+		"redrive": output(names.RedriveLogsOutput)}
+	if outputs[prefix+names.TokenFunctionOutput]+outputs[prefix+names.CredentialsSecretOutput] == "" {
+		return missing // tokenStore is none
+	}
+	d.CredentialsSecret = output(names.CredentialsSecretOutput)
+	d.Functions["token"], d.Logs["token"] = output(names.TokenFunctionOutput), output(names.TokenLogsOutput)
+	if d.TokenParameter = outputs[prefix+names.TokenParameterOutput]; d.TokenParameter == "" {
+		d.TokenSecret = output(names.TokenSecretOutput)
+	}
 	return missing
+}
+
+// KeepsToken reports whether Payhook keeps an access token.
+func (d *Deployment) KeepsToken() bool { return d.TokenSecret+d.TokenParameter != "" }
+
+// Token returns a reader of the access token that has read nothing yet.
+func (d *Deployment) Token() *token.Reader {
+	if d.TokenParameter != "" {
+		return token.NewReader(token.InParameter(ssm.NewFromConfig(d.AWS), d.TokenParameter))
+	}
+	return token.NewReader(token.InSecret(secretsmanager.NewFromConfig(d.AWS), d.TokenSecret))
 }
 
 // Setting returns the text of a setting in the local run, and its default for another

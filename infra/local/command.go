@@ -79,8 +79,8 @@ With --json, one document: ended.`,
 			Short: "Print the environment of programs that use the local run",
 			Long: `Prints commands for bash, zsh and sh that set the variables with which the AWS CLI, the
 CDK and programs that use an AWS SDK call the emulator instead of AWS, and those of the
-example events/client: TOKEN_SECRET and BASE_URL. They unset profiles and other
-endpoints. The credentials are those of the emulator, which are not secret.
+example events/client: BASE_URL, and TOKEN_SECRET or TOKEN_PARAMETER. They unset profiles
+and other endpoints. The credentials are those of the emulator, which are not secret.
 
   eval "$(payhook local env)"
 

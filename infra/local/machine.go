@@ -228,6 +228,9 @@ func (m *machine) addMechanisms() error {
 		own["eventBusName"] = settings.DefaultBusName("Payhook" + name)
 		own["authentication"] = authentication
 		own["domainName"] = strings.ToLower(name) + ".payhook.test"
+		if m.main.Setting("tokenStore") != settings.NoToken && authentication == settings.ByMTLS {
+			own["tokenStore"] = settings.InParameter
+		}
 		s, err := m.newStack(own)
 		if err != nil {
 			return err

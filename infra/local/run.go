@@ -261,7 +261,12 @@ func environment(_ context.Context, p *cli.Program, o options) error {
 		// A profile can set FIPS endpoints or how buckets are addressed.
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 		"AWS_EC2_METADATA_DISABLED": "true",
-		"TOKEN_SECRET":              run.TokenSecret, "BASE_URL": run.PaymentService,
+		"BASE_URL":                  run.PaymentService,
+	}
+	for name, value := range map[string]string{"TOKEN_SECRET": run.TokenSecret, "TOKEN_PARAMETER": run.TokenParameter} {
+		if value != "" {
+			variables[name] = value
+		}
 	}
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		hosts := os.Getenv(name)

@@ -205,27 +205,9 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
-
-		// The access token.
-		{name: "token-life", metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)),
-			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
-			description: "The stored access token expires soon or has expired, or the token function does not run. " +
-				"Calls of the payment service fail once it has expired. The alarm is also raised until the first " +
-				"token is stored.",
-			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
-		// Tokens of less than 20 minutes are stored three times in an hour.
-		{name: "token-quota", metric: over(60, sum, ownMetric(conf, names.TokenWritesTooOftenMetric)),
-			threshold: 3, notifyOK: true,
-			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
-				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
-				"most of a day.",
-			action: "Ask the service for tokens of at least 20 minutes."},
-		{name: "token-failed", metric: over(5, sum, ownMetric(conf, names.TokenFailedMetric)),
-			threshold: 3, notifyOK: true,
-			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
-				"until it expires.",
-			action: "Look up cause, status and oauthError (`payhook logs token --since 1h`). Check the client " +
-				"credentials with the service."},
+	}
+	if conf.UsesToken() {
+		all = append(all, tokenAlarms(conf)...)
 	}
 
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
@@ -373,4 +355,33 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 		created.AddOkAction(notify)
 	}
 	p.alarms[a.name] = created
+}
+
+// tokenAlarms returns the alarms of the access token.
+func tokenAlarms(conf settings.Deployment) []alarm {
+	all := []alarm{
+		{name: "token-life", metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)),
+			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+			description: "The stored access token expires soon or has expired, or the token function does not run. " +
+				"Calls of the payment service fail once it has expired. The alarm is also raised until the first " +
+				"token is stored.",
+			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
+		{name: "token-failed", metric: over(5, sum, ownMetric(conf, names.TokenFailedMetric)),
+			threshold: 3, notifyOK: true,
+			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
+				"until it expires.",
+			action: "Look up cause, status and oauthError (`payhook logs token --since 1h`). Check the client " +
+				"credentials with the service."},
+	}
+	if conf.TokenStore == settings.InParameter { // it takes any number of versions
+		return all
+	}
+	// Tokens of less than 20 minutes are stored three times in an hour.
+	return append(all, alarm{
+		name: "token-quota", metric: over(60, sum, ownMetric(conf, names.TokenWritesTooOftenMetric)),
+		threshold: 3, notifyOK: true,
+		description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
+			"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
+			"most of a day.",
+		action: "Set tokenStore=parameter, or ask the service for tokens of at least 20 minutes."})
 }

@@ -67,6 +67,9 @@ func callsOf(client reflect.Type) []string {
 	return all
 }
 
+// parameter is the ARN of the parameter with the access token.
+const parameter = "arn:AWS::Partition:ssm:AWS::Region:AWS::AccountId:parameter/payhook/Payhook/token"
+
 // calls are those of a client, and the actions that it does not need.
 type calls struct {
 	client reflect.Type
@@ -85,6 +88,7 @@ var clients = map[string]map[string]calls{
 		"Parking":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
 		"Records":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
 		"Token/Secret": {reflect.TypeFor[tokens.Getter](), nil},
+		parameter:      {reflect.TypeFor[tokens.ParameterGetter](), nil},
 	},
 	"Redrive": {
 		"Ledger":  {reflect.TypeFor[ledger.API](), nil},
@@ -94,7 +98,8 @@ var clients = map[string]map[string]calls{
 		"Parking": {reflect.TypeFor[parking.API](), nil},
 	},
 	"Token": {
-		"Token/Secret":      {reflect.TypeFor[tokens.Store](), nil},
+		"Token/Secret":      {reflect.TypeFor[tokens.Secrets](), nil},
+		parameter:           {reflect.TypeFor[tokens.Parameters](), nil},
 		"Token/Credentials": {reflect.TypeFor[tokens.Getter](), nil},
 	},
 }
@@ -102,16 +107,20 @@ var clients = map[string]map[string]calls{
 // A call that somebody adds has a permission, and a permission has a call. The end-to-end test of infra/local removes
 // each permission, and shows on which folders of a bucket it is needed.
 func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
-	tm := payhook(t, mtls("both"), map[string]any{"keysAuth": "bearer", "captureRejected": "1h", "evidence": "1d"})
 	forCaptured := map[string]any{"keysAuth": "bearer", "captureRejected": "1h", "evidence": "1d"}
-	checkPermissions(t, payhook(t, forCaptured), "Redrive", map[string]calls{
-		"Ledger": clients["Redrive"]["Ledger"], "Bus": clients["Redrive"]["Bus"],
-		"Claims": clients["Redrive"]["Claims"], "Parking": clients["Redrive"]["Parking"],
-		"Keys": clients["Webhook"]["Keys"], "Records": clients["Webhook"]["Records"],
-		"Token/Secret": clients["Webhook"]["Token/Secret"],
-	})
-	for function, resources := range clients {
-		checkPermissions(t, tm, function, resources)
+	for store, other := range map[string]string{"secret": parameter, "parameter": "Token/Secret"} {
+		with := map[string]any{"tokenStore": store}
+		tm, all := payhook(t, mtls("both"), forCaptured, with), map[string]map[string]calls{}
+		for function, resources := range clients {
+			all[function] = maps.Clone(resources)
+			delete(all[function], other)
+			checkPermissions(t, tm, function, all[function])
+		}
+		resources := maps.Clone(all["Webhook"])
+		for _, same := range []string{"Ledger", "Bus", "Claims", "Parking"} {
+			resources[same] = all["Redrive"][same]
+		}
+		checkPermissions(t, payhook(t, forCaptured, with), "Redrive", resources)
 	}
 }
 
@@ -143,7 +152,7 @@ func TestSettingsAddPermissions(t *testing.T) {
 	all := map[string][]conf{"Webhook Token/Secret.Id": {{"keysAuth": "bearer"}},
 		"Webhook Parking.Arn/captured/*": {capture}, "Redrive Parking.Arn/captured/*": {capture},
 		"Webhook Records.Arn/accepted/*": {{"evidence": "1d"}}, "Redrive Records.Arn/accepted/*": nil,
-		"Redrive Keys.Arn": {mtls("mtls"), capture}, "Token *": {{"tracing": true}}}
+		"Redrive Keys.Arn": {mtls("mtls"), capture}}
 	for _, conf := range append(slices.Concat(slices.Collect(maps.Values(all))...), nil) {
 		for permission, needed := range all {
 			function, resource, _ := strings.Cut(permission, " ")
@@ -169,7 +178,7 @@ var policies = map[string]struct {
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[parking.API](),
-			reflect.TypeFor[tokens.Getter]()}, []string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
+			reflect.TypeFor[tokens.Getter](), reflect.TypeFor[tokens.ParameterGetter]()}, []string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
 	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
 	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go"},
@@ -180,7 +189,8 @@ var policies = map[string]struct {
 		"infra/deployment/connect.go"},
 		nil, nil},
 	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[claimcheck.GetAPI]()}, nil},
-	"events/client":   {nil, []reflect.Type{reflect.TypeFor[tokens.Getter]()}, nil},
+	"events/client": {nil, []reflect.Type{reflect.TypeFor[tokens.Getter](),
+		reflect.TypeFor[tokens.ParameterGetter]()}, nil},
 }
 
 func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {

@@ -99,9 +99,11 @@ func (d dashboard) health() {
 		d.chart("Oldest pending event", 1, "oldest-pending",
 			"Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
 			d.own(names.OldestPendingMetric, maximum, "seconds")),
-		d.chart("Access token", 1, "token-life",
+	}
+	if d.conf.UsesToken() {
+		charts = append(charts, d.chart("Access token", 1, "token-life",
 			"Seconds by which the stored token's life is less than callers need; 0 is normal.",
-			d.own(names.TokenShortfallMetric, maximum, "too short by")),
+			d.own(names.TokenShortfallMetric, maximum, "too short by")))
 	}
 	var daysLeft []awscloudwatch.IMetric
 	if d.conf.UsesMTLS() {
@@ -179,26 +181,30 @@ func (d dashboard) rejections() {
 
 func (d dashboard) runs() {
 	var failed []awscloudwatch.IMetric
-	for _, f := range []struct {
-		name string
-		function
-	}{{"webhook", d.webhook.function}, {"redrive", d.redrive.function}, {"token", d.token.function}} {
-		failed = append(failed, line(f.lambdaMetric("Errors"), sum, f.name+" errors"),
-			line(f.lambdaMetric("Throttles"), sum, f.name+" throttles"))
+	var queues []awscloudwatch.IMetric
+	add := func(name string, f function) {
+		failed = append(failed, line(f.lambdaMetric("Errors"), sum, name+" errors"),
+			line(f.lambdaMetric("Throttles"), sum, name+" throttles"))
 	}
-	queues := []awscloudwatch.IMetric{line(messages(d.redrive.failures), maximum, "redrive schedule"),
-		line(messages(d.token.failures), maximum, "token schedule")}
+	add("webhook", d.webhook.function)
+	for i, s := range d.scheduled() {
+		name := []string{"redrive", "token"}[i]
+		add(name, s.function)
+		queues = append(queues, line(messages(s.failures), maximum, name+" schedule"))
+	}
 	if d.busFailures != nil {
 		queues = append(queues, line(messages(d.busFailures), maximum, "bus"))
 	}
-	d.section("Runs",
-		d.chart("Failed runs", 5, "webhook-errors",
-			"Runs of the functions that failed, or did not start for lack of concurrency.", failed...),
-		d.chart("Token", 5, "token-failed",
+	charts := []awscloudwatch.IWidget{d.chart("Failed runs", 5, "webhook-errors",
+		"Runs of the functions that failed, or did not start for lack of concurrency.", failed...)}
+	if d.conf.UsesToken() {
+		charts = append(charts, d.chart("Token", 5, "token-failed",
 			"Runs that could not store a new token, or store tokens too often for the secret.",
-			d.sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)...),
+			d.sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)...))
+	}
+	d.section("Runs", append(charts,
 		d.chart("Dead-letter queues", 5, "oldest-pending",
-			"Messages about runs that could not be started, and events that the bus could not encrypt.", queues...))
+			"Messages about runs that could not be started, and events that the bus could not encrypt.", queues...))...)
 }
 
 // rejectedAlarm returns the name of the alarm of rejectedByAWS.

@@ -58,8 +58,11 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 	p.allowServices(given, sids)
 	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", given.KeyArn())
 
+	if conf.TokenStore == settings.InParameter {
+		p.token.AddEnvironment(jsii.String(names.TokenKeyEnv), given.KeyArn(), nil)
+	}
 	policies := p.allowKey("Keys", given.KeyArn())
-	for _, s := range []scheduled{p.redrive, p.token.scheduled} {
+	for _, s := range p.scheduled() {
 		policies = append(policies, allowUse(s.scheduleRole, "Keys", given.KeyArn(), []string{"sqs"}, []string{"sqs"}))
 	}
 	p.encryptAll(given.KeyArn(), policies)
@@ -92,16 +95,28 @@ func (p *Payhook) UseKey(key awskms.IKey) {
 func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
 	read, redrive := []string{"dynamodb"}, []string{"dynamodb", "s3"}
 	if p.conf.KeysAuth == settings.BearerToken {
-		read = append(read, "secretsmanager")
+		read = append(read, p.token.service)
 		if p.replaysCaptured() {
-			redrive = append(redrive, "secretsmanager")
+			redrive = append(redrive, p.token.service)
 		}
 	}
-	return []awsiam.Policy{
+	policies := []awsiam.Policy{
 		allowUse(p.webhook.role, id, key, read, []string{"s3"}),
 		allowUse(p.redrive.role, id, key, redrive, []string{"s3"}),
-		allowUse(p.token.role, id, key, []string{"secretsmanager"}, []string{"secretsmanager"}),
 	}
+	switch p.conf.TokenStore {
+	case settings.NoToken:
+	case settings.InParameter:
+		// A standard parameter is encrypted with the key itself, and an advanced one with a data key (AWS, "AWS KMS
+		// encryption for AWS Systems Manager Parameter Store SecureString parameters").
+		policy := allowUse(p.token.role, id, key, []string{"secretsmanager", "ssm"}, []string{"ssm"})
+		policy.AddStatements(useOf([]*string{key}, []string{"ssm"}, nil, "kms:Encrypt"))
+		policies = append(policies, policy)
+	default:
+		policies = append(policies,
+			allowUse(p.token.role, id, key, []string{"secretsmanager"}, []string{"secretsmanager"}))
+	}
+	return policies
 }
 
 // allowUse lets a role decrypt, and generate data keys, with a key through these services.

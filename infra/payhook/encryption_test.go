@@ -116,10 +116,12 @@ func keyNeeds(grants map[string][]string) []string {
 	for _, actions := range grants {
 		for _, action := range actions {
 			switch service, operation, _ := strings.Cut(action, ":"); {
-			case service == "dynamodb", operation == "GetObject", operation == "GetSecretValue":
+			case service == "dynamodb", operation == "GetObject", operation == "GetSecretValue", operation == "GetParameter":
 				uses = append(uses, service+" kms:Decrypt")
 			case operation == "PutObject":
 				uses = append(uses, service+" kms:GenerateDataKey")
+			case operation == "PutParameter": // a standard one, an advanced one
+				uses = append(uses, service+" kms:Encrypt", service+" kms:GenerateDataKey")
 			case operation == "PutSecretValue", service == "sqs":
 				uses = append(uses, service+" kms:Decrypt", service+" kms:GenerateDataKey")
 			}
@@ -148,8 +150,9 @@ func TestRolesCanUseTheKeyOnlyThroughTheirServices(t *testing.T) {
 // key of encryption. They do not run before they have it.
 func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 	existing := map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"}
-	for _, encryption := range []string{"aws", "cmk", someKey} {
-		app, p := newPayhook(t, "", map[string]any{"encryption": encryption, "keysAuth": "bearer"}, existing)
+	for encryption, store := range map[string]string{"aws": "secret", "cmk": "parameter", someKey: "secret"} {
+		app, p := newPayhook(t, "", map[string]any{"encryption": encryption, "keysAuth": "bearer", "tokenStore": store},
+			existing)
 		stack := awscdk.Stack_Of(p)
 		p.UseKey(awskms.Key_FromKeyArn(stack, jsii.String("Further"), jsii.String(furtherKey)))
 		p.GrantReadToken(awsiam.NewRole(stack, jsii.String("Reader"), &awsiam.RoleProps{
@@ -164,6 +167,9 @@ func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 				want = nil
 			} else if strings.HasSuffix(role, "Reader") {
 				want = []string{"secretsmanager kms:Decrypt SecretARN=Token/Secret.Id"}
+				if store == "parameter" {
+					want = []string{"ssm kms:Decrypt PARAMETER_ARN=" + parameter}
+				}
 			}
 			if diff := cmp.Diff(want, tm.uses(t, role, furtherKey)); diff != "" {
 				t.Errorf("%s: %s (-want +got)\n%s", encryption, role, diff)

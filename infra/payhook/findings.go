@@ -33,7 +33,7 @@ func findings(conf settings.Deployment) []finding {
 			"way leads to the function: the execute-api endpoint is disabled and there is no function URL."
 	}
 	const wildcard = "An object cannot be named before it exists: the wildcard matches the objects " +
-		"of one folder of one bucket. With the setting tracing, X-Ray has no resources to name."
+		"of one folder of one bucket."
 	return []finding{
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "Webhook/Function",
 			unless: conf.WebhookConcurrency > 0, reason: concurrency},
@@ -73,8 +73,6 @@ func findings(conf settings.Deployment) []finding {
 			reason: "It holds the access logs of the other buckets. A bucket that logs its own requests " +
 				"writes a log for every log."},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "[RW]*/Role/DefaultPolicy", reason: wildcard},
-		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "Token/Role/DefaultPolicy", unless: !conf.Tracing,
-			reason: wildcard},
 		{id: "AwsSolutions-IAM4", kind: "AWS::IAM::Role", path: "Canary/*/*",
 			reason: "It is CodeDeploy's role, with the policy that AWS maintains for deployments of Lambda functions."},
 	}

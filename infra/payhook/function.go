@@ -78,10 +78,6 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	if options.concurrency > 0 {
 		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
 	}
-	if deployment.Tracing {
-		// This also allows the role to write traces.
-		props.Tracing = awslambda.Tracing_ACTIVE
-	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
 	f := function{made, newAlias(scope, made), role, logs}
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())

@@ -12,8 +12,8 @@ var linted = map[string]map[string]any{
 	"default": nil,
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
-		"tracing": true, "webhookConcurrency": 100,
-		"encryption": "cmk", "deployment": "canary", "evidence": "7y", "evidenceLock": "compliance",
+		"webhookConcurrency": 100,
+		"encryption":         "cmk", "deployment": "canary", "evidence": "7y", "evidenceLock": "compliance",
 		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
 		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},

@@ -1,6 +1,6 @@
 // Package payhook provides the construct of Payhook: everything that receives the
 // webhooks of a payment service, publishes their events on an EventBridge bus, and keeps
-// an OAuth token for the service in Secrets Manager.
+// an OAuth token for the service in Secrets Manager or Parameter Store.
 //
 //	hook := payhook.New(stack, jsii.String("Payments"), &payhook.Props{
 //		BaseURL:        "https://api.payments.example",
@@ -128,14 +128,9 @@ func create(scope constructs.Construct, id *string, props *Props,
 		p.webhook.invokedAs())
 	p.output(names.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
 		p.redrive.invokedAs())
-	p.output(names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
-		p.token.invokedAs())
 	p.output(names.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName())
 	p.output(names.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName())
-	p.output(names.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
-	p.output(names.TokenSecretOutput, "the secret with the access token", p.token.secret.AttrId())
-	p.output(names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
-		p.token.credentials.AttrId())
+	p.outputToken()
 	p.output(names.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
 	p.output(names.DashboardOutput, "the CloudWatch dashboard", dashboard)
 	p.output(names.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
@@ -159,9 +154,10 @@ func (p *Payhook) Bus() awsevents.IEventBus { return p.bus }
 // URL returns the URL that receives webhooks.
 func (p *Payhook) URL() *string { return p.webhook.url }
 
-// TokenSecretARN returns the ARN of the secret with the access token, which
-// [payhook.example/shared/token.NewClient] takes.
-func (p *Payhook) TokenSecretARN() *string { return p.token.secret.AttrId() }
+// TokenID returns what [payhook.example/shared/token.InSecret] takes, the ARN of the secret with the
+// access token; with TokenStore parameter the name of the parameter, which
+// [payhook.example/shared/token.InParameter] takes; and nil with TokenStore none.
+func (p *Payhook) TokenID() *string { return p.token.id }
 
 // AlarmTopic returns the topic that every alarm notifies: Props.AlarmTopic, or the one that
 // the construct created.
@@ -178,13 +174,16 @@ func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
 }
 
 // GrantReadToken lets a principal of this account read the access token. It includes
-// kms:Decrypt for customer managed keys that encrypt the secret: that of
-// Props.Encryption and those of [Payhook.UseKey].
+// kms:Decrypt for customer managed keys that encrypt it: that of
+// Props.Encryption and those of [Payhook.UseKey]. It panics with TokenStore none.
 func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
-	secret := p.token.secret.AttrId()
-	p.grantUse(grantee, "secretsmanager", "SecretARN", secret)
+	t := p.token
+	if t.id == nil {
+		panic("payhook: GrantReadToken: there is no access token, as TokenStore is none")
+	}
+	p.grantUse(grantee, t.service, t.context, t.arn)
 	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
-		Grantee: grantee, Actions: jsii.Strings("secretsmanager:GetSecretValue"), ResourceArns: &[]*string{secret},
+		Grantee: grantee, Actions: jsii.Strings(t.read), ResourceArns: &[]*string{t.arn},
 	})
 }
 
@@ -242,6 +241,23 @@ func (p *Payhook) warn(props *Props) {
 			"The bus is not created by Payhook and protectBus is not set, so its policy is not changed: every "+
 				"principal of the account with events:PutEvents can publish events on it that look authenticated."))
 	}
+}
+
+// outputToken creates the outputs of the access token.
+func (p *Payhook) outputToken() {
+	if !p.conf.UsesToken() {
+		return
+	}
+	p.output(names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
+		p.token.invokedAs())
+	p.output(names.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
+	if p.conf.TokenStore == settings.InParameter {
+		p.output(names.TokenParameterOutput, "the parameter with the access token", p.token.id)
+	} else {
+		p.output(names.TokenSecretOutput, "the secret with the access token", p.token.id)
+	}
+	p.output(names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
+		p.token.credentials.AttrId())
 }
 
 // output creates an output. Its key is the name, after the id of the construct unless that

@@ -24,7 +24,7 @@ var reviewed = []struct {
 }{
 	{"default.txt", nil},
 	{"everything.txt", map[string]any{
-		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tracing": true, "encryption": "cmk",
+		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
 		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
 		"allowedSources": "192.0.2.0/24",
 	}},
@@ -39,7 +39,7 @@ var reviewed = []struct {
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "maxPayloadBytes": 1000000,
 		"eventSource": "payments.hook", "eventBusName": "payments", "claimRetention": "never",
 		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365, "alarmRefused": 250,
-		"evidence": "10d", "evidenceLock": "compliance",
+		"evidence": "10d", "evidenceLock": "compliance", "tokenStore": "none",
 	}},
 }
 

@@ -19,6 +19,14 @@ type scheduled struct {
 	scheduleRole awsiam.Role
 }
 
+// scheduled returns the functions with a schedule.
+func (p *Payhook) scheduled() []scheduled {
+	if !p.conf.UsesToken() {
+		return []scheduled{p.redrive}
+	}
+	return []scheduled{p.redrive, p.token.scheduled}
+}
+
 // runEveryMinute creates a schedule that invokes the function once a minute, with a role
 // that has only this permission.
 //

@@ -10,37 +10,66 @@ import (
 	"payhook.example/shared/settings"
 )
 
+// token is the zero value with tokenStore=none.
 type token struct {
 	scheduled
-	secret      awssecretsmanager.CfnSecret // with the access token
+	store
 	credentials awssecretsmanager.CfnSecret // with the client id and secret
 }
 
-// newToken creates the function that checks the access token every minute and refreshes
-// it in time, the secret with the token, and the secret in which a person stores the
-// client credentials. Both secrets are created without a value.
-func (p *Payhook) newToken() token {
-	scope := constructs.NewConstruct(p, jsii.String("Token"))
+// store is where the access token is: what a principal needs for it.
+type store struct {
+	service, read, write string  // of IAM
+	variable             string  // of a function's environment
+	id, arn              *string // for the variable, and for IAM
+	context              string  // of the encryption: the name of the member with the ARN
+}
+
+// newTokenStore creates the secret for the access token, without a value. A parameter that is
+// encrypted cannot be created by CloudFormation (AWS, "AWS::SSM::Parameter" in the CloudFormation User
+// Guide). The token function creates it, and it stays when the stack is deleted. Its name is that of the
+// deployment, which differs from all others in the account and Region.
+func (p *Payhook) newTokenStore(scope constructs.Construct) store {
+	if p.conf.TokenStore == settings.InParameter {
+		name := "/payhook/" + p.conf.StackName + "/token"
+		arn := awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{Service: jsii.String("ssm"),
+			Resource: jsii.String("parameter"), ResourceName: jsii.String(name[1:])})
+		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", names.TokenParameterEnv, jsii.String(name), arn,
+			"PARAMETER_ARN"}
+	}
 	secret := newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
 	// A new token can be requested at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
+		names.TokenSecretEnv, secret.AttrId(), secret.AttrId(), "SecretARN"}
+}
+
+// newToken creates the function that checks the access token every minute and refreshes
+// it in time, the store of the token, and the secret in which a person stores the
+// client credentials, without a value.
+func (p *Payhook) newToken() token {
+	if !p.conf.UsesToken() {
+		return token{}
+	}
+	scope := constructs.NewConstruct(p, jsii.String("Token"))
+	store := p.newTokenStore(scope)
 	credentials := newSecret(scope, "Credentials",
 		"The client id and secret for the payment service, stored by a person")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
 	f := p.newFunction(scope, functionOptions{
 		name:        "token",
-		description: "Keeps a valid access token in Secrets Manager",
+		description: "Keeps a valid access token of the payment service",
 		memory:      256,
 		timeout:     settings.TokenTimeout,
 		resources: map[string]*string{
-			names.TokenSecretEnv:       secret.AttrId(),
+			store.variable:             store.id,
 			names.CredentialsSecretEnv: credentials.AttrId(),
 		},
 	})
-	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.AttrId())
+	f.allow([]string{store.read, store.write}, store.arn)
 	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())
-	return token{runEveryMinute(scope, f), secret, credentials}
+	return token{runEveryMinute(scope, f), store, credentials}
 }
 
 // newSecret creates a secret without a value. The L2 construct would generate a value,

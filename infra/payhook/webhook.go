@@ -56,7 +56,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 func (p *Payhook) addReceiving(resources map[string]*string) {
 	resources[names.KeysTableEnv] = p.keysTable.TableName()
 	if p.conf.KeysAuth == settings.BearerToken {
-		resources[names.TokenSecretEnv] = p.token.secret.AttrId()
+		resources[p.token.variable] = p.token.id
 	}
 	if p.buckets.evidence != nil {
 		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
@@ -67,7 +67,7 @@ func (p *Payhook) addReceiving(resources map[string]*string) {
 func (p *Payhook) allowReceiving(f function) {
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	if p.conf.KeysAuth == settings.BearerToken {
-		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
+		f.allow([]string{p.token.read}, p.token.arn)
 	}
 	if p.buckets.evidence != nil {
 		f.allow([]string{"s3:PutObject"}, p.buckets.evidence.ArnForObjects(jsii.String(evidencePrefix+"*")))

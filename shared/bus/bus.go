@@ -75,26 +75,8 @@ func (b *Bus) Size(e Event) int {
 	return timeSize + len(*b.source) + len(e.DetailType) + len(e.Detail) + len(e.DeliveryID)
 }
 
-// Fits reports whether an event is small enough for the bus, with any trace header.
-func (b *Bus) Fits(e Event) bool { return b.Size(e)+maxTraceHeader < b.maxBytes }
-
-// maxTraceHeader is the length of the longest trace header that an entry takes (AWS,
-// https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_PutEventsRequestEntry.html).
-const maxTraceHeader = 500
-
-type traceKey struct{}
-
-// WithTrace returns a context in which [Bus.Publish] puts events on the bus as parts of the
-// trace that an X-Ray trace header names, so that consumers continue it. EventBridge drops a
-// header that is not valid, and processes the event (AWS,
-// https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-related-service-xray.html). One
-// that is too long would make it reject the request, and is ignored.
-func WithTrace(ctx context.Context, header string) context.Context {
-	if header == "" || len(header) > maxTraceHeader {
-		return ctx
-	}
-	return context.WithValue(ctx, traceKey{}, &header)
-}
+// Fits reports whether an event is small enough for the bus.
+func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.maxBytes }
 
 // Publish puts events on the bus, in as few requests as they fit in, several
 // at once, and returns for each nil if it is on the bus, and otherwise why it
@@ -105,15 +87,14 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	for i, e := range events {
 		results[i] = Check(e.Detail)
 	}
-	trace, _ := ctx.Value(traceKey{}).(*string)
-	batches := b.batches(events, results, len(aws.ToString(trace)))
+	batches := b.batches(events, results)
 	parallel.Each(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
 }
 
 // batches returns the positions of the events of each request, in order,
-// without those that are found to be wrong. Each has a trace header of that size.
-func (b *Bus) batches(events []Event, wrong []error, traceSize int) [][]int {
+// without those that are found to be wrong.
+func (b *Bus) batches(events []Event, wrong []error) [][]int {
 	var batches [][]int
 	var batch []int
 	bytes := 0
@@ -121,7 +102,7 @@ func (b *Bus) batches(events []Event, wrong []error, traceSize int) [][]int {
 		if wrong[i] != nil {
 			continue
 		}
-		size := b.Size(e) + traceSize
+		size := b.Size(e)
 		if len(batch) == maxEntries || len(batch) > 0 && bytes+size >= b.maxBytes {
 			batches = append(batches, batch)
 			batch, bytes = nil, 0
@@ -142,7 +123,6 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 	entries := make([]types.PutEventsRequestEntry, len(batch))
 	for i, position := range batch {
 		entries[i] = b.entry(events[position])
-		entries[i].TraceHeader, _ = ctx.Value(traceKey{}).(*string)
 	}
 	for attempt := 1; ; attempt++ {
 		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})

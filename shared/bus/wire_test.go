@@ -22,8 +22,6 @@ type sentEntry struct {
 	Detail    string
 	Time      json.RawMessage
 	Resources json.RawMessage
-
-	TraceHeader *string
 }
 
 // onTheWire returns a bus with the SDK's own client on a real connection, to a
@@ -99,30 +97,6 @@ func TestRejectedRequestsAreSplitOnTheWire(t *testing.T) {
 				t.Errorf("%d failed with %d requests: %v", failures(errs), calls, errs[6])
 			}
 		})
-	}
-}
-
-func TestATraceHeaderIsNextToTheDetail(t *testing.T) {
-	const header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
-	longest := strings.Repeat("x", 500)
-	for _, test := range []struct{ header, want string }{
-		{header, header}, {longest, longest}, {longest + "x", ""}, {"", ""},
-	} {
-		var sent []sentEntry
-		b := onTheWire(t, func(w http.ResponseWriter, entries []sentEntry) {
-			sent = entries
-			takeAll(w, entries)
-		})
-		errs := b.Publish(bus.WithTrace(t.Context(), test.header), many(2))
-		for i, e := range sent {
-			if got := aws.ToString(e.TraceHeader); got != test.want || (e.TraceHeader != nil) != (test.want != "") ||
-				e.Detail != string(many(2)[i].Detail) {
-				t.Errorf("%.80q: %.80q with %s", test.header, got, e.Detail)
-			}
-		}
-		if failures(errs) > 0 || len(sent) != 2 {
-			t.Errorf("%.80q: %d sent, %v", test.header, len(sent), errs)
-		}
 	}
 }
 

@@ -12,6 +12,8 @@ const (
 	EventBusNameEnv  = "PAYHOOK_EVENT_BUS_NAME"
 
 	TokenSecretEnv       = "PAYHOOK_TOKEN_SECRET"       // the access token; a name or an ARN
+	TokenParameterEnv    = "PAYHOOK_TOKEN_PARAMETER"    // the access token, in place of a secret; a name
+	TokenKeyEnv          = "PAYHOOK_TOKEN_KEY"          // the customer managed key of that parameter; an ARN
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN
 )
 

@@ -18,6 +18,7 @@ const (
 	RedriveLogsOutput         = "RedriveLogs"
 	TokenLogsOutput           = "TokenLogs"
 	TokenSecretOutput         = "TokenSecret"
+	TokenParameterOutput      = "TokenParameter"
 	CredentialsSecretOutput   = "CredentialsSecret"
 	AlarmTopicOutput          = "AlarmTopic"
 	DashboardOutput           = "Dashboard"

@@ -104,6 +104,9 @@ func ReadBy(program string) []*Setting {
 	return slices.DeleteFunc(slices.Clone(declared), func(s *Setting) bool { return !slices.Contains(s.by, program) })
 }
 
+// onlyToken reports whether only the token function reads the setting.
+func (s *Setting) onlyToken() bool { return slices.Equal(s.by, []string{"token"}) }
+
 // Named returns the setting with a key. There must be one.
 func Named(key string) *Setting {
 	for _, s := range declared {

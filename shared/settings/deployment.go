@@ -124,7 +124,7 @@ func (r *reader) read(list []*Setting) {
 	for _, s := range list {
 		text := r.text(s)
 		token := strings.Contains(text, "{Token[") // ${Token[…]}, or #{Token[…]} in a list
-		if text == "" && s.Required {
+		if text == "" && s.Required && (!s.onlyToken() || r.text(Named("tokenStore")) != NoToken) {
 			r.invalidate(s, "is required")
 		} else if text != "" || s.Default != "" {
 			err := s.set(to.FieldByIndex(s.index), text)

@@ -31,7 +31,9 @@ type Function struct {
 	Proof        map[string]string // the texts of what decides whether a signature verifies, by their keys
 
 	KeysTable         string
-	TokenSecret       string    // name or ARN
+	TokenSecret       string    // name or ARN; "" if TokenParameter is set
+	TokenParameter    string    // name; "" if TokenSecret is set
+	TokenKey          string    // ARN of the key of TokenParameter; "" for that of AWS
 	CredentialsSecret string    // name or ARN
 	EvidenceBucket    string    // takes a record of each accepted delivery; "" for none
 	CaptureUntil      time.Time // until when rejected webhooks are stored; zero: none are
@@ -57,7 +59,7 @@ func ParseWebhook(getenv func(string) string) (Function, error) {
 		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(names.APIIDEnv)
 	}
 	if f.KeysAuth == BearerToken {
-		f.TokenSecret = r.resource(names.TokenSecretEnv)
+		r.token(&f)
 	}
 	if text := getenv(names.CaptureUntilEnv); text != "" {
 		var err error
@@ -80,7 +82,7 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 	}
 	// The resources for captured webhooks, with captureRejected.
 	if f.KeysTable = r.getenv(names.KeysTableEnv); f.KeysTable != "" && f.KeysAuth == BearerToken {
-		f.TokenSecret = r.resource(names.TokenSecretEnv)
+		r.token(&f)
 	}
 	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
 	return f, r.err()
@@ -90,7 +92,8 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 func ParseToken(getenv func(string) string) (Function, error) {
 	r := fromEnvironment(getenv)
 	f := r.function("token")
-	f.TokenSecret, f.CredentialsSecret = r.resource(names.TokenSecretEnv), r.resource(names.CredentialsSecretEnv)
+	r.token(&f)
+	f.CredentialsSecret = r.resource(names.CredentialsSecretEnv)
 	return f, r.err()
 }
 
@@ -146,6 +149,14 @@ func (r *reader) resource(env string) string {
 		r.problem(env, "is required")
 	}
 	return v
+}
+
+// token sets where the access token is kept.
+func (r *reader) token(f *Function) {
+	f.TokenParameter, f.TokenKey = r.getenv(names.TokenParameterEnv), r.getenv(names.TokenKeyEnv)
+	if f.TokenParameter == "" {
+		f.TokenSecret = r.resource(names.TokenSecretEnv)
+	}
 }
 
 // publishing sets the resources of a function that publishes.

@@ -27,6 +27,9 @@ func (r *reader) relations() {
 	if r.valid(&d.KeyMaxAge, &d.KeyFreshness) && d.KeyMaxAge < d.KeyFreshness {
 		r.wrong(&d.KeyMaxAge, "must not be shorter than %s", r.nameOf(&d.KeyFreshness))
 	}
+	if d.KeysAuth == BearerToken && !d.UsesToken() {
+		r.wrong(&d.KeysAuth, "must be none, as %s is none: no access token is kept", r.nameOf(&d.TokenStore))
+	}
 	if d.CaptureRejected != Off && !d.UsesSignature() {
 		r.wrong(&d.CaptureRejected, "must be off, as %s is mtls: there is no signature to explain, and the log names "+
 			"what is wrong with a certificate", r.nameOf(&d.Authentication))

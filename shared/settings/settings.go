@@ -32,9 +32,9 @@ type Settings struct {
 
 	// BaseURL is the base URL of the APIs; keys are at {base_url}/v1/keys/{keyId}.
 	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
-	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2.
+	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id, assigned by the service.
+	// TokenManagerID is the access_token_manager_id, assigned by the service; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	_ struct{} `group:"The service's interface"`
@@ -62,6 +62,10 @@ type Settings struct {
 	// CredentialEncoding is how client id and secret are encoded in HTTP Basic (§4.1): literal (RFC 7617) or form
 	// (RFC 6749, section 2.3.1).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
+
+	// TokenStore is where the access token is kept (§8): secret, which AWS lets change 100 times a day, so for
+	// lifetimes of at least 20 minutes; parameter, for any lifetime; or none: there is no token, and no token function.
+	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
 
@@ -161,8 +165,6 @@ type Settings struct {
 	ClaimBucket string `key:"claimBucket" form:"bucket"`
 	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
-	// Tracing is whether Lambda sends traces to X-Ray. Events that the webhook function publishes then have its trace.
-	Tracing bool `key:"tracing" default:"false" by:"webhook"`
 }
 
 // Off and Never are the values of durations that mean "switched off" and "without end", where the limits have that
@@ -179,7 +181,11 @@ const (
 	ByBoth      = "both"
 
 	BearerToken = "bearer" // keysAuth
-	FormEncoded = "form"   // credentialEncoding
+
+	InParameter = "parameter" // tokenStore
+	NoToken     = "none"
+
+	FormEncoded = "form" // credentialEncoding
 
 	Compliance = "compliance" // evidenceLock
 
@@ -188,6 +194,9 @@ const (
 	EncryptionAWS = "aws" // encryption: keys of AWS
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates
 )
+
+// UsesToken reports whether an access token is kept.
+func (s Settings) UsesToken() bool { return s.TokenStore != NoToken }
 
 // UsesSignature reports whether a webhook needs a signature.
 func (s Settings) UsesSignature() bool { return s.Authentication != ByMTLS }

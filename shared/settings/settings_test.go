@@ -105,8 +105,7 @@ func TestTextsHaveForms(t *testing.T) {
 		"httpMethod":       {[]string{"POST", "PUT", "PATCH"}, []string{"", "post", "BREW", "GET", "DELETE"}},
 		"keyFreshness":     {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d", "off"}},
 		"keyMissBudget":    {nil, []string{"", "x", "99999999999999999999"}},
-		"tracing":          {[]string{"true", "false"}, []string{"", "1x", "TRUE"}},
-		"protectBus":       {[]string{"true", "false"}, []string{"", "no"}},
+		"protectBus":       {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
 		"tokenManagerId":   {nil, []string{" ", ""}},
 		"signatureHeader":  {nil, []string{"a b"}},
 		"timestampCarrier": {nil, []string{"cookie:x"}},
@@ -169,7 +168,17 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"captureRejected=1x", "captureRejected: must be a duration from 1m to 7d, or off"},
 		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never"},
 		{"webhookTimeout=4.5s", "webhookTimeout: must be whole seconds from 4s to 15m"},
-		{"tracing=1x", "tracing: must be false or true"},
+		{"protectBus=1x", "protectBus: must be false or true"},
+
+		// Without a token, nothing is needed for it.
+		{"tokenStore=none authUrl= tokenManagerId=", ""},
+		{"tokenStore=none authUrl= baseUrl=", "baseUrl: is required"},
+		{"tokenStore=none authUrl=x", "authUrl: must be"},
+		{"tokenStore=none keysAuth=bearer", "keysAuth: must be none, as tokenStore is none"},
+		{"tokenStore=parameter keysAuth=bearer", ""},
+		{"tokenStore=parameter authUrl= tokenManagerId=", "authUrl: is required|tokenManagerId: is required"},
+		{"tokenStore=ssm authUrl=", "authUrl: is required|tokenStore: must be secret or parameter or none"},
+
 		{"deployment=1x", "deployment: must be all-at-once or canary"},
 		{"logRetentionDays=1x", "logRetentionDays: must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 " +
 			"1096 1827 2192 2557 2922 3288 3653"},
@@ -265,7 +274,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 // others returns a text for each setting that is valid by itself and not its default.
 func others() map[string]string {
 	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "protectBus": "false",
-		"tracing": "true"}
+		"tokenStore": "parameter"}
 	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
 		switch limits := strings.Fields(strings.ReplaceAll(s.Limits, ",", "")); {
 		case len(limits) > 0:
@@ -453,7 +462,7 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
 	folder := t.TempDir()
 	for file, text := range map[string]string{
-		"cdk.json": `{"app": "x", "context": {"maxPayloadBytes": 6000000, "tracing": true, "a": null, "scopes": "b",
+		"cdk.json": `{"app": "x", "context": {"maxPayloadBytes": 6000000, "protectBus": true, "a": null, "scopes": "b",
 			"keyExponents": [3], "@aws-cdk/core:x": true, "aws:cdk:x": "x", "acknowledged-issue-numbers": [34892],
 			"cli-telemetry": false, "availability-zones:account=1:region=eu-central-1": ["a"]}}`,
 		"wrong.json": `{`,
@@ -463,7 +472,7 @@ func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]map[string]string{
-		"cdk.json":  {"maxPayloadBytes": "6000000", "tracing": "true", "scopes": "b", "keyExponents": "[3]"},
+		"cdk.json":  {"maxPayloadBytes": "6000000", "protectBus": "true", "scopes": "b", "keyExponents": "[3]"},
 		"none.json": {},
 	} {
 		if got, err := settings.ReadContext(filepath.Join(folder, file)); err != nil || !maps.Equal(got, want) {

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
@@ -93,14 +94,17 @@ func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parkin
 // KeyService returns the client that calls the key service, with the access token if that needs it.
 func KeyService(c Clients, s settings.Function) *http.Client {
 	if s.KeysAuth == settings.BearerToken {
-		return WithToken(secretsmanager.NewFromConfig(c.Config), s)
+		if s.TokenParameter != "" {
+			return WithToken(token.InParameter(ssm.NewFromConfig(c.Config), s.TokenParameter), s)
+		}
+		return WithToken(token.InSecret(secretsmanager.NewFromConfig(c.Config), s.TokenSecret), s)
 	}
 	return &http.Client{Transport: c.Connections}
 }
 
 // WithToken returns a client that sends the access token to the key service.
-func WithToken(secrets token.Getter, s settings.Function) *http.Client {
-	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.KeyService)
+func WithToken(source token.Source, s settings.Function) *http.Client {
+	return token.NewClient(token.NewReader(source), s.KeyService)
 }
 
 // Signature returns what verifies the signatures of webhooks with these settings.

@@ -20,7 +20,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func TestTransportSendsTheTokenOnlyToItsHost(t *testing.T) {
 	r := newRig(t, hangsUp)
-	r.store(canaryToken, time.Hour)
+	r.put(canaryToken, time.Hour)
 	var seen []http.Header
 	record := http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		seen = append(seen, request.Header)
@@ -67,7 +67,7 @@ func TestTransportSendsTheTokenOnlyToItsHost(t *testing.T) {
 
 func TestTransportComparesSchemeHostAndPort(t *testing.T) {
 	r := newRig(t, hangsUp)
-	r.store(canaryToken, time.Hour)
+	r.put(canaryToken, time.Hour)
 	for target, want := range map[string]bool{
 		"https://api.payments.example/x":      true,
 		"https://API.payments.example:443/x":  true,
@@ -134,7 +134,7 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, reader := heldToken(t, time.Hour)
-			r.store(test.stored, time.Hour)
+			r.put(test.stored, time.Hour)
 			if test.stored == "" {
 				r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
 			}

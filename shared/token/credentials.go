@@ -3,6 +3,7 @@ package token
 import (
 	"context"
 	"encoding/json/v2"
+	"errors"
 	"net/url"
 	"strings"
 )
@@ -26,14 +27,14 @@ func (e *CredentialsError) Error() string {
 }
 
 // credentials reads the secret with the client credentials. Its errors are
-// [*CredentialsError] and [*SecretError].
+// [*CredentialsError] and [*StoreError].
 func credentials(ctx context.Context, secrets Getter, id string) (Credentials, error) {
-	text, ok, err := value(ctx, secrets, credentialsSecret, id)
+	text, err := secret{secrets, id, credentialsSecret}.read(ctx)
 	switch {
+	case errors.Is(err, ErrNone), err == nil && strings.TrimSpace(text) == "":
+		return Credentials{}, &CredentialsError{"has no value yet"}
 	case err != nil:
 		return Credentials{}, err
-	case !ok || strings.TrimSpace(text) == "":
-		return Credentials{}, &CredentialsError{"has no value yet"}
 	}
 	var v struct {
 		ClientID     string `json:"client_id"`

@@ -22,7 +22,7 @@ func ExampleNewClient() {
 		log.Fatal(err)
 	}
 	// Once per program: the reader caches the token.
-	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"))
+	reader := token.NewReader(token.InSecret(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET")))
 	client := token.NewClient(reader, baseURL)
 
 	response, err := client.Get(baseURL.JoinPath("/v1/protected/payments").String())

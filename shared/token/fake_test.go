@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
@@ -21,6 +22,7 @@ import (
 // The names of the two secrets, and the canaries that must not appear in any output.
 const (
 	tokenSecret       = "payhook/token"
+	tokenParameter    = "/payhook/Bank/token"
 	credentialsSecret = "payhook/credentials"
 
 	clientID     = "client-1"
@@ -119,7 +121,8 @@ func parse(tb testing.TB, text string) *url.URL {
 // rig is a refresher with its secrets and endpoint, in a bubble.
 type rig struct {
 	secrets   *awstest.SecretsManager
-	down      bool // Secrets Manager does not answer
+	parameter *awstest.ParameterStore // keeps the token; nil: a secret does
+	down      bool                    // Secrets Manager does not answer
 	endpoint  *endpoint
 	refresher *token.Refresher
 }
@@ -145,9 +148,27 @@ func (r *rig) sdk() *secretsmanager.Client {
 	})
 }
 
-// another returns another refresher of the same secrets.
+// another returns another refresher of the same secrets and parameter.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	return token.NewRefresher(r.sdk(), tokenSecret, credentialsSecret, newEndpoint(tb, r.endpoint))
+	return token.NewRefresher(r.store(), r.sdk(), credentialsSecret, newEndpoint(tb, r.endpoint))
+}
+
+// newParameterRig returns a rig whose token is kept in a parameter, encrypted with the key "key".
+func newParameterRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
+	r := newRig(tb, answers...)
+	r.parameter = awstest.NewParameterStore(tb, tokenParameter)
+	r.parameter.Close()
+	r.refresher = r.another(tb)
+	return r
+}
+
+func (r *rig) store() token.Store {
+	if r.parameter == nil {
+		return token.StoreInSecret(r.sdk(), tokenSecret)
+	}
+	return token.StoreInParameter(ssm.New(r.parameter.SDK().Options(), func(o *ssm.Options) {
+		o.HTTPClient = &http.Client{Transport: direct{r.parameter.Config.Handler}}
+	}), tokenParameter, "key")
 }
 
 // newEndpoint returns an endpoint that a handler answers.
@@ -160,7 +181,7 @@ func (r *rig) fill(id, secret string) {
 	r.secrets.Put(credentialsSecret, fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret))
 }
 
-func (r *rig) reader() *token.Reader { return token.NewReader(r.sdk(), tokenSecret) }
+func (r *rig) reader() *token.Reader { return token.NewReader(r.store()) }
 
 // run runs the refresher and expects an outcome.
 func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
@@ -182,8 +203,8 @@ func (r *rig) denyWrites(denied *bool) {
 	}
 }
 
-// store stores a token that was issued now.
-func (r *rig) store(access string, lifetime time.Duration) {
+// put stores a token that was issued now.
+func (r *rig) put(access string, lifetime time.Duration) {
 	r.secrets.Put(tokenSecret, value(access, time.Now(), time.Now().Add(lifetime)))
 }
 

@@ -9,24 +9,23 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Reader returns the token that a [Refresher] stores in Secrets Manager. It is an
-// oauth2.TokenSource, and safe for concurrent use.
+// Reader returns the token that a [Refresher] stores. It is an oauth2.TokenSource, and safe
+// for concurrent use.
 //
 // It caches the token in memory. In the token's last minute (or the last quarter of its
-// lifetime, if that is shorter), a newer token should exist, so the Reader reads the
-// secret again; until it finds one, it returns the old token. It does not return a
+// lifetime, if that is shorter), a newer token should exist, so the Reader reads it
+// again; until it finds one, it returns the old token. It does not return a
 // token in its last 5 seconds (or the last tenth of its lifetime, if that is shorter):
 // a request needs time to arrive, and the clock that wrote the expiry can be ahead of
 // this one by as much.
 //
-// Concurrent callers share one read of the secret, and its result is used for a second.
-// So an expired token or an outage of Secrets Manager causes one read a second, not one
+// Concurrent callers share one read of the source, and its result is used for a second.
+// So an expired token or an outage of the source causes one read a second, not one
 // per request.
 type Reader struct {
-	secrets Getter
-	id      string
+	source Source
 
-	reading chan struct{} // contains one element while the secret is being read
+	reading chan struct{} // contains one element while the source is being read
 
 	mu           sync.Mutex
 	held         *Bearer
@@ -37,13 +36,12 @@ type Reader struct {
 	refusedUntil time.Time
 }
 
-// NewReader returns a Reader of the secret with that name or ARN. The only permission
-// that it needs is secretsmanager:GetSecretValue on that secret.
-func NewReader(secrets Getter, secretID string) *Reader {
-	return &Reader{secrets: secrets, id: secretID, reading: make(chan struct{}, 1)}
+// NewReader returns a Reader of a source.
+func NewReader(source Source) *Reader {
+	return &Reader{source: source, reading: make(chan struct{}, 1)}
 }
 
-// readTimeout is the timeout of one read of the secret, the SDK's own retries included.
+// readTimeout is the timeout of one read of the source, the SDK's own retries included.
 const readTimeout = 5 * time.Second
 
 // remember is how long the result of a read is used if it is an error or a token that
@@ -62,7 +60,7 @@ func (b Bearer) lookAgain() time.Time {
 }
 
 // Token implements oauth2.TokenSource. Its errors wrap [ErrNone], [ErrUnreadable],
-// [ErrExpired] or [*SecretError].
+// [ErrExpired] or [*StoreError].
 //
 // Do not print the result: an oauth2.Token shows the access token.
 func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
@@ -78,8 +76,8 @@ func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 }
 
 // Drop removes a token that the service rejected from memory, so that the next call
-// reads the secret again. It does nothing if memory contains another token, or if the
-// same token was dropped within the last second, because another read of the secret
+// reads the source again. It does nothing if memory contains another token, or if the
+// same token was dropped within the last second, because another read of the source
 // would return the same token.
 func (r *Reader) Drop(accessToken string) {
 	access := NewSecret(accessToken)
@@ -100,7 +98,7 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 		return held, err
 	}
 	if held.AccessToken != (Secret{}) {
-		// Another call is reading the secret, and this token is still valid.
+		// Another call is reading the source, and this token is still valid.
 		select {
 		case r.reading <- struct{}{}:
 		default:
@@ -136,11 +134,11 @@ func (r *Reader) recall() (b Bearer, err error, dismissed bool) {
 	return Bearer{}, nil, false
 }
 
-// read reads the secret for all waiting callers.
+// read reads the source for all waiting callers.
 func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	b, err := bearer(limited, r.secrets, r.id)
+	b, err := bearer(limited, r.source)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -37,7 +37,7 @@ func (r *rig) expectReads(t *testing.T, want int) {
 func heldToken(t *testing.T, lifetime time.Duration) (*rig, *token.Reader) {
 	t.Helper()
 	r := newRig(t, hangsUp)
-	r.store("t-1", lifetime)
+	r.put("t-1", lifetime)
 	reader := r.reader()
 	expectToken(t, reader, "t-1")
 	return r, reader
@@ -48,7 +48,7 @@ func TestTokenIsCachedUntilANewerOneShouldExist(t *testing.T) {
 		2 * time.Minute: 30 * time.Second} {
 		bubble(t, lifetime.String(), func(t *testing.T) {
 			r, reader := heldToken(t, lifetime)
-			r.store("t-2", lifetime)
+			r.put("t-2", lifetime)
 			time.Sleep(lifetime - before - time.Millisecond)
 			got, err := reader.Token()
 			if err != nil || got.AccessToken != "t-1" || got.Type() != "Bearer" ||
@@ -126,7 +126,7 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 		"no value": {func(*rig) {}, token.ErrNone, "token: no token is stored yet"},
 		"unreadable": {func(r *rig) { r.secrets.Put(tokenSecret, canaryToken) }, token.ErrUnreadable,
 			"token: the stored value is not a token"},
-		"expired": {func(r *rig) { r.store(canaryToken, time.Minute); time.Sleep(time.Minute) }, token.ErrExpired,
+		"expired": {func(r *rig) { r.put(canaryToken, time.Minute); time.Sleep(time.Minute) }, token.ErrExpired,
 			"token: the stored token has expired"},
 		"denied": {func(r *rig) {
 			r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
@@ -145,7 +145,7 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 			}
 			r.expectReads(t, 1) // a second
 			r.secrets.Before = nil
-			r.store("t-1", time.Hour)
+			r.put("t-1", time.Hour)
 			time.Sleep(time.Second)
 			expectToken(t, reader, "t-1")
 		})
@@ -157,7 +157,7 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 		bubble(t, fmt.Sprint(filled), func(t *testing.T) {
 			r := newRig(t, hangsUp)
 			if filled {
-				r.store("t-1", time.Hour)
+				r.put("t-1", time.Hour)
 			}
 			reader := r.reader()
 			r.secrets.Before = func(awstest.SecretCall) (string, bool) {
@@ -197,7 +197,7 @@ func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) 
 func TestCancelledCallerDoesNotAffectOthers(t *testing.T) {
 	bubble(t, "while another one reads", func(t *testing.T) {
 		r := newRig(t, hangsUp)
-		r.store("t-1", time.Hour)
+		r.put("t-1", time.Hour)
 		reader := r.reader()
 		got, err := whileReading(r, reader, t.Context(), func() {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -212,7 +212,7 @@ func TestCancelledCallerDoesNotAffectOthers(t *testing.T) {
 	})
 	bubble(t, "while it reads itself", func(t *testing.T) {
 		r := newRig(t, hangsUp)
-		r.store("t-1", time.Hour)
+		r.put("t-1", time.Hour)
 		reader := r.reader()
 		ctx, cancel := context.WithCancel(t.Context())
 		if _, err := whileReading(r, reader, ctx, cancel); !errors.Is(err, context.Canceled) {
@@ -226,7 +226,7 @@ func TestCallersDoNotWaitWhileTheTokenIsValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, reader := heldToken(t, time.Hour)
 		time.Sleep(59*time.Minute + 30*time.Second)
-		r.store("t-2", time.Hour)
+		r.put("t-2", time.Hour)
 		got, err := whileReading(r, reader, t.Context(), func() { expectToken(t, reader, "t-1") })
 		if err != nil || got.AccessToken != "t-2" {
 			t.Errorf("the reading caller gets %v, %v", got, err)
@@ -238,7 +238,7 @@ func TestCallersDoNotWaitWhileTheTokenIsValid(t *testing.T) {
 func TestDropMakesTheReaderReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, reader := heldToken(t, time.Hour)
-		r.store("t-2", time.Hour)
+		r.put("t-2", time.Hour)
 		reader.Drop("t-0") // not the cached one
 		expectToken(t, reader, "t-1")
 		r.expectReads(t, 1)
@@ -254,7 +254,7 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 		}
 		r.expectReads(t, 3)
 		time.Sleep(time.Second)
-		r.store("t-3", time.Hour)
+		r.put("t-3", time.Hour)
 		reader.Drop("t-2")
 		expectToken(t, reader, "t-3")
 		r.expectReads(t, 4)
@@ -271,8 +271,8 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 func TestAReadHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		_, err := token.NewReader(getter(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
-			tokenSecret).Token()
+		_, err := token.NewReader(token.InSecret(getter(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
+			tokenSecret)).Token()
 		if time.Since(start) != 5*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}

@@ -7,16 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smithytime "github.com/aws/smithy-go/time"
 )
 
 // Refresher replaces the stored token before it expires. It is safe for
 // concurrent use: its runs wait for each other. Any number of Refreshers may share a
-// secret.
+// store.
 type Refresher struct {
-	secrets           Store
-	tokenSecret       string
+	store             Store
+	secrets           Getter
 	credentialsSecret string
 	endpoint          *Endpoint
 
@@ -29,17 +28,16 @@ type Refresher struct {
 }
 
 // refreshPercent is the preferred time of a refresh: when less than this percentage of the
-// token's lifetime is left. See [Refresher.Run] for when the refresh is later.
+// token's lifetime is left. See [Refresher.Run] for when the refresh is earlier or later.
 const refreshPercent = 66
 
 // interval is the time between two runs: settings.TokenInterval.
 const interval = time.Minute
 
-// NewRefresher returns a Refresher that stores the token in one secret and reads
-// the client credentials from another; both are names or ARNs.
-func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint *Endpoint) *Refresher {
-	return &Refresher{secrets: secrets, tokenSecret: tokenSecret, credentialsSecret: credentialsSecret,
-		endpoint: endpoint}
+// NewRefresher returns a Refresher that keeps the token in a store and reads the client
+// credentials from a secret, which is a name or an ARN.
+func NewRefresher(store Store, secrets Getter, credentialsSecret string, endpoint *Endpoint) *Refresher {
+	return &Refresher{store: store, secrets: secrets, credentialsSecret: credentialsSecret, endpoint: endpoint}
 }
 
 // Outcome is the result of a run.
@@ -59,7 +57,7 @@ const (
 // Report describes a run.
 type Report struct {
 	Outcome Outcome
-	// Known is false if the secret with the token could not be read; Remaining,
+	// Known is false if the store of the token could not be read; Remaining,
 	// Lifetime and Shortfall are zero then.
 	Known bool
 	// Remaining is the remaining life of the token that is stored after the run;
@@ -75,8 +73,8 @@ type Report struct {
 	Calls     int // of the token endpoint
 	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
 	UnexpectedType string
-	// WritesTooOften is true if the run had a new token whose lifetime is less than 20 minutes,
-	// whether or not the token could be stored.
+	// WritesTooOften is true if the store is a secret and the run had a new token whose lifetime is
+	// less than 20 minutes, whether or not the token could be stored.
 	WritesTooOften bool
 }
 
@@ -102,8 +100,8 @@ const (
 // EventBridge Scheduler"), the call and the margin of a Reader.
 const reserve = 4 * interval
 
-// refreshAt returns the remaining life at which a token of that lifetime is
-// refreshed.
+// refreshAt returns the remaining life at which a token of that lifetime in a secret is refreshed.
+// In a parameter, it is refreshed earlier or at the same time (see due).
 func refreshAt(lifetime time.Duration) time.Duration {
 	return min(lifetime/100*refreshPercent, max(reserve, lifetime-writeInterval))
 }
@@ -111,13 +109,17 @@ func refreshAt(lifetime time.Duration) time.Duration {
 // Run refreshes the stored token if it is due, cannot be read, or was issued in the
 // future, or always, which shows at once whether changed client credentials work.
 //
-// A token is due when less than 66 % of its lifetime is left and it is 16
+// A token in a parameter is due when less than 66 % of its lifetime or less than 4 minutes are
+// left, and it is half a minute old. So it is due in at least three runs before expiry, or in every
+// run after its own if its lifetime is shorter.
+//
+// A token in a secret is due when less than 66 % of its lifetime is left and it is 16
 // minutes old. The age limits the secret to 90 versions a day. If this would leave
 // fewer than three runs before expiry (a lifetime under 20 minutes), the token is due
 // three runs before expiry whatever its age. Then [Report.WritesTooOften] is set: the
 // secret can get 100 versions, and accepts no more until some are a day old.
 //
-// Run writes at most once, and only a token that is not in the secret. It reads the
+// Run writes at most once, and only a token that is not in the store. It reads the
 // client credentials when it needs them and does not cache them, so the next refresh
 // uses changed ones. It retries a call of the endpoint if a retry can succeed, up to 5
 // calls in total, with exponential backoff and full jitter, or after Retry-After. No
@@ -135,7 +137,7 @@ func refreshAt(lifetime time.Duration) time.Duration {
 // store it without another call of the endpoint, until the token itself is due.
 //
 // The error is not nil if and only if the outcome is [Failed]. It is an
-// [*EndpointError], a [*CredentialsError] or a [*SecretError].
+// [*EndpointError], a [*CredentialsError] or a [*StoreError].
 func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,9 +147,9 @@ func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 	}
 	if !always {
 		switch {
-		case !due(stored):
+		case !r.due(stored):
 			return reportOf(Fresh, stored, 0), nil
-		case r.unsaved.ExpiresAt.After(stored.ExpiresAt) && !due(r.unsaved):
+		case r.unsaved.ExpiresAt.After(stored.ExpiresAt) && !r.due(r.unsaved):
 			return r.save(ctx, stored, r.unsaved, 0)
 		case r.repeated.Equal(stored.AccessToken) && time.Now().Before(r.askAt):
 			return reportOf(Unchanged, stored, 0), nil
@@ -183,8 +185,8 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 		!now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
 	}
-	tooOften := fresh.Lifetime() < shortLifetime
-	if err := r.store(ctx, fresh); err != nil {
+	tooOften := r.store.limited() && fresh.Lifetime() < shortLifetime
+	if err := r.write(ctx, fresh); err != nil {
 		r.unsaved = fresh
 		report := reportOf(Failed, stored, calls)
 		report.WritesTooOften = tooOften
@@ -196,17 +198,23 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	return report, nil
 }
 
-// stored returns the token in the secret, or the zero Bearer, which has expired, if
+// stored returns the token in the store, or the zero Bearer, which has expired, if
 // there is none or it cannot be parsed.
 func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
-	b, err := bearer(ctx, r.secrets, r.tokenSecret)
+	b, err := bearer(ctx, r.store)
 	if errors.Is(err, ErrNone) || errors.Is(err, ErrUnreadable) {
 		return Bearer{}, nil
 	}
 	return b, err
 }
 
-func due(b Bearer) bool { return time.Until(b.ExpiresAt) < refreshAt(b.Lifetime()) || b.ahead() }
+func (r *Refresher) due(b Bearer) bool {
+	at, lifetime := refreshAt(b.Lifetime()), b.Lifetime()
+	if !r.store.limited() {
+		at = max(lifetime/100*refreshPercent, min(reserve, lifetime-interval/2))
+	}
+	return time.Until(b.ExpiresAt) < at || b.ahead()
+}
 
 // Late reports whether callers can soon be without a token: less life is left than they need after a run,
 // and the token has been due for the time of two runs. One run can start that long after the previous one
@@ -230,18 +238,13 @@ func reportOf(o Outcome, b Bearer, calls int) Report {
 	return report
 }
 
-// store writes a new version of the secret. The SDK adds a ClientRequestToken and uses
-// it for its retries, so a write whose response was lost is not made twice.
-func (r *Refresher) store(ctx context.Context, b Bearer) error {
+// write stores a token.
+func (r *Refresher) write(ctx context.Context, b Bearer) error {
 	text, err := b.text()
 	if err != nil {
 		return err
 	}
-	if _, err := r.secrets.PutSecretValue(ctx,
-		&secretsmanager.PutSecretValueInput{SecretId: &r.tokenSecret, SecretString: &text}); err != nil {
-		return secretError(tokenSecret, "PutSecretValue", err)
-	}
-	return nil
+	return r.store.write(ctx, text)
 }
 
 const (

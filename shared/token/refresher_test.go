@@ -74,7 +74,7 @@ func TestTokenIsReplacedWhenItIsDue(t *testing.T) {
 	} {
 		bubble(t, lifetime.String(), func(t *testing.T) {
 			r := newRig(t, returns("t-2", lifetime))
-			r.store("t-1", lifetime)
+			r.put("t-1", lifetime)
 			time.Sleep(age)
 			r.run(t, token.Fresh)
 			time.Sleep(time.Millisecond)
@@ -165,7 +165,7 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 	for name, test := range tests {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answers...)
-			r.store("t-1", time.Hour)
+			r.put("t-1", time.Hour)
 			stored := r.secrets.Values(tokenSecret)
 			time.Sleep(45 * time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
@@ -362,7 +362,7 @@ func (g getter) GetSecretValue(ctx context.Context, _ *secretsmanager.GetSecretV
 	return nil, g(ctx)
 }
 
-func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
+func TestStoreErrorSaysWhetherARequestWasSent(t *testing.T) {
 	cause := errors.New("cause")
 	for err, want := range map[error]string{
 		&smithyhttp.RequestSendError{Err: cause}:            "no answer: not a valid HTTP answer",
@@ -371,7 +371,7 @@ func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
 		fmt.Errorf("wrapped: %w", context.DeadlineExceeded): "no answer: timed out",
 		cause: "no request was sent: AWS credentials or the region are missing",
 	} {
-		_, err := token.NewReader(getter(func(context.Context) error { return err }), tokenSecret).Token()
+		_, err := token.NewReader(token.InSecret(getter(func(context.Context) error { return err }), tokenSecret)).Token()
 		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -397,7 +397,7 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 			}
 			report := r.run(t, token.Failed)
 			_, err := r.refresher.Run(t.Context(), false)
-			if _, ok := errors.AsType[*token.SecretError](err); !ok || report.Known != test.known ||
+			if _, ok := errors.AsType[*token.StoreError](err); !ok || report.Known != test.known ||
 				err.Error() != "token: "+test.description+": "+test.operation+": AccessDeniedException" {
 				t.Errorf("%+v, %v", report, err)
 			}
@@ -427,7 +427,7 @@ func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
 func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns("t-2", time.Hour))
-		r.store("t-1", time.Hour)
+		r.put("t-1", time.Hour)
 		time.Sleep(50 * time.Minute)
 		denied := true
 		r.denyWrites(&denied)
@@ -459,11 +459,11 @@ func TestUnsavedTokenIsDiscardedWhenUseless(t *testing.T) {
 		calls    int
 	}{
 		"it is due itself":       {time.Hour, func(*rig) { time.Sleep(21 * time.Minute) }, token.Refreshed, 1},
-		"a newer one was stored": {40 * time.Minute, func(r *rig) { r.store("t-3", 2*time.Hour) }, token.Fresh, 0},
+		"a newer one was stored": {40 * time.Minute, func(r *rig) { r.put("t-3", 2*time.Hour) }, token.Fresh, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, returns("t-2", test.lifetime))
-			r.store("t-1", time.Hour)
+			r.put("t-1", time.Hour)
 			time.Sleep(30 * time.Minute)
 			denied := true
 			r.denyWrites(&denied)
@@ -484,7 +484,7 @@ func TestUnsavedTokenIsDiscardedWhenUseless(t *testing.T) {
 		denied = false
 		r.run(t, token.Refreshed)
 		// A person puts a token with a shorter life in its place.
-		r.store("t-3", time.Minute)
+		r.put("t-3", time.Minute)
 		time.Sleep(50 * time.Second)
 		r.endpoint.then(returns("t-4", time.Hour))
 		if report := r.run(t, token.Refreshed); report.Calls == 0 {
@@ -547,7 +547,7 @@ func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns("t-2", 3*time.Second))
-		r.store("t-1", time.Hour)
+		r.put("t-1", time.Hour)
 		time.Sleep(21 * time.Minute)
 		for i, calls := range []int{1, 0} {
 			if report := r.run(t, token.Unchanged); report.Calls != calls {
@@ -599,7 +599,7 @@ func TestShortfall(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answer)
 			if test.lifetime > 0 {
-				r.store("t-1", test.lifetime)
+				r.put("t-1", test.lifetime)
 			}
 			time.Sleep(test.age)
 			tooOften := name == "a short life" || name == "a new token that ends before the next run"
@@ -614,7 +614,7 @@ func TestShortfall(t *testing.T) {
 func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns("t-1", 30*time.Minute))
-		r.store("t-1", time.Hour)
+		r.put("t-1", time.Hour)
 		time.Sleep(30 * time.Minute)
 		for i, want := range []int{1, 0} {
 			if report := r.run(t, token.Unchanged); report.Calls != want {

@@ -1,12 +1,12 @@
-// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager, and adds it
-// to requests.
+// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager or in Parameter
+// Store, and adds it to requests.
 //
 // It guarantees that:
 //
 //   - no token is returned after its expiry;
 //   - a failed refresh never changes the stored token;
 //   - the client secret is sent only to the token endpoint, and the token only to
-//     Secrets Manager and the service's own host;
+//     its store and the service's own host;
 //   - no error contains either of them, and a [Secret] that is printed, logged or
 //     marshaled does not show its text.
 //
@@ -16,7 +16,7 @@
 //
 // The expiry of a token is the time at which the request for it was sent, plus
 // expires_in. So it is earlier than that of the service by the time until the answer.
-// It is stored in the secret. The clock that wrote it and the clock that reads it can
+// It is stored with the token. The clock that wrote it and the clock that reads it can
 // differ by 5 seconds or a tenth of the token's lifetime, whichever is less.
 package token
 
@@ -31,9 +31,9 @@ import (
 
 // The errors of a [Reader] without a valid token.
 var (
-	// ErrNone is returned when the secret does not exist or has no value yet.
+	// ErrNone is returned when the secret or parameter does not exist or has no value yet.
 	ErrNone = errors.New("token: no token is stored yet")
-	// ErrUnreadable is returned when the secret's value was not written by a
+	// ErrUnreadable is returned when the stored value was not written by a
 	// Refresher.
 	ErrUnreadable = errors.New("token: the stored value is not a token")
 	// ErrExpired is returned when the stored token has expired or is about to.
@@ -114,7 +114,7 @@ const maxTokenLength = 32 << 10
 // bearerType is the value of token_type, as it is stored and sent.
 const bearerType = "Bearer"
 
-// storedBearer is the secret's value. Its times are UTC in RFC 3339.
+// storedBearer is the stored value. Its times are UTC in RFC 3339.
 type storedBearer struct {
 	AccessToken string    `json:"access_token"`
 	TokenType   string    `json:"token_type"`
@@ -122,7 +122,7 @@ type storedBearer struct {
 	ExpiresAt   time.Time `json:"expires_at"`
 }
 
-// text returns the secret's value. Its times are truncated to milliseconds, so that a
+// text returns the stored value. Its times are truncated to milliseconds, so that a
 // stored expiry is never later than the true one.
 func (b Bearer) text() (string, error) {
 	text, err := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType,
@@ -133,7 +133,7 @@ func (b Bearer) text() (string, error) {
 	return string(text), nil
 }
 
-// parseBearer parses the secret's value. Its error is [ErrUnreadable] without details,
+// parseBearer parses the stored value. Its error is [ErrUnreadable] without details,
 // because a value that a person edited can contain a secret anywhere. Unknown members
 // are ignored.
 func parseBearer(text string) (Bearer, error) {

@@ -99,6 +99,9 @@ func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
 	// Keys may be fetched with a token.
 	checks := slices.Concat([]*Check{s.FirstToken(), s.accepted(what, one)}, s.certificateChecks(),
 		[]*Check{s.nothingElse()})
+	if s.TokenParameter != "" {
+		checks = append(checks, s.replacementCheck())
+	}
 	if s.EvidenceBucket != "" {
 		checks = append(checks, s.evidenceChecks()[0])
 	}

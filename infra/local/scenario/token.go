@@ -31,8 +31,11 @@ const (
 	RefreshNow  = `{"refresh":true}`
 )
 
-// StoreCredentials stores the client credentials, as a person does after the first deployment.
+// StoreCredentials stores the client credentials, as a person does after the first deployment with tokens.
 func (s *Scenario) StoreCredentials(ctx context.Context, id, secret string) error {
+	if !s.KeepsToken() {
+		return nil
+	}
 	value, err := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
 	if err == nil {
 		_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
@@ -46,21 +49,21 @@ func (s *Scenario) RunToken(ctx context.Context, event string) (run TokenRun, er
 	return run, s.Invoke(ctx, "token", event, &run)
 }
 
-// TokenReader returns a reader that has read nothing yet.
-func (s *Scenario) TokenReader() *token.Reader {
-	return token.NewReader(secretsmanager.NewFromConfig(s.AWS), s.TokenSecret)
-}
-
 // FirstToken returns the check that stores a token.
 func (s *Scenario) FirstToken() *Check {
-	const expected = "a valid token is in the secret"
+	const expected = "a valid token is stored"
+	if !s.KeepsToken() {
+		return check("the token function", "there is none", func(context.Context) string {
+			return "there is none" + s.Functions["token"]
+		})
+	}
 	return check("the token function runs", expected, func(ctx context.Context) string {
 		// The schedule may have stored one already.
 		run := Must(s.RunToken(ctx, AsScheduled))
 		if run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
 			Require(errors.New(string(run.Outcome) + ": " + run.Cause))
 		}
-		Must(s.TokenReader().TokenContext(ctx))
+		Must(s.Token().TokenContext(ctx))
 		return fmt.Sprintf("%s; for %d s", expected, run.RemainingSeconds)
 	})
 }
@@ -74,18 +77,19 @@ func (s *Scenario) serviceChecks() []*Check {
 		Require(s.Change(context.WithoutCancel(ctx),
 			func(state *paymenttest.State) error { return state.Misbehave(e, f) }))
 	}
-	checks := []*Check{
-		check(fmt.Sprintf("a token lives %d s, and a client calls meanwhile", int(shortLife.Seconds())),
-			"replaced before it expires, calls answered 200", s.replaceToken),
+	checks := []*Check{s.replacementCheck(),
 		check("the token endpoint is down", "failed, calls answered 200", func(ctx context.Context) string {
 			fault(ctx, paymenttest.Token, paymenttest.Down)
 			defer fault(ctx, paymenttest.Token, "")
 			run := Must(s.RunToken(ctx, RefreshNow))
-			return fmt.Sprintf("%s, calls answered %d", run.Outcome, s.callAPI(ctx, s.TokenReader()))
+			return fmt.Sprintf("%s, calls answered %d", run.Outcome, s.callAPI(ctx, s.Token()))
 		}),
 		check("the token endpoint is back", "refreshed", func(ctx context.Context) string {
 			return string(Must(s.RunToken(ctx, RefreshNow)).Outcome)
 		}),
+	}
+	if !s.KeepsToken() {
+		checks = nil
 	}
 	if _, static := signature.StaticKeyID(s.Setting("keyIdCarrier")); static || !UsesSignature(s.Settings) {
 		return checks
@@ -107,6 +111,11 @@ func (s *Scenario) serviceChecks() []*Check {
 		}))
 }
 
+func (s *Scenario) replacementCheck() *Check {
+	return check(fmt.Sprintf("a token lives %d s, and a client calls meanwhile", int(shortLife.Seconds())),
+		"replaced before it expires, calls answered 200", s.replaceToken)
+}
+
 // replaceToken makes calls while a short-lived token is replaced.
 func (s *Scenario) replaceToken(ctx context.Context) string {
 	live := func(d time.Duration) error {
@@ -118,7 +127,7 @@ func (s *Scenario) replaceToken(ctx context.Context) string {
 	Require(live(shortLife))
 	_, err := s.RunToken(ctx, RefreshNow)
 	Require(errors.Join(err, live(paymenttest.DefaultTokenLifetime)))
-	reader := s.TokenReader()
+	reader := s.Token()
 	old := Must(reader.TokenContext(ctx))
 	// The token function runs again and again, as by its schedule every minute, until a client
 	// has another token.

@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -47,7 +46,7 @@ keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
 "payhook captured list"). Its settings are those that rejected it; -c replaces some. With
-keysAuth=bearer, the token is read from the secret of the stack.
+keysAuth=bearer, the token of the stack is read.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
 Status 1: it verifies with no settings. Status 3: the key service could not be reached.
@@ -147,8 +146,10 @@ func (o *options) keyService(ctx context.Context, conf settings.Function) (*keyR
 		if err != nil {
 			return nil, fmt.Errorf("keysAuth is bearer, and the token is in the stack: %w", err)
 		}
-		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), d.TokenSecret),
-			conf.KeyService)
+		if !d.KeepsToken() {
+			return nil, errors.New("keysAuth is bearer, and the stack keeps no token: it has tokenStore=none")
+		}
+		client = token.NewClient(d.Token(), conf.KeyService)
 	}
 	origin := keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout)
 	return &keyRing{origin: origin, exponents: conf.KeyExponents}, nil

@@ -101,6 +101,11 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	client := cloudwatchlogs.NewFromConfig(d.AWS)
 	var tails []*Tail
 	for _, function := range o.functions {
+		if d.Logs[function] == "" && len(o.functions) == 1 {
+			return cli.Usage("the stack has no function %s: it has tokenStore=none", function)
+		} else if d.Logs[function] == "" {
+			continue
+		}
 		tails = append(tails, NewTail(client, function, d.Logs[function], "", o.Now().Add(-o.since)))
 	}
 	if o.follow {

@@ -82,6 +82,9 @@ func invoke(ctx context.Context, p *cli.Program, t deployment.Target, function, 
 		return cli.Unreachable(err)
 	}
 	name := d.Functions[function]
+	if name == "" {
+		return cli.Usage("the stack has no function %s: it has tokenStore=none", function)
+	}
 	if !d.Local {
 		fmt.Fprintf(p.Err, "invoking %s of %s\n", function, d.Name)
 	}

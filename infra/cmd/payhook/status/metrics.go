@@ -44,9 +44,11 @@ func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		return nil, err
 	}
 	redrive := runs("redrive", all["oldest"], now, d.hint("logs redrive --since 1h"))
-	tokenRuns := runs("token runs", all["token"], now, d.hint("logs token --since 1h"))
-	return []check{webhooks(all, redrive.State, d.hint("logs webhook --since 15m")), redrive, tokenRuns,
-		d.certificates(all["trust"], redrive.State), raised(own)}, nil
+	checks := []check{webhooks(all, redrive.State, d.hint("logs webhook --since 15m")), redrive}
+	if d.KeepsToken() {
+		checks = append(checks, runs("token runs", all["token"], now, d.hint("logs token --since 1h")))
+	}
+	return append(checks, d.certificates(all["trust"], redrive.State), raised(own)), nil
 }
 
 // byGateway are the answers that API Gateway makes itself, by the alarms that watch their metrics.

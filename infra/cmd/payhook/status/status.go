@@ -18,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/build"
@@ -38,8 +37,8 @@ Each line is ok, attention, or not measured. Payhook is healthy if every line is
 HEALTHY if one needs attention, and otherwise UNKNOWN: something was not measured. An
 alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
 
-The command reads the index of pending events, the parking bucket, the secret of the
-access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
+The command reads the index of pending events, the parking bucket, the access token
+(its expiry is shown, the token is not), metrics and alarms. Metrics are
 about a minute late.
 
 Below a line that is not ok stands the command or the step that comes next.
@@ -62,7 +61,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := p.Connect(cmd.Context(), t)
 			if err == nil {
-				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
+				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), d.Token(),
 					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 					func(command string) string { return p.Hint(t, command) },
 					compare, lambda.NewFromConfig(d.AWS), build.Functions}
@@ -81,7 +80,7 @@ type stack struct {
 
 	db      ledger.InspectAPI
 	buckets parking.API
-	secrets token.Getter
+	token   *token.Reader
 	metrics interface {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
@@ -216,12 +215,15 @@ func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 
 // accessToken reads how long the stored token is valid.
 func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	t, err := token.NewReader(d.secrets, d.TokenSecret).Bearer(ctx)
+	if !d.KeepsToken() {
+		return nil, nil
+	}
+	t, err := d.token.Bearer(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, err.Error(), d.hint("logs token --since 1h")}}, nil
 	case err != nil:
-		return nil, fmt.Errorf("secretsmanager:GetSecretValue: %w", err) // it does not name the service
+		return nil, err
 	}
 	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
 		t.ExpiresAt.UTC().Format(time.RFC3339))
