@@ -129,7 +129,8 @@ var effects = map[string]func(t *testing.T){
 		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, setup.WithToken(token.InSecret(secrets.SDK(), s.TokenSecret), s)},
+		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets,
+			setup.WithToken(token.InSecret(secrets.SDK(), s.TokenSecret), s)},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)

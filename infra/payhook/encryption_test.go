@@ -116,7 +116,8 @@ func keyNeeds(grants map[string][]string) []string {
 	for _, actions := range grants {
 		for _, action := range actions {
 			switch service, operation, _ := strings.Cut(action, ":"); {
-			case service == "dynamodb", operation == "GetObject", operation == "GetSecretValue", operation == "GetParameter":
+			case service == "dynamodb", operation == "GetObject", operation == "GetSecretValue",
+				operation == "GetParameter":
 				uses = append(uses, service+" kms:Decrypt")
 			case operation == "PutObject":
 				uses = append(uses, service+" kms:GenerateDataKey")

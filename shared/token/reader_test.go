@@ -271,8 +271,10 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 func TestAReadHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		_, err := token.NewReader(token.InSecret(getter(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
-			tokenSecret)).Token()
+		_, err := token.NewReader(token.InSecret(getter(func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), tokenSecret)).Token()
 		if time.Since(start) != 5*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}

@@ -371,7 +371,8 @@ func TestStoreErrorSaysWhetherARequestWasSent(t *testing.T) {
 		fmt.Errorf("wrapped: %w", context.DeadlineExceeded): "no answer: timed out",
 		cause: "no request was sent: AWS credentials or the region are missing",
 	} {
-		_, err := token.NewReader(token.InSecret(getter(func(context.Context) error { return err }), tokenSecret)).Token()
+		_, err := token.NewReader(
+			token.InSecret(getter(func(context.Context) error { return err }), tokenSecret)).Token()
 		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
 			t.Errorf("%v, want %s", err, want)
 		}
