@@ -227,7 +227,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		}
 	}
 	code := program("status", "--code", "--stack", f.Stack)
-	code.Dir = f.machine.top // the clone
+	code.Dir = f.machine.top                               // the clone
 	code.Env = append(code.Env, "HOME="+os.Getenv("HOME")) // with the modules that Go has downloaded
 	if out, _ := code.Output(); !strings.Contains(string(out), "every function is the same; built from ") {
 		t.Errorf("%s", out)
