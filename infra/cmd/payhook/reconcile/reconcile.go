@@ -125,7 +125,8 @@ Status 1: at least one is missing.`,
 		},
 	}
 	f := cmd.Flags()
-	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)", names...)
+	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)",
+		names...)
 	f.StringVar(&o.column, "column", "", "`name` of the column of a CSV file, or of the member of JSON lines")
 	f.StringVar(&o.format.time, "time-column", "", "`name` of the column or member with the time or day of each")
 	evidence.HoursVar(f, &o.from, &o.to)
@@ -230,11 +231,12 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 	if err := cli.List(r.Program, rows, lines); err != nil {
 		return err
 	}
-	said := cli.Counted(len(list), "id", "ids")
+	var said strings.Builder
+	said.WriteString(cli.Counted(len(list), "id", "ids"))
 	for _, s := range states {
-		said += fmt.Sprintf(", %d %s", counts[s], s)
+		fmt.Fprintf(&said, ", %d %s", counts[s], s)
 	}
-	fmt.Fprintln(r.Err, said)
+	fmt.Fprintln(r.Err, said.String())
 	if counts[missing] == 0 {
 		return nil
 	}

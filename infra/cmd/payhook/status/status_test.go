@@ -146,7 +146,8 @@ func (w *world) stack() *stack {
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
 			Version: "commit 012", LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
-		db: w.db, buckets: w.s3, token: token.NewReader(token.InSecret(w.secrets.SDK(), w.secret)), metrics: w, stacks: w,
+		db: w.db, buckets: w.s3, token: token.NewReader(token.InSecret(w.secrets.SDK(), w.secret)),
+		metrics: w, stacks: w,
 		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
 		compare: w.functions != nil, functions: w,
 		build: func(arch string) (map[string][]byte, error) {
