@@ -501,7 +501,8 @@ func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 		if in.IndexName == nil {
 			var t *table
 			if t, err = db.open(in.TableName); err == nil {
-				scanned = &table{key: t.key, keys: map[string]types.ScalarAttributeType{t.key: t.keys[t.key]}, indexed: t.items}
+				scanned = &table{key: t.key, indexed: t.items,
+					keys: map[string]types.ScalarAttributeType{t.key: t.keys[t.key]}}
 				err = scanned.checkStart(in.ExclusiveStartKey)
 			}
 		} else {

@@ -100,7 +100,8 @@ func (w *world) dismiss(name string) {
 func (w *world) reconcile(o options, text string) (rows []row, stderr string, err error) {
 	w.t.Helper()
 	var out, said bytes.Buffer
-	p := &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon }, JSON: true}
+	p := &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon },
+		JSON: true}
 	if o.by.name == "" {
 		o.by = identifiers[0]
 	}
@@ -184,7 +185,8 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if want := "9 ids, 1 missing, 3 parked, 1 pending, 1 dismissed, 1 older, 2 published\n"; !strings.HasPrefix(said, want) {
+	counts := "9 ids, 1 missing, 3 parked, 1 pending, 1 dismissed, 1 older, 2 published\n"
+	if !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
 }
