@@ -11,9 +11,9 @@
 //
 // TOKEN_SECRET is the stack's output TokenSecret. With the setting tokenStore=parameter, set
 // TOKEN_PARAMETER to the output TokenParameter instead. The only permission that the program
-// needs is secretsmanager:GetSecretValue on this secret, or ssm:GetParameter on this parameter. It prints the
-// status to standard
-// error and the answer to standard output, and exits with 1 unless the status is 2xx.
+// needs is secretsmanager:GetSecretValue on this secret, or ssm:GetParameter on this parameter. It
+// prints the status to standard error and the answer to standard output, and exits with 1 unless the
+// status is 2xx.
 package main
 
 import (

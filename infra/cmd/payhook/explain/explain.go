@@ -38,8 +38,8 @@ import (
 const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
 
 It looks for the signature, timestamps and key ids in all headers and query parameters,
-fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other carriers, formats of
-the timestamp and encodings of the signature. Settings are printed for cdk.json only if
+fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of the
+timestamp and encodings of the signature. Settings are printed for cdk.json only if
 the webhook passes all checks of the signature with them. No setting is proposed that
 weakens the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.

@@ -171,7 +171,7 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	if name, ok := strings.CutPrefix(s.carrier, "header:"); ok {
 		e.set("signatureHeader", name)
 	} else {
-		e.differs("The signature is carried in %s. Payhook reads it from a header.", s.carrier)
+		e.differs("The signature is in %s. Payhook reads it from a header.", s.carrier)
 	}
 	if s.encoding != base64URL {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)

@@ -192,7 +192,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.move("X-SVC-Signature", "X-Sign")
 		}, want{otherSettings, missing, "signatureHeader=X-Sign", ""}},
 		"signature in the query": {func(c *call) { c.request.RawQuery = "sig=" + c.drop("X-SVC-Signature") },
-			want{unsupported, missing, "", "The signature is carried in query:sig"}},
+			want{unsupported, missing, "", "The signature is in query:sig"}},
 		"everything in other headers": {func(c *call) {
 			c.move("X-SVC-Timestamp", "A-Time")
 			c.move("X-SVC-Key-Id", "A-Key")

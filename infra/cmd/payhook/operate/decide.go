@@ -27,7 +27,7 @@ func (p *program) replayCommand() *cobra.Command {
 		Use:   "replay NAME...",
 		Short: "Publish what is parked",
 		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
-from the proof that is stored with it; an event becomes pending again, and redrive
+with the signature that is stored with it; an event becomes pending again, and redrive
 publishes it within a minute. Nothing else is published. What is replayed stays parked,
 and is marked as replayed. What was replayed or dismissed before is rejected, unless
 --again is given.

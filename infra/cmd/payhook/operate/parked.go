@@ -45,8 +45,8 @@ recorded.`,
 func (p *program) showCommand() *cobra.Command {
 	return p.show(&cobra.Command{
 		Use:   "show NAME",
-		Short: "Show one parked delivery or event, with its proof",
-		Long: `Shows one thing that is parked, with everything that proves it except the payload,
+		Short: "Show one parked delivery or event, with its signature",
+		Long: `Shows what is parked under a name: signature, key and certificate, without the payload,
 and what was decided about it. "payhook parked list" has the names.
 
 Of a conflict, it shows amount, currency and status of both versions. The first one is

@@ -91,7 +91,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.currency, "currency", "", "paymentCurrency (default USD)")
 	f.BoolVar(&o.conflict, "conflict", false, "send the first event again with another amount, which is a conflict")
 	f.IntVar(&o.pad, "pad", 0, "bytes of white space to add to each payload")
-	cli.ChoiceVar(cmd, (*string)(&o.like.Flaw), "corrupt", "`flaw`: what is wrong with the proof",
+	cli.ChoiceVar(cmd, (*string)(&o.like.Flaw), "corrupt", "`part` that is wrong: of the signature or the message",
 		words(paymenttest.Flaws())...)
 	cli.DurationVar(f, &o.like.Age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
