@@ -57,7 +57,7 @@ var effects = map[string]func(t *testing.T){
 	// The test of captured webhooks.
 	"allowedSources": verifies, "httpMethod": verifies, "maxPayloadBytes": verifies,
 
-	"signatureHeader": verifies, "timestampCarrier": verifies, "keyIdCarrier": verifies, "timestampFormat": verifies,
+	"signatureHeader": verifies, "timestampLocation": verifies, "keyIdLocation": verifies, "timestampFormat": verifies,
 	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
 	"keyFreshness": verifies, "keyMaxAge": verifies, "keyMissBudget": verifies,
 
@@ -91,8 +91,8 @@ func verifies(t *testing.T) {
 		want  intake.Outcome
 	}{
 		"PAYHOOK_SIGNATURE_HEADER":    {"X-Other", intake.SignatureMissing},
-		"PAYHOOK_TIMESTAMP_CARRIER":   {"query:at", intake.SignatureMissing},
-		"PAYHOOK_KEY_ID_CARRIER":      {"query:key", intake.SignatureMissing},
+		"PAYHOOK_TIMESTAMP_LOCATION":  {"query:at", intake.SignatureMissing},
+		"PAYHOOK_KEY_ID_LOCATION":     {"query:key", intake.SignatureMissing},
 		"PAYHOOK_TIMESTAMP_FORMAT":    {"unix-seconds", intake.SignatureMalformed},
 		"PAYHOOK_TIMESTAMP_TOLERANCE": {"3m", intake.TimestampOutside},
 		"PAYHOOK_BASE_URL":            {"http://127.0.0.1:1", intake.KeyUnavailable},

@@ -82,9 +82,9 @@ func move(from, to string) func(r *events.APIGatewayV2HTTPRequest) {
 // effects has for every setting a test that the function's set-up passes it on.
 var effects = map[string]func(t *testing.T){
 	"signatureHeader": answered("signatureHeader", "X-Other", 200, move("x-svc-signature", "x-other")),
-	"timestampCarrier": answered("timestampCarrier", "query:at", 200,
+	"timestampLocation": answered("timestampLocation", "query:at", 200,
 		move("x-svc-timestamp", "?at")),
-	"keyIdCarrier":       answered("keyIdCarrier", "query:key", 200, move("x-svc-key-id", "?key")),
+	"keyIdLocation":      answered("keyIdLocation", "query:key", 200, move("x-svc-key-id", "?key")),
 	"timestampFormat":    answered("timestampFormat", "unix-seconds", 401, nil),
 	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
 	"httpMethod":         answered("httpMethod", "PUT", 405, nil),

@@ -33,13 +33,13 @@ func TestLocalFileIsReadAsWritten(t *testing.T) {
 }
 
 func TestRestartKeepsTheGivenSettings(t *testing.T) {
-	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a"},
-		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRejected": "7d"}}
-	const want = `make down && make up SETTINGS="eventSource=a keyIdCarrier=query:b timestampFormat=auto"`
-	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdCarrier": "query:b"}); got != want {
+	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdLocation": "query:a"},
+		Settings: map[string]string{"eventSource": "a", "keyIdLocation": "query:a", "captureRejected": "7d"}}
+	const want = `make down && make up SETTINGS="eventSource=a keyIdLocation=query:b timestampFormat=auto"`
+	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdLocation": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if run.Given["keyIdCarrier"] != "query:a" {
+	if run.Given["keyIdLocation"] != "query:a" {
 		t.Error("it changed what was given")
 	}
 	if run.Simulated = false; !strings.Contains(run.Restart(nil), "other variables") {

@@ -182,14 +182,14 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	if got := given(); len(got) > 0 {
 		t.Errorf("without cdk.json: %v", got)
 	}
-	const file = `{"app":"x","context":{"timestampCarrier":"query:ts","keyIdCarrier":"query:kid","captureRejected":7,` +
+	const file = `{"app":"x","context":{"timestampLocation":"query:ts","keyIdLocation":"query:kid","captureRejected":7,` +
 		`"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
 	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRejected": "7",
+	want := map[string]string{"timestampLocation": "query:ts", "keyIdLocation": "header:K", "captureRejected": "7",
 		"truststore": "ca.pem", "timestampTolerance": "2m", "keyMissBudget": "100"}
-	got := given("-c", "keyIdCarrier=header:K", "-c", " timestampTolerance=2m  keyMissBudget=100 ")
+	got := given("-c", "keyIdLocation=header:K", "-c", " timestampTolerance=2m  keyMissBudget=100 ")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -35,7 +35,7 @@ import (
 type Options struct {
 	Key Key // the first signing key; a generated one
 
-	// Scheme defines the carriers of the proof of a webhook; DefaultScheme.
+	// Scheme defines the locations of the proof of a webhook; DefaultScheme.
 	Scheme          signature.Scheme
 	TimestampFormat signature.Format // RFC 3339 with milliseconds
 	Method          string           // of webhooks; POST
@@ -60,8 +60,8 @@ const DefaultTokenLifetime = time.Hour
 // DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,
 // X-SVC-Timestamp and X-SVC-Key-Id.
 func DefaultScheme() signature.Scheme {
-	timestamp, _ := signature.ParseCarrier("header:X-SVC-Timestamp")
-	keyID, _ := signature.ParseKeyIDCarrier("header:X-SVC-Key-Id")
+	timestamp, _ := signature.ParseLocation("header:X-SVC-Timestamp")
+	keyID, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
 	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
 }
 

@@ -142,10 +142,10 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 			t.Errorf("age %s: got %v, want outside the window", age, err)
 		}
 	}
-	static := paymenttest.Carriers{KeyID: "static:" + uuid.New().String()}
-	for _, w := range []paymenttest.Webhook{{Flaw: "no-such-flaw"}, {Flaw: paymenttest.KeyIDMissing, Carriers: static},
-		{Flaw: paymenttest.KeyIDRepeated, Carriers: static}, {Flaw: paymenttest.KeyIDMalformed, Carriers: static},
-		{Flaw: paymenttest.KeyIDChanged, Carriers: static}} {
+	static := paymenttest.Locations{KeyID: "static:" + uuid.New().String()}
+	for _, w := range []paymenttest.Webhook{{Flaw: "no-such-flaw"}, {Flaw: paymenttest.KeyIDMissing, Locations: static},
+		{Flaw: paymenttest.KeyIDRepeated, Locations: static}, {Flaw: paymenttest.KeyIDMalformed, Locations: static},
+		{Flaw: paymenttest.KeyIDChanged, Locations: static}} {
 		w.URL = hook
 		if _, err := service.Send(t.Context(), w); err == nil {
 			t.Errorf("%s was sent", w.Flaw)
@@ -153,15 +153,15 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	}
 }
 
-func TestInvalidCarriersAreAnError(t *testing.T) {
+func TestInvalidLocationsAreAnError(t *testing.T) {
 	sender := paymenttest.Sender{Key: testKey()}
-	for c, want := range map[paymenttest.Carriers]string{
+	for c, want := range map[paymenttest.Locations]string{
 		{SignatureHeader: "X Y"}:                     "signature header X Y: header: must be followed by the name",
-		{Timestamp: "json:sentAt"}:                   "timestamp carrier json:sentAt: must be header:NAME or query",
-		{KeyID: "static:5"}:                          "key id carrier static:5: static: must be followed by a UUID",
+		{Timestamp: "json:sentAt"}:                   "timestamp location json:sentAt: must be header:NAME or query",
+		{KeyID: "static:5"}:                          "key id location static:5: static: must be followed by a UUID",
 		{Timestamp: "body", TimestampFormat: "soon"}: "timestamp format soon",
 	} {
-		_, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Carriers: c})
+		_, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Locations: c})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", c, err, want)
 		}

@@ -36,8 +36,8 @@ type Webhook struct {
 	// Certificate is the flaw of the client certificate, for senders with an Identity;
 	// none.
 	Certificate CertificateFlaw `json:"certificate,omitempty"`
-	// Carriers are those of the proof; the sender's.
-	Carriers Carriers `json:"carriers,omitzero"`
+	// Locations are those of the proof; the sender's.
+	Locations Locations `json:"locations,omitzero"`
 }
 
 // Flaw is a flaw of the proof of a webhook that is otherwise valid.
@@ -95,19 +95,19 @@ type Sender struct {
 	Identity *Identity
 }
 
-// Carriers say where and how a request carries the proof of a webhook, in the texts of
+// Locations say where and how a request carries the proof of a webhook, in the texts of
 // Payhook's settings. An empty text leaves a part as it is.
-type Carriers struct {
-	SignatureHeader string `json:"signatureHeader,omitempty"`  // NAME
-	Timestamp       string `json:"timestampCarrier,omitempty"` // header:NAME or query:NAME
+type Locations struct {
+	SignatureHeader string `json:"signatureHeader,omitempty"`   // NAME
+	Timestamp       string `json:"timestampLocation,omitempty"` // header:NAME or query:NAME
 	// KeyID is header:NAME, query:NAME, or static:UUID: the id is not sent, and the receiver
 	// knows it.
-	KeyID           string `json:"keyIdCarrier,omitempty"`
+	KeyID           string `json:"keyIdLocation,omitempty"`
 	TimestampFormat string `json:"timestampFormat,omitempty"` // as [signature.ParseFormat] takes it
 }
 
-// With returns s with other carriers. Its error names each part that is wrong.
-func (s Sender) With(c Carriers) (Sender, error) {
+// With returns s with other locations. Its error names each part that is wrong.
+func (s Sender) With(l Locations) (Sender, error) {
 	if s.Scheme == (signature.Scheme{}) {
 		s.Scheme = DefaultScheme()
 	}
@@ -120,21 +120,21 @@ func (s Sender) With(c Carriers) (Sender, error) {
 			wrong = append(wrong, fmt.Errorf("%s %s: %w", part, text, err))
 		}
 	}
-	set("signature header", c.SignatureHeader, func() error {
-		s.Scheme.SignatureHeader = c.SignatureHeader
-		_, err := signature.ParseCarrier("header:" + c.SignatureHeader)
+	set("signature header", l.SignatureHeader, func() error {
+		s.Scheme.SignatureHeader = l.SignatureHeader
+		_, err := signature.ParseLocation("header:" + l.SignatureHeader)
 		return err
 	})
-	set("timestamp carrier", c.Timestamp, func() (err error) {
-		s.Scheme.Timestamp, err = signature.ParseCarrier(c.Timestamp)
+	set("timestamp location", l.Timestamp, func() (err error) {
+		s.Scheme.Timestamp, err = signature.ParseLocation(l.Timestamp)
 		return err
 	})
-	set("key id carrier", c.KeyID, func() (err error) {
-		s.Scheme.KeyID, err = signature.ParseKeyIDCarrier(c.KeyID)
+	set("key id location", l.KeyID, func() (err error) {
+		s.Scheme.KeyID, err = signature.ParseKeyIDLocation(l.KeyID)
 		return err
 	})
-	set("timestamp format", c.TimestampFormat, func() (err error) {
-		s.Format, err = signature.ParseFormat(c.TimestampFormat)
+	set("timestamp format", l.TimestampFormat, func() (err error) {
+		s.Format, err = signature.ParseFormat(l.TimestampFormat)
 		return err
 	})
 	return s, errors.Join(wrong...)
@@ -142,7 +142,7 @@ func (s Sender) With(c Carriers) (Sender, error) {
 
 // Request returns the HTTP request of w.
 func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
-	s, err := s.With(w.Carriers)
+	s, err := s.With(w.Locations)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) {
 // with the id that the receiver is to use.
 func (s *Server) senderOf(w Webhook) Sender {
 	sender := s.Sender()
-	if id, ok := signature.StaticKeyID(w.Carriers.KeyID); ok {
+	if id, ok := signature.StaticKeyID(w.Locations.KeyID); ok {
 		sender.Key.ID = id
 		s.Publish(id, sender.Key.JWK())
 	}

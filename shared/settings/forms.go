@@ -32,8 +32,8 @@ var forms = map[string]form{
 	"url": {example: "https://api.payments.example", check: valid(parseURL)},
 
 	"header":    {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
-	"carrier":   {example: "query:timestamp", check: valid(signature.ParseCarrier)},
-	"key id":    {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDCarrier)},
+	"location":  {example: "query:timestamp", check: valid(signature.ParseLocation)},
+	"key id":    {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDLocation)},
 	"timestamp": {example: "unix-seconds", check: valid(signature.ParseFormat)},
 	"exponent": {example: "3;65537",
 		check: must("be odd numbers from 3 to 2147483647, joined by semicolons", isExponent)},

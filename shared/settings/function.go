@@ -102,7 +102,7 @@ func ParseToken(getenv func(string) string) (Function, error) {
 func ParseProof(texts map[string]string) (Function, error) {
 	r := fromTexts(texts)
 	f := r.function("proof")
-	r.carriers()
+	r.locations()
 	return f, r.err()
 }
 
@@ -129,8 +129,8 @@ func (r *reader) function(program string) Function {
 	f.KeyService, _ = parseURL(f.BaseURL)
 	f.TokenService, _ = parseURL(f.AuthURL)
 	f.Scheme.SignatureHeader = f.SignatureHeader
-	f.Scheme.Timestamp, _ = signature.ParseCarrier(f.TimestampCarrier)
-	f.Scheme.KeyID, _ = signature.ParseKeyIDCarrier(f.KeyIDCarrier)
+	f.Scheme.Timestamp, _ = signature.ParseLocation(f.TimestampLocation)
+	f.Scheme.KeyID, _ = signature.ParseKeyIDLocation(f.KeyIDLocation)
 	if f.TimestampTolerance > 0 {
 		f.Window = &signature.Window{Tolerance: f.TimestampTolerance}
 		f.Window.Format, _ = signature.ParseFormat(f.TimestampFormat)

@@ -75,7 +75,7 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 		if err != nil || withErr != nil {
 			t.Fatal(err, withErr)
 		}
-		if diff := cmp.Diff(with, without, cmp.AllowUnexported(signature.Carrier{})); diff != "" {
+		if diff := cmp.Diff(with, without, cmp.AllowUnexported(signature.Location{})); diff != "" {
 			t.Errorf("%s (-with +without)\n%s", function, diff)
 		}
 	}
@@ -83,7 +83,7 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 
 func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	env := environment("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
-		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_CARRIER": "query:at",
+		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
 		"PAYHOOK_TIMESTAMP_FORMAT": "unix-seconds", "PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
 		"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
 		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1", "PAYHOOK_KEY_EXPONENTS": "3;65537"})
@@ -91,8 +91,8 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, _ := signature.ParseCarrier("query:at")
-	id, _ := signature.ParseKeyIDCarrier("header:X-SVC-Key-Id")
+	at, _ := signature.ParseLocation("query:at")
+	id, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
 	format, _ := signature.ParseFormat("unix-seconds")
 	want := settings.Function{Settings: f.Settings, Tuning: f.Tuning, TokenService: f.TokenService, Proof: f.Proof,
 		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
@@ -104,14 +104,14 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		EvidenceBucket: "records",
 		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 		MaxEntryBytes:  256 << 10}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(signature.Carrier{}), cmp.Comparer(func(a, b netip.Prefix) bool {
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(signature.Location{}), cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if f.LedgerTable != "the-"+names.LedgerTableEnv || f.EventBusName != "the-"+names.EventBusNameEnv ||
 		f.ClaimBucket != "the-"+names.ClaimBucketEnv || f.ParkingBucket != "the-"+names.ParkingBucketEnv ||
-		!slices.Equal(f.KeyExponents, []int{3, 65537}) || f.Proof["timestampCarrier"] != "query:at" ||
+		!slices.Equal(f.KeyExponents, []int{3, 65537}) || f.Proof["timestampLocation"] != "query:at" ||
 		f.Proof["timestampTolerance"] != "5m" || len(f.Proof) != len(settings.ReadBy("proof")) {
 		t.Errorf("%+v", f)
 	}
@@ -175,11 +175,11 @@ func TestParseProofReadsNoOtherSetting(t *testing.T) {
 		}
 	}
 	got, err := settings.ParseProof(texts)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Carrier{})); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Location{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
-	texts["keyIdCarrier"] = "header:x-svc-signature"
-	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdCarrier: must differ") {
+	texts["keyIdLocation"] = "header:x-svc-signature"
+	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdLocation: must differ") {
 		t.Error(err)
 	}
 }

@@ -58,7 +58,7 @@ func (r *reader) relations() {
 	if (given.Texts["evidenceLock"] != "" || given.Fields.EvidenceLock != "") && d.Evidence == Off {
 		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
 	}
-	r.carriers()
+	r.locations()
 	r.endpoint()
 	r.clientCertificates(time.Now())
 	if !d.Local { // the emulator has everything
@@ -79,11 +79,11 @@ func overlapping(networks []string) (first, second string) {
 	return "", ""
 }
 
-// carriers reports parts of the proof that have one carrier. Header names are case-insensitive.
-func (r *reader) carriers() {
+// locations reports parts of the proof that have one location. Header names are case-insensitive.
+func (r *reader) locations() {
 	d := &r.to
 	at := map[string]*string{}
-	for _, part := range []*string{&d.SignatureHeader, &d.TimestampCarrier, &d.KeyIDCarrier} {
+	for _, part := range []*string{&d.SignatureHeader, &d.TimestampLocation, &d.KeyIDLocation} {
 		place := *part
 		if part == &d.SignatureHeader {
 			place = "header:" + place

@@ -41,11 +41,11 @@ type Settings struct {
 
 	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
 	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
-	// TimestampCarrier is where the timestamp is (§4.3): header:NAME or query:NAME.
-	TimestampCarrier string `key:"timestampCarrier" default:"header:X-SVC-Timestamp" form:"carrier" by:"proof"`
-	// KeyIDCarrier is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
+	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
+	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"proof"`
+	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
 	// send it.
-	KeyIDCarrier string `key:"keyIdCarrier" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
+	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
 	// TimestampFormat is the format of the timestamp (§4.3): rfc3339, unix-seconds, unix-milliseconds, or auto for
 	// any of them.
 	TimestampFormat string `key:"timestampFormat" default:"auto" form:"timestamp" by:"proof"`

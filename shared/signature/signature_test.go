@@ -326,9 +326,9 @@ func TestCheckForm(t *testing.T) {
 	}
 }
 
-func carrier(t testing.TB, text string) Carrier {
+func location(t testing.TB, text string) Location {
 	t.Helper()
-	c, err := ParseKeyIDCarrier(text)
+	c, err := ParseKeyIDLocation(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,9 +338,9 @@ func carrier(t testing.TB, text string) Carrier {
 func TestExtractReadsWhatAttachWrote(t *testing.T) {
 	want := Proof{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
 	for _, scheme := range []Scheme{
-		{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "header:X-SVC-Key-Id")},
-		{"X-Other", carrier(t, "query:ts"), carrier(t, "query:kid")},
-		{"X-SVC-Signature", carrier(t, "query:ts"), carrier(t, "static:"+keyID)},
+		{"X-SVC-Signature", location(t, "header:X-SVC-Timestamp"), location(t, "header:X-SVC-Key-Id")},
+		{"X-Other", location(t, "query:ts"), location(t, "query:kid")},
+		{"X-SVC-Signature", location(t, "query:ts"), location(t, "static:"+keyID)},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "https://example.com/?a=b", nil)
 		scheme.Attach(r, want)
@@ -357,7 +357,7 @@ func TestExtractReadsWhatAttachWrote(t *testing.T) {
 
 func TestExtractRejectsControlCharacters(t *testing.T) {
 	for _, in := range []string{"header", "query"} {
-		scheme := Scheme{"X-SVC-Signature", carrier(t, in+":timestamp"), carrier(t, in+":kid")}
+		scheme := Scheme{"X-SVC-Signature", location(t, in+":timestamp"), location(t, in+":kid")}
 		extract := func(signature, timestamp, kid string) error {
 			headers, query := map[string]string{"x-svc-signature": signature}, url.Values{}
 			if in == "header" {
@@ -384,7 +384,7 @@ func TestExtractRejectsControlCharacters(t *testing.T) {
 }
 
 func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
-	scheme := Scheme{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "query:kid")}
+	scheme := Scheme{"X-SVC-Signature", location(t, "header:X-SVC-Timestamp"), location(t, "query:kid")}
 	valid := func() (map[string]string, string) {
 		return map[string]string{"x-svc-signature": "c2ln", "x-svc-timestamp": "1"}, "kid=" + keyID
 	}
@@ -430,24 +430,24 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 	}
 }
 
-func TestParseCarrier(t *testing.T) {
+func TestParseLocation(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"header:X-SVC-Timestamp": true, "query:ts": true, "query:key-id": true,
 		"": false, "header": false, "header:": false, "header:a b": false, "header:a,b": false, "query:": false,
 		"query:a&b": false, "cookie:a": false, "static:" + keyID: false, "X-SVC-Timestamp": false,
 	} {
-		if _, err := ParseCarrier(text); (err == nil) != ok {
-			t.Errorf("ParseCarrier(%q): %v", text, err)
+		if _, err := ParseLocation(text); (err == nil) != ok {
+			t.Errorf("ParseLocation(%q): %v", text, err)
 		}
 	}
 	for text, ok := range map[string]bool{"static:" + keyID: true, "static:": false, "static:abc": false,
 		"header:Kid": true} {
-		if _, err := ParseKeyIDCarrier(text); (err == nil) != ok {
-			t.Errorf("ParseKeyIDCarrier(%q): %v", text, err)
+		if _, err := ParseKeyIDLocation(text); (err == nil) != ok {
+			t.Errorf("ParseKeyIDLocation(%q): %v", text, err)
 		}
 	}
 	const want = "must be header:NAME or query:NAME, or static:UUID"
-	if c, err := ParseKeyIDCarrier("cookie:a"); err == nil || err.Error() != want || c != (Carrier{}) {
+	if c, err := ParseKeyIDLocation("cookie:a"); err == nil || err.Error() != want || c != (Location{}) {
 		t.Errorf("%s, %v, want %s", c, err, want)
 	}
 }

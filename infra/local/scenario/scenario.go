@@ -185,8 +185,8 @@ func UsesSignature(values map[string]string) bool {
 
 // ServiceOptions returns the options of a payment service that does what settings expect.
 func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
-	timestamp, errTimestamp := signature.ParseCarrier(settings.TextIn(values, "timestampCarrier"))
-	keyID, errKeyID := signature.ParseKeyIDCarrier(settings.TextIn(values, "keyIdCarrier"))
+	timestamp, errTimestamp := signature.ParseLocation(settings.TextIn(values, "timestampLocation"))
+	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextIn(values, "keyIdLocation"))
 	format, errFormat := signature.ParseFormat(settings.TextIn(values, "timestampFormat"))
 	return paymenttest.Options{
 		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
@@ -228,7 +228,7 @@ func (s *Scenario) invoke(ctx context.Context, name, event string, answer any) e
 // NewKey makes a new key, publishes it and signs with it from then on.
 func (s *Scenario) NewKey(ctx context.Context) error {
 	key := paymenttest.NewKey(2048)
-	if id, ok := signature.StaticKeyID(s.Setting("keyIdCarrier")); ok {
+	if id, ok := signature.StaticKeyID(s.Setting("keyIdLocation")); ok {
 		key.ID = id
 	}
 	s.Sender.Key = key

@@ -91,7 +91,7 @@ func (s *Scenario) serviceChecks() []*Check {
 	if !s.KeepsToken() {
 		checks = nil
 	}
-	if _, static := signature.StaticKeyID(s.Setting("keyIdCarrier")); static || !UsesSignature(s.Settings) {
+	if _, static := signature.StaticKeyID(s.Setting("keyIdLocation")); static || !UsesSignature(s.Settings) {
 		return checks
 	}
 	return append(checks, check("the keys are down, a webhook is signed with a new one, and they are back",

@@ -167,7 +167,7 @@ func (s *Scenario) deliveryChecks() []*Check {
 		s.webhook("one with return details", s.published(1, 0), needsAttention+":1 "+OtherBus+":1 "+Released+":1",
 			deliver(returned)),
 	}
-	if _, static := signature.StaticKeyID(s.Setting("keyIdCarrier")); static || !UsesSignature(s.Settings) {
+	if _, static := signature.StaticKeyID(s.Setting("keyIdLocation")); static || !UsesSignature(s.Settings) {
 		return checks
 	}
 	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
@@ -188,7 +188,7 @@ var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.Payload
 // signatureChecks returns the checks of webhooks that are not authentic.
 func (s *Scenario) signatureChecks() []*Check {
 	var checks []*Check
-	_, static := signature.StaticKeyID(s.Setting("keyIdCarrier"))
+	_, static := signature.StaticKeyID(s.Setting("keyIdLocation"))
 	for _, flaw := range flaws {
 		if static && strings.HasPrefix(string(flaw), "keyid") {
 			continue

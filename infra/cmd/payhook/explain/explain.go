@@ -42,7 +42,7 @@ fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats
 timestamp and encodings of the signature. Settings are printed for cdk.json only if
 the webhook passes all checks of the signature with them. No setting is proposed that
 weakens the protection: a longer timestampTolerance, another of keyExponents, a fixed
-keyIdCarrier. -c tries one, and --key-id a fixed key id.
+keyIdLocation. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
 "payhook captured list"). Its settings are those that rejected it; -c replaces some. With

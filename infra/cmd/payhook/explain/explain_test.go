@@ -27,7 +27,7 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"eventSource=a " +
-		"keyIdCarrier=header:Key timestampCarrier=header:X-Brand-Time\"\n"
+		"keyIdLocation=header:Key timestampLocation=header:X-Brand-Time\"\n"
 	for _, local := range []bool{false, true} {
 		c := sent(t)
 		c.move("X-SVC-Timestamp", "X-Brand-Time")

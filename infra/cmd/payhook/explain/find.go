@@ -17,23 +17,23 @@ import (
 
 // value is a text of a request.
 type value struct {
-	carrier string // where it is: "header:NAME", "query:NAME", or "static:UUID" for an id that the caller gave
-	text    string
+	location string // where it is: "header:NAME", "query:NAME", or "static:UUID" for an id that the caller gave
+	text     string
 }
 
 // maxValues is how many texts of a request are tried.
 const maxValues = 100
 
 // valuesOf returns the texts of a request, and the key ids that are given, each text once. The most
-// likely are first: those of the carriers that are configured, of headers, and of the query.
+// likely are first: those of the locations that are configured, of headers, and of the query.
 func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 	var all []value
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		shown := textproto.CanonicalMIMEHeaderKey(name)
 		v := value{"header:" + shown, r.Headers[name]}
 		for _, c := range configured {
-			if strings.EqualFold(c, v.carrier) {
-				v.carrier = c // in the case of the setting
+			if strings.EqualFold(c, v.location) {
+				v.location = c // in the case of the setting
 			}
 		}
 		all = append(all, v)
@@ -46,7 +46,7 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 		all = append(all, value{static + id, id})
 	}
 	slices.SortStableFunc(all, func(a, b value) int {
-		return cmp.Compare(slices.Index(configured, b.carrier), slices.Index(configured, a.carrier))
+		return cmp.Compare(slices.Index(configured, b.location), slices.Index(configured, a.location))
 	})
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(v value) bool {
@@ -57,7 +57,7 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 	return all[:min(len(all), maxValues)]
 }
 
-// static begins the carrier of a key id that the request does not carry.
+// static begins the location of a key id that the request does not have.
 const static = "static:"
 
 // signed is a value that can be a signature.

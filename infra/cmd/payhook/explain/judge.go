@@ -168,15 +168,15 @@ func (e *explainer) timeSigned(digest []byte, id string) *value {
 
 // propose reports how the request verifies with the signature s of a message with that timestamp and key id.
 func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
-	if name, ok := strings.CutPrefix(s.carrier, "header:"); ok {
+	if name, ok := strings.CutPrefix(s.location, "header:"); ok {
 		e.set("signatureHeader", name)
 	} else {
-		e.differs("The signature is in %s. Payhook reads it from a header.", s.carrier)
+		e.differs("The signature is in %s. Payhook reads it from a header.", s.location)
 	}
 	if s.encoding != base64URL {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
 	}
-	e.set("timestampCarrier", at.carrier)
+	e.set("timestampLocation", at.location)
 	switch sent, known := signature.TimeOf(at.text); {
 	case e.conf.Window == nil: // it is not read
 	case !known:
@@ -184,9 +184,9 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	case errors.Is(e.conf.Window.Check(at.text, sent), signature.ErrMalformed):
 		e.set("timestampFormat", "auto") // any of those that it can read
 	}
-	e.set("keyIdCarrier", id.carrier)
-	if strings.HasPrefix(id.carrier, static) {
-		e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
+	e.set("keyIdLocation", id.location)
+	if strings.HasPrefix(id.location, static) {
+		e.say("With a fixed key id as keyIdLocation, every webhook is rejected as soon as the service signs with " +
 			"another key.")
 	}
 	e.set("httpMethod", e.request.Method)
@@ -230,7 +230,7 @@ func (e *explainer) set(key, value string) {
 // adviseNoSignature says what is in the request instead of a signature.
 func (e *explainer) adviseNoSignature() {
 	name := e.conf.Scheme.SignatureHeader
-	if i := slices.IndexFunc(e.values, func(v value) bool { return v.carrier == "header:"+name }); i >= 0 {
+	if i := slices.IndexFunc(e.values, func(v value) bool { return v.location == "header:"+name }); i >= 0 {
 		e.say("The header %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. "+
 			"It was shortened, or it is an HMAC, a JSON Web Signature or something else.", name, len(e.values[i].text))
 		return
@@ -254,7 +254,7 @@ func (e *explainer) adviseNoKey() {
 			return
 		}
 		if i := slices.IndexFunc(ids, func(v value) bool { return v.text == k.id }); i >= 0 {
-			e.say("There is no key for %s, which is in %s: %v.", k.id, ids[i].carrier, k.err)
+			e.say("There is no key for %s, which is in %s: %v.", k.id, ids[i].location, k.err)
 		}
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+

@@ -174,21 +174,21 @@ func TestEachVariantIsExplained(t *testing.T) {
 	}{
 		"nothing": {func(*call) {}, want{authentic, "accepted", "", ""}},
 
-		// Carriers.
+		// Locations.
 		"timestamp in the query": {func(c *call) { c.request.RawQuery = "ts=" + c.drop("X-SVC-Timestamp") },
-			want{otherSettings, missing, "timestampCarrier=query:ts", ""}},
+			want{otherSettings, missing, "timestampLocation=query:ts", ""}},
 		"key id that is not sent, but given": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
 			c.given = []string{c.key.ID}
-		}, want{otherSettings, missing, "keyIdCarrier=static:" + key().ID,
+		}, want{otherSettings, missing, "keyIdLocation=static:" + key().ID,
 			"as soon as the service signs with another key"}},
 		"key id that is sent and given": {func(c *call) {
 			c.move("X-SVC-Key-Id", "Key-Reference")
 			c.given = []string{c.key.ID}
-		}, want{otherSettings, missing, "keyIdCarrier=header:Key-Reference", ""}},
+		}, want{otherSettings, missing, "keyIdLocation=header:Key-Reference", ""}},
 		"key id that is fixed, in another header": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
-			c.request.Settings["keyIdCarrier"] = "static:" + c.key.ID
+			c.request.Settings["keyIdLocation"] = "static:" + c.key.ID
 			c.move("X-SVC-Signature", "X-Sign")
 		}, want{otherSettings, missing, "signatureHeader=X-Sign", ""}},
 		"signature in the query": {func(c *call) { c.request.RawQuery = "sig=" + c.drop("X-SVC-Signature") },
@@ -198,7 +198,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.move("X-SVC-Key-Id", "A-Key")
 			c.move("X-SVC-Signature", "A-Sig")
 		}, want{otherSettings, missing,
-			"keyIdCarrier=header:A-Key signatureHeader=A-Sig timestampCarrier=header:A-Time",
+			"keyIdLocation=header:A-Key signatureHeader=A-Sig timestampLocation=header:A-Time",
 			"signature: missing: "}},
 		"another method": {func(c *call) { c.request.Method = "PUT" },
 			want{otherSettings, "method-not-allowed", "httpMethod=PUT", ""}},
@@ -211,7 +211,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.timestamp("X-SVC-Timestamp", "1769860800")
 		}, want{otherSettings, malformed, "timestampFormat=auto", ""}},
 		"RFC 1123": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
-			want{unsupported, missing, "timestampCarrier=header:Date", "cannot read the format of the timestamp"}},
+			want{unsupported, missing, "timestampLocation=header:Date", "cannot read the format of the timestamp"}},
 
 		// The age of the timestamp.
 		"an old timestamp": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },

@@ -98,13 +98,13 @@ func writeFile(t *testing.T, text []byte) string {
 // What is not the proof stays as it is in the file.
 func TestEventIsSignedForTheDeployment(t *testing.T) {
 	inQuery := paymenttest.DefaultScheme()
-	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
+	inQuery.Timestamp, _ = signature.ParseLocation("query:ts")
 	t.Chdir(t.TempDir())
 	for _, test := range []struct {
 		scheme  signature.Scheme
 		conf    string
 		encoded bool
-	}{{paymenttest.DefaultScheme(), "httpMethod=POST", false}, {inQuery, "timestampCarrier=query:ts", true}} {
+	}{{paymenttest.DefaultScheme(), "httpMethod=POST", false}, {inQuery, "timestampLocation=query:ts", true}} {
 		service := paymenttest.NewServer(paymenttest.Options{Control: true})
 		t.Cleanup(service.Close)
 		isUp(t, deployment.Deployment{Simulated: true, PaymentService: service.URL}, test.conf)

@@ -266,7 +266,7 @@ type answer struct {
 type sending struct {
 	o        *options
 	service  paymenttest.Remote
-	deployed paymenttest.Webhook // with the URL, method and carriers
+	deployed paymenttest.Webhook // with the URL, method and locations
 
 	sent, unexpected int
 	unauthorized     bool
@@ -276,7 +276,7 @@ type sending struct {
 // send sends a webhook. Its error ends the command.
 func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
 	s.sent++
-	w.URL, w.Method, w.Carriers = s.deployed.URL+w.URL, cmp.Or(w.Method, s.deployed.Method), s.deployed.Carriers
+	w.URL, w.Method, w.Locations = s.deployed.URL+w.URL, cmp.Or(w.Method, s.deployed.Method), s.deployed.Locations
 	start := time.Now()
 	got, err := s.service.Send(ctx, w)
 	if ctx.Err() != nil {

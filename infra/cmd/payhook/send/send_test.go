@@ -226,9 +226,9 @@ func TestProofIsCarriedAsTheStackExpects(t *testing.T) {
 	t.Cleanup(hook.Close)
 	isUp(t, deployment.Deployment{WebhookURL: "http://127.0.0.1:1", PaymentService: service.URL, Simulated: true,
 		WebhookURLs: map[string]string{"Mine": hook.URL}},
-		"timestampCarrier=query:at", "timestampFormat=unix-milliseconds", "signatureHeader=X-Brand", "httpMethod=PUT")
+		"timestampLocation=query:at", "timestampFormat=unix-milliseconds", "signatureHeader=X-Brand", "httpMethod=PUT")
 	works(t, "--stack", "Mine")
-	as, err := paymenttest.Sender{}.With(paymenttest.Carriers{Timestamp: "query:at", SignatureHeader: "X-Brand"})
+	as, err := paymenttest.Sender{}.With(paymenttest.Locations{Timestamp: "query:at", SignatureHeader: "X-Brand"})
 	if err != nil {
 		t.Fatal(err)
 	}

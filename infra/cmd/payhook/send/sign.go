@@ -18,7 +18,7 @@ import (
 )
 
 // simulated returns the payment service of the local run, which signs and sends webhooks, and a
-// webhook with the URL, method and carriers that are deployed. Its error is one of usage if the local
+// webhook with the URL, method and locations that are deployed. Its error is one of usage if the local
 // run uses another service.
 func simulated(ctx context.Context, d *deployment.Deployment) (service paymenttest.Remote,
 	deployed paymenttest.Webhook, err error) {
@@ -40,9 +40,9 @@ func simulated(ctx context.Context, d *deployment.Deployment) (service paymentte
 		return cmp.Or(function.Environment.Variables[s.Env()], s.Default)
 	}
 	deployed.URL, deployed.Method = d.WebhookURL, setting("httpMethod")
-	deployed.Carriers = paymenttest.Carriers{
-		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampCarrier"),
-		KeyID: setting("keyIdCarrier"), TimestampFormat: setting("timestampFormat"),
+	deployed.Locations = paymenttest.Locations{
+		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampLocation"),
+		KeyID: setting("keyIdLocation"), TimestampFormat: setting("timestampFormat"),
 	}
 	return service, deployed, nil
 }

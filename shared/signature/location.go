@@ -13,9 +13,9 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Carrier is the part of a request that carries a value. The interface does not
-// specify the carriers of timestamp and key id, so each is a setting.
-type Carrier struct {
+// Location is the part of a request where a value is. The interface does not
+// specify the locations of timestamp and key id, so each is a setting.
+type Location struct {
 	kind string // header, query or static
 	name string // of the header or query parameter, or the static value
 }
@@ -26,56 +26,56 @@ const (
 	isStatic = "static"
 )
 
-// ParseCarrier parses "header:NAME" or "query:NAME".
-func ParseCarrier(text string) (Carrier, error) {
+// ParseLocation parses "header:NAME" or "query:NAME".
+func ParseLocation(text string) (Location, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	switch kind {
 	case inHeader:
 		if !httpguts.ValidHeaderFieldName(name) {
-			return Carrier{}, errors.New("header: must be followed by the name of a header")
+			return Location{}, errors.New("header: must be followed by the name of a header")
 		}
 	case inQuery:
 		if name == "" || url.QueryEscape(name) != name {
-			return Carrier{}, errors.New("query: must be followed by the name of a query parameter: " +
+			return Location{}, errors.New("query: must be followed by the name of a query parameter: " +
 				"letters, digits, '-', '_' and '.'")
 		}
 	default:
-		return Carrier{}, errors.New("must be header:NAME or query:NAME")
+		return Location{}, errors.New("must be header:NAME or query:NAME")
 	}
-	return Carrier{kind, name}, nil
+	return Location{kind, name}, nil
 }
 
-// ParseKeyIDCarrier parses a carrier as [ParseCarrier] does. It also accepts
+// ParseKeyIDLocation parses a location as [ParseLocation] does. It also accepts
 // "static:UUID", for a service that signs with one key and does not send its id.
-func ParseKeyIDCarrier(text string) (Carrier, error) {
+func ParseKeyIDLocation(text string) (Location, error) {
 	if id, static := StaticKeyID(text); static {
-		return Carrier{isStatic, id}, nil
+		return Location{isStatic, id}, nil
 	}
 	if strings.HasPrefix(text, isStatic+":") {
-		return Carrier{}, errors.New("static: must be followed by a UUID")
+		return Location{}, errors.New("static: must be followed by a UUID")
 	}
-	c, err := ParseCarrier(text)
+	l, err := ParseLocation(text)
 	if err != nil {
-		return c, fmt.Errorf("%w, or static:UUID", err)
+		return l, fmt.Errorf("%w, or static:UUID", err)
 	}
-	return c, nil
+	return l, nil
 }
 
-// StaticKeyID returns the UUID of a carrier "static:UUID". It reports false for every
-// other carrier.
-func StaticKeyID(carrier string) (id string, ok bool) {
-	id, ok = strings.CutPrefix(carrier, isStatic+":")
+// StaticKeyID returns the UUID of a location "static:UUID". It reports false for every
+// other location.
+func StaticKeyID(location string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(location, isStatic+":")
 	return id, ok && payment.IsUUID(id)
 }
 
-// String returns the carrier in the form that [ParseCarrier] parses.
-func (c Carrier) String() string { return c.kind + ":" + c.name }
+// String returns the location in the form that [ParseLocation] parses.
+func (l Location) String() string { return l.kind + ":" + l.name }
 
-// Scheme defines the carriers of the three parts of a [Proof].
+// Scheme defines the locations of the three parts of a [Proof].
 type Scheme struct {
 	SignatureHeader string
-	Timestamp       Carrier
-	KeyID           Carrier
+	Timestamp       Location
+	KeyID           Location
 }
 
 // Extract returns the proof of a request. headers maps names, in any case, to
@@ -90,15 +90,15 @@ type Scheme struct {
 func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, error) {
 	var p Proof
 	for _, part := range []struct {
-		name    string
-		carrier Carrier
-		to      *string
+		name     string
+		location Location
+		to       *string
 	}{
-		{"signature value", Carrier{inHeader, s.SignatureHeader}, &p.Signature},
+		{"signature value", Location{inHeader, s.SignatureHeader}, &p.Signature},
 		{"timestamp", s.Timestamp, &p.Timestamp},
 		{"key id", s.KeyID, &p.KeyID},
 	} {
-		value, err := part.carrier.find(headers, rawQuery)
+		value, err := part.location.find(headers, rawQuery)
 		if err != nil {
 			return Proof{}, fmt.Errorf("%w: %s", err, part.name)
 		}
@@ -117,27 +117,27 @@ func (s Scheme) Attach(r *http.Request, p Proof) {
 	s.KeyID.attach(r, p.KeyID)
 }
 
-func (c Carrier) attach(r *http.Request, value string) {
-	switch c.kind {
+func (l Location) attach(r *http.Request, value string) {
+	switch l.kind {
 	case inHeader:
-		r.Header.Set(c.name, value)
+		r.Header.Set(l.name, value)
 	case inQuery:
 		q := r.URL.Query()
-		q.Set(c.name, value)
+		q.Set(l.name, value)
 		r.URL.RawQuery = q.Encode()
 	}
 }
 
-func (c Carrier) find(headers map[string]string, rawQuery string) (string, error) {
-	switch c.kind {
+func (l Location) find(headers map[string]string, rawQuery string) (string, error) {
+	switch l.kind {
 	case inHeader:
-		return single(headers, c.name)
+		return single(headers, l.name)
 	case inQuery:
 		query, err := url.ParseQuery(rawQuery)
 		if err != nil {
 			return "", ErrMalformed
 		}
-		switch values := query[c.name]; {
+		switch values := query[l.name]; {
 		case len(values) > 1:
 			return "", ErrRepeated
 		case len(values) == 0 || values[0] == "":
@@ -146,7 +146,7 @@ func (c Carrier) find(headers map[string]string, rawQuery string) (string, error
 			return values[0], nil
 		}
 	default:
-		return c.name, nil
+		return l.name, nil
 	}
 }
 
