@@ -208,7 +208,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.Bool("keyTableFailed", r.Key.TableFailed),
 		slog.String("keyContentType", r.Key.UnexpectedType),
 		slog.String("deliveryId", r.DeliveryID),
-		slog.String("claimedDeliveryId", r.ClaimedID),
+		slog.String("unverifiedDeliveryId", r.ClaimedID),
 		slog.Int("recorded", r.Recorded),
 		slog.Int("duplicates", r.Duplicates),
 		slog.Int("claimed", r.Claimed),

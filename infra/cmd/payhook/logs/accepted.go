@@ -37,7 +37,7 @@ type notAccepted struct {
 type answered struct {
 	Msg, Outcome, Cause, KeyID, RequestID, Captured string
 	Status                                          int
-	DeliveryID, ClaimedDeliveryID                   string
+	DeliveryID, UnverifiedDeliveryID                string
 }
 
 // The filter patterns of CloudWatch Logs
@@ -76,7 +76,7 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 		if json.Unmarshal([]byte(text), &a) != nil || a.Msg != "webhook" || a.Status/100 == 2 {
 			return
 		}
-		id := cmp.Or(a.DeliveryID, a.ClaimedDeliveryID)
+		id := cmp.Or(a.DeliveryID, a.UnverifiedDeliveryID)
 		logged[a.RequestID], identified = true, identified || id != ""
 		add(cmp.Or(strings.ToLower(id), a.RequestID), notAccepted{First: at, Status: a.Status, Outcome: a.Outcome,
 			Cause: a.Cause, KeyID: a.KeyID, DeliveryID: id, RequestID: a.RequestID, Captured: a.Captured})

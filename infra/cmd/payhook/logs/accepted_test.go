@@ -22,19 +22,19 @@ func (c *cloudWatch) answer(seconds, status int, outcome, request, of string) {
 func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c := &cloudWatch{}
 	delivery := func(id string) string { return `,"deliveryId":"` + id + `"` }
-	c.answer(1, 401, "signature-mismatch", "r1", `,"claimedDeliveryId":"A","cause":"first"`)
+	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
 	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
 	c.answer(3, 503, "key-unavailable", "r3",
-		`,"keyId":"k","claimedDeliveryId":"a","captured":"c","cause":"second\u001b[1m"`)
+		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"second\u001b[1m"`)
 	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
 	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
 	c.answer(6, 200, "accepted", "r6", delivery("d"))
 	c.answer(7, 422, "invalid", "r7", delivery("d")) // accepted before, and not later
 	c.answer(8, 401, "signature-missing", "r8", "")
 	c.answer(9, 401, "signature-missing", "r9", "")
-	c.answer(10, 401, "timestamp-outside-window", "r10", `,"claimedDeliveryId":"e"`)
-	c.answer(11, 401, "timestamp-outside-window", "r11", `,"claimedDeliveryId":"f"`)
-	c.answer(12, 200, "accepted", "r12", `,"claimedDeliveryId":"a"`) // no proof of an id
+	c.answer(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
+	c.answer(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
+	c.answer(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
 	c.add(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
 	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
 	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
@@ -90,7 +90,7 @@ func TestOnlyWhatIsNeededIsRead(t *testing.T) {
 func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
 	for failing := range 4 {
 		c := &cloudWatch{}
-		c.answer(1, 401, "signature-missing", "r", `,"claimedDeliveryId":"a"`)
+		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
 		readings := 0
 		c.fail = func(w http.ResponseWriter, _ int) bool {
 			if readings++; readings <= failing {
