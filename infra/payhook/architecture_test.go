@@ -1,0 +1,147 @@
+package payhook
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// boxes are the functions, the resources and what is outside the stack, and where the picture has them. Claims has the
+// box of Parking, and an API has that of the function URL.
+var boxes = map[string]struct {
+	x, y, w, h  int
+	title, kind string
+}{
+	"service":                   {5, 40, 130, 450, "payment service", ""},
+	"Webhook/Alias/FunctionUrl": {225, 60, 125, 60, "function URL", "or API Gateway"},
+	"Webhook":                   {430, 60, 120, 290, "webhook", "function"},
+	"Ledger":                    {640, 60, 180, 50, "ledger", "DynamoDB"},
+	"Parking":                   {640, 135, 180, 50, "parked and large events", "S3"},
+	"Bus":                       {640, 225, 360, 50, "event bus", "EventBridge"},
+	"Keys":                      {640, 300, 180, 50, "key cache", "DynamoDB"},
+	"Redrive":                   {910, 60, 130, 125, "redrive", "function"},
+	"consumers":                 {840, 310, 200, 50, "your queues, functions, …", ""},
+	"Token":                     {430, 380, 120, 110, "token", "function"},
+	"Token/Secret":              {640, 380, 180, 50, "access token", "Secrets Manager"},
+	"Token/Credentials":         {640, 440, 180, 50, "client credentials", "Secrets Manager"},
+	"clients":                   {910, 380, 130, 50, "your API clients", ""},
+}
+
+// link is a line of the picture: from a function to what it may use, and otherwise in the direction of a webhook.
+type link struct{ from, to string }
+
+// labels are the texts at the lines. One end of the first five is outside the stack. The template has the others.
+var labels = map[link]string{
+	{"service", "Webhook/Alias/FunctionUrl"}: "webhooks", {"Webhook", "service"}: "GET /v1/keys",
+	{"Token", "service"}: "request a token", {"Bus", "consumers"}: "rules", {"Token/Secret", "clients"}: "read",
+
+	{"Webhook/Alias/FunctionUrl", "Webhook"}: "invoke", {"Webhook", "Ledger"}: "record",
+	{"Webhook", "Parking"}: "store", {"Webhook", "Bus"}: "publish", {"Webhook", "Keys"}: "keys",
+	{"Redrive", "Ledger"}: "pending", {"Redrive", "Parking"}: "replay", {"Redrive", "Bus"}: "publish",
+	{"Token", "Token/Secret"}: "refresh", {"Token", "Token/Credentials"}: "read",
+}
+
+// links returns the lines that the template has, each with the actions that are allowed.
+func (tm *template) links(t *testing.T) map[link][]string {
+	t.Helper()
+	all := map[link][]string{}
+	for path, url := range tm.all(t, "AWS::Lambda::Url") {
+		function, _, _ := strings.Cut(tm.render(url.Properties["TargetFunctionArn"]), "/")
+		all[link{path, function}] = []string{"lambda:InvokeFunctionUrl"}
+	}
+	for path := range tm.all(t, "AWS::Lambda::Function") {
+		function := strings.TrimSuffix(path, "/Function")
+		for arn, actions := range tm.grants(t, function+"/Role") {
+			resource, _, _ := strings.Cut(strings.Replace(arn, "Claims", "Parking", 1), ".")
+			if l := (link{function, resource}); resource != function+"/Logs" {
+				all[l] = slices.Compact(slices.Sorted(slices.Values(append(all[l], actions...))))
+			}
+		}
+	}
+	return all
+}
+
+// The picture of README.md has each function, its schedule, and everything that it may use. The titles of the lines are
+// the actions. go test ./infra/payhook -run Architecture -update writes it.
+func TestArchitectureIsThatOfTheTemplate(t *testing.T) {
+	named := map[string]any{"stackName": "Bank"} // as the reviewed templates
+	tm, api := payhook(t, named, nil), payhook(t, named, mtls("both"))
+	integration := api.get(t, "Endpoint/Integration", "AWS::ApiGatewayV2::Integration").Properties
+	if invoked := api.render(integration["IntegrationUri"]); invoked != "Webhook/Alias" {
+		t.Errorf("API Gateway invokes %s", invoked)
+	}
+	links, drawn := tm.links(t), map[link][]string{}
+	for l := range labels {
+		if drawn[l] = links[l]; boxes[l.from].kind == "" || boxes[l.to].kind == "" {
+			links[l] = nil // it is outside the stack
+		}
+	}
+	if diff := cmp.Diff(drawn, links); diff != "" {
+		t.Fatalf("labels differ from the template (-labels +template)\n%s", diff)
+	}
+	var parts []string
+	for l, actions := range links {
+		parts = append(parts, l.draw(actions))
+	}
+	for name, b := range boxes {
+		part := fmt.Sprintf(`<rect x="%d" y="%d" width="%d" height="%d" rx="6" fill="#fff" stroke="#57606a"/>`,
+			b.x, b.y, b.w, b.h)
+		text := strings.Split(strings.TrimSuffix(b.title+"\n"+b.kind, "\n"), "\n")
+		if schedule := tm.Resources[name+"/Schedule"]; schedule != nil {
+			text = append(text, strings.NewReplacer("rate(1 ", "every ", ")", "").Replace(
+				schedule.Properties["ScheduleExpression"].(string)))
+		}
+		for i, line := range text {
+			part += fmt.Sprintf(`<text x="%d" y="%d">%s</text>`, b.x+b.w/2, b.y+b.h/2+14-9*len(text)+18*i, line)
+		}
+		parts = append(parts, part)
+	}
+	slices.Sort(parts)
+	svg := `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1060 510" ` +
+		`font-family="Arial, Helvetica, sans-serif" font-size="14" fill="#1b1f24" text-anchor="middle">
+<title>Architecture of Payhook</title><style>text+text{fill:#57606a}</style>
+<marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto-start-reverse">` +
+		`<path d="M0 0L9 4L0 8z" fill="#1f5fbf"/></marker>
+<rect width="1060" height="510" rx="8" fill="#fff"/>
+<rect x="146" y="10" width="904" height="490" rx="8" fill="#f3f5f8" stroke="#8590a0" stroke-dasharray="6 4"/>
+<text x="215" y="32">your AWS account</text>
+` + strings.Join(parts, "\n") + "\n</svg>\n"
+	const file = "architecture.svg"
+	if *update {
+		writeFile(t, file, svg)
+	} else if diff := cmp.Diff(string(readFile(t, file)), svg); diff != "" {
+		t.Errorf("go test ./infra/payhook -run Architecture -update writes %s, which differs:\n%s", file, diff)
+	}
+}
+
+// draw returns the line between two boxes where they are opposite each other. Its heads show where data goes.
+func (l link) draw(actions []string) string {
+	a, b := boxes[l.from], boxes[l.to]
+	read := regexp.MustCompile(`:(Get|BatchGet|Query|List)`)
+	heads := ""
+	if slices.ContainsFunc(actions, read.MatchString) {
+		heads = ` marker-start="url(#head)"`
+	}
+	if actions == nil || slices.ContainsFunc(actions, func(a string) bool { return !read.MatchString(a) }) {
+		heads += ` marker-end="url(#head)"`
+	}
+	x1, x2, y1, y2 := a.x+a.w, b.x, max(a.y, b.y), min(a.y+a.h, b.y+b.h)
+	x, y := 0, 0 // of the label
+	if y1 < y2 { // side by side
+		if a.x > b.x {
+			x1, x2 = a.x, b.x+b.w
+		}
+		y1 = (y1 + y2) / 2
+		y2, x, y = y1, (x1+x2)/2, y1-6
+	} else { // the first above the second
+		x1, y1, y2 = (max(a.x, b.x)+min(a.x+a.w, b.x+b.w))/2, a.y+a.h, b.y
+		x2, x, y = x1, x1+30, (y1+y2)/2+5
+	}
+	return fmt.Sprintf(`<path d="M%d %dL%d %d" stroke="#1f5fbf" stroke-width="1.5"%s><title>%s</title></path>`+
+		`<text x="%d" y="%d" font-size="13">%s</text>`,
+		x1, y1, x2, y2, heads, strings.Join(actions, ", "), x, y, labels[l])
+}
