@@ -93,7 +93,7 @@ func (h *handler) replayCaptured(ctx context.Context, e event) (out report, err 
 		if r.Done() || r.Parked != "" {
 			note := parking.Note{By: e.By, At: h.now(), Reason: e.Reason, AgeAccepted: e.AcceptAge}
 			noted := h.parking.MarkReplayed(ctx, parking.CapturedPrefix+name, note)
-			err = errors.Join(err, noted)
+			err = errors.Join(err, noted, rejected(r))
 		}
 		result.Cause = awsenv.Cause(err)
 		h.writeReplay(ctx, result, slog.String("reason", "captured"), slog.String("deliveryId", r.DeliveryID),

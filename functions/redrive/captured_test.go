@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
@@ -82,6 +83,27 @@ func TestACapturedWebhookIsPublishedOnce(t *testing.T) {
 		if len(d.bus.Entries()) != 2 || len(d.buckets.Objects("records")) != 1 {
 			t.Errorf("%d events are published, %d records", len(d.bus.Entries()), len(d.buckets.Objects("records")))
 		}
+	}
+}
+
+// What an operator is told is published is on the bus.
+func TestTheReplayOfACapturedWebhookSaysWhatIsNotPublished(t *testing.T) {
+	d := withCapture(t, nil)
+	name := d.capture(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)})
+	d.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, http.ErrServerClosed }
+	for _, want := range []replayed{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
+		want.Name, want.Outcome = name, intake.Accepted
+		got, _, _ := d.replayIt(name, false)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	event := paymenttest.Event()
+	event.EventData.Amount = "99999999999999999999" // which EventBridge rejects
+	name = d.capture(paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+	got, _, _ := d.replayIt(name, false)
+	if got.Outcome != intake.Accepted || got.Pending != 0 || !strings.Contains(got.Cause, "parked") {
+		t.Errorf("%+v", got)
 	}
 }
 

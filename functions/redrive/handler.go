@@ -77,7 +77,7 @@ type replayed struct {
 	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded or published
 	Cause      string         `json:"cause,omitempty"`
 	Recorded   int            `json:"recorded"`
-	Pending    int            `json:"pending,omitzero"` // of these: redrive publishes them
+	Pending    int            `json:"pending,omitzero"` // also of Duplicates: redrive publishes them
 	Duplicates int            `json:"duplicates"`
 	Conflicts  int            `json:"conflicts"`
 	// Parked is the name of the new parked object with its events in conflict.
@@ -185,7 +185,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
 			result, err = newReplayed(name, r), r.Err
 			if r.Done() {
-				err = h.decide(ctx, name, e)
+				err = cmp.Or(h.decide(ctx, name, e), rejected(r))
 			}
 		}
 		result.Cause = awsenv.Cause(err)
@@ -197,8 +197,16 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 }
 
 func newReplayed(name string, r intake.Result) replayed {
-	return replayed{Name: name, Outcome: r.Outcome, Recorded: r.Recorded, Pending: r.Pending,
+	return replayed{Name: name, Outcome: r.Outcome, Recorded: r.Recorded, Pending: r.Pending + r.PendingDuplicates,
 		Duplicates: r.Duplicates, Conflicts: r.Conflicts, Parked: r.Parked, Unverified: r.Unverified}
+}
+
+// rejected returns an error if events of r are parked because EventBridge rejects them.
+func rejected(r intake.Result) error {
+	if r.Unpublishable == 0 {
+		return nil
+	}
+	return fmt.Errorf("redrive: %d of its events parked: %w", r.Unpublishable, r.PublishErr)
 }
 
 // writeReplay writes the line of a replay.

@@ -45,7 +45,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		"with a conflict": {d.park(parking.Invalid, nil, first, newEvent(), other), replayed{Outcome: intake.Conflict,
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, "WARN", parking.Invalid, parking.Replayed},
 		"an event is pending": {d.park(parking.Invalid, nil, pending, newEvent()), replayed{
-			Outcome: intake.StillPending, Recorded: 1, Duplicates: 1, Cause: wait}, "WARN", parking.Invalid,
+			Outcome: intake.StillPending, Recorded: 1, Pending: 1, Duplicates: 1, Cause: wait}, "WARN", parking.Invalid,
 			parking.Open},
 		"a conflict without a version": {d.park(parking.Conflict, [][]byte{other}, other),
 			replayed{Outcome: intake.VersionMissing}, "WARN", parking.Conflict, parking.Open},

@@ -38,6 +38,7 @@ type answered struct {
 	Msg, Outcome, Cause, KeyID, RequestID, Captured string
 	Status                                          int
 	DeliveryID, UnverifiedDeliveryID                string
+	Reason                                          string // of a replay
 }
 
 // The filter patterns of CloudWatch Logs
@@ -99,7 +100,9 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 			_ = json.Unmarshal([]byte(text), &a) // without an id if it is no line of these
 			id := strings.ToLower(a.DeliveryID)
 			later := found[id] != nil && !at.Before(found[id].Last)
-			if later && (a.Msg == "webhook" && a.Status/100 == 2 || a.Msg == "replay" && a.Outcome == "accepted") {
+			// The replay of a conflict or of an event is one of a part of a delivery.
+			whole := a.Msg == "replay" && a.Outcome == "accepted" && (a.Reason == "captured" || a.Reason == "invalid")
+			if later && (a.Msg == "webhook" && a.Status/100 == 2 || whole) {
 				delete(found, id)
 			}
 		}); err != nil {

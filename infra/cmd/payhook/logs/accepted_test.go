@@ -34,14 +34,17 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.answer(9, 401, "signature-missing", "r9", "")
 	c.answer(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
 	c.answer(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
+	c.answer(12, 503, "out-of-time", "r15", delivery("g"))
 	c.answer(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
 	c.add(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
 	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
 	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
 	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
 	at := noon.Add(20 * time.Second).UnixMilli()
-	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","deliveryId":"e"}`},
-		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`}}
+	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","reason":"captured","deliveryId":"e"}`},
+		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
+		// One event of the delivery is published. The others may not be recorded.
+		{"3", at, `{"msg":"replay","outcome":"accepted","reason":"unpublishable","deliveryId":"g"}`}}
 
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	want := []notAccepted{
@@ -50,6 +53,7 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 		{second(8), second(8), 1, 401, "signature-missing", "", "", "", "r8", ""},
 		{second(9), second(9), 1, 401, "signature-missing", "", "", "", "r9", ""},
 		{second(11), second(11), 1, 401, "timestamp-outside-window", "", "", "f", "r11", ""},
+		{second(12), second(12), 1, 503, "out-of-time", "", "", "g", "r15", ""},
 		{second(13), second(13), 1, 0, "function-failed", "timeout", "", "", "r13", ""},
 	}
 	out, stderr, status := call(t, c, false, "--not-accepted", "--json")
@@ -63,11 +67,11 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 		got = append(got, n)
 	}
 	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed ||
-		!strings.Contains(stderr, "6 webhooks were not accepted in the last 10m") {
+		!strings.Contains(stderr, "7 webhooks were not accepted in the last 10m") {
 		t.Errorf("%d, %s (-want +got)\n%s", status, stderr, diff)
 	}
 	out, _, status = call(t, c, true, "--not-accepted")
-	if lines := strings.Split(out, "\n"); status != cli.StatusFailed || len(lines) != 8 ||
+	if lines := strings.Split(out, "\n"); status != cli.StatusFailed || len(lines) != 9 ||
 		!strings.Contains(lines[1], "2026-01-31T12:00:01.000Z  2026-01-31T12:00:03.000Z  2      503     key") ||
 		!strings.Contains(lines[1], `"second\x1b[1m"`) || !strings.Contains(lines[3], "request r8") {
 		t.Errorf("%d\n%s", status, out)

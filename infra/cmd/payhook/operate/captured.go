@@ -62,6 +62,7 @@ replayed/captured-NAME, and stays there when the captured webhook expires.
 Outcomes of a replay:
 
   accepted  every event is recorded, now (recorded) or before (duplicates), and published
+            unless a cause says that it is parked, or it was parked before
   recorded  redrive publishes it within a minute
 
 Every other outcome is a failure, with its cause. With conflict and invalid, the webhook

@@ -239,7 +239,7 @@ type decided struct {
 	Next       string `json:"next,omitempty"` // what redrive does
 	Cause      string `json:"cause,omitempty"`
 	Recorded   int    `json:"recorded,omitzero"`
-	Pending    int    `json:"pending,omitzero"` // of these
+	Pending    int    `json:"pending,omitzero"` // also of Duplicates
 	Duplicates int    `json:"duplicates,omitzero"`
 	Conflicts  int    `json:"conflicts,omitzero"`
 	Parked     string `json:"parked,omitempty"` // the name of what is in conflict

@@ -24,8 +24,10 @@ whether it is pending, published or parked, and what is parked about it.
   claimed         it is too large for the bus, which gets a claim check
   eventTimestamp  its time on the bus, by which a replay of the archive finds it
   expiresAt       the end of the window; after that, the same id is new
+  cause           what of its item cannot be decoded; the state is damaged
 
-Status 1: the event is unknown or parked, or something about it is parked and open.`,
+Status 1: the event is unknown, damaged or parked, or something about it is parked and
+open.`,
 		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
 		Args:    oneUUID,
 		RunE:    p.on(p.event),
@@ -36,6 +38,7 @@ Status 1: the event is unknown or parked, or something about it is parked and op
 type eventState struct {
 	EventID        string    `json:"eventId"`
 	State          string    `json:"state"`
+	Cause          string    `json:"cause,omitempty"` // of damaged
 	DeliveryID     string    `json:"deliveryId,omitempty"`
 	RecordedAt     time.Time `json:"recordedAt,omitzero"`
 	PublishedAt    time.Time `json:"publishedAt,omitzero"`
@@ -63,7 +66,7 @@ func stateOf(item ledger.Item) (string, time.Time) {
 
 func (p *program) event(ctx context.Context, d *stack, args []string) error {
 	item, known, err := d.ledger.Find(ctx, args[0])
-	if err != nil {
+	if err != nil && !known {
 		return err
 	}
 	s := eventState{EventID: args[0], State: "unknown"}
@@ -78,14 +81,17 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 		}
 		s.State, _ = stateOf(item)
 	}
+	if item.Err != nil {
+		s.State, s.Cause = "damaged", item.Err.Error()
+	}
 	if s.Parked, err = d.find(ctx, filter{event: args[0]}); err != nil {
 		return err
 	}
-	wrong := s.State == "unknown" || s.State == "parked"
+	wrong := s.State == "unknown" || item.Err != nil || s.State == "parked"
 	for _, l := range s.Parked {
 		wrong = wrong || l.State == parking.Open
 	}
-	return attention(p.Show(s, "eventId", s.EventID, "state", s.State, "deliveryId", s.DeliveryID,
+	return attention(p.Show(s, "eventId", s.EventID, "state", s.State, "cause", s.Cause, "deliveryId", s.DeliveryID,
 		"recordedAt", s.RecordedAt, "publishedAt", s.PublishedAt, "eventTimestamp", s.EventTimestamp,
 		"parkedAt", s.ParkedAt, "due", s.Due, "bus", s.Bus, "attempts", s.Attempts, "claimed", s.Claimed,
 		"expiresAt", s.ExpiresAt, "sha256", s.SHA256, "parked", rows(s.Parked)), wrong)

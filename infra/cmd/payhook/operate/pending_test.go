@@ -104,6 +104,14 @@ func TestDamagedEventsAreShownWithTheOthers(t *testing.T) {
 	w.contains(err, size.EventID+": can't decode size")
 }
 
+func TestADamagedEventIsShownAsFarAsItCanBeRead(t *testing.T) {
+	w := newWorld(t)
+	e := w.record(time.Second)
+	w.damage(e, "attempts")
+	out, _ := w.expect(cli.StatusFailed, "event", e.EventID)
+	w.contains(out, "damaged", "can't decode attempts", e.DeliveryID)
+}
+
 // moves lets the redrive function answer one move after another.
 func (w *world) moves(answers ...string) {
 	w.redrive = func(request) (string, error) {

@@ -28,14 +28,14 @@ type format struct {
 }
 
 // read reads a list: JSON lines if it begins with "{", CSV with a header line if a column is named, otherwise
-// one id a line. CSV has commas or semicolons. Each id is returned once, in the order of the list. Errors name
-// the line.
+// one id a line. CSV has commas or semicolons. Each id is returned once, in the order of the list, with the
+// latest of its times. Errors name the line.
 func (f format) read(from io.Reader) (list []entry, repeated int, err error) {
 	text := bufio.NewReader(from)
 	if bom, _ := text.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) { // as spreadsheets write it
 		_, _ = text.Discard(3)
 	}
-	seen := map[string]bool{}
+	seen := map[string]int{} // the positions in list
 	add := func(line int, id, at string) error {
 		e := entry{id: strings.TrimSpace(id)}
 		if f.by.isUUID {
@@ -52,11 +52,14 @@ func (f format) read(from io.Reader) (list []entry, repeated int, err error) {
 				return fmt.Errorf("line %d: %w", line, err)
 			}
 		}
-		if seen[e.id] {
+		if n, known := seen[e.id]; known {
 			repeated++
+			if e.at.After(list[n].at) {
+				list[n].at = e.at
+			}
 			return nil
 		}
-		seen[e.id] = true
+		seen[e.id] = len(list)
 		list = append(list, e)
 		return nil
 	}
@@ -113,7 +116,8 @@ func (f format) readJSON(text io.Reader, add func(line int, id, at string) error
 func (f format) readCSV(text *bufio.Reader, add func(line int, id, at string) error) error {
 	rows := csv.NewReader(text)
 	start, _ := text.Peek(text.Size())
-	if names, _ := csv.NewReader(bytes.NewReader(start)).Read(); !slices.Contains(names, f.column) {
+	if names, _ := csv.NewReader(bytes.NewReader(start)).Read(); !slices.ContainsFunc(names,
+		func(text string) bool { return strings.TrimSpace(text) == f.column }) {
 		rows.Comma = ';'
 	}
 	header, err := rows.Read()

@@ -32,6 +32,7 @@ type state string
 
 const (
 	missing   state = "missing"   // Payhook has nothing
+	damaged   state = "damaged"   // its item in the ledger does not say its state, or not readably
 	parked    state = "parked"    // open: a person must decide
 	pending   state = "pending"   // accepted; redrive publishes it
 	dismissed state = "dismissed" // parked, and a person decided that it needs no replay
@@ -39,7 +40,7 @@ const (
 	published state = "published"
 )
 
-var states = []state{missing, parked, pending, dismissed, older, published}
+var states = []state{missing, damaged, parked, pending, dismissed, older, published}
 
 func (s state) rank() int { return slices.Index(states, s) }
 
@@ -81,6 +82,7 @@ id a line, or is CSV with a header line and --column, or JSON lines; - is standa
 input. It prints each id that is not published, and counts the others.
 
   missing    Payhook has nothing. Ask the service to send it again
+  damaged    the ledger has it without a readable state: payhook event ID
   parked     a person must decide: payhook parked list --event ID
   pending    accepted; redrive publishes it
   dismissed  parked, and a person decided that it needs no replay
@@ -96,7 +98,10 @@ with another delivery first, and events that the ledger no longer remembers.
 It reads about 1,000 items a second, so that the ledger is not slowed down. For a
 deliveryId, it reads the whole ledger.
 
-Status 1: at least one is missing.`,
+A deliveryId of which only a part was recorded has the state of that part: compare
+eventIds.
+
+Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
 		Example: `  payhook reconcile events.txt
   payhook reconcile statement.csv --column event_id --time-column sent_at
   payhook reconcile list.jsonl --by paymentEndToEndId --from 2026-01-01`,
@@ -171,6 +176,7 @@ type run struct {
 	times   map[string]time.Time   // of an id in the list, and of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]parking.State
+	unread  int // records of the evidence
 	said    time.Time
 }
 
@@ -237,12 +243,14 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 		fmt.Fprintf(&said, ", %d %s", counts[s], s)
 	}
 	fmt.Fprintln(r.Err, said.String())
-	if counts[missing] == 0 {
-		return nil
+	if counts[missing] > 0 {
+		fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from "+
+			"shows how old it is\n", cli.Readable(window))
 	}
-	fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from shows "+
-		"how old it is\n", cli.Readable(window))
-	return cli.ErrAttention
+	if counts[missing]+counts[damaged]+r.unread > 0 {
+		return cli.ErrAttention
+	}
+	return nil
 }
 
 // load reads everything that is known of the ids.
@@ -320,11 +328,10 @@ func (r *run) add(wanted map[string]bool, id, event string) {
 
 // loadEvidence finds the events of the ids that are wanted in the evidence.
 func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
-	unread := 0
 	err := r.scan(ctx, func(record records.Record, storedAt time.Time, err error) {
 		delivery, errDecode := payment.DecodeDelivery(record.Payload)
 		if err != nil || errDecode != nil {
-			unread++
+			r.unread++
 			return
 		}
 		for _, raw := range delivery.Events {
@@ -338,7 +345,7 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 			}
 			event, err := payment.DecodeEvent(raw.Bytes)
 			if err != nil {
-				unread++
+				r.unread++
 				continue
 			}
 			for _, of := range r.by.of(event.EventData.Identifiers) {
@@ -346,8 +353,8 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 			}
 		}
 	})
-	if unread > 0 {
-		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n", cli.Counted(unread, "record", "records"))
+	if r.unread > 0 {
+		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n", cli.Counted(r.unread, "record", "records"))
 	}
 	return err
 }
@@ -360,14 +367,15 @@ func (r *run) say(n int, what string) {
 	}
 }
 
-// window returns how long the ledger remembers an event: as long as one of those that were found.
-func (r *run) window() time.Duration {
+// window returns how long the ledger remembers an event: at most as long as one of those that were found, since
+// the setting may have changed.
+func (r *run) window() (longest time.Duration) {
 	for _, i := range r.items {
 		if at := cmp.Or(i.PublishedAt, i.ParkedAt); !at.IsZero() && !i.ExpiresAt.IsZero() {
-			return i.ExpiresAt.Sub(at).Round(time.Minute)
+			longest = max(longest, i.ExpiresAt.Sub(at).Round(time.Minute))
 		}
 	}
-	return ledger.DefaultWindow
+	return cmp.Or(longest, ledger.DefaultWindow)
 }
 
 // row says what is known of an id. The ledger remembers what was published after began.
@@ -396,6 +404,8 @@ func (r *run) stateOf(id string, began time.Time) state {
 	switch {
 	case known && item.Pending():
 		return pending
+	case known && item.ParkedAt.IsZero() && item.PublishedAt.IsZero():
+		return damaged
 	case known && item.ParkedAt.IsZero():
 		return published
 	case len(open) > 0 || known && !wasDismissed:

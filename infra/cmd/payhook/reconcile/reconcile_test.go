@@ -14,6 +14,9 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -185,7 +188,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	counts := "9 ids, 1 missing, 3 parked, 1 pending, 1 dismissed, 1 older, 2 published\n"
+	counts := "9 ids, 1 missing, 0 damaged, 3 parked, 1 pending, 1 dismissed, 1 older, 2 published\n"
 	if !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
@@ -200,6 +203,70 @@ func TestOnlyAMissingIDIsAFailure(t *testing.T) {
 	_, said, err := w.reconcile(options{}, uuid.New().String())
 	if err != cli.ErrAttention || !strings.Contains(said, "the ledger remembers 30d") {
 		t.Errorf("%v, %q", err, said)
+	}
+}
+
+// Nothing shows that such an event is published.
+func TestADamagedItemIsNotPublished(t *testing.T) {
+	for name, values := range map[string]map[string]types.AttributeValue{
+		"without a state":    {},
+		"an unreadable time": {"publishedAt": &types.AttributeValueMemberS{Value: "noon"}},
+	} {
+		w, id := newWorld(t), uuid.New().String()
+		values["eventId"] = &types.AttributeValueMemberS{Value: id}
+		if _, err := w.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"),
+			Item: values}); err != nil {
+			t.Fatal(err)
+		}
+		if rows, _, err := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != damaged ||
+			err != cli.ErrAttention {
+			t.Errorf("%s: %+v, %v", name, rows, err)
+		}
+	}
+}
+
+// What was published with the longer window is still remembered.
+func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
+	for range 20 { // in any order of the items
+		w, text := newWorld(t), "event,sent\n"
+		for _, window := range []time.Duration{24 * time.Hour, 240 * time.Hour} {
+			w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Window: window,
+				Now: func() time.Time { return noon }})
+			list, _ := w.record(1)
+			w.publish(list...)
+			text += list[0].EventID + ",2026-01-31\n"
+		}
+		id := uuid.New().String()
+		rows, _, err := w.reconcile(options{column: "event", time: "sent"}, text+id+",2026-01-28\n")
+		if len(rows) != 3 || rows[0].ID != id || rows[0].State != missing || err != cli.ErrAttention {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+	}
+}
+
+// A payment has several rows in a statement.
+func TestARepeatedIDHasItsLatestTime(t *testing.T) {
+	w := newWorld(t)
+	text := `{"paymentRequestId":"p","sent":"2025-01-31"}` + "\n" + `{"paymentRequestId":"p","sent":"2026-01-31"}`
+	rows, said, err := w.reconcile(options{by: by("paymentRequestId"), from: noon, time: "sent"}, text)
+	if len(rows) != 1 || rows[0].State != missing || err != cli.ErrAttention || !strings.Contains(said, "1 repeated") {
+		t.Errorf("%+v, %v, %s", rows, err, said)
+	}
+}
+
+// Other events of the same payment may be in a record that was not read.
+func TestARecordThatWasNotReadIsAFailure(t *testing.T) {
+	w := newWorld(t)
+	list, _ := w.record(1)
+	w.publish(list...)
+	w.evidence = []records.Record{records.NewRecord(records.Proof{Payload: again(t, list)})}
+	if _, _, err := w.reconcile(options{from: noon}, list[0].EventID); err != nil {
+		t.Error(err)
+	}
+	w.old = []records.Record{{}}
+	if _, said, err := w.reconcile(options{from: noon}, list[0].EventID); err != cli.ErrAttention ||
+		!strings.Contains(said, "1 record not read") {
+		t.Errorf("%v, %s", err, said)
 	}
 }
 
@@ -349,6 +416,7 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 		{format{}, "\xef\xbb\xbf" + id + "\n\n" + id},
 		{format{column: "id"}, "\xef\xbb\xbfid,\"a;b;c\"\n" + id + ",\"x\ny\"\n"},
 		{format{column: "id"}, "name; id\n;" + id + "\n"},
+		{format{column: "id"}, "name, id\n," + id + "\n"},
 		{format{column: "id"}, `{"id":"` + id + `","other":{}}`},
 	} {
 		rows, said, _ := newWorld(t).reconcile(options{format: test.o}, test.text)
