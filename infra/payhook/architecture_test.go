@@ -45,7 +45,8 @@ var labels = map[link]string{
 	{"Token", "Token/Secret"}: "refresh", {"Token", "Token/Credentials"}: "read",
 }
 
-// links returns the lines that the template has, each with the actions that are allowed.
+// links returns the lines that the template has, each with the actions that are allowed. Each function
+// must have a box.
 func (tm *template) links(t *testing.T) map[link][]string {
 	t.Helper()
 	all := map[link][]string{}
@@ -55,11 +56,18 @@ func (tm *template) links(t *testing.T) map[link][]string {
 	}
 	for path := range tm.all(t, "AWS::Lambda::Function") {
 		function := strings.TrimSuffix(path, "/Function")
+		if boxes[function].title == "" {
+			t.Errorf("the function %s has no box", function)
+		}
 		for arn, actions := range tm.grants(t, function+"/Role") {
-			resource, _, _ := strings.Cut(strings.Replace(arn, "Claims", "Parking", 1), ".")
-			if l := (link{function, resource}); resource != function+"/Logs" {
-				all[l] = slices.Compact(slices.Sorted(slices.Values(append(all[l], actions...))))
+			resource, _, _ := strings.Cut(arn, ".")
+			l := link{function, strings.Replace(resource, "Claims", "Parking", 1)}
+			for _, action := range actions {
+				if text := resource + " " + action; resource != function+"/Logs" && !slices.Contains(all[l], text) {
+					all[l] = append(all[l], text)
+				}
 			}
+			slices.Sort(all[l])
 		}
 	}
 	return all
