@@ -172,7 +172,8 @@ var policies = map[string]struct {
 	clients []reflect.Type
 	not     []string
 }{
-	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go"},
+	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
+		"infra/deployment/duration.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[keys.InspectAPI](),
 			reflect.TypeFor[parking.API](), reflect.TypeFor[claimcheck.FindAPI]()}, []string{"s3:PutObject"}},
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
@@ -182,7 +183,8 @@ var policies = map[string]struct {
 		[]string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
 	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
-	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go"},
+	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go",
+		"infra/deployment/duration.go"},
 		[]reflect.Type{reflect.TypeFor[ledger.ListAPI](), reflect.TypeFor[parking.API]()},
 		[]string{"s3:PutObject"}},
 	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},

@@ -42,7 +42,7 @@ anybody can have written its deliveryId. Without one, each request is a line.
 Webhooks that AWS answered before the function ran have no line in the log: those that
 API Gateway or Lambda throttled (429), those that are too large for Lambda (413), and
 with client certificates those that API Gateway rejected (403). Alarms count them, and
-only the service knows which they are.
+only the service knows which they are. Lines older than logRetentionDays are deleted.
 
 Status 1: --not-accepted found at least one.`
 

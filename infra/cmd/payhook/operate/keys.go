@@ -8,8 +8,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -108,7 +106,7 @@ type certificate struct {
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
 func (p *program) allKeys(ctx context.Context, d *stack) error {
-	freshness, err := d.freshness(ctx)
+	freshness, err := d.Duration(ctx, "keyFreshness")
 	if err != nil {
 		return err
 	}
@@ -150,24 +148,9 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
 }
 
-// freshness returns the setting keyFreshness of the webhook function.
-func (d *stack) freshness(ctx context.Context) (time.Duration, error) {
-	out, err := d.lambda.GetFunctionConfiguration(ctx,
-		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions["webhook"])})
-	if err != nil {
-		return 0, fmt.Errorf("the settings of the webhook function: %w", err)
-	}
-	s := settings.Named("keyFreshness")
-	text := s.Default
-	if out.Environment != nil {
-		text = cmp.Or(out.Environment.Variables[s.Env()], text)
-	}
-	return settings.ParseDuration(text)
-}
-
 func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
-	freshness, err := d.freshness(ctx)
+	freshness, err := d.Duration(ctx, "keyFreshness")
 	if err != nil {
 		return err
 	}

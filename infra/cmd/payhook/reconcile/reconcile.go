@@ -168,11 +168,14 @@ type run struct {
 	store  *parking.Store
 	// scan calls got with each record of the evidence.
 	scan func(ctx context.Context, got func(r records.Record, storedAt time.Time, err error)) error
+	// setting returns how long the ledger remembers an event that is published now.
+	setting func(ctx context.Context) (time.Duration, error)
 	// pause waits until the next call of DynamoDB may be made.
 	pause func(ctx context.Context) error
 
 	events  map[string][]string    // the eventIds of an id
 	items   map[string]ledger.Item // by eventId
+	longest time.Duration          // window, by the setting and the items
 	times   map[string]time.Time   // of an id in the list, and of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]parking.State
@@ -190,6 +193,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 		scan: func(ctx context.Context, got func(records.Record, time.Time, error)) error {
 			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, cmp.Or(o.to, p.Now()), got)
 		},
+		setting: func(ctx context.Context) (time.Duration, error) { return d.Duration(ctx, "deduplicationWindow") },
 		pause: func(ctx context.Context) error {
 			select {
 			case <-next.C:
@@ -219,10 +223,10 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 	if err := r.load(ctx, list); err != nil {
 		return cli.Unreachable(err)
 	}
-	counts, window := map[state]int{}, r.window()
+	counts := map[state]int{}
 	var rows []row
 	for _, e := range list {
-		made := r.row(e.id, r.Now().Add(-window))
+		made := r.row(e.id, r.Now().Add(-r.longest))
 		counts[made.State]++
 		if r.all || made.State != published || len(made.Parked) > 0 {
 			rows = append(rows, made)
@@ -245,7 +249,7 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 	fmt.Fprintln(r.Err, said.String())
 	if counts[missing] > 0 {
 		fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from "+
-			"shows how old it is\n", cli.Readable(window))
+			"shows how old it is\n", cli.Readable(r.longest))
 	}
 	if counts[missing]+counts[damaged]+r.unread > 0 {
 		return cli.ErrAttention
@@ -259,6 +263,9 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 		return err
 	}
 	if r.decided, err = r.store.States(ctx); err != nil {
+		return err
+	}
+	if r.longest, err = r.setting(ctx); err != nil {
 		return err
 	}
 	wanted := make(map[string]bool, len(list))
@@ -290,6 +297,12 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 			return err
 		}
 		maps.Copy(r.items, found)
+		// The setting may have been longer.
+		for _, i := range found {
+			if at := cmp.Or(i.PublishedAt, i.ParkedAt); !at.IsZero() && !i.ExpiresAt.IsZero() {
+				r.longest = max(r.longest, i.ExpiresAt.Sub(at).Round(time.Minute))
+			}
+		}
 		n += len(part)
 		r.say(n, fmt.Sprintf("of %d events looked up", len(ids)))
 	}
@@ -365,17 +378,6 @@ func (r *run) say(n int, what string) {
 		r.said = now
 		fmt.Fprintln(r.Err, n, what)
 	}
-}
-
-// window returns how long the ledger remembers an event: at most as long as one of those that were found, since
-// the setting may have changed.
-func (r *run) window() (longest time.Duration) {
-	for _, i := range r.items {
-		if at := cmp.Or(i.PublishedAt, i.ParkedAt); !at.IsZero() && !i.ExpiresAt.IsZero() {
-			longest = max(longest, i.ExpiresAt.Sub(at).Round(time.Minute))
-		}
-	}
-	return cmp.Or(longest, ledger.DefaultWindow)
 }
 
 // row says what is known of an id. The ledger remembers what was published after began.

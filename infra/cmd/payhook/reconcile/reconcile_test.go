@@ -41,10 +41,11 @@ type world struct {
 	evidence []records.Record // stored an hour ago, and
 	old      []records.Record // a year ago
 	pauses   int
+	window   time.Duration // the setting
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3()}
+	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), window: ledger.DefaultWindow}
 	w.db.CreateLedger("ledger")
 	w.s3.MakeBucket("parking")
 	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return noon }})
@@ -115,6 +116,7 @@ func (w *world) reconcile(o options, text string) (rows []row, stderr string, er
 	}
 	r := newRun(p, &deployment.Deployment{}, o)
 	r.ledger, r.store = ledger.NewLister(w.db, "ledger"), w.store
+	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
 	r.pause = func(ctx context.Context) error {
 		w.pauses++
 		return ctx.Err()
@@ -237,9 +239,22 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 			text += list[0].EventID + ",2026-01-31\n"
 		}
 		id := uuid.New().String()
+		w.window = 24 * time.Hour
 		rows, _, err := w.reconcile(options{column: "event", time: "sent"}, text+id+",2026-01-28\n")
 		if len(rows) != 3 || rows[0].ID != id || rows[0].State != missing || err != cli.ErrAttention {
 			t.Fatalf("%+v, %v", rows, err)
+		}
+	}
+}
+
+func TestTheSettingDecidesWhatIsOlderIfNothingIsFound(t *testing.T) {
+	w := newWorld(t)
+	for days, want := range map[int]state{30: older, 90: missing} {
+		w.window = time.Duration(days) * 24 * time.Hour
+		rows, _, _ := w.reconcile(options{column: "event", time: "sent"},
+			"event,sent\n"+uuid.New().String()+",2025-12-20\n")
+		if len(rows) != 1 || rows[0].State != want {
+			t.Errorf("%d days: %+v", days, rows)
 		}
 	}
 }

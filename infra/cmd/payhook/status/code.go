@@ -92,7 +92,7 @@ func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (
 	if err != nil {
 		return false, err
 	}
-	same := false
+	same, programs := false, 0
 	for _, file := range files.File {
 		switch file.Name {
 		case "bootstrap":
@@ -105,10 +105,11 @@ func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (
 				return false, err
 			}
 			same = bytes.Equal(deployed, program)
+			programs++ // a zip file can have several of a name
 		case names.TruststoreFile:
 		default:
 			return false, nil
 		}
 	}
-	return same, nil
+	return same && programs == 1, nil
 }

@@ -54,6 +54,7 @@ type world struct {
 	named     []string                     // the alarms of the stack; nil: all
 	functions map[string]map[string]string // the files of each package; nil: without --code
 	digest    string                       // of the packages; "": the right one
+	twice     bool                         // a second bootstrap is the program
 	arch      lambdatypes.Architecture
 	secret    string // the name of the secret of the token
 }
@@ -336,6 +337,10 @@ func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
 		f, _ := z.Create(file)
 		f.Write([]byte(content))
 	}
+	if w.twice {
+		f, _ := z.Create("bootstrap")
+		f.Write([]byte("program"))
+	}
 	z.Close()
 	sum := sha256.Sum256(packed.Bytes())
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
@@ -358,6 +363,8 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 		"version":    {func(*world) {}, true, ", the stack has commit 012"},
 		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
 		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},
+		"two programs": {func(w *world) { w.functions["token"]["bootstrap"], w.twice = "prograM", true }, false,
+			"token differ; "},
 		"no program": {func(w *world) { w.functions["webhook"] = map[string]string{} }, false, "webhook differ; "},
 		"not built":  {func(w *world) { w.arch = "x86_64" }, false, "code          not measured  build: no amd64\n"},
 	} {
