@@ -143,8 +143,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and the cause, " +
-				"and dismiss what they have sent again correctly (`payhook parked dismiss`). Until then, " +
-				"`payhook status` shows what is open."},
+				"and dismiss what they have sent again correctly (`payhook parked dismiss`)."},
 		{name: "conflicts", metric: over(5, sum, ownMetric(conf, names.ConflictsMetric)), threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
@@ -173,14 +172,12 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: fetch " +
 				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
 				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
-				"Otherwise someone sends invented ids. Cached keys are not affected, and webhookConcurrency limits " +
-				"the cost."},
+				"Otherwise someone sends invented ids; cached keys are not affected."},
 		{name: "key-stale", metric: over(5, sum, ownMetric(conf, names.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
-			action: "As for key-unavailable. `payhook keys ID` shows until when the stale key is used: at most " +
-				"keyMaxAge minus keyFreshness."},
+			action: "As for key-unavailable. `payhook keys ID` shows until when the stale key is used."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
 		{name: "key-withdrawn", metric: over(5, sum, ownMetric(conf, names.KeyWithdrawnMetric)),
 			threshold: 1,
@@ -218,8 +215,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			notifyOK: true,
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
 				"sends to another URL, or nothing that it sends is accepted.",
-			action: "Look at the other alarms and at the dashboard. If no webhooks arrive, ask the service whether " +
-				"the subscription is active and which answers they get."})
+			action: "Look at the other alarms. If no webhooks arrive, ask the service whether the subscription is " +
+				"active and which answers they get."})
 	}
 	if conf.UsesMTLS() {
 		all = append(all, certificateAlarms(conf, webhook)...)
@@ -272,8 +269,7 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 			"for Lambda (413). There is no log line for them. Unless the service sends them again in smaller " +
 			"deliveries, they are lost.",
 		action: "Ask the service which deliveries were answered 413, agree on the size in the output " +
-			"SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
-			"deliveries)."}
+			"SubscriptionDetails, and have them sent again."}
 }
 
 // certificateAlarms returns the alarms on client certificates.

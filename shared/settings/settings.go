@@ -63,8 +63,8 @@ type Settings struct {
 	// (RFC 6749, section 2.3.1).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
-	// TokenStore is where the access token is kept (§8): secret, which AWS lets change 100 times a day, so for
-	// lifetimes of at least 20 minutes; parameter, for any lifetime; or none: there is no token, and no token function.
+	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for any
+	// lifetime; or none: there is no token.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
@@ -93,7 +93,7 @@ type Settings struct {
 	// revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
 	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
-	// none: every address. This is no authentication: several senders can share an address.
+	// none: every address. It does not replace authentication.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
 	// detects repeated ones.
