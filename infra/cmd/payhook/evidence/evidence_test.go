@@ -387,6 +387,18 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	}
 }
 
+// The hour of a record is that of the service's clock.
+func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
+	now := time.Now().UTC()
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
+	serve(t, bucket{"stack": stack(true), r.Key() + "?1": encoded(t, r)})
+	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--stack", "Payhook", "--from",
+		now.Format("2006-01-02T15"))
+	if status != 0 || !strings.Contains(out, "verifies") {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
+}
+
 func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventTimestamp = noon.Add(-time.Second)

@@ -61,7 +61,7 @@ or in the key.`,
 			if err != nil {
 				return cli.Unreachable(err)
 			}
-			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now()), out)
+			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now().Add(Ahead)), out)
 		},
 	}
 	HoursVar(cmd.Flags(), &from, &to)

@@ -53,6 +53,9 @@ func Scan(ctx context.Context, client *s3.Client, bucket string, got func(r reco
 	return scan(ctx, quiet, client, bucket, "", func(o object) { got(o.record, o.err) })
 }
 
+// Ahead is how far a signed timestamp, and so the hour of a record, can be ahead: the longest timestampTolerance.
+const Ahead = 24 * time.Hour
+
 // ScanHours calls got for each record of the hours from and to and between them, with when S3 stored it. What
 // does not verify has an error.
 func ScanHours(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, from, to time.Time,

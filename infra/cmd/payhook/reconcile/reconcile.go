@@ -92,8 +92,9 @@ input. It prints each id that is not published, and counts the others.
 
 The ledger knows an event by its eventId, and by the first deliveryId that brought it.
 The other identifiers are only in the evidence (setting evidence): give --from. It reads
-every record from there on. With --from, it also finds a deliveryId whose events came
-with another delivery first, and events that the ledger no longer remembers.
+every record whose signed timestamp (with mtls alone, whose latest event) is from there
+on. With --from, it also finds a deliveryId whose events came with another delivery first,
+and events that the ledger no longer remembers.
 
 It reads about 1,000 items a second, so that the ledger is not slowed down. For a
 deliveryId, it reads the whole ledger.
@@ -191,7 +192,8 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 		ledger: ledger.NewLister(dynamodb.NewFromConfig(d.AWS), d.LedgerTable),
 		store:  parking.NewStore(client, d.ParkingBucket),
 		scan: func(ctx context.Context, got func(records.Record, time.Time, error)) error {
-			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, cmp.Or(o.to, p.Now()), got)
+			to := cmp.Or(o.to, p.Now().Add(evidence.Ahead))
+			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, to, got)
 		},
 		setting: func(ctx context.Context) (time.Duration, error) { return d.Duration(ctx, "deduplicationWindow") },
 		pause: func(ctx context.Context) error {
