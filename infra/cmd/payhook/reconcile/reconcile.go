@@ -93,8 +93,8 @@ input. It prints each id that is not published, and counts the others.
 The ledger knows an event by its eventId, and by the first deliveryId that brought it.
 The other identifiers are only in the evidence (setting evidence): give --from. It reads
 every record whose signed timestamp (with mtls alone, whose latest event) is from there
-on. With --from, it also finds a deliveryId whose events came with another delivery first,
-and events that the ledger no longer remembers.
+on. With --from, it also finds a deliveryId whose events came with another delivery
+first, and events that the ledger no longer remembers.
 
 It reads about 1,000 items a second, so that the ledger is not slowed down. For a
 deliveryId, it reads the whole ledger.
