@@ -214,7 +214,7 @@ func (r *run) deployApp(ctx context.Context, what, folder string, values map[str
 }
 
 // deletable changes the templates of an assembly so that CloudFormation deletes every resource with
-// its stack, and protects none. It schedules the deletion of keys of KMS, because AWS deletes no key
+// its stack, and protects none. It schedules the deletion of KMS keys, because AWS deletes no key
 // at once. The CLI uploads a template under a hash of what it was before; that of another run differs,
 // because the templates have the names of their run.
 func deletable(assembly string) error {

@@ -182,8 +182,8 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	if got := given(); len(got) > 0 {
 		t.Errorf("without cdk.json: %v", got)
 	}
-	const file = `{"app":"x","context":{"timestampLocation":"query:ts","keyIdLocation":"query:kid","captureRejected":7,` +
-		`"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
+	const file = `{"app":"x","context":{"timestampLocation":"query:ts","keyIdLocation":"query:kid",` +
+		`"captureRejected":7,"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
 	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ type Sender struct {
 	Identity *Identity
 }
 
-// Locations say where and how a request carries the proof of a webhook, in the texts of
+// Locations say where the signature and its parts are in a request, in the texts of
 // Payhook's settings. An empty text leaves a part as it is.
 type Locations struct {
 	SignatureHeader string `json:"signatureHeader,omitempty"`   // NAME

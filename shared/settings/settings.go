@@ -63,8 +63,8 @@ type Settings struct {
 	// (RFC 6749, section 2.3.1).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
-	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for any
-	// lifetime; or none: there is no token.
+	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for
+	// any lifetime; or none: there is no token.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
