@@ -215,7 +215,7 @@ func TestAnswerIsOneLineOfJSON(t *testing.T) {
 }
 
 // The simulated service itself signs with the defaults.
-func TestProofIsCarriedAsTheStackExpects(t *testing.T) {
+func TestAWebhookIsSignedAsTheStackExpects(t *testing.T) {
 	service, _ := local(t)
 	var got *http.Request
 	var payload []byte
