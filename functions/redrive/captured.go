@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"payhook.example/shared/awsenv"
@@ -57,15 +56,12 @@ func (h *handler) receive(ctx context.Context, name string, acceptAge bool) inta
 	if err != nil {
 		return intake.Result{Err: err}
 	}
-	source, _ := netip.ParseAddr(w.SourceIP)
-	source = source.Unmap()
-	contains := func(network netip.Prefix) bool { return network.Contains(source) }
+	source, err := intake.CheckSource(w.SourceIP, c.allowed)
 	switch {
 	case len(w.Payload) < w.PayloadBytes:
 		return intake.Result{Outcome: incomplete,
 			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
-	case c.allowed != nil && !slices.ContainsFunc(c.allowed, contains):
-		err = intake.ErrSource
+	case err != nil:
 	case w.Method != c.method:
 		err = intake.ErrMethod
 	case len(w.Payload) > c.maxPayloadBytes:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json/v2"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -78,8 +77,7 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 }
 
 func (h *handler) receive(ctx context.Context, r request) intake.Result {
-	source := sourceIP(r)
-	payload, err := h.accept(r, source)
+	payload, source, err := h.accept(r)
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
 	}
@@ -92,31 +90,24 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 	})
 }
 
-// accept returns the payload of a request that can be a delivery.
-func (h *handler) accept(r request, source netip.Addr) ([]byte, error) {
-	contains := func(network netip.Prefix) bool { return network.Contains(source) }
-	if h.allowed != nil && !slices.ContainsFunc(h.allowed, contains) {
-		return nil, fmt.Errorf("%w: %s", intake.ErrSource, source)
+// accept returns the payload and the source address of a request that can be a delivery. The address
+// is the peer of the TCP connection, as AWS saw it ("Invoking Lambda function URLs" in the Lambda
+// developer guide, and the same field in API Gateway's payload format 2.0). X-Forwarded-For and other
+// headers are not read: any client can set them.
+func (h *handler) accept(r request) (payload []byte, source netip.Addr, err error) {
+	if source, err = intake.CheckSource(r.RequestContext.HTTP.SourceIP, h.allowed); err != nil {
+		return nil, source, err
 	}
 	if h.origin != nil {
 		if err := h.origin.check(r); err != nil {
-			return nil, err
+			return nil, source, err
 		}
 	}
 	if r.RequestContext.HTTP.Method != h.method {
-		return nil, intake.ErrMethod
+		return nil, source, intake.ErrMethod
 	}
-	return r.payload(h.maxPayloadBytes)
-}
-
-// sourceIP returns the peer of the TCP connection, as AWS saw it ("Invoking
-// Lambda function URLs" in the Lambda developer guide, and the same field in API
-// Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
-// any client can set them. It returns an IPv4 address that is written as IPv6 as IPv4, and the
-// zero Addr, which no network contains, for what is no address.
-func sourceIP(r request) netip.Addr {
-	addr, _ := netip.ParseAddr(r.RequestContext.HTTP.SourceIP)
-	return addr.Unmap()
+	payload, err = r.payload(h.maxPayloadBytes)
+	return payload, source, err
 }
 
 func (h *handler) respond(result intake.Result, answer intake.Answer) response {
@@ -208,7 +199,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.Bool("keyTableFailed", r.Key.TableFailed),
 		slog.String("keyContentType", r.Key.UnexpectedType),
 		slog.String("deliveryId", r.DeliveryID),
-		slog.String("unverifiedDeliveryId", r.ClaimedID),
+		slog.String("unverifiedDeliveryId", r.UnverifiedID),
 		slog.Int("recorded", r.Recorded),
 		slog.Int("duplicates", r.Duplicates),
 		slog.Int("claimed", r.Claimed),

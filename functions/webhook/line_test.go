@@ -116,7 +116,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "keyContentType": "text/html",
 			"unrecorded": 1.0, "unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0,
 			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
-		"not authentic": {settings.BySignature, intake.Result{Outcome: "o", ClaimedID: "c"},
+		"not authentic": {settings.BySignature, intake.Result{Outcome: "o", UnverifiedID: "c"},
 			map[string]any{"outcome": "o", "status": 1.0, "unverifiedDeliveryId": "c"}},
 		"a key in memory": {settings.BySignature,
 			intake.Result{Outcome: "o", KeyID: "k", Key: keys.Found{Source: keys.Memory}},

@@ -192,8 +192,8 @@ func TestOnlyAnIDIsClaimed(t *testing.T) {
 		`{"deliveryId":"` + id + `","events":[]}`: id, `{"deliveryId":"\u001b[1m secret"}`: "", `x`: "",
 	} {
 		got := receiver.Receive(t.Context(), intake.Delivery{Payload: []byte(payload)})
-		if got.ClaimedID != want || got.DeliveryID != "" {
-			t.Errorf("%s: %q, %q", payload, got.ClaimedID, got.DeliveryID)
+		if got.UnverifiedID != want || got.DeliveryID != "" {
+			t.Errorf("%s: %q, %q", payload, got.UnverifiedID, got.DeliveryID)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,19 @@ type Delivery struct {
 	Certificate string
 	// ArrivedAt is the time as of which the age of the webhook is checked. The zero Time is now.
 	ArrivedAt time.Time
+}
+
+// CheckSource returns the source address of a request: an IPv4 address that is written as IPv6 as IPv4, and
+// the zero Addr, which no network contains, for what is no address. The error is [ErrSource] if no allowed
+// network contains it; nil allows every address.
+func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
+	source, _ := netip.ParseAddr(text)
+	source = source.Unmap()
+	contains := func(network netip.Prefix) bool { return network.Contains(source) }
+	if allowed != nil && !slices.ContainsFunc(allowed, contains) {
+		return source, fmt.Errorf("%w: %s", ErrSource, source)
+	}
+	return source, nil
 }
 
 // Keys finds keys by their ids. [keys.Cache] implements it.
@@ -91,8 +105,8 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	authenticated := now().Sub(inv.start)
 	if err != nil {
 		known.Key.Wait()
-		claimed, _ := payment.PeekIDs(d.Payload, 1)
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, ClaimedID: claimed,
+		unverified, _ := payment.PeekIDs(d.Payload, 1)
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, UnverifiedID: unverified,
 			Steps: Steps{Authenticate: authenticated}}
 	}
 	// At the same time as the events, which do not depend on it.

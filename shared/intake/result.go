@@ -20,9 +20,9 @@ type Result struct {
 
 	Authentication
 	DeliveryID string // "" until the delivery is known to be authentic
-	// ClaimedID is the deliveryId in the body of a webhook that was not found authentic, if it is a
+	// UnverifiedID is the deliveryId in the body of a webhook that was not found authentic, if it is a
 	// UUID. Anybody can have written it.
-	ClaimedID string
+	UnverifiedID string
 	Counts
 	EventIDs EventIDs
 	ParkedAs
