@@ -28,8 +28,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/token"
 )
@@ -66,10 +64,7 @@ func run(args []string) error {
 
 	// Create the reader once, in main or in the init phase of a Lambda function: it caches
 	// the token and reads a new one before the token expires.
-	source := token.InSecret(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"))
-	if name := os.Getenv("TOKEN_PARAMETER"); name != "" {
-		source = token.InParameter(ssm.NewFromConfig(cfg), name)
-	}
+	source := token.Stored(cfg, os.Getenv("TOKEN_PARAMETER"), os.Getenv("TOKEN_SECRET"))
 	client := token.NewClient(token.NewReader(source), baseURL)
 
 	// The client is a standard http.Client.

@@ -26,8 +26,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/smithy-go/logging"
 
 	"payhook.example/shared/awsenv"
@@ -166,10 +164,7 @@ func (d *Deployment) KeepsToken() bool { return d.TokenSecret+d.TokenParameter !
 
 // Token returns a reader of the access token that has read nothing yet.
 func (d *Deployment) Token() *token.Reader {
-	if d.TokenParameter != "" {
-		return token.NewReader(token.InParameter(ssm.NewFromConfig(d.AWS), d.TokenParameter))
-	}
-	return token.NewReader(token.InSecret(secretsmanager.NewFromConfig(d.AWS), d.TokenSecret))
+	return token.NewReader(token.Stored(d.AWS, d.TokenParameter, d.TokenSecret))
 }
 
 // Setting returns the text of a setting in the local run, and its default for another

@@ -12,8 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
@@ -94,10 +92,7 @@ func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parkin
 // KeyService returns the client that calls the key service, with the access token if that needs it.
 func KeyService(c Clients, s settings.Function) *http.Client {
 	if s.KeysAuth == settings.BearerToken {
-		if s.TokenParameter != "" {
-			return WithToken(token.InParameter(ssm.NewFromConfig(c.Config), s.TokenParameter), s)
-		}
-		return WithToken(token.InSecret(secretsmanager.NewFromConfig(c.Config), s.TokenSecret), s)
+		return WithToken(token.Stored(c.Config, s.TokenParameter, s.TokenSecret), s)
 	}
 	return &http.Client{Transport: c.Connections}
 }

@@ -67,6 +67,14 @@ func StoreInSecret(client Secrets, id string) Store {
 // encryption for AWS Systems Manager Parameter Store SecureString parameters").
 func InParameter(client ParameterGetter, name string) Source { return parameter{client, name} }
 
+// Stored returns the parameter with that name or, if the name is "", the secret with that name or ARN.
+func Stored(cfg aws.Config, parameter, secretID string) Source {
+	if parameter != "" {
+		return InParameter(ssm.NewFromConfig(cfg), parameter)
+	}
+	return InSecret(secretsmanager.NewFromConfig(cfg), secretID)
+}
+
 // StoreInParameter returns the parameter with that name, a SecureString, which the first write
 // creates: CloudFormation cannot (AWS, "AWS::SSM::Parameter" in the CloudFormation User Guide).
 // keyID is the id or ARN of the key that encrypts it; "" for the key of AWS, aws/ssm.

@@ -31,6 +31,7 @@ func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		here = "unknown"
 	}
 	var differ []string
+	builds := map[string]map[string][]byte{} // by architecture
 	for _, name := range build.Names {
 		if d.Functions[name] == "" {
 			continue // it is not deployed
@@ -43,12 +44,13 @@ func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		if slices.Contains(out.Configuration.Architectures, types.ArchitectureArm64) {
 			arch = "arm64"
 		}
-		built, err := d.build(arch)
-		if err != nil {
-			first, _, _ := strings.Cut(err.Error(), "\n")
-			return []check{{"code", notMeasured, first, "run it in a clone of Payhook, or in an app that uses it"}}, nil
+		if builds[arch] == nil {
+			if builds[arch], err = d.build(arch); err != nil {
+				first, _, _ := strings.Cut(err.Error(), "\n")
+				return []check{{"code", notMeasured, first, "run it in a clone of Payhook, or in an app that uses it"}}, nil
+			}
 		}
-		same, err := matches(ctx, out, built[name])
+		same, err := matches(ctx, out, builds[arch][name])
 		if err != nil {
 			return nil, fmt.Errorf("the package of the function %s: %w", name, err)
 		}
