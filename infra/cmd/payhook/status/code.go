@@ -25,6 +25,7 @@ import (
 
 // code compares the program of each function with a build of the current folder.
 func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
+	const elsewhere = "run it in a clone of Payhook, or in an app that uses it"
 	const next = "run it in a clone at the version of the stack, unmodified; if it still differs, deploy that version"
 	here, err := build.Version(ctx)
 	if err != nil {
@@ -47,7 +48,7 @@ func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		if builds[arch] == nil {
 			if builds[arch], err = d.build(arch); err != nil {
 				first, _, _ := strings.Cut(err.Error(), "\n")
-				return []check{{"code", notMeasured, first, "run it in a clone of Payhook, or in an app that uses it"}}, nil
+				return []check{{"code", notMeasured, first, elsewhere}}, nil
 			}
 		}
 		same, err := matches(ctx, out, builds[arch][name])
