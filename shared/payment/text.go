@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"bytes"
 	"errors"
 	"mime"
 	"strings"
@@ -42,6 +43,11 @@ func UnexpectedType(contentType string) string {
 	}
 	return media
 }
+
+// WithoutBOM returns text without the UTF-8 byte order mark that it may begin with. RFC 8259,
+// section 8.1, lets readers ignore the mark. It is part of what was signed, so a signature
+// is verified with it.
+func WithoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\uFEFF")) }
 
 // ErrTime is returned for a text that is not a date-time of RFC 3339.
 var ErrTime = errors.New("payment: not a timestamp")
