@@ -33,12 +33,22 @@ type series struct {
 	at        time.Time // of the minute of the last; zero: none
 }
 
-// measured makes the checks of metrics and alarms.
+// measured makes the checks of metrics and alarms. The error is that of the alarms, without which the answers of API
+// Gateway are not counted.
 func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	own, err := alarms(ctx, d)
+	own, withoutAlarms := alarms(ctx, d)
+	checks, err := counted(ctx, d, own, now)
 	if err != nil {
-		return nil, err
+		checks = []check{failed("metrics", err)}
 	}
+	if withoutAlarms != nil {
+		return checks, withoutAlarms
+	}
+	return append(checks, raised(own)), nil
+}
+
+// counted makes the checks of metrics.
+func counted(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now time.Time) ([]check, error) {
 	all, err := read(ctx, d, own, now)
 	if err != nil {
 		return nil, err
@@ -48,7 +58,7 @@ func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if d.KeepsToken() {
 		checks = append(checks, runs("token runs", all["token"], now, d.hint("logs token --since 1h")))
 	}
-	return append(checks, d.certificates(all["trust"], redrive.State), raised(own)), nil
+	return append(checks, d.certificates(all["trust"], redrive.State)), nil
 }
 
 // byGateway are the answers that API Gateway makes itself, by the alarms that watch their metrics.

@@ -41,7 +41,8 @@ The command reads the index of pending events, the parking bucket, the access to
 (its expiry is shown, the token is not), metrics and alarms. Metrics are
 about a minute late.
 
-Below a line that is not ok stands the command or the step that comes next.
+Below a line that is not ok stands the command or the step that comes next. If a store
+or service cannot be read, its line is not measured and has the error.
 
 With --code, the command builds the functions in the current folder, which is a clone of
 Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
@@ -50,7 +51,8 @@ on how the CDK compresses it, so it only shows that the download is complete. If
 folder has another version than the stack, or was modified, the line says so. During a
 canary deployment, it compares the earlier version only.
 
-Status 0: healthy. Status 1: something needs attention, or was not measured.`
+Status 0: healthy. Status 1: something needs attention, or was not measured. Status 3:
+the stack cannot be read.`
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
@@ -61,14 +63,14 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := p.Connect(cmd.Context(), t)
-			if err == nil {
-				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), d.Token(),
-					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-					func(command string) string { return p.Hint(t, command) },
-					compare, lambda.NewFromConfig(d.AWS), build.Functions}
-				err = s.status(cmd.Context(), p)
+			if err != nil {
+				return cli.Unreachable(err)
 			}
-			return cli.Unreachable(err)
+			s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), d.Token(),
+				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
+				func(command string) string { return p.Hint(t, command) },
+				compare, lambda.NewFromConfig(d.AWS), build.Functions}
+			return s.status(cmd.Context(), p)
 		},
 	}
 	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
@@ -114,6 +116,12 @@ type check struct {
 	Next  string `json:"next,omitempty"` // a command or sentence, unless the state is ok
 }
 
+// part makes checks that read the same store or service. Its name is that of the line if it fails.
+type part struct {
+	name   string
+	checks func(context.Context, *stack, time.Time) ([]check, error)
+}
+
 // finding is what a check can find. If applies is true, the line has its state and text, and what comes next.
 type finding struct {
 	applies bool
@@ -132,7 +140,13 @@ func judge(name, text string, findings ...finding) check {
 	return check{name, ok, text, ""}
 }
 
-// status makes every check and prints the results.
+// failed is the line of a part that cannot be read.
+func failed(name string, err error) check {
+	return check{name, notMeasured, err.Error(), "if access was denied, you need " +
+		"infra/cmd/payhook/status/policy.json; if something no longer exists, see infra/RECOVERY.md"}
+}
+
+// status makes every check and prints the results. A check that fails hides no other.
 func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	h := struct {
 		Stack   string  `json:"stack"`
@@ -141,15 +155,18 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		Healthy bool    `json:"healthy"`
 		Checks  []check `json:"checks"`
 	}{Stack: d.Stack, Version: d.Version, Program: names.Version()}
-	groups := []func(context.Context, *stack, time.Time) ([]check, error){pending, parked, accessToken, measured}
+	parts := []part{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"alarms", measured}}
 	if d.compare {
 		fmt.Fprintln(p.Err, "building the functions")
-		groups = append(groups, code)
+		parts = append(parts, part{"code", code})
 	}
-	for _, group := range groups {
-		checks, err := group(ctx, d, p.Now())
+	for _, part := range parts {
+		checks, err := part.checks(ctx, d, p.Now())
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
-			return err
+			checks = append(checks, failed(part.name, err))
 		}
 		h.Checks = append(h.Checks, checks...)
 	}

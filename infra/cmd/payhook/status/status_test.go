@@ -29,6 +29,7 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/smithy-go"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -56,7 +57,17 @@ type world struct {
 	digest    string                       // of the packages; "": the right one
 	twice     bool                         // a second bootstrap is the program
 	arch      lambdatypes.Architecture
-	secret    string // the name of the secret of the token
+	secret    string       // the name of the secret of the token
+	denied    string       // the operation of CloudWatch, CloudFormation or Lambda that is denied
+	change    func(*stack) // of the deployment; nil: none
+}
+
+// deny returns an error if the operation is denied.
+func (w *world) deny(operation string) error {
+	if w.denied != operation {
+		return nil
+	}
+	return &smithy.GenericAPIError{Code: "AccessDenied", Message: "User: somebody is not authorized:\n" + operation}
 }
 
 func newWorld(t *testing.T) *world {
@@ -84,6 +95,9 @@ func (w *world) storeToken(lifetime, left time.Duration) {
 
 func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
 	_ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
+	if err := w.deny("GetMetricData"); err != nil {
+		return nil, err
+	}
 	out := &cloudwatch.GetMetricDataOutput{}
 	for _, q := range in.MetricDataQueries {
 		m := q.MetricStat.Metric
@@ -100,6 +114,9 @@ func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInp
 
 func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput,
 	_ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
+	if err := w.deny("DescribeAlarms"); err != nil {
+		return nil, err
+	}
 	if len(in.AlarmNames) > 100 || aws.ToInt32(in.MaxRecords) < int32(len(in.AlarmNames)) {
 		return nil, fmt.Errorf("ValidationError: %d names for %d records", len(in.AlarmNames),
 			aws.ToInt32(in.MaxRecords))
@@ -125,6 +142,9 @@ var ofAPI = map[string]string{"Payhook-certificate-forbidden": "CertificateForbi
 // ListStackResources returns pages with one alarm and one other resource.
 func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
 	_ ...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error) {
+	if err := w.deny("ListStackResources"); err != nil {
+		return nil, err
+	}
 	if w.named == nil {
 		w.named = slices.Sorted(maps.Keys(w.alarms))
 	}
@@ -167,6 +187,9 @@ func (w *world) status(asJSON bool) (text string, healthy bool) {
 	var out bytes.Buffer
 	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: asJSON}
 	d := w.stack()
+	if w.change != nil {
+		w.change(d)
+	}
 	err := d.status(w.t.Context(), p)
 	if strings.Contains(out.String(), accessToken1) {
 		w.t.Error("the access token is shown")
@@ -310,6 +333,72 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 	}
 }
 
+func TestAPartThatFailsHidesNoOther(t *testing.T) {
+	every := []string{"pending", "parked", "token", "webhooks", "redrive", "token runs", "certificates", "alarms", "code"}
+	for name, c := range map[string]struct {
+		cause func(*world)
+		want  string // the line of the part
+		hides []string
+	}{
+		"no ledger": {func(w *world) { w.change = func(d *stack) { d.LedgerTable = "gone" } },
+			"pending: ", nil},
+		"no bucket": {func(w *world) { w.change = func(d *stack) { d.ParkingBucket = "gone" } },
+			"parked: ", nil},
+		"a disabled key": {func(w *world) {
+			w.secrets.Before = func(awstest.SecretCall) (string, bool) { return "DecryptionFailure", false }
+		}, "token: ", nil},
+		"metrics": {func(w *world) { w.denied = "GetMetricData" }, "metrics: ",
+			[]string{"webhooks", "redrive", "token runs", "certificates"}},
+		"alarms":       {func(w *world) { w.denied = "DescribeAlarms" }, "alarms: ", nil},
+		"resources":    {func(w *world) { w.denied = "ListStackResources" }, "alarms: ", nil},
+		"the function": {func(w *world) { w.denied = "GetFunction" }, "code: ", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.arch, w.functions = "arm64", map[string]map[string]string{}
+			for _, f := range []string{"webhook", "redrive", "token"} {
+				w.functions[f] = map[string]string{"bootstrap": "program"}
+			}
+			c.cause(w)
+			text, healthy := w.status(false)
+			if healthy || !strings.Contains(text, "\nUNKNOWN\n") {
+				t.Errorf("healthy: %t\n%s", healthy, text)
+			}
+			out, _ := w.status(true)
+			_, document, _ := strings.Cut(out, "\n") // after the progress
+			var shown struct{ Checks []check }
+			if err := json.Unmarshal([]byte(document), &shown); err != nil {
+				t.Fatal(err)
+			}
+			var lines, bad []string
+			for _, line := range shown.Checks {
+				lines = append(lines, line.Name)
+				if line.State != ok {
+					bad = append(bad, line.Name+": "+line.Text)
+				}
+			}
+			for _, line := range every {
+				if !slices.Contains(lines, line) && !slices.Contains(c.hides, line) {
+					t.Errorf("%s is hidden", line)
+				}
+			}
+			if len(bad) != 1 || !strings.HasPrefix(bad[0], c.want) {
+				t.Errorf("not ok: %q, want one that begins with %q", bad, c.want)
+			}
+		})
+	}
+}
+
+func TestInterruptedStatusShowsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
+	if err := newWorld(t).stack().status(ctx, p); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("%v: %s", err, &out)
+	}
+}
+
 func TestStatusAsJSON(t *testing.T) {
 	w := newWorld(t)
 	w.metrics["Payhook NotStored"] = 2
@@ -330,6 +419,9 @@ func TestStatusAsJSON(t *testing.T) {
 // GetFunction returns a function with a URL of its package.
 func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
 	_ ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error) {
+	if err := w.deny("GetFunction"); err != nil {
+		return nil, err
+	}
 	name, _, _ := strings.Cut(*in.FunctionName, ":")
 	var packed bytes.Buffer
 	z := zip.NewWriter(&packed)
