@@ -51,8 +51,7 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 //   - a missing or empty deliveryId, events, eventId, eventName or eventTimestamp;
 //   - an id that is not a UUID;
 //   - an event name that is not GROUP.STATUS;
-//   - an eventTimestamp that is not RFC 3339 in UTC. A leap second is parsed as the
-//     following second ([ParseTime]).
+//   - an eventTimestamp that [ParseTime] does not parse. Without an offset, it is in UTC.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
 	defer w.free()
@@ -99,7 +98,7 @@ func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 func PeekTime(payload []byte) (latest time.Time) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		if ofEvent && name == "eventTimestamp" {
-			if at, err := ParseTime(value); err == nil && at.After(latest) {
+			if at, _, err := ParseTime(value); err == nil && at.After(latest) {
 				latest = at
 			}
 		}
@@ -464,10 +463,10 @@ func (w *walker) eventName(text string) string {
 }
 
 func (w *walker) eventTimestamp(text string) string {
-	t, err := ParseTime(text)
+	t, _, err := ParseTime(text)
 	w.current.EventTimestamp = t
-	if _, offset := t.Zone(); err != nil || offset != 0 {
-		return "must be a UTC timestamp, as in 2026-01-31T12:00:00.000Z"
+	if err != nil {
+		return "must be a timestamp, as in 2026-01-31T12:00:00.000Z"
 	}
 	return ""
 }

@@ -149,7 +149,7 @@ func DecodeEvent(raw []byte) (Event, error) {
 // function that publishes them starts without it.
 var strictTimes = sync.OnceValue(func() json.Options {
 	return json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
-		*t, err = ParseTime(unquote(raw))
+		*t, _, err = ParseTime(unquote(raw))
 		return err
 	}))
 })

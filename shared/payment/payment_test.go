@@ -98,6 +98,8 @@ func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 		"2026-01-31t12:00:00.5z":             time.Date(2026, 1, 31, 12, 0, 0, 500e6, time.UTC),
 		"2026-06-30T23:59:60Z":               time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC),
 		"2026-01-31T12:00:00.1234567891234Z": time.Date(2026, 1, 31, 12, 0, 0, 123456789, time.UTC),
+		"2026-01-31T14:00:00.5+0200":         time.Date(2026, 1, 31, 12, 0, 0, 500e6, time.UTC),
+		"2026-01-31T12:00":                   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 		`2026-01-31T12:00:00\u005a`:          time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 	} {
 		raw := strings.NewReplacer("2026-01-31T12:00:00.123Z", text, "2026-01-31T11:59:59.000Z", text).Replace(event)
@@ -111,7 +113,7 @@ func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 				err)
 		}
 	}
-	for _, text := range []string{"2026-01-31T2:00:00Z", "2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z",
+	for _, text := range []string{"2026-01-31T2:00:00Z", "2026-01-31T12:00:00+24:00",
 		"CANARY", ""} {
 		_, err := payment.DecodeEvent([]byte(strings.Replace(event, "2026-01-31T11:59:59.000Z", text, 1)))
 		field, ok := errors.AsType[*payment.FieldError](err)
@@ -188,8 +190,7 @@ var deliveryTests = []deliveryTest{
 	{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
 		"events[0].eventTimestamp: is missing"},
 	{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
+		"events[0].eventTimestamp: must be a timestamp"},
 
 	{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
 		"events[0].eventData: must be an object"},

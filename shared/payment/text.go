@@ -2,10 +2,8 @@ package payment
 
 import (
 	"bytes"
-	"errors"
 	"mime"
 	"strings"
-	"time"
 	"uuid"
 )
 
@@ -48,60 +46,3 @@ func UnexpectedType(contentType string) string {
 // section 8.1, lets readers ignore the mark. It is part of what was signed, so a signature
 // is verified with it.
 func WithoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\uFEFF")) }
-
-// ErrTime is returned for a text that is not a date-time of RFC 3339.
-var ErrTime = errors.New("payment: not a timestamp")
-
-// ParseTime parses a date-time exactly as the grammar of RFC 3339, section 5.6, allows, as in
-// 2026-01-31T12:00:00.123Z. Digits of a fraction after the ninth are dropped. The result is
-// in UTC if the offset is zero, -00:00 included. Its year in UTC is 0 to 9999.
-//
-// Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the last day of a
-// month. It is parsed as the following second, because a [time.Time] has no leap seconds.
-// Whether a leap second was announced for that day is not checked.
-func ParseTime(text string) (time.Time, error) {
-	const date, second = len("2006-01-02"), len("2006-01-02T15:04:")
-	b := []byte(text)
-	if tooLoose(b) {
-		return time.Time{}, ErrTime
-	}
-	last := len(b) - 1
-	// UnmarshalText accepts no lower-case letters and no leap seconds.
-	if b[date] == 't' {
-		b[date] = 'T'
-	}
-	if b[last] == 'z' {
-		b[last] = 'Z'
-	}
-	leap := string(b[second:second+2]) == "60"
-	if leap {
-		copy(b[second:], "59")
-	}
-	var t time.Time
-	if err := t.UnmarshalText(b); err != nil {
-		return time.Time{}, ErrTime
-	}
-	if _, offset := t.Zone(); offset == 0 {
-		t = t.UTC()
-	}
-	if leap {
-		t = t.Add(time.Second)
-	}
-	utc := t.UTC()
-	if y := utc.Year(); y < 0 || y > 9999 || leap && (utc.Day() != 1 || utc.Hour() != 0 || utc.Minute() != 0) {
-		return time.Time{}, ErrTime
-	}
-	return t, nil
-}
-
-// tooLoose reports whether a text is too short, or one that time.Time accepts and RFC 3339
-// does not (https://go.dev/issue/54580): an hour of one digit, a comma before the fraction,
-// and an offset such as +24:00 or +00:60.
-func tooLoose(b []byte) bool {
-	const hour, fraction = len("2006-01-02T15"), len("2006-01-02T15:04:05")
-	last := len(b) - 1
-	if last < fraction || b[hour] != ':' || b[fraction] == ',' {
-		return true
-	}
-	return b[last] != 'Z' && b[last] != 'z' && (string(b[last-4:last-2]) > "23" || string(b[last-1:]) > "59")
-}

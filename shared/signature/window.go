@@ -78,8 +78,8 @@ func (f Format) parse(text string) (time.Time, bool) {
 	digits := strings.Trim(text, "0123456789") == ""
 	if f != FormatSeconds && f != FormatMilliseconds {
 		if f == FormatRFC3339 || !digits {
-			t, err := payment.ParseTime(text)
-			return t, err == nil
+			t, zoned, err := payment.ParseTime(text)
+			return t, zoned && err == nil
 		}
 		f = FormatMilliseconds
 		if len(text) <= 11 { // seconds until the year 5138, milliseconds until 1973

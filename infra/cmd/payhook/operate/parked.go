@@ -92,7 +92,7 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 
 // time reads a time of RFC 3339, or how long ago it was.
 func (p *program) time(text string) (time.Time, error) {
-	if at, err := payment.ParseTime(text); err == nil {
+	if at, zoned, err := payment.ParseTime(text); err == nil && zoned {
 		return at, nil
 	}
 	before, err := cli.ParseDuration(text)
