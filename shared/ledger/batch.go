@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -23,16 +22,6 @@ const maxBatch = 25
 // of answers. No event is as large. AWS
 // documents no limit for BatchExecuteStatement; BatchWriteItem takes 16 MB.
 const maxBatchBytes = 1 << 20
-
-// statementAttempts is how often a statement is tried in total: for up to 5 seconds.
-const statementAttempts = 10
-
-// The pauses between these attempts: at most firstPause, doubled each time up to
-// longestPause.
-const (
-	firstPause   = 25 * time.Millisecond
-	longestPause = time.Second
-)
 
 // inBatches calls do for each batch of n elements of these sizes, several at the same
 // time, with the elements from begin to before end.
@@ -130,7 +119,6 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 	for i := range at {
 		at[i] = i
 	}
-	pause := firstPause
 	for attempt := 1; ; attempt++ {
 		out, err := l.client.BatchExecuteStatement(ctx, &dynamodb.BatchExecuteStatementInput{Statements: statements})
 		if err == nil && len(out.Responses) != len(statements) {
@@ -153,11 +141,10 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 				left++
 			}
 		}
-		if left == 0 || attempt == statementAttempts || ctx.Err() != nil {
+		if left == 0 || attempt == parallel.Attempts || ctx.Err() != nil {
 			return results
 		}
-		_ = parallel.Pause(ctx, pause)
-		pause = min(2*pause, longestPause)
+		_ = parallel.Pause(ctx, parallel.Backoff(attempt))
 		statements, at = statements[:left], at[:left]
 	}
 }

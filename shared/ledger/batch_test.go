@@ -401,7 +401,7 @@ func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 			}
 			calls, took := 1, time.Duration(0)
 			if slices.Contains(transientCodes, code) {
-				calls, took = 10, 4575*time.Millisecond // pauses of 25 ms, doubled up to a second
+				calls, took = 12, 6575*time.Millisecond // pauses of 25 ms, doubled up to a second
 			}
 			start := time.Now()
 			got := b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now)

@@ -12,11 +12,21 @@ import (
 	smithytime "github.com/aws/smithy-go/time"
 )
 
-// PauseOf returns how much of the longest pause to wait. A test that needs the same
-// pauses in every run sets it before it makes any call.
-var PauseOf = rand.N[time.Duration]
+// Attempts is how often a call of a store is tried in total. With the pauses of [Backoff], the
+// last attempt begins at least 3.2 s after the first, and at most 6.6 s plus the time of the calls.
+const Attempts = 12
 
-// Pause waits for a random part of the longest pause, so that functions that fail together
+// Backoff returns the longest pause after an attempt of a store, the first of which is 1: 25 ms,
+// doubled each time up to a second.
+func Backoff(attempt int) time.Duration {
+	return min(25*time.Millisecond<<min(max(attempt, 1)-1, 6), time.Second)
+}
+
+// PauseOf returns how much of the longest pause to wait: at random, but at least half, so that the
+// sum has a lower limit. A test that needs the same pauses in every run sets it before it makes any call.
+var PauseOf = func(longest time.Duration) time.Duration { return longest/2 + rand.N(longest/2+1) }
+
+// Pause waits for a random part of the longest pause ([PauseOf]), so that functions that fail together
 // do not try again together. It returns as soon as ctx has ended, with the error of ctx.
 func Pause(ctx context.Context, longest time.Duration) error {
 	_ = smithytime.SleepWithContext(ctx, PauseOf(longest)) // nil at random if both end together

@@ -3,14 +3,14 @@ package setup_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
@@ -28,36 +28,20 @@ import (
 
 // Package bus retries, and only what failed. All other calls are retried by the SDK.
 func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
-	var mu sync.Mutex
-	calls := map[string]int{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		calls[r.Header.Get("X-Amz-Target")]++
-		mu.Unlock()
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	defer server.Close()
-	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "id",
-		"AWS_SECRET_ACCESS_KEY": "secret",
-	}
-	c, err := setup.NewClients(func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, text := "source", "{}"
-	if _, err := c.EventBridge.PutEvents(t.Context(), &eventbridge.PutEventsInput{
-		Entries: []types.PutEventsRequestEntry{{Source: &source, DetailType: &text, Detail: &text}},
-	}); err == nil {
-		t.Error("PutEvents did not fail")
-	}
-	table := "ledger"
-	if _, err := c.DynamoDB.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table}); err == nil {
-		t.Error("DescribeTable did not fail")
-	}
-	if calls["AWSEvents.PutEvents"] != 1 || calls["DynamoDB_20120810.DescribeTable"] != 3 {
-		t.Errorf("the calls are %v, want 1 of PutEvents and 3 of DescribeTable", calls)
-	}
+	server := awstest.NewOutage(t, time.Hour, func(*http.Request) bool { return true }, failures["500"], nil)
+	synctest.Test(t, func(t *testing.T) {
+		c := clients(t, server.URL)
+		if _, err := c.EventBridge.PutEvents(t.Context(), &eventbridge.PutEventsInput{
+			Entries: []types.PutEventsRequestEntry{{Source: aws.String("source"), DetailType: aws.String("{}"),
+				Detail: aws.String("{}")}},
+		}); err == nil || server.Failed.Load() != 1 {
+			t.Errorf("%d calls of PutEvents, %v", server.Failed.Load(), err)
+		}
+		if _, err := c.DynamoDB.DescribeTable(t.Context(),
+			&dynamodb.DescribeTableInput{TableName: aws.String("ledger")}); err == nil || server.Failed.Load() != 1+12 {
+			t.Errorf("%d calls with those of DescribeTable, %v", server.Failed.Load(), err)
+		}
+	})
 }
 
 // oneKey knows the key of the service.

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/names"
+	"payhook.example/shared/token"
+)
+
+func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `{"access_token":"a","token_type":"Bearer","expires_in":3600}`)
+	}))
+	defer endpoint.Close()
+	for store, operations := range map[string][]string{
+		"secret": {"GetSecretValue", "PutSecretValue"}, "parameter": {"GetParameter", "GetSecretValue", "PutParameter"},
+	} {
+		for _, operation := range operations {
+			for _, lasts := range []time.Duration{time.Second, 3 * time.Second} {
+				secrets, parameters := awstest.NewSecretsManager(t), awstest.NewParameterStore(t, "parameter")
+				secrets.Create("token")
+				secrets.Put("credentials", `{"client_id":"c","client_secret":"s"}`)
+				server := awstest.NewOutage(t, lasts,
+					func(r *http.Request) bool { return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation) },
+					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+					func(w http.ResponseWriter, r *http.Request) {
+						if strings.HasPrefix(r.Header.Get(awstest.TargetHeader), "AmazonSSM") {
+							parameters.Config.Handler.ServeHTTP(w, r)
+						} else {
+							secrets.Config.Handler.ServeHTTP(w, r)
+						}
+					})
+				env := environment(t, endpoint.URL)
+				maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-central-1",
+					"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
+				if store == "parameter" {
+					delete(env, names.TokenSecretEnv)
+					env[names.TokenParameterEnv] = "parameter"
+				}
+				synctest.Test(t, func(t *testing.T) {
+					h, err := newFunction(func(name string) string { return env[name] })
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r, err := h.refresher.Run(t.Context(), true); r.Outcome != token.Refreshed {
+						t.Errorf("%s, %s for %s: %+v, %v", store, operation, lasts, r, err)
+					}
+				})
+				if server.Failed.Load() == 0 {
+					t.Errorf("%s, %s: no call failed", store, operation)
+				}
+			}
+		}
+	}
+}
