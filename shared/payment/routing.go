@@ -9,25 +9,27 @@ import (
 // maxRoutingToken is the maximum length of a value in the routing data, in bytes.
 const maxRoutingToken = 128
 
-// routed are the fields of eventData that the routing data contains. A nil value
-// is a field with a single value.
-type routed map[string]routed
-
-var routedData = routed{
-	"amount":          nil,
-	"paymentCurrency": nil,
-	"paymentStatus":   {"status": nil, "statusTime": nil},
-	"returns":         {"hasReturnDetails": nil},
-	"cancelations":    {"hasCancelationDetails": nil},
-	"cases":           {"hasLinkedCases": nil},
+// routed is a value that the routing data contains.
+type routed struct {
+	kind   jsontext.Kind     // 't' means true and false
+	fields map[string]routed // of an object
 }
+
+var routedData = routed{'{', map[string]routed{
+	"amount":          {kind: '0'},
+	"paymentCurrency": {kind: '"'},
+	"paymentStatus":   {'{', map[string]routed{"status": {kind: '"'}, "statusTime": {kind: '"'}}},
+	"returns":         {'{', map[string]routed{"hasReturnDetails": {kind: 't'}}},
+	"cancelations":    {'{', map[string]routed{"hasCancelationDetails": {kind: 't'}}},
+	"cases":           {'{', map[string]routed{"hasLinkedCases": {kind: 't'}}},
+}}
 
 // RoutingData returns the fields of an event's eventData that rules usually match,
 // as a JSON object: amount, paymentCurrency, paymentStatus and the flags of
 // returns, cancelations and cases. Each value is copied byte for byte, so that an
-// amount keeps its digits. A value of more than 128 bytes is left out, and so is an
-// integer outside 64 bits, which EventBridge rejects (AWS, "PutEvents" in the
-// EventBridge API reference). The result is nil if the event has none of these
+// amount keeps its digits. Left out are values with another type than that of the
+// interface, values of more than 128 bytes, and integers outside 64 bits, which
+// EventBridge rejects (AWS, "PutEvents" in the EventBridge API reference). The result is nil if the event has none of these
 // fields. e must come from [DecodeDelivery] or [DecodeRawEvent]. It is safe for
 // concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
@@ -44,28 +46,25 @@ func (e RawEvent) RoutingData() jsontext.Value {
 	return nil
 }
 
-// copyRouted reads an object and returns an object with the members that fields
-// names, or nil if it has none of them. Decoding has checked that the object is valid and
-// that these members have their types.
-func copyRouted(dec *jsontext.Decoder, fields routed) jsontext.Value {
+// copyRouted reads a value and returns what of it is routed, or nil.
+func copyRouted(dec *jsontext.Decoder, r routed) jsontext.Value {
+	kind := dec.PeekKind()
+	if kind == 'f' {
+		kind = 't'
+	}
+	if kind != r.kind || r.fields == nil {
+		value, _ := dec.ReadValue()
+		if kind != r.kind || len(value) > maxRoutingToken || kind == '0' && !publishable(value) {
+			return nil
+		}
+		return value
+	}
 	_, _ = dec.ReadToken()
 	var out []byte
 	for dec.PeekKind() == '"' {
 		name, _ := dec.ReadToken()
 		field := name.String()
-		inner, known := fields[field]
-		var value jsontext.Value
-		switch {
-		case inner != nil:
-			value = copyRouted(dec, inner)
-		case known:
-			value, _ = dec.ReadValue()
-			if len(value) > maxRoutingToken || value.Kind() == '0' && !publishable(value) {
-				value = nil
-			}
-		default:
-			_, _ = dec.ReadValue()
-		}
+		value := copyRouted(dec, r.fields[field])
 		if value == nil {
 			continue
 		}
