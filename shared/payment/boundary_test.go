@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	jsonv1 "encoding/json"
 	"encoding/json/v2"
 	"math/big"
 	"strings"
@@ -61,10 +62,23 @@ func TestAmountIsAJSONNumber(t *testing.T) {
 			t.Errorf("%s: %s, %v, %s", a, text, err, got)
 		}
 	}
-	if text, err := json.Marshal(payment.Amount("")); err != nil || string(text) != "0" {
+	if text, err := json.Marshal(payment.Amount("")); err != nil || string(text) != "null" {
 		t.Errorf("no amount: %s, %v", text, err)
 	}
-	for _, wrong := range []string{"x", "01", "1 ", " 1", "1.", `"1"`, "true", "null", "{}"} {
+	for name, unmarshal := range map[string]func([]byte, any) error{"encoding/json": jsonv1.Unmarshal,
+		"json v2": func(b []byte, v any) error { return json.Unmarshal(b, v) }} {
+		got := payment.Amount("5")
+		if err := unmarshal([]byte("null"), &got); err != nil || got != "" {
+			t.Errorf("%s: null is unmarshaled as %q, %v", name, got, err)
+		}
+	}
+	if text, err := payment.Amount("null").MarshalJSON(); err == nil {
+		t.Errorf("the text null is marshaled as %s", text)
+	}
+	if _, ok := payment.Amount("").Rat(); ok {
+		t.Error("no amount has a value")
+	}
+	for _, wrong := range []string{"x", "01", "1 ", " 1", "1.", `"1"`, "true", "null ", "{}"} {
 		if text, err := payment.Amount(wrong).MarshalJSON(); err == nil || text != nil {
 			t.Errorf("%q is marshaled as %s", wrong, text)
 		}

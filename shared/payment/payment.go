@@ -2,11 +2,10 @@
 // its interface.
 //
 // It guarantees that what it decodes is unambiguous. Two readers of the same
-// bytes, whatever their language, see the same payment. It rejects duplicate
-// names, names that differ from a field of the interface only in case, invalid
-// UTF-8, and values with another JSON type than that of the interface. Fields
-// that the interface does not define are kept. Amounts keep their digits: no
-// number is converted to a float64.
+// bytes, whatever their language, see the same payment: it rejects duplicate
+// names, invalid UTF-8, and an event without an eventId and an eventName. It
+// accepts everything else, whatever the types in eventData. Amounts keep their
+// digits: no number is converted to a float64.
 //
 // A receiver calls [DecodeDelivery]. A consumer of the events on the bus calls
 // [DecodeEvent] with an event's detail.
@@ -20,17 +19,22 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
 // Event is one element of a delivery (section 2.3) and the detail of one event on
-// the bus. Fields that the sender omitted are zero.
+// the bus. Fields that the sender omitted or sent as null are zero, and so are those
+// in Deviations.
 type Event struct {
-	EventName      string    `json:"eventName"`      // GROUP.STATUS, as in PAYMENT_STATUS.RELEASED
-	EventID        string    `json:"eventId"`        // a UUID; the idempotency key
-	EventTimestamp time.Time `json:"eventTimestamp"` // UTC, milliseconds
+	EventName      string    `json:"eventName"`               // GROUP.STATUS, as in PAYMENT_STATUS.RELEASED
+	EventID        string    `json:"eventId"`                 // a UUID; the idempotency key
+	EventTimestamp time.Time `json:"eventTimestamp,omitzero"` // UTC
 	EventData      Data      `json:"eventData"`
+
+	// Deviations are the paths of the values with another JSON type than that of the
+	// interface, and of texts that are not a time, as in eventData.amount. [DecodeEvent] sets
+	// them, in the order of the event.
+	Deviations []string `json:"-"`
 }
 
 // Data is the payment that an event is about (section 2.4).
@@ -52,13 +56,13 @@ type Identifiers struct {
 	PaymentEndToEndID  string         `json:"paymentEndToEndId"`        // end-to-end tracking
 	SvcUniquePaymentID string         `json:"svcUniquePaymentId"`       // assigned by the service
 	RailReferenceID    jsontext.Value `json:"railReferenceId,omitzero"` // an object of unspecified fields
-	SvcPostingIDs      []string       `json:"svcPostingIds"`            // ledger postings
+	SvcPostingIDs      []string       `json:"svcPostingIds,omitzero"`   // ledger postings; "" for a deviation
 }
 
 // PaymentStatus is the state of a payment and when it was reached.
 type PaymentStatus struct {
-	Status     string    `json:"status"`     // RELEASED; the interface does not list others
-	StatusTime time.Time `json:"statusTime"` // UTC, milliseconds
+	Status     string    `json:"status"`              // RELEASED; the interface does not list others
+	StatusTime time.Time `json:"statusTime,omitzero"` // UTC
 }
 
 // Returns states whether the payment has details of a return.
@@ -77,7 +81,7 @@ type Cases struct {
 }
 
 // Amount is a JSON number, digit for digit as it was sent: 100.00 stays 100.00.
-// The empty Amount means that none was sent; it is marshaled as 0. Use
+// The empty Amount means that no number was sent; it is marshaled as null. Use
 // [Amount.Rat] to compare and add amounts, never texts or floats.
 type Amount string
 
@@ -106,10 +110,11 @@ func (a Amount) check() error {
 	return nil
 }
 
-// MarshalJSON returns the digits of a. It returns an error if a is not a JSON number.
+// MarshalJSON returns the digits of a, or null if a is empty. It returns an error if a is
+// not a JSON number.
 func (a Amount) MarshalJSON() ([]byte, error) {
 	if a == "" {
-		return []byte("0"), nil
+		return []byte("null"), nil
 	}
 	if err := a.check(); err != nil {
 		return nil, err
@@ -117,11 +122,13 @@ func (a Amount) MarshalJSON() ([]byte, error) {
 	return []byte(a), nil
 }
 
-// UnmarshalJSON stores the digits of a JSON number. It returns an error for every
-// other value.
+// UnmarshalJSON stores the digits of a JSON number, and no amount for null. It returns an
+// error for every other value.
 func (a *Amount) UnmarshalJSON(b []byte) error {
 	got := Amount(b)
-	if err := got.check(); err != nil {
+	if string(b) == "null" {
+		got = ""
+	} else if err := got.check(); err != nil {
 		return err
 	}
 	*a = got
@@ -129,27 +136,48 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 }
 
 // DecodeEvent decodes one event: an element of a delivery, or the detail of an
-// event on the bus. It is as strict as [DecodeDelivery] and returns the same
-// errors. It is safe for concurrent use.
+// event on the bus. It accepts every event that [DecodeDelivery] accepts, and returns
+// the errors of DecodeDelivery for the others. A value that the interface does not
+// allow is zero and is in Deviations. It is safe for concurrent use.
 func DecodeEvent(raw []byte) (Event, error) {
+	raw = WithoutBOM(raw)
 	if _, err := decodeEvent(raw, false); err != nil {
 		return Event{}, err
 	}
 	var event Event
-	if err := json.Unmarshal(raw, &event, strictTimes()); err != nil {
-		// The types and eventTimestamp were checked above.
-		return Event{}, fmt.Errorf("payment: %w",
-			&FieldError{Field: "event.eventData.paymentStatus.statusTime", Problem: "is not an RFC 3339 timestamp"})
+	if err := json.Unmarshal(raw, &event, json.WithUnmarshalers(json.UnmarshalFromFunc(event.typed))); err != nil {
+		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event", Problem: "cannot be decoded"})
 	}
 	return event, nil
 }
 
-// strictTimes parses times as [DecodeDelivery] does. The standard library rejects a
-// lower-case t or z, and leap seconds. Only consumers decode events into values, so a
-// function that publishes them starts without it.
-var strictTimes = sync.OnceValue(func() json.Options {
-	return json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
-		*t, _, err = ParseTime(unquote(raw))
+// typed reads a time, and skips a value of another type than v has. Other values are left to
+// the json package.
+func (e *Event) typed(dec *jsontext.Decoder, v any) error {
+	kind, want := dec.PeekKind(), jsontext.Kind('{') // also of railReferenceId
+	switch v.(type) {
+	case *string, *time.Time:
+		want = '"'
+	case *Amount:
+		want = '0'
+	case *bool:
+		want = 't'
+	case *[]string:
+		want = '['
+	}
+	at, isTime := v.(*time.Time)
+	if !isTime && (kind == want || want == 't' && kind == 'f') {
+		return errors.ErrUnsupported // the json package reads it
+	}
+	value, err := dec.ReadValue()
+	if err != nil || kind == 'n' {
 		return err
-	}))
-})
+	}
+	if isTime && kind == want {
+		if *at, _, err = ParseTime(unquote(value)); err == nil {
+			return nil
+		}
+	}
+	e.Deviations = append(e.Deviations, Path(dec.StackPointer()))
+	return nil
+}
