@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+
+	"payhook.example/shared/payment"
 )
 
 // Credentials are the client id and secret that the service assigned
@@ -40,7 +42,7 @@ func credentials(ctx context.Context, secrets Getter, id string) (Credentials, e
 		ClientID     string `json:"client_id"`
 		ClientSecret string `json:"client_secret"`
 	}
-	if json.Unmarshal([]byte(text), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
+	if json.Unmarshal(payment.WithoutBOM([]byte(text)), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
 		return Credentials{}, &CredentialsError{"is not a JSON object with two strings that are not empty"}
 	}
 	return Credentials{v.ClientID, NewSecret(v.ClientSecret)}, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -107,10 +108,10 @@ func (e *EndpointError) Error() string {
 // [*EndpointError] and, if the credentials cannot be sent, [*CredentialsError].
 //
 // An answer is accepted only if it is 200 and a JSON object without duplicate names, of any
-// Content-Type,
-// with an access_token of valid characters (RFC 6750, section 2.1), a token_type that
-// is Bearer in any case, and an expires_in that is a whole number of seconds, greater
-// than 0 and at most 366 days. Other members are ignored (RFC 6749, section 5.1).
+// Content-Type, with an access_token of visible ASCII characters, a token_type that is Bearer in any
+// case, and an expires_in that is a whole number of seconds, greater than 0 and at most 366 days: a
+// number, or a text with a decimal number and nothing else, such as 3600, "3600" and 3.6e3. Other
+// members and a byte order mark are ignored (RFC 6749, section 5.1; RFC 8259, section 8.1).
 func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	user, password, err := c.basic(e.formEncoded)
 	if err != nil {
@@ -146,7 +147,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 			problem += "; its Content-Type is " + b.unexpectedType
 		}
 		if problem != "" {
-			return Bearer{}, &EndpointError{Status: status, Problem: problem}
+			return Bearer{}, &EndpointError{Status: status, Code: errorCode(body), Problem: problem}
 		}
 		return b, nil
 	case status >= 300 && status < 400:
@@ -167,10 +168,11 @@ func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 		return b, "the answer is longer than 64 KiB"
 	}
 	var v struct {
-		AccessToken string `json:"access_token"`
-		TokenType   string `json:"token_type"`
-		ExpiresIn   int64  `json:"expires_in"`
+		AccessToken string         `json:"access_token"`
+		TokenType   string         `json:"token_type"`
+		ExpiresIn   jsontext.Value `json:"expires_in"`
 	}
+	body = payment.WithoutBOM(body)
 	err := json.Unmarshal(body, &v)
 	// The decoder's error can contain data of the answer, but not the name of a member
 	// that has the wrong type.
@@ -182,11 +184,29 @@ func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 		return b, "access_token is missing or not a valid token of at most 32 KiB"
 	case typed && wrong.JSONPointer == "/token_type", !strings.EqualFold(v.TokenType, bearerType):
 		return b, "token_type is not Bearer"
-	case typed, v.ExpiresIn <= 0, v.ExpiresIn > int64(maxLifetime/time.Second):
+	}
+	lifetime, ok := seconds(v.ExpiresIn)
+	if !ok {
 		return b, "expires_in is not a whole number of seconds, greater than 0 and at most 366 days"
 	}
-	expires := sent.Add(time.Duration(v.ExpiresIn) * time.Second)
-	return Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: sent, ExpiresAt: expires}, ""
+	return Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: sent, ExpiresAt: sent.Add(lifetime)}, ""
+}
+
+// seconds returns the duration of an expires_in, and whether it is valid.
+func seconds(value jsontext.Value) (time.Duration, bool) {
+	text := string(value)
+	if value.Kind() == '"' && json.Unmarshal(value, &text) != nil || strings.Trim(text, "0123456789+-.eE") != "" {
+		return 0, false
+	}
+	// The range limits the exponent of the exact number.
+	if about, err := strconv.ParseFloat(text, 64); err != nil || about < 1 || about > maxLifetime.Seconds() {
+		return 0, false
+	}
+	exact, ok := new(big.Rat).SetString(text)
+	if !ok || !exact.IsInt() {
+		return 0, false
+	}
+	return time.Duration(exact.Num().Int64()) * time.Second, true
 }
 
 // errorCode returns the OAuth error code of an answer's body if the RFCs register it for
@@ -195,7 +215,7 @@ func errorCode(body []byte) string {
 	var v struct {
 		Error string `json:"error"`
 	}
-	if len(body) > maxAnswer || json.Unmarshal(body, &v) != nil {
+	if len(body) > maxAnswer || json.Unmarshal(payment.WithoutBOM(body), &v) != nil {
 		return ""
 	}
 	switch v.Error {

@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,17 +80,35 @@ func TestFetchReturnsTheToken(t *testing.T) {
 	const longest = 366 * 24 * time.Hour
 	full := fmt.Sprintf(`{"access_token":"%s","token_type":"Bearer","expires_in":%d}`, strings.Repeat("a", 32<<10),
 		longest/time.Second)
-	for name, test := range map[string]struct {
+	type test struct {
 		body     string
 		access   string
 		lifetime time.Duration
-	}{
+	}
+	tests := map[string]test{
 		"plain":  {`{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`, "t-._~+/9==", time.Hour},
 		"BEARER": {`{"access_token":"t","token_type":"BEARER","expires_in":1}`, "t", time.Second},
 		"further members": {`{"access_token":"t","token_type":"bearer","expires_in":3600,"x":{"y":[1.5]}}`, "t",
 			time.Hour},
+		"a byte order mark": {"\uFEFF" + `{"access_token":"t","token_type":"Bearer","expires_in":3600}`, "t", time.Hour},
+		"an error as well": {`{"access_token":"t","token_type":"Bearer","expires_in":3600,"error":"invalid_scope"}`, "t",
+			time.Hour},
 		"the largest values": {full + strings.Repeat(" ", 64<<10-len(full)), strings.Repeat("a", 32<<10), longest},
-	} {
+	}
+	for _, access := range []string{"00D50!AQ.x", "1|abc", "perm:abc==.x==.y", "==", "a=b", `"\`} {
+		quoted, _ := json.Marshal(access)
+		tests[access] = test{`{"access_token":` + string(quoted) + `,"token_type":"Bearer","expires_in":3600}`, access,
+			time.Hour}
+	}
+	for _, number := range []string{"3600", "3600.0", "3.6e3", "36E+2", "360000e-2", "3600.000000000000000000000"} {
+		for _, text := range []string{number, `"` + number + `"`} {
+			tests["expires_in "+text] = test{`{"access_token":"t","token_type":"Bearer","expires_in":` + text + `}`, "t",
+				time.Hour}
+		}
+	}
+	tests["expires_in, escaped"] = test{`{"access_token":"t","token_type":"Bearer","expires_in":"\u0033600"}`, "t",
+		time.Hour}
+	for name, test := range tests {
 		bubble(t, name, func(t *testing.T) {
 			sent := time.Now()
 			b, err := newEndpoint(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,9 +146,8 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 		access: {with("access_token", "x"), with("access_token", "Access_Token"), with(canaryToken, ""),
 			with(`"`+canaryToken+`"`, "null"), with(`"`+canaryToken+`"`, "12"),
 			with(canaryToken, strings.Repeat("a", 32<<10+1)),
-			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"), with(canaryToken,
-				"=="),
-			with(canaryToken, "a=b")},
+			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"),
+			with(canaryToken, `\u007f`)},
 		bearer: {with("token_type", "x"), with("Bearer", "mac"), with(`"Bearer"`, "null"), with(`"Bearer"`, "7"),
 			with("Bearer", "Bearer ")},
 		expires: {with("expires_in", "x")},
@@ -138,8 +156,11 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			tests[problem+body] = test{body, "", problem}
 		}
 	}
-	for _, text := range []string{"null", `"3600"`, `{}`, "0", "-0", "-1", "0.0", "59.5", "3600.0", "36e2",
-		"31622401", "1893456000", "99999999999999999999999999"} {
+	for _, text := range []string{"null", `{}`, `[3600]`, "true", "0", "-0", "-1", "0.0", "59.5", "3599.5",
+		"0.9999999999999999999",
+		"3600.0000000000000000000001", "3599.9999999999999999999999", "36001e-1", "31622401", "31622400.5", "1893456000",
+		"99999999999999999999999999", "1e999999999", "1e-999999999", `""`, `" 3600"`, `"3600 "`, `"3600\n"`, `"0x10"`,
+		`"3600s"`, `"3_600"`, `"3,600"`, `"3600/1"`, `"Inf"`, `"-3600"`, `"1e9"`, `"3600.5"`, `"\"3600\""`} {
 		tests["expires_in "+text] = test{with("3600", text), "", expires}
 	}
 	for name, test := range tests {
@@ -189,7 +210,10 @@ func TestErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
 		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken +
 			`"}`
 	}
-	const none = "no registered OAuth error code"
+	const (
+		none    = "no registered OAuth error code"
+		missing = "access_token is missing or not a valid token of at most 32 KiB"
+	)
 	for _, test := range []struct {
 		status        int
 		body          string
@@ -197,6 +221,10 @@ func TestErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
 	}{
 		{400, body("invalid_client"), "invalid_client", none},
 		{400, body("invalid_scope"), "invalid_scope", none},
+		{400, "\uFEFF" + body("invalid_scope"), "invalid_scope", none},
+		{200, `{"error":"invalid_client"}`, "invalid_client", missing},
+		{200, body("invalid_client"), "invalid_client", "token_type is not Bearer"},
+		{200, `{"error":"` + clientSecret + `"}`, "", missing},
 		{503, body("temporarily_unavailable"), "temporarily_unavailable", none},
 		{400, body(clientSecret), "", none},
 		{400, `{"error":["invalid_client"]}`, "", none},
@@ -279,6 +307,8 @@ func TestFetchReportsWhyThereIsNoToken(t *testing.T) {
 		"an early end": {speaks("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n" +
 			`{"access_token":"` + canaryToken), nil, t.Context(), 200,
 			"the answer is incomplete: the connection was closed"},
+		"an early end of a 401": {speaks("HTTP/1.1 401 Unauthorized\r\nContent-Length: 500\r\n\r\n" + canaryToken),
+			nil, t.Context(), 401, "no registered OAuth error code"},
 		"no server":     {nil, parse(t, closed.URL), t.Context(), 0, "connection refused"},
 		"another CA":    {nil, parse(t, untrusted.URL), t.Context(), 0, "its TLS certificate is not valid"},
 		"no such host":  {nil, parse(t, "https://auth.invalid"), t.Context(), 0, "lookup auth.invalid: no such host"},

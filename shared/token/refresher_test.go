@@ -249,6 +249,33 @@ func TestReportsInvalidCredentials(t *testing.T) {
 	}
 }
 
+// binary is a client of Secrets Manager whose secrets are stored as binary.
+type binary struct{ *secretsmanager.Client }
+
+func (b binary) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput,
+	options ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	out, err := b.Client.GetSecretValue(ctx, in, options...)
+	if err == nil {
+		out.SecretBinary, out.SecretString = []byte(*out.SecretString), nil
+	}
+	return out, err
+}
+
+func TestCredentialsOfAFileAreRead(t *testing.T) {
+	for name, text := range map[string]string{"text": "", "with a byte order mark": "\uFEFF"} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRig(t, returns("t-1", time.Hour))
+			r.secrets.Put(credentialsSecret, text+`{"client_id":"client-1","client_secret":"s"}`)
+			for _, secrets := range []token.Getter{r.sdk(), binary{r.sdk()}} {
+				refresher := token.NewRefresher(r.store(), secrets, credentialsSecret, newEndpoint(t, r.endpoint))
+				if report, err := refresher.Run(t.Context(), true); err != nil || report.Calls != 1 {
+					t.Errorf("%+v, %v", report, err)
+				}
+			}
+		})
+	}
+}
+
 func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns("t-1", time.Hour))

@@ -104,7 +104,10 @@ func (s secret) read(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", storeError(s.name, "GetSecretValue", err)
 	}
-	return aws.ToString(out.SecretString), nil
+	if out.SecretString == nil {
+		return string(out.SecretBinary), nil // such as one from a file
+	}
+	return *out.SecretString, nil
 }
 
 type secretStore struct {

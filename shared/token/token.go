@@ -148,20 +148,10 @@ func parseBearer(text string) (Bearer, error) {
 	return b, nil
 }
 
-// legal reports whether a text is a valid access token: b64token of RFC 6750, section
-// 2.1. Another text could contain a line break and end the header.
+// legal reports whether a text is a valid access token: it has no space, although RFC 6749, appendix A.12,
+// allows one, since the header Authorization has no place for it (RFC 6750, section 2.1). A control
+// character could end the header.
 func legal(text string) bool {
-	if len(text) > maxTokenLength {
-		return false
-	}
-	text = strings.TrimRight(text, "=")
-	for _, c := range []byte(text) {
-		switch {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
-		case c == '-', c == '.', c == '_', c == '~', c == '+', c == '/':
-		default:
-			return false
-		}
-	}
-	return text != ""
+	return text != "" && len(text) <= maxTokenLength &&
+		!strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
