@@ -29,7 +29,8 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport for the scheme, host and port of baseURL. The path
-// of baseURL is ignored. If base is nil, it uses Go's default with TLS 1.2 or newer.
+// of baseURL is ignored. If base is nil, it uses Go's default with TLS 1.2 or newer
+// and HTTP/1.1.
 func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = newTransport()
@@ -49,6 +50,9 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response, err := t.base.RoundTrip(authorized(request, used))
+	if pool, ok := t.base.(interface{ CloseIdleConnections() }); ok && err != nil {
+		pool.CloseIdleConnections() // they can be dead as well, and each would cost a call
+	}
 	if err != nil || response.StatusCode != http.StatusUnauthorized {
 		return response, err
 	}

@@ -63,10 +63,13 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 }
 
-// newTransport returns Go's default transport, but with TLS 1.2 or newer and more idle
-// connections.
+// newTransport returns Go's default transport, but with TLS 1.2 or newer, more idle connections, and
+// HTTP/1.1 alone: all calls share one connection of HTTP/2, and go on to fail for minutes after its
+// network has stopped to deliver (https://go.dev/issue/59690).
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
 	t.MaxIdleConnsPerHost = 32
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	return t

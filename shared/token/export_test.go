@@ -1,6 +1,7 @@
 package token
 
 import (
+	"crypto/x509"
 	"net/http"
 )
 
@@ -17,4 +18,9 @@ func TextOf(b Bearer) (string, error) { return b.text() }
 func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
 	e.client.Transport = transport
 	return e
+}
+
+// Trust makes a client of NewClient trust the certificates of roots.
+func Trust(c *http.Client, roots *x509.CertPool) {
+	c.Transport.(*Transport).base.(*http.Transport).TLSClientConfig.RootCAs = roots
 }
