@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -184,6 +185,31 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 		close(stored)
 		if text := <-answer; !bytes.HasPrefix(text, []byte(`{"statusCode":200,`)) {
 			t.Errorf("%s", text)
+		}
+	})
+}
+
+// Lambda stops a function at its deadline. The sender must have its answer by then.
+func TestTheAnswerComesBeforeTheDeadline(t *testing.T) {
+	signed := newEndpoint(t, nil).signed(t, paymenttest.Event())
+	synctest.Test(t, func(t *testing.T) {
+		e := newServices()
+		e.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+			if put, ok := in.(*dynamodb.PutItemInput); ok && *put.TableName == "ledger" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return next(ctx, in)
+		}
+		e.start(t, "https://service.example", &http.Client{Transport: keyServiceFunc(
+			func(r *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(bytes.NewReader(signingKey().JWK())), Request: r}, nil
+			})}, map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if r := e.invoke(ctx, t, signed); r.StatusCode != 503 || ctx.Err() != nil {
+			t.Errorf("answered %d, %v: %s", r.StatusCode, ctx.Err(), e.log)
 		}
 	})
 }

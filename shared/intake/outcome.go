@@ -196,14 +196,15 @@ func OutcomeOf(err error) Outcome {
 	return LedgerUnavailable
 }
 
-// AnswerTo returns the answer to a webhook with that outcome.
+// AnswerTo returns the answer to a webhook with that outcome. For an outcome without one, it
+// returns that of LedgerUnavailable, never one of success.
 func AnswerTo(o Outcome) Answer {
 	for _, r := range rows {
-		if r.outcome == o {
+		if r.outcome == o && r.answer != (Answer{}) {
 			return r.answer
 		}
 	}
-	return Answer{}
+	return AnswerTo(LedgerUnavailable)
 }
 
 // BeforeProof reports whether a webhook with that outcome was rejected before it was

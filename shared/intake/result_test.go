@@ -66,9 +66,10 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 			t.Errorf("%s before a proof: %v", outcome, !before)
 		}
 	}
-	for _, ofReplay := range []intake.Outcome{intake.VersionMissing, intake.VersionUnfit, intake.Altered, "other"} {
-		if intake.AnswerTo(ofReplay) != (intake.Answer{}) || intake.BeforeProof(ofReplay) {
-			t.Errorf("%s: %+v", ofReplay, intake.AnswerTo(ofReplay))
+	// The sender must send again what has none.
+	for _, none := range []intake.Outcome{intake.VersionMissing, intake.StillPending, intake.Altered, "other", ""} {
+		if intake.AnswerTo(none) != answers[intake.LedgerUnavailable] || intake.BeforeProof(none) {
+			t.Errorf("%s: %+v", none, intake.AnswerTo(none))
 		}
 	}
 }
