@@ -58,15 +58,18 @@ type problem struct {
 	Unrecorded int    `json:"unrecorded,omitzero"`
 }
 
-// Invoke answers a webhook. It returns an error only if the event is not one of a
-// function URL or of an HTTP API: Lambda answers 502 for every error.
+// Invoke answers a webhook. It returns an error only if the event is not JSON: Lambda
+// answers 502 for every error.
 func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
-	r, err := decodeRequest(event)
-	if err != nil {
+	received := time.Now()
+	r, err := readRequest(event)
+	result := intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
+	switch {
+	case err == nil:
+		result = h.receive(ctx, r)
+	case errors.Is(err, errNotJSON):
 		return nil, err
 	}
-	received := time.Now()
-	result := h.receive(ctx, r)
 	answer := intake.AnswerTo(result.Outcome)
 	if answer.Status == 0 {
 		answer.Status = h.successStatus

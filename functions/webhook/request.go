@@ -6,6 +6,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"fmt"
 
 	"payhook.example/shared/intake"
 )
@@ -25,6 +26,7 @@ type request struct {
 			Method   string `json:"method"`
 			SourceIP string `json:"sourceIp"`
 		} `json:"http"`
+		ELB            *struct{} `json:"elb"` // not of payload format 2.0
 		Authentication struct {
 			ClientCert struct {
 				PEM string `json:"clientCertPem"` // the other fields say nothing more
@@ -33,6 +35,8 @@ type request struct {
 	} `json:"requestContext"`
 	Body            position `json:"body"`
 	IsBase64Encoded bool     `json:"isBase64Encoded"`
+
+	HTTPMethod string `json:"httpMethod"` // not of payload format 2.0
 
 	body jsontext.Value // a JSON string, which is a part of the event; nil for none
 }
@@ -55,14 +59,40 @@ func (p *position) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// errEvent quotes nothing of the event.
-var errEvent = errors.New("webhook: the event has not the JSON of payload format 2.0")
+// The errors of events. They quote nothing of the event.
+var (
+	errNotJSON = errors.New("webhook: the event is not JSON")
+	errRESTAPI = fmt.Errorf("%w: an event of a REST API or of payload format 1.0", intake.ErrEvent)
+	errALB     = fmt.Errorf("%w: an event of an Application Load Balancer", intake.ErrEvent)
+	errOther   = fmt.Errorf("%w: not an event of a function URL or an HTTP API", intake.ErrEvent)
+)
+
+// readRequest decodes the event of a webhook. The error wraps [intake.ErrEvent] if the event is
+// another JSON value, such as a test event of the console.
+func readRequest(event []byte) (request, error) {
+	r, err := decodeRequest(event)
+	switch {
+	case err != nil:
+	case r.RequestContext.HTTP.Method != "":
+		return r, nil
+	case r.RequestContext.ELB != nil:
+		err = errALB
+	case r.HTTPMethod != "" || r.Version == "1.0":
+		err = errRESTAPI
+	default:
+		err = errOther
+	}
+	return request{}, err
+}
 
 // decodeRequest decodes an event. A member that is null counts as absent. Names that occur
 // twice and invalid UTF-8 are rejected: AWS sends neither.
 func decodeRequest(event []byte) (r request, err error) {
 	if err := json.Unmarshal(event, &r); err != nil {
-		return request{}, errEvent
+		if jsontext.Value(event).IsValid() {
+			return request{}, errOther
+		}
+		return request{}, errNotJSON
 	}
 	if r.Body.end > 0 {
 		r.body = event[r.Body.begin:r.Body.end]

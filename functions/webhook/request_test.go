@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -122,12 +123,71 @@ func TestThePayloadIsLimitedAfterItIsDecoded(t *testing.T) {
 // AWS sends neither duplicate names nor invalid UTF-8, of which receivers could read
 // different parts. Lambda answers 502 for an error of the function.
 func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
-	for _, text := range []string{`{"CANARY`, `{"body":CANARY}`, `{"body":"CANARY",}`, `{"headers":{"CANARY":1}}`,
-		`{"body":"x"}CANARY`, `{"isBase64Encoded":"CANARY"}`, `{"body":1}`, `{"body":"a","body":"CANARY"}`,
+	for _, text := range []string{``, `{"CANARY`, `{"body":CANARY}`, `{"body":"CANARY",}`,
+		`{"body":"x"}CANARY`, `{"body":"a","body":"CANARY"}`,
 		`{"headers":{"a":"1","a":"CANARY"}}`, "{\"body\":\"CANARY\xff\"}", "{\"headers\":{\"a\":\"CANARY\xc3\"}}",
 		`{"body":"\ud800CANARY"}`} {
-		if answer, err := (&handler{}).Invoke(t.Context(), []byte(text)); err != errEvent || answer != nil {
+		if answer, err := (&handler{}).Invoke(t.Context(), []byte(text)); err != errNotJSON || answer != nil {
 			t.Errorf("%s: %s, %v", text, answer, err)
+		}
+	}
+}
+
+// Each event is one that AWS documents for its source, or one that people invoke a function with.
+func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
+	const rest, alb, other = "an event of a REST API or of payload format 1.0", "an event of an Application Load Balancer",
+		"not an event of a function URL or an HTTP API"
+	ca := paymenttest.NewCA("Operator CA")
+	endpoints := map[string]*endpoint{
+		"signature": newEndpoint(t, map[string]string{names.CaptureUntilEnv: "2099-01-01T00:00:00Z",
+			"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}),
+		"mTLS": newEndpoint(t, withCertificates(t, settings.ByMTLS, ca)),
+		"both": newEndpoint(t, withCertificates(t, settings.ByBoth, ca)),
+	}
+	for event, want := range map[string]string{
+		`{"resource":"/","path":"/","httpMethod":"POST","headers":{"X-SVC-Signature":"CANARY"},
+			"multiValueHeaders":{"X-SVC-Signature":["CANARY"]},"queryStringParameters":null,
+			"requestContext":{"resourcePath":"/","httpMethod":"POST","protocol":"HTTP/1.1","apiId":"id",
+			"identity":{"sourceIp":"192.0.2.1","clientCert":{"clientCertPem":"CANARY"}},"domainName":"hook.bank.example"},
+			"body":"{\"CANARY\":1}","isBase64Encoded":false}`: rest,
+		`{"resource":"/","path":"/","httpMethod":"GET","headers":null,"requestContext":{"stage":"test-invoke-stage"},
+			"body":null}`: rest,
+		`{"version":"1.0","resource":"/","path":"/","httpMethod":"POST","headers":{},"requestContext":{"httpMethod":
+			"POST","identity":{"sourceIp":"192.0.2.1"}},"body":"CANARY","isBase64Encoded":false}`: rest,
+		`{"version":"1.0","type":"REQUEST","methodArn":"CANARY","requestContext":{}}`: rest,
+		`{"requestContext":{"elb":{"targetGroupArn":"CANARY"}},"httpMethod":"POST","path":"/",
+			"queryStringParameters":{},"headers":{"x-forwarded-for":"192.0.2.1"},"body":"CANARY",
+			"isBase64Encoded":false}`: alb,
+		`{"requestContext":{"elb":{}},"httpMethod":"GET","path":"/","multiValueHeaders":{"a":["b"]},"body":""}`: alb,
+		// VPC Lattice, a WebSocket API, a schedule, queues and buckets.
+		`{"version":"2.0","path":"/","method":"POST","headers":{"a":["CANARY"]},"requestContext":{"identity":{}},
+			"body":"CANARY"}`: other,
+		`{"raw_path":"/","method":"POST","headers":{"a":"CANARY"},"body":"CANARY","is_base64_encoded":false}`:   other,
+		`{"requestContext":{"routeKey":"$connect","eventType":"CONNECT","apiId":"id"},"isBase64Encoded":false}`: other,
+		`{"version":"0","id":"x","detail-type":"Scheduled Event","source":"aws.events","detail":{}}`:            other,
+		`{"Records":[{"messageId":"x","body":"CANARY","eventSource":"aws:sqs"}]}`:                               other,
+		`{"deliveryId":"CANARY","events":[{"eventName":"A.B"}]}`:                                                other,
+		`{"key1":"value1","key2":"value2","key3":"value3"}`:                                                     other,
+		`{}`: other, ` { } `: other, `null`: other, `[]`: other, `[{"CANARY":1}]`: other, `"CANARY"`: other, `1`: other,
+		`{"requestContext":null}`: other, `{"requestContext":{"http":{}}}`: other, `{"requestContext":{"elb":null}}`: other,
+		`{"requestContext":{"http":{"method":null,"path":"/"}},"body":"CANARY"}`: other,
+		`{"requestContext":"CANARY"}`:                                            other, `{"headers":{"CANARY":1}}`: other, `{"isBase64Encoded":"CANARY"}`: other,
+		`{"body":1}`: other, `{"version":2}`: other, `{"body":{"deliveryId":"CANARY"}}`: other,
+		`{"requestContext":{"http":{"method":"POST"}},"body":{}}`: other,
+	} {
+		for name, e := range endpoints {
+			e.log.Reset()
+			answer, err := e.Invoke(t.Context(), []byte(event))
+			if want := `{"statusCode":400,`; err != nil || !strings.HasPrefix(string(answer), want) {
+				t.Fatalf("%s, %s: answered %s, %v", name, event, answer, err)
+			}
+			line := e.line(t)
+			if line["outcome"] != string(intake.NotAWebhookEvent) || line["cause"] != "intake: not a webhook: "+want ||
+				line["BadRequest"] != 1.0 || line["ClientErrors"] != 1.0 ||
+				strings.Contains(e.log.String()+string(answer), "CANARY") {
+				t.Errorf("%s, %s: answered %s, logged as %v", name, event, answer, line)
+			}
+			e.nothingHappened(t)
 		}
 	}
 }

@@ -26,6 +26,7 @@ const (
 	SourceNotAllowed Outcome = "source-not-allowed"
 
 	// Not a delivery.
+	NotAWebhookEvent Outcome = "not-a-webhook-event" // an event of another kind invoked the function
 	MethodNotAllowed Outcome = "method-not-allowed"
 	PayloadEmpty     Outcome = "payload-empty"
 	PayloadEncoding  Outcome = "payload-encoding"
@@ -64,6 +65,7 @@ const (
 // The errors of requests that are not read or are not deliveries.
 var (
 	ErrSource          = errors.New("intake: the source address is not allowed")
+	ErrEvent           = errors.New("intake: not a webhook")
 	ErrMethod          = errors.New("intake: the method is not that of webhooks")
 	ErrPayloadEmpty    = errors.New("intake: the request has no body")
 	ErrPayloadEncoding = errors.New("intake: the body is not base64")
@@ -121,6 +123,7 @@ var rows = []row{
 	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: names.AcceptedMetric}},
 
 	{is(ErrSource), SourceNotAllowed, rejected(names.SourceNotAllowedMetric, "The source address is not allowed.")},
+	{is(ErrEvent), NotAWebhookEvent, rejected(names.BadRequestMetric, "The event is not a webhook.")},
 	{is(ErrMethod), MethodNotAllowed, rejected(names.MethodNotAllowedMetric, "The method is not the one of webhooks.")},
 	{is(ErrPayloadEmpty), PayloadEmpty, rejected(names.BadRequestMetric, "The request has no body.")},
 	{is(ErrPayloadEncoding), PayloadEncoding, rejected(names.BadRequestMetric, "The body can't be decoded.")},

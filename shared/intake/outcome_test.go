@@ -15,6 +15,7 @@ import (
 func TestEveryErrorHasItsOutcome(t *testing.T) {
 	errs := map[error]intake.Outcome{
 		intake.ErrSource:                 intake.SourceNotAllowed,
+		intake.ErrEvent:                  intake.NotAWebhookEvent,
 		intake.ErrMethod:                 intake.MethodNotAllowed,
 		intake.ErrPayloadEmpty:           intake.PayloadEmpty,
 		intake.ErrPayloadEncoding:        intake.PayloadEncoding,

@@ -44,7 +44,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
 		Level: slog.LevelWarn}
 	answers := intake.Answers()
-	if len(answers) != len(unauthentic)+14 || answers[intake.Accepted].Status+answers[intake.Conflict].Status != 0 {
+	if len(answers) != len(unauthentic)+15 || answers[intake.Accepted].Status+answers[intake.Conflict].Status != 0 {
 		t.Errorf("%d answers", len(answers))
 	}
 	for outcome, answer := range answers {
