@@ -9,6 +9,9 @@ MAKEFLAGS += --no-print-directory
 # installation sets local: https://go.dev/doc/toolchain
 export GOTOOLCHAIN := auto
 
+# A workspace (go.work) of a parent folder does not have this module.
+export GOWORK := off
+
 # Node 20 works, although its support has ended: infra/local/check warns once. Otherwise, the
 # CDK's library says so above every message; cdk.json sets it, too.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
@@ -39,7 +42,7 @@ venv = @wanted="$$(python3 --version; pwd; cat $2)"; [ "$$wanted" = "$$(cat .loc
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
 CDK_PACKAGES = payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer
-RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto go list ./...))
+RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto GOWORK=off go list ./...))
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)
 
@@ -145,10 +148,15 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
+# Where modules come from. Nothing else of go env -w is used for a release: infra/build/build.go says why.
+MODULE_SOURCE := GOPROXY GOPRIVATE GONOPROXY GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS GOMODCACHE
+
 # The programs of a release: the functions as the CDK app builds them, and the program payhook.
 .PHONY: release
 release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
-	@set -eu; out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
+	@set -eu; for name in $(MODULE_SOURCE); do value=$$(go env "$$name"); export "$$name=$$value"; done; \
+	export GOENV=off GOFLAGS= GOARM64= GOAMD64= GOEXPERIMENT= GOFIPS140=; \
+	out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
 		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \
 		for target in linux-amd64 darwin-arm64; do echo "build $$n: $$target"; \
 			(cd "$$copy" && GOOS=$${target%-*} GOARCH=$${target#*-} $(BUILD) -o "$$out/$$n/payhook-$$target" \

@@ -1,8 +1,6 @@
 module payhook.example
 
-go 1.27.0
-
-toolchain go1.27.4
+go 1.27.4
 
 require (
 	github.com/aws/aws-cdk-go/awscdk/v2 v2.270.0

@@ -1,8 +1,6 @@
 module payments.example/client
 
-go 1.27.0
-
-toolchain go1.27.4
+go 1.27.4
 
 require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14

@@ -115,7 +115,7 @@ func compileFunction(arch string) (string, error) {
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=",
 		"-o", filepath.Join(folder, "bootstrap"), "./function")
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build of the function: %w\n%s", err, said)
 	}

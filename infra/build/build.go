@@ -4,6 +4,7 @@ package build
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,7 +21,7 @@ var Names = []string{"webhook", "redrive", "token"}
 // that of an app, which names the version of this module in its go.mod.
 //
 // The build is reproducible: the same source and the same Go give the same bytes on
-// every machine, so a deployment without changes uploads nothing.
+// every machine, so a deployment without changes uploads nothing. It uses no workspace (go.work).
 //
 // The error contains the output of the compiler.
 func Functions(arch string) (map[string][]byte, error) {
@@ -36,11 +37,10 @@ func Functions(arch string) (map[string][]byte, error) {
 		args = append(args, "payhook.example/functions/"+name)
 	}
 	cmd := exec.Command("go", args...)
-	// Other values of these variables would change the bytes. go.mod determines the
-	// version of Go.
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto",
-		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
-		"GOFIPS140=")
+	if cmd.Env, err = environment(); err != nil {
+		return nil, fmt.Errorf("build the functions: %w", err)
+	}
+	cmd.Env = append(cmd.Env, "GOARCH="+arch)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
@@ -53,11 +53,43 @@ func Functions(arch string) (map[string][]byte, error) {
 	return built, nil
 }
 
+// environment returns that of a build without the architecture. What changes the bytes is not taken from the user,
+// neither from variables nor from go env -w, whose values count where a variable is empty
+// (https://go.dev/issue/50335). Where modules come from is the user's. go.mod determines the version of Go.
+func environment() ([]string, error) {
+	env := append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off")
+	cmd := exec.Command("go", "env", "-json", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOINSECURE",
+		"GOAUTH", "GOVCS", "GOCACHE", "GOMODCACHE")
+	cmd.Env = env
+	out, err := cmd.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w\n%s", err, bytes.TrimSpace(failed.Stderr))
+	}
+	users := map[string]string{}
+	if err == nil {
+		err = json.Unmarshal(out, &users)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	for name, value := range users {
+		env = append(env, name+"="+value)
+	}
+	return append(env, "GOENV=off", "CGO_ENABLED=0", "GOOS=linux", "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
+		"GOFIPS140="), nil
+}
+
 // Version returns the version that [Functions] builds, as names.Version writes it: that of
 // go.mod, or the commit of the clone and whether it was modified.
 func Version(ctx context.Context) (string, error) {
+	env, err := environment()
+	if err != nil {
+		return "", err
+	}
 	run := func(name string, args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, name, args...).Output()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env = env
+		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err
 	}
 	module, err := run("go", "list", "-m", "-f",

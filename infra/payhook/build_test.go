@@ -40,12 +40,15 @@ func TestBuildIsReproducible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := buildIn(t, here, thisMachine)
+	first, err := buildIn(t, here, "arm64")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In another folder, in a copy, with other settings of the Go command.
-	elsewhere := t.TempDir()
+	// In a copy, in a folder whose parent has a workspace without it, with other settings of the Go command.
+	parent := t.TempDir()
+	elsewhere := filepath.Join(parent, "copy")
+	writeFile(t, filepath.Join(parent, "go.work"), "go 1.26\n\nuse ./other\n")
+	writeFile(t, filepath.Join(parent, "other", "go.mod"), "module other.example\n\ngo 1.26\n")
 	for _, file := range []string{"go.mod", "go.sum"} {
 		writeFile(t, filepath.Join(elsewhere, file), string(readFile(t, filepath.Join(here, file))))
 	}
@@ -54,22 +57,30 @@ func TestBuildIsReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("GOFLAGS", "-gcflags=-N")
-	t.Setenv("CGO_ENABLED", "1")
-	t.Setenv("GOAMD64", "v3")
-	t.Setenv("GOARM64", "v8.2")
-	second, err := buildIn(t, elsewhere, thisMachine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range build.Names {
-		a, b := first[name], second[name]
-		if !bytes.Equal(a, b) {
-			t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
-		}
-		if bytes.Contains(a, []byte(here)) {
-			t.Errorf("%s knows where it was built", name)
-		}
+	written := filepath.Join(parent, "env") // by go env -w
+	writeFile(t, written, "GOFLAGS=-gcflags=-N\nGOARM64=v9.0\n")
+	for name, env := range map[string][]string{
+		"variables": {"GOFLAGS=-gcflags=-N", "CGO_ENABLED=1", "GOARM64=v8.2"}, "go env -w": {"GOENV=" + written}} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOWORK", "")
+			for _, variable := range env {
+				name, value, _ := strings.Cut(variable, "=")
+				t.Setenv(name, value)
+			}
+			second, err := buildIn(t, elsewhere, "arm64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range build.Names {
+				a, b := first[name], second[name]
+				if !bytes.Equal(a, b) {
+					t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
+				}
+				if bytes.Contains(a, []byte(here)) {
+					t.Errorf("%s knows where it was built", name)
+				}
+			}
+		})
 	}
 }
 
