@@ -157,11 +157,14 @@ func (s *Setting) check(text string) error {
 	if len(s.texts) > 0 {
 		return isOneOf(text, s.texts...)
 	}
-	if s.form.check == nil {
+	if s.form.check == nil || s.form.token && isToken(text) {
 		return nil
 	}
 	return s.form.check(text)
 }
+
+// isToken reports whether a text has a token of the CDK: ${Token[…]}, or #{Token[…]} for a list.
+func isToken(text string) bool { return strings.Contains(text, "{Token[") }
 
 func isOneOf(text string, options ...string) error {
 	if !slices.Contains(options, text) {

@@ -123,14 +123,14 @@ func (r *reader) read(list []*Setting) {
 	to := reflect.ValueOf(&r.to).Elem()
 	for _, s := range list {
 		text := r.text(s)
-		token := strings.Contains(text, "{Token[") // ${Token[…]}, or #{Token[…]} in a list
+		token := isToken(text)
 		if text == "" && s.Required && (!s.onlyToken() || r.text(Named("tokenStore")) != NoToken) {
 			r.invalidate(s, "is required")
 		} else if text != "" || s.Default != "" {
 			err := s.set(to.FieldByIndex(s.index), text)
 			switch {
-			case r.given.Unchecked[s.Key] || token && s.form.token || slices.Contains(r.invalid, s):
-			case token:
+			case r.given.Unchecked[s.Key] || slices.Contains(r.invalid, s):
+			case token && !s.form.token:
 				r.invalidate(s, "must be a literal, no token of the CDK: it is checked when the template is written")
 			case err != nil:
 				r.invalidate(s, err.Error())
@@ -157,6 +157,13 @@ func (r *reader) of(field any) *Setting {
 	return declared[slices.IndexFunc(declared, func(s *Setting) bool {
 		return to.FieldByIndex(s.index).Addr().Interface() == field
 	})]
+}
+
+// isGiven reports whether the setting of a field of r.to is given, also with the text of its default.
+func (r *reader) isGiven(field any) bool {
+	s := r.of(field)
+	in := reflect.ValueOf(Deployment{Settings: r.given.Fields})
+	return r.given.Texts[s.Key] != "" || textOf(in.FieldByIndex(s.index)) != ""
 }
 
 // valid reports whether none of the settings of these fields has a problem.

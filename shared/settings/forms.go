@@ -21,7 +21,7 @@ import (
 type form struct {
 	example string
 	check   func(text string) error
-	// token is whether a token of the CDK is not checked: the id of a resource can be unknown until the deployment.
+	// token is whether a token of the CDK is valid: the id of a resource can be unknown until the deployment.
 	token bool
 }
 
@@ -57,6 +57,11 @@ var forms = map[string]form{
 		check: valid(clientcert.ParseSubject)},
 	"network": {example: "192.0.2.0/24;2001:db8:1::/48",
 		check: must("be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by semicolons", isNetwork)},
+	// AWS, "Resource IDs" in the EC2 User Guide: 8 or 17 characters.
+	"subnet": {example: "subnet-0123456789abcdef0;subnet-0123456789abcdef1", token: true,
+		check: must("be ids of subnets, joined by semicolons", lazily(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`))},
+	"security group": {example: "sg-0123456789abcdef0", token: true,
+		check: must("be ids of security groups, joined by semicolons", lazily(`^sg-([0-9a-f]{8}|[0-9a-f]{17})$`))},
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
 	"encryption": {example: EncryptionCMK, check: must("be aws, cmk, or the ARN of a key (not of an alias)",

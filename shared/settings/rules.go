@@ -1,8 +1,11 @@
 package settings
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,12 +58,21 @@ func (r *reader) relations() {
 				durationText(least), r.nameOf(&d.ArchiveRetention))
 		}
 	}
-	if (given.Texts["evidenceLock"] != "" || given.Fields.EvidenceLock != "") && d.Evidence == Off {
+	if r.isGiven(&d.EvidenceLock) && d.Evidence == Off {
 		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
 	}
+	if !d.UsesToken() {
+		for _, field := range []any{&d.Scopes, &d.CredentialEncoding} {
+			if r.isGiven(field) {
+				r.wrong(field, "has no effect, as %s is none", r.nameOf(&d.TokenStore))
+			}
+		}
+	}
 	r.locations()
+	r.network()
 	r.endpoint()
 	r.clientCertificates(time.Now())
+	r.environments()
 	if !d.Local { // the emulator has everything
 		r.place()
 	}
@@ -95,6 +107,23 @@ func (r *reader) locations() {
 			r.wrong(part, "must differ from %s", r.nameOf(other))
 		}
 		at[place] = part
+	}
+}
+
+// network reports subnets without security groups, and the reverse, which Lambda rejects, and more than it takes (AWS,
+// "VpcConfig" in the Lambda API reference).
+func (r *reader) network() {
+	d := &r.to
+	for _, c := range []struct {
+		field, other *[]string
+		most         int
+	}{{&d.SubnetIDs, &d.SecurityGroupIDs, 16}, {&d.SecurityGroupIDs, &d.SubnetIDs, 5}} {
+		switch n := len(*c.field); {
+		case n > c.most:
+			r.wrong(c.field, "must be at most %d", c.most)
+		case n == 0 && len(*c.other) > 0 && r.valid(c.field):
+			r.wrong(c.field, "is required with %s", r.nameOf(c.other))
+		}
 	}
 }
 
@@ -154,6 +183,27 @@ func (r *reader) clientCertificates(now time.Time) {
 		return
 	}
 	d.TruststorePEM = text
+}
+
+// environments reports the longest setting of a function whose environment is larger than the 4 KB that Lambda takes
+// (AWS, "Lambda quotas"). Lambda measures it as JSON (the error in
+// https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594).
+func (r *reader) environments() {
+	const most, ofResources = 4 << 10, 700 // the names of resources are known at the deployment
+	for _, function := range []string{"webhook", "redrive", "token"} {
+		all := ReadBy(function)
+		env := map[string]string{}
+		for _, s := range all {
+			env[s.Env()] = r.to.Text(s)
+		}
+		text, _ := json.Marshal(env)
+		if size := len(text) + ofResources; size > most {
+			s := slices.MaxFunc(all, func(a, b *Setting) int { return len(env[a.Env()]) - len(env[b.Env()]) })
+			r.invalidate(s, fmt.Sprintf("is too long: with its %d bytes, the environment variables of the %s function "+
+				"have about %d, and Lambda takes %d", len(env[s.Env()]), function, size, most))
+			return
+		}
+	}
 }
 
 // withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November

@@ -95,6 +95,11 @@ type Settings struct {
 	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
 	// none: every address. It does not replace authentication.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
+	// SubnetIDs are subnets of a VPC for the functions, for example to call the service from fixed addresses; none: no
+	// VPC. They need SecurityGroupIDs.
+	SubnetIDs []string `key:"subnetIds" form:"subnet"`
+	// SecurityGroupIDs are the security groups of the functions in SubnetIDs.
+	SecurityGroupIDs []string `key:"securityGroupIds" form:"security group"`
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
 	// detects repeated ones.
 	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"proof"`

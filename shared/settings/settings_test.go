@@ -130,6 +130,9 @@ func TestTextsHaveForms(t *testing.T) {
 				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",
 				"192.0.2.0/24;192.0.2.0/24", "192.0.2.0/24;192.0.2.128/25", "2001:db8:1::/48;2001:db8::/32",
 				"0.0.0.0/0;192.0.2.0/24", "2001:db8::/32;0.0.0.0/0", "0.0.0.0/0;2001:db8::/32", "0.0.0.0/0;::/0"}},
+		"subnetIds": {[]string{"subnet-01234567;subnet-0123456789abcdef0"}, []string{"subnet-0123456", "subnet-0123456G",
+			"subnet-0123456789", "sg-01234567", "subnet-01234567;", "subnet-01234567,subnet-01234567"}},
+		"securityGroupIds": {[]string{"sg-01234567;sg-0123456789abcdef0"}, []string{"subnet-01234567", "sg-1"}},
 		"alarmEmail": {[]string{"", "payments+alarms@mail.payments.example"}, []string{"ops", "ops@localhost",
 			"a@b.example, c@d.example", "<a@b.example>", "Ops <a@b.example>", " a@b.example"}},
 		"authUrl": {[]string{"https://api.example:8443/a/b", "http://127.0.0.1:8080", "http://localhost:1",
@@ -148,6 +151,18 @@ func TestTextsHaveForms(t *testing.T) {
 		}
 	}
 }
+
+// networks returns networks that do not overlap.
+func networks(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("198.51.%d.0/24", i))
+	}
+	return strings.Join(all, ";")
+}
+
+func subnets(n int) string { return strings.Repeat(";subnet-0123456789abcdef0", n)[1:] }
+func groups(n int) string  { return strings.Repeat(";sg-0123456789abcdef0", n)[1:] }
 
 // Each row has settings and the beginning of each problem, separated by |, in their order.
 func TestDeploymentsAreChecked(t *testing.T) {
@@ -177,6 +192,9 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"tokenStore=none keysAuth=bearer", "keysAuth: must be none, as tokenStore is none"},
 		{"tokenStore=parameter keysAuth=bearer", ""},
 		{"tokenStore=parameter authUrl= tokenManagerId=", "authUrl: is required|tokenManagerId: is required"},
+		{"tokenStore=none scopes=a credentialEncoding=literal",
+			"scopes: has no effect, as tokenStore is none|credentialEncoding: has no effect, as tokenStore is none"},
+		{"tokenStore=parameter scopes=a credentialEncoding=form", ""},
 		{"tokenStore=ssm authUrl=", "authUrl: is required|tokenStore: must be secret or parameter or none"},
 
 		{"deployment=1x", "deployment: must be all-at-once or canary"},
@@ -230,6 +248,24 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "webhookTimeout=30s", ""},
 		{mtls + "certificateArn=1234 ownershipCertificateArn=arn:aws:iam::1:x",
 			"certificateArn: must be the ARN|ownershipCertificateArn: must be the ARN"},
+
+		// The network.
+		{"subnetIds=" + subnets(16) + " securityGroupIds=" + groups(5), ""},
+		{"subnetIds=" + subnets(17) + " securityGroupIds=" + groups(6),
+			"subnetIds: must be at most 16|securityGroupIds: must be at most 5"},
+		{"subnetIds=" + subnets(1), "securityGroupIds: is required with subnetIds"},
+		{"securityGroupIds=" + groups(1), "subnetIds: is required with securityGroupIds"},
+		{"subnetIds=subnet-x securityGroupIds=" + groups(1), "subnetIds: must be ids of subnets"},
+
+		// Lambda takes 4 KB of environment variables.
+		{"allowedSources=" + networks(150), ""},
+		{"allowedSources=" + networks(220),
+			"allowedSources: is too long: with its 3409 bytes, the environment variables of the webhook function have about 4"},
+		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 29), ""},
+		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 44),
+			"clientCertPins: is too long: with its 2924 bytes, the environment variables of the webhook function have about 4"},
+		{"scopes=" + strings.Repeat("a", 4000), "scopes: is too long: with its 4000 bytes, the environment variables of " +
+			"the token function have about 48"},
 
 		// Authentication.
 		{mtls, ""},
@@ -341,7 +377,11 @@ func TestFieldsAreChecked(t *testing.T) {
 				"WebhookTimeout"}},
 		"tokens": {func(s *settings.Settings) {
 			s.EventSource, s.Scopes, s.HostedZoneID = "${Token[Ref.1]}", "a ${Token[Ref.2]}", "${Token[Ref.3]}"
+			s.SubnetIDs, s.SecurityGroupIDs = []string{"#{Token[S.4]}"}, []string{"${Token[G.5]}", "sg-01234567"}
 		}, []string{"Scopes: must be a literal", "EventSource: must be a literal", "HostedZoneID: needs DomainName"}},
+		"a token beside another text": {func(s *settings.Settings) {
+			s.SubnetIDs, s.SecurityGroupIDs = []string{"${Token[S.4]}", "subnet-x"}, []string{"${Token[G.5]}"}
+		}, []string{"SubnetIDs: must be ids of subnets"}},
 	} {
 		fields := settings.Settings{BaseURL: d.BaseURL, AuthURL: d.AuthURL, TokenManagerID: d.TokenManagerID}
 		c.change(&fields)
