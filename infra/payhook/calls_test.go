@@ -110,6 +110,7 @@ func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
 	forCaptured := map[string]any{"keysAuth": "bearer", "captureRejected": "1h", "evidence": "1d"}
 	for store, other := range map[string]string{"secret": parameter, "parameter": "Token/Secret"} {
 		with := map[string]any{"tokenStore": store}
+		maps.Copy(with, someSubnets)
 		tm, all := payhook(t, mtls("both"), forCaptured, with), map[string]map[string]calls{}
 		for function, resources := range clients {
 			all[function] = maps.Clone(resources)
@@ -126,7 +127,10 @@ func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
 
 func checkPermissions(t *testing.T, tm *template, function string, resources map[string]calls) {
 	t.Helper()
-	want := map[string][]string{function + "/Logs": {"logs:CreateLogStream", "logs:PutLogEvents"}} // Lambda itself
+	want := map[string][]string{ // of Lambda itself
+		function + "/Logs": {"logs:CreateLogStream", "logs:PutLogEvents"},
+		"*": {"ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface",
+			"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"}}
 	for resource, c := range resources {
 		want[resource] = actions(callsOf(c.client), c.not)
 	}

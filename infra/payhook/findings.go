@@ -42,9 +42,9 @@ func findings(conf settings.Deployment) []finding {
 			reason: "No invocation holds the only copy of anything. A webhook is invoked synchronously and " +
 				"its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles " +
 				"and runs that are missing raise alarms."},
-		{id: "CKV_AWS_117", kind: "AWS::Lambda::Function",
+		{id: "CKV_AWS_117", kind: "AWS::Lambda::Function", unless: len(conf.SubnetIDs) > 0,
 			reason: "The function reaches nothing in a VPC: it calls AWS and the payment service's public " +
-				"endpoints, over TLS."},
+				"endpoints, over TLS. The setting subnetIds puts it into subnets."},
 		{id: "CKV_AWS_173", kind: "AWS::Lambda::Function",
 			reason: "The environment holds names and settings and no secret; Lambda encrypts it with a key of AWS."},
 		{id: "CKV_AWS_258", kind: "AWS::Lambda::Url",
@@ -73,6 +73,9 @@ func findings(conf settings.Deployment) []finding {
 			reason: "It holds the access logs of the other buckets. A bucket that logs its own requests " +
 				"writes a log for every log."},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "[RW]*/Role/DefaultPolicy", reason: wildcard},
+		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "*/Role/Network",
+			reason: "Lambda makes these calls for network interfaces, and AWS requires all resources. The code of the " +
+				"function cannot make them."},
 		{id: "AwsSolutions-IAM4", kind: "AWS::IAM::Role", path: "Canary/*/*",
 			reason: "It is CodeDeploy's role, with the policy that AWS maintains for deployments of Lambda functions."},
 	}

@@ -80,8 +80,30 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
 	f := function{made, newAlias(scope, made), role, logs}
+	f.connect(deployment)
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
+}
+
+// connect puts the function into the subnets of the user, if there are any, and lets Lambda manage its network
+// interfaces with the function's role. AWS lists these actions, and that they need all resources
+// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html). The condition denies them to the code of the
+// function: Lambda's own calls of EC2 have no source function
+// (https://docs.aws.amazon.com/lambda/latest/dg/permissions-source-function-arn.html).
+func (f function) connect(conf settings.Deployment) {
+	if len(conf.SubnetIDs) == 0 {
+		return
+	}
+	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
+		SubnetIds: jsii.Strings(conf.SubnetIDs...), SecurityGroupIds: jsii.Strings(conf.SecurityGroupIDs...)})
+	manage := awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface",
+			"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"),
+		Resources:  jsii.Strings("*"),
+		Conditions: &map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}},
+	})
+	awsiam.NewPolicy(f.role, jsii.String("Network"), &awsiam.PolicyProps{Roles: &[]awsiam.IRole{f.role},
+		Statements: &[]awsiam.PolicyStatement{manage}})
 }
 
 // allow lets the function perform actions on resources, which are ARNs.

@@ -13,7 +13,8 @@ var linted = map[string]map[string]any{
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"webhookConcurrency": 100,
-		"encryption":         "cmk", "deployment": "canary", "evidence": "7y", "evidenceLock": "compliance",
+		"subnetIds":          someSubnets["subnetIds"], "securityGroupIds": someSubnets["securityGroupIds"],
+		"encryption": "cmk", "deployment": "canary", "evidence": "7y", "evidenceLock": "compliance",
 		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
 		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},

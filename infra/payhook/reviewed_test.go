@@ -26,7 +26,8 @@ var reviewed = []struct {
 	{"everything.txt", map[string]any{
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
 		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
-		"allowedSources": "192.0.2.0/24",
+		"allowedSources": "192.0.2.0/24", "subnetIds": someSubnets["subnetIds"],
+		"securityGroupIds": someSubnets["securityGroupIds"],
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{

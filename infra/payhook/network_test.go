@@ -1,0 +1,67 @@
+package payhook
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/jsii-runtime-go"
+	"github.com/google/go-cmp/cmp"
+)
+
+// someSubnets are settings that put the functions into subnets.
+var someSubnets = map[string]any{"subnetIds": "subnet-01234567;subnet-0123456789abcdef0",
+	"securityGroupIds": "sg-0123456789abcdef0"}
+
+// All functions are in the subnets, whose ids can be known at the deployment. Lambda manages their network interfaces
+// with their roles, and their code cannot.
+func TestFunctionsAreInTheSubnetsOfTheUser(t *testing.T) {
+	app := newApp(t, required)
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
+	vpc := awsec2.NewVpc(stack, jsii.String("Network"), nil)
+	props := PropsFromContext(stack)
+	for _, subnet := range *vpc.PrivateSubnets() {
+		props.SubnetIDs = append(props.SubnetIDs, *subnet.SubnetId())
+	}
+	props.SecurityGroupIDs = []string{*awsec2.NewSecurityGroup(stack, jsii.String("Group"),
+		&awsec2.SecurityGroupProps{Vpc: vpc}).SecurityGroupId()}
+	create(stack, jsii.String("Default"), props, programs(""))
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	of := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+	for _, c := range []struct {
+		tm   *template
+		want any
+	}{
+		{payhook(t), nil},
+		{payhook(t, someSubnets), map[string]any{"SecurityGroupIds": []any{"sg-0123456789abcdef0"},
+			"SubnetIds": []any{"subnet-01234567", "subnet-0123456789abcdef0"}}},
+		{of, map[string]any{"SecurityGroupIds": []any{"Payhook/Group.GroupId"}, "SubnetIds": []any{
+			"Payhook/Network/PrivateSubnet1/Subnet", "Payhook/Network/PrivateSubnet2/Subnet"}}},
+	} {
+		for function, path := range functions {
+			got := c.tm.plain(c.tm.get(t, path, "AWS::Lambda::Function").Properties["VpcConfig"])
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", function, diff)
+			}
+		}
+		for function, version := range c.tm.versions(t) {
+			if was := payhook(t).versions(t)[function]; (version != was) != (c.want != nil) {
+				t.Errorf("%s: its version is %s, and without subnets %s", function, version, was)
+			}
+		}
+		for _, role := range []string{"Webhook/Role", "Redrive/Role", "Token/Role"} {
+			for _, s := range c.tm.statements(t, role) {
+				if c.tm.render(s["Resource"]) != "*" {
+					continue
+				}
+				condition := map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}}
+				if diff := cmp.Diff(condition, s["Condition"]); diff != "" || c.want == nil {
+					t.Errorf("%s: %v (-want +got)\n%s", role, s, diff)
+				}
+			}
+		}
+	}
+}
