@@ -76,6 +76,7 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 // The policy of the key must let IAM policies of the account give access. To let the principals of
 // [Payhook.GrantReadToken] and [Payhook.GrantReadClaims] use it as well, call UseKey first.
 func (p *Payhook) UseKey(key awskms.IKey) {
+	awscdk.Annotations_Of(p).AcknowledgeWarning(jsii.String("payhook:"+useKeyWarning), nil)
 	p.customerKeys = append(p.customerKeys, key.KeyArn())
 	for _, policy := range p.allowKey("Key"+*key.Node().Addr(), key.KeyArn()) {
 		p.nameByContent(policy.Node().DefaultChild().(awsiam.CfnPolicy))

@@ -156,6 +156,9 @@ func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 			existing)
 		stack := awscdk.Stack_Of(p)
 		p.UseKey(awskms.Key_FromKeyArn(stack, jsii.String("Further"), jsii.String(furtherKey)))
+		if slices.ContainsFunc(printed(p, "warning"), func(w string) bool { return strings.Contains(w, useKeyWarning) }) {
+			t.Errorf("%s: it warns of keys although one is given", encryption)
+		}
 		p.GrantReadToken(awsiam.NewRole(stack, jsii.String("Reader"), &awsiam.RoleProps{
 			AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil)}))
 		if err := synthesize(app); err != nil {

@@ -84,6 +84,11 @@ func TestSynthesisPrintsWarnings(t *testing.T) {
 		{map[string]any{"alarmEmail": nil, settings.LocalKey: true, "eventBusName": "payments"}, ""},
 		{map[string]any{"timestampTolerance": "off", "deduplicationWindow": "9d"},
 			"ledger detects a repeated webhook, for 9d"},
+		{map[string]any{"encryption": "cmk"}, ""},
+		{map[string]any{"encryption": someKey, "ledgerTable": "old-ledger"}, ""},
+		{map[string]any{"encryption": "cmk", "ledgerTable": "old-ledger"}, "by Payhook.UseKey"},
+		{map[string]any{"encryption": "cmk", "claimBucket": "old-claims"}, "payhook:useKey"},
+		{map[string]any{"encryption": "cmk", "parkingBucket": "old-parking"}, "payhook:useKey"},
 	} {
 		_, p := newPayhook(t, "", email, c.settings)
 		warnings := printed(p, "warning")

@@ -212,6 +212,9 @@ var featureFlags = []string{
 	"@aws-cdk/aws-s3:serverAccessLogsUseBucketPolicy",
 }
 
+// useKeyWarning is the warning that UseKey removes.
+const useKeyWarning = "useKey"
+
 // warn adds warnings about settings to the output of the CDK CLI.
 func (p *Payhook) warn(props *Props) {
 	conf := p.conf
@@ -223,6 +226,11 @@ func (p *Payhook) warn(props *Props) {
 			"timestampTolerance is off: the age of webhooks is not checked. Only the ledger detects a repeated "+
 				"webhook, for "+conf.Text(settings.Named("deduplicationWindow"))+" (deduplicationWindow) after the "+
 				"event was recorded.")
+	}
+	if conf.Encryption == settings.EncryptionCMK && conf.LedgerTable+conf.ClaimBucket+conf.ParkingBucket != "" {
+		warn(useKeyWarning,
+			"encryption is cmk, and a table or bucket exists already: the stack does not change its key. If that is a "+
+				"customer managed key, let the functions use it by Payhook.UseKey. Otherwise, webhooks are answered 503.")
 	}
 	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
 		warn("alarmEmail",

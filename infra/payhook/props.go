@@ -22,15 +22,15 @@ import (
 // The zero value of a field is its default. BaseURL, AuthURL and TokenManagerID are required.
 // [New] reports all problems together.
 //
-// Strings and the elements of lists must be literals, except the ARNs of certificates and the id of
-// the hosted zone, which can be tokens of the CDK. No element of a list is blank.
+// Strings and the elements of lists must be literals, except the ARNs of certificates and the ids of
+// the hosted zone, subnets and security groups, which can be tokens of the CDK. No element of a list is blank.
 type Props struct {
 	settings.Settings
 
 	// Bus is an existing bus for the events, in place of EventBusName, in the account and Region of the
 	// stack. Its policy is changed only if ProtectBus is true. Nil: a bus is created.
 	Bus awsevents.IEventBus
-	// AlarmTopic is an existing topic that every alarm notifies. Nil: a topic is created.
+	// AlarmTopic is an existing topic in the Region of the stack that every alarm notifies. Nil: a topic is created.
 	AlarmTopic awssns.ITopic
 	// EncryptionKey is an existing key, not an alias, in the account and Region of the stack, in place of
 	// Encryption.
@@ -107,6 +107,13 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 		given.BusARN = *p.Bus.EventBusArn()
 		if given.Fields.ProtectBus == nil && given.Texts["protectBus"] == "" {
 			given.Fields.ProtectBus = new(false)
+		}
+	}
+	// PutMetricAlarm rejects it ("Invalid region specified").
+	if p.AlarmTopic != nil && given.Region != "" {
+		if region := known(p.AlarmTopic.Env().Region); region != "" && region != given.Region {
+			problems = append(problems, fmt.Errorf("AlarmTopic: must be in the Region %s of the stack, not in %s",
+				given.Region, region))
 		}
 	}
 	conf, err := settings.ParseDeployment(given)

@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -89,14 +91,31 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 }
 
 func TestExistingPartsMustBeWhereTheStackIs(t *testing.T) {
-	stack := awscdk.NewStack(newApp(t), jsii.String("Payhook"), &awscdk.StackProps{Env: &awscdk.Environment{
+	app := newApp(t)
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{Env: &awscdk.Environment{
 		Account: jsii.String("444455556666"), Region: jsii.String("us-gov-west-1")}})
-	_, err := (&Props{Bus: awsevents.EventBus_FromEventBusArn(stack, jsii.String("Bus"), jsii.String(busARN+"a"))}).
-		resolve(stack)
+	elsewhere := awscdk.NewStack(app, jsii.String("Elsewhere"), &awscdk.StackProps{
+		Env: &awscdk.Environment{Account: jsii.String("444455556666"), Region: jsii.String("us-gov-east-1")}})
+	_, err := (&Props{Bus: awsevents.EventBus_FromEventBusArn(stack, jsii.String("Bus"), jsii.String(busARN+"a")),
+		AlarmTopic: awssns.NewTopic(elsewhere, jsii.String("Topic"), nil)}).resolve(stack)
 	for _, want := range []string{"DomainName: is required in us-gov-west-1",
+		"AlarmTopic: must be in the Region us-gov-west-1 of the stack, not in us-gov-east-1",
 		"Bus: must be in the Region us-gov-west-1", "Bus: must be in the account 444455556666"} {
 		if err == nil || !strings.Contains(err.Error(), "\n  "+want) {
 			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	for i, c := range []struct {
+		scope constructs.Construct
+		arn   string
+	}{
+		{stack, "arn:aws-us-gov:sns:us-gov-west-1:111122223333:alarms"}, // of another account
+		{stack, *awscdk.Fn_ImportValue(jsii.String("Topic"))},
+		{emptyStack(t, "Anywhere"), "arn:aws:sns:eu-west-1:111122223333:alarms"},
+	} {
+		topic := awssns.Topic_FromTopicArn(c.scope, jsii.String(fmt.Sprint("Topic", i)), &c.arn)
+		if _, err := (&Props{AlarmTopic: topic}).resolve(c.scope); strings.Contains(fmt.Sprint(err), "AlarmTopic") {
+			t.Error(err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func programs(program string) func(arch string) (map[string][]byte, error) {
 
 // synthesize does what a deployment does, including its error report, but prints no warnings about settings.
 func synthesize(app awscdk.App) (err error) {
-	for _, key := range []string{"alarmEmail", "eventBusName", "timestampTolerance"} {
+	for _, key := range []string{"alarmEmail", "eventBusName", "timestampTolerance", useKeyWarning} {
 		awscdk.Annotations_Of(app).AcknowledgeWarning(jsii.String("payhook:"+key), nil)
 	}
 	defer func() {
