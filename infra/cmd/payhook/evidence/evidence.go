@@ -23,6 +23,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
 )
 
 // Command returns the commands.
@@ -157,6 +158,7 @@ func readKeys(folder string) (all []*rsa.PublicKey, err error) {
 		if err != nil {
 			return nil, err
 		}
+		text = payment.WithoutBOM(text)
 		var jwk struct {
 			KeyID string `json:"kid"`
 		}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -99,13 +100,14 @@ func folder(t *testing.T, files map[string][]byte) string {
 func TestVerifyCounts(t *testing.T) {
 	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), noon)
 	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), noon))
+	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), noon)
 	forged := one
 	forged.Proof.Payload = paymenttest.Delivery(paymenttest.Event())
 	files := folder(t, map[string][]byte{"one": encoded(t, one), "2026/01/other": encoded(t, other),
 		"2026/02/unsigned": encoded(t, unsigned(one)), "forged": encoded(t, forged), "empty": nil,
 		"cut": encoded(t, one)[:500]})
 	intact := folder(t, map[string][]byte{"one": encoded(t, one), "2": encoded(t, unsigned(one))})
-	jwk := key().JWK()
+	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
 	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
 		args     []string
@@ -116,6 +118,8 @@ func TestVerifyCounts(t *testing.T) {
 		"all": {[]string{files}, `{"verified":2,"damaged":3,"notSigned":1,"keyUnknown":0,"versions":0}`, 1,
 			[]string{"cut", "empty", "forged"}},
 		"intact": {[]string{intact}, `{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 0, nil},
+		"a byte order mark": {[]string{folder(t, map[string][]byte{"1": encoded(t, marked)}), "--keys", trusted},
+			`{"verified":1,"damaged":0,"notSigned":0,"keyUnknown":0,"versions":0}`, 0, nil},
 		"with keys": {[]string{files, "--keys", trusted},
 			`{"verified":1,"damaged":3,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
 			[]string{"2026/01/other", "2026/02/unsigned", "cut", "empty", "forged"}},
@@ -364,6 +368,8 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 			"2026-02-01"}, 0, ""},
 		"an end alone": {nil, id, []string{"--to", "2026-02-01"}, cli.StatusUsage,
 			"--to needs --from"},
+		"an end before the beginning": {nil, id, []string{"--from", "2026-01-31T13", "--to", "2026-01-31T12"},
+			cli.StatusUsage, "--from is after --to"},
 		"no time": {nil, id, []string{"--from", "noon"}, cli.StatusUsage, "must be as"},
 		"no id":   {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
 	} {
@@ -407,6 +413,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	changed := event
 	changed.EventData.Amount = "0.01"
 	conflict := signed(t, key(), paymenttest.Delivery(changed), noon)
+	incomplete := signed(t, key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
+		[]byte(`{"eventId":"`+event.EventID+`"}`)), noon)
 	unknown := signed(t, otherKey(), paymenttest.Delivery(event), noon)
 	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), noon.Add(-time.Hour)))
 	same := unsigned(first)
@@ -419,6 +427,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	}{
 		"one":        {nil, 0, []string{"verifies"}, ""},
 		"sent again": {map[string][]byte{again.Key(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
+		"without an eventName": {map[string][]byte{incomplete.Key(): encoded(t, incomplete)}, 1,
+			[]string{"verifies", "verifies"}, "differ in the bytes"},
 		"unsigned as well": {map[string][]byte{same.Key(): encoded(t, same)}, 0,
 			[]string{"verifies", "not signed: the certificate verifies"}, ""},
 		"a conflict": {map[string][]byte{conflict.Key(): encoded(t, conflict)}, 1, []string{"verifies",

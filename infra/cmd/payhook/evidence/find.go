@@ -45,11 +45,11 @@ or in the key.`,
 		Args: cli.Args("EVENT_ID or DELIVERY_ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := strings.ToLower(args[0])
-			switch {
-			case !payment.IsUUID(id):
+			if !payment.IsUUID(id) {
 				return cli.Usage("%s is not a UUID", args[0])
-			case from.IsZero() && !to.IsZero():
-				return cli.Usage("--to needs --from")
+			}
+			if err := CheckHours(from, to); err != nil {
+				return err
 			}
 			d, err := p.Connect(cmd.Context(), t)
 			if err == nil && d.EvidenceBucket == "" {
@@ -80,6 +80,18 @@ func HoursVar(f *pflag.FlagSet, from, to *time.Time) {
 		*to, err = hour(text, 23*time.Hour)
 		return err
 	})
+}
+
+// CheckHours returns an error of usage if the flags of [HoursVar] select no time.
+func CheckHours(from, to time.Time) error {
+	switch {
+	case to.IsZero():
+	case from.IsZero():
+		return cli.Usage("--to needs --from")
+	case to.Before(from):
+		return cli.Usage("--from is after --to")
+	}
+	return nil
 }
 
 // hour returns an hour. That of a day begins so long after the day.
@@ -203,15 +215,15 @@ func differences(all []object, id string) (in []string) {
 		if o.key != nil {
 			signers[o.key.N.String()] = true
 		}
-		delivery, err := payment.DecodeDelivery(o.record.Payload)
-		if err != nil || strings.EqualFold(o.record.DeliveryID, id) {
-			contents[string(o.record.Payload)] = true
-			continue
-		}
+		found := false
+		delivery, _ := payment.DecodeDelivery(o.record.Payload)
 		for _, e := range delivery.Events {
 			if strings.EqualFold(e.EventID, id) {
-				contents[string(e.Bytes)] = true
+				contents[string(e.Bytes)], found = true, true
 			}
+		}
+		if !found { // the id is that of the delivery, or of an event that cannot be decoded
+			contents[string(o.record.Payload)] = true
 		}
 	}
 	if len(contents) > 1 {

@@ -31,7 +31,7 @@ type format struct {
 // one id a line. CSV has commas or semicolons. Each id is returned once, in the order of the list, with the
 // latest of its times. Errors name the line.
 func (f format) read(from io.Reader) (list []entry, repeated int, err error) {
-	text := bufio.NewReader(from)
+	text := bufio.NewReaderSize(from, maxLine)
 	if bom, _ := text.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) { // as spreadsheets write it
 		_, _ = text.Discard(3)
 	}
@@ -72,7 +72,12 @@ func (f format) read(from io.Reader) (list []entry, repeated int, err error) {
 	case f.time != "":
 		err = errors.New("--time-column needs CSV or JSON lines, and for CSV --column")
 	default:
-		err = eachLine(text, func(line int, id []byte) error { return add(line, string(id), "") })
+		err = eachLine(text, func(line int, id []byte) error {
+			if bytes.ContainsAny(id, ",;\t") {
+				return fmt.Errorf("line %d: has several columns: for CSV, name that of the id with --column", line)
+			}
+			return add(line, string(id), "")
+		})
 	}
 	if err == nil && len(list) == 0 {
 		err = errors.New("the list is empty")
@@ -80,18 +85,27 @@ func (f format) read(from io.Reader) (list []entry, repeated int, err error) {
 	return list, repeated, err
 }
 
+// maxLine is the maximum length of a line, in bytes.
+const maxLine = 1 << 20
+
 // eachLine calls do with each line that is not blank.
 func eachLine(text io.Reader, do func(n int, line []byte) error) error {
 	lines := bufio.NewScanner(text)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
+	lines.Buffer(nil, maxLine)
+	n := 1
+	for ; lines.Scan(); n++ {
 		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
 			if err := do(n, line); err != nil {
 				return err
 			}
 		}
 	}
-	return lines.Err()
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("line %d: is longer than %d bytes", n, maxLine)
+	} else if err != nil {
+		return fmt.Errorf("line %d: %w", n, err)
+	}
+	return nil
 }
 
 func (f format) readJSON(text io.Reader, add func(line int, id, at string) error) error {
@@ -115,7 +129,7 @@ func (f format) readJSON(text io.Reader, add func(line int, id, at string) error
 
 func (f format) readCSV(text *bufio.Reader, add func(line int, id, at string) error) error {
 	rows := csv.NewReader(text)
-	start, _ := text.Peek(text.Size())
+	start, _ := text.Peek(text.Size()) // the whole header line, or it is longer than maxLine
 	if names, _ := csv.NewReader(bytes.NewReader(start)).Read(); !slices.ContainsFunc(names,
 		func(text string) bool { return strings.TrimSpace(text) == f.column }) {
 		rows.Comma = ';'

@@ -36,11 +36,12 @@ const (
 	parked    state = "parked"    // open: a person must decide
 	pending   state = "pending"   // accepted; redrive publishes it
 	dismissed state = "dismissed" // parked, and a person decided that it needs no replay
+	replayed  state = "replayed"  // parked, replayed and accepted; the ledger no longer remembers it
 	older     state = "older"     // from before the time that the ledger remembers
 	published state = "published"
 )
 
-var states = []state{missing, damaged, parked, pending, dismissed, older, published}
+var states = []state{missing, damaged, parked, pending, dismissed, replayed, older, published}
 
 func (s state) rank() int { return slices.Index(states, s) }
 
@@ -58,6 +59,12 @@ var identifiers = []identifier{
 	{name: "paymentEndToEndId", of: func(i payment.Identifiers) []string { return []string{i.PaymentEndToEndID} }},
 	{name: "svcUniquePaymentId", of: func(i payment.Identifiers) []string { return []string{i.SvcUniquePaymentID} }},
 	{name: "svcPostingIds", of: func(i payment.Identifiers) []string { return i.SvcPostingIDs }},
+}
+
+// hides reports whether an event with a deviation at that path has an unreadable identifier.
+func (i identifier) hides(path string) bool {
+	field := "eventData.identifiers." + i.name
+	return strings.HasPrefix(field, path) || strings.HasPrefix(path, field)
 }
 
 // options are the flags.
@@ -86,6 +93,7 @@ input. It prints each id that is not published, and counts the others.
   parked     a person must decide: payhook parked list --event ID
   pending    accepted; redrive publishes it
   dismissed  parked, and a person decided that it needs no replay
+  replayed   a person replayed it, and the ledger no longer remembers it
   older      the ledger no longer remembers it, but its record or --time-column is
              older than deduplicationWindow
   published  on the bus
@@ -109,8 +117,8 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 		Args: cli.Args("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
-			if o.from.IsZero() && !o.to.IsZero() {
-				return cli.Usage("--to needs --from")
+			if err := evidence.CheckHours(o.from, o.to); err != nil {
+				return err
 			}
 			if o.by.of != nil && o.from.IsZero() {
 				return cli.Usage("%s is only in the evidence: give the first hour with --from", o.by.name)
@@ -250,8 +258,9 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 	}
 	fmt.Fprintln(r.Err, said.String())
 	if counts[missing] > 0 {
-		fmt.Fprintf(r.Err, "the ledger remembers %s: what is older is missing too, unless --time-column or --from "+
-			"shows how old it is\n", cli.Readable(r.longest))
+		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
+			"shorter: what is older is missing too, unless --time-column or --from shows how old it is\n",
+			cli.Readable(r.longest))
 	}
 	if counts[missing]+counts[damaged]+r.unread > 0 {
 		return cli.ErrAttention
@@ -359,7 +368,7 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 				continue
 			}
 			event, err := payment.DecodeEvent(raw.Bytes)
-			if err != nil {
+			if err != nil || slices.ContainsFunc(event.Deviations, r.by.hides) {
 				r.unread++
 				continue
 			}
@@ -369,7 +378,8 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 		}
 	})
 	if r.unread > 0 {
-		fmt.Fprintf(r.Err, "%s not read: payhook evidence verify\n", cli.Counted(r.unread, "record", "records"))
+		fmt.Fprintf(r.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
+			cli.Counted(r.unread, "record", "records"), r.by.name)
 	}
 	return err
 }
@@ -403,7 +413,7 @@ func (r *run) row(id string, began time.Time) row {
 // stateOf returns the state of an event, or of an id without known events.
 func (r *run) stateOf(id string, began time.Time) state {
 	item, known := r.items[id]
-	open, wasDismissed := r.decisions(id)
+	open, decided := r.decisions(id)
 	at := r.times[id]
 	switch {
 	case known && item.Pending():
@@ -412,25 +422,26 @@ func (r *run) stateOf(id string, began time.Time) state {
 		return damaged
 	case known && item.ParkedAt.IsZero():
 		return published
-	case len(open) > 0 || known && !wasDismissed:
+	case len(open) > 0 || known && decided != dismissed:
 		return parked
-	case wasDismissed:
-		return dismissed
+	case decided != "":
+		return decided
 	case !at.IsZero() && at.Before(began):
 		return older
 	}
 	return missing
 }
 
-// decisions returns what is parked and open about an id, and whether something parked about it was dismissed.
-func (r *run) decisions(id string) (open []string, wasDismissed bool) {
+// decisions returns what is parked and open about an id, and what was decided about the rest: replayed if one of
+// them was, since that one was accepted.
+func (r *run) decisions(id string) (open []string, decided state) {
 	for _, name := range r.parked[id] {
-		switch r.decided[name] {
-		case "":
+		switch {
+		case r.decided[name] == "":
 			open = append(open, name)
-		case parking.Dismissed:
-			wasDismissed = true
+		case decided != replayed:
+			decided = state(r.decided[name])
 		}
 	}
-	return open, wasDismissed
+	return open, decided
 }

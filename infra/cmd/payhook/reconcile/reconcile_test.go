@@ -93,6 +93,13 @@ func (w *world) park() (name string, p parking.Parked) {
 	return name, p
 }
 
+func (w *world) replay(name string) {
+	w.t.Helper()
+	if err := w.store.MarkReplayed(w.t.Context(), name, parking.Note{At: noon}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) dismiss(name string) {
 	w.t.Helper()
 	if err := w.store.Dismiss(w.t.Context(), name, parking.Note{At: noon}); err != nil {
@@ -160,6 +167,8 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
 	w.dismiss(name)
+	name, replayedOne := w.park()
+	w.replay(name)
 	conflict, _, err := w.store.Park(t.Context(), parking.Parked{Reason: parking.Conflict, ParkedAt: noon,
 		DeliveryID: uuid.New().String(), EventIDs: []string{list[1].EventID}})
 	if err != nil {
@@ -175,6 +184,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 		{State: parked, ID: list[4].EventID},
 		{State: pending, ID: list[2].EventID},
 		{State: dismissed, ID: dismissedOne.EventIDs[0]},
+		{State: replayed, ID: replayedOne.EventIDs[0]},
 		{State: older, ID: long},
 		{State: published, ID: list[0].EventID},
 		{State: published, ID: list[1].EventID, Parked: []string{conflict}},
@@ -190,7 +200,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	counts := "9 ids, 1 missing, 0 damaged, 3 parked, 1 pending, 1 dismissed, 1 older, 2 published\n"
+	counts := "10 ids, 1 missing, 0 damaged, 3 parked, 1 pending, 1 dismissed, 1 replayed, 1 older, 2 published\n"
 	if !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
@@ -203,8 +213,61 @@ func TestOnlyAMissingIDIsAFailure(t *testing.T) {
 		t.Error(err)
 	}
 	_, said, err := w.reconcile(options{}, uuid.New().String())
-	if err != cli.ErrAttention || !strings.Contains(said, "the ledger remembers 30d") {
+	if err != cli.ErrAttention || !strings.Contains(said, "the ledger remembers 30d, or less of what was") {
 		t.Errorf("%v, %q", err, said)
+	}
+}
+
+// What was replayed was accepted, and only the ledger forgets it.
+func TestAReplayedIDIsNotMissing(t *testing.T) {
+	w := newWorld(t)
+	name, p := w.park()
+	w.replay(name)
+	id := p.EventIDs[0]
+	text := id + "," + noon.AddDate(0, 0, -90).Format(time.RFC3339) // before what the ledger remembers
+	for _, test := range []struct {
+		o    options
+		text string
+	}{{options{}, id}, {options{by: by("deliveryId")}, p.DeliveryID},
+		{options{column: "event", time: "sent"}, "event,sent\n" + text}} {
+		rows, said, err := w.reconcile(test.o, test.text)
+		if len(rows) != 1 || rows[0].State != replayed || err != nil {
+			t.Errorf("%s: %+v, %s, %v", test.text, rows, said, err)
+		}
+	}
+	// Its events are in the ledger.
+	list, delivery := w.record(1)
+	p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: delivery,
+		EventIDs: []string{list[0].EventID}}
+	name, _, err := w.store.Park(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.replay(name)
+	for _, want := range []state{pending, published} {
+		rows, _, _ := w.reconcile(options{}, list[0].EventID)
+		if len(rows) != 1 || rows[0].State != want {
+			t.Errorf("%+v, want %s", rows, want)
+		}
+		w.publish(list...)
+	}
+	// One that is open decides, and of several decisions a replay.
+	for i, decide := range []func(string){func(string) {}, w.dismiss, w.replay} {
+		p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: p.DeliveryID, EventIDs: []string{id}}
+		p.Timestamp, p.Payload = fmt.Sprint(i), []byte("x")
+		name, _, err := w.store.Park(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows, _, _ := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != parked {
+			t.Errorf("%+v, want parked", rows)
+		}
+		if decide(name); i == 0 {
+			w.dismiss(name)
+		}
+		if rows, _, _ := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != replayed {
+			t.Errorf("%+v, want replayed", rows)
+		}
 	}
 }
 
@@ -410,6 +473,11 @@ func TestAListThatCannotBeReadIsRejected(t *testing.T) {
 		"empty cell":    {format{column: "id", by: by("paymentRequestId")}, "id,at\n,x\n", "line 2: the id is empty"},
 		"bad time":      {format{column: "id", time: "at"}, "id,at\n" + id + ",noon\n", `line 2: the time "noon"`},
 		"time of lines": {format{time: "at"}, id, "--time-column needs"},
+		"CSV":           {format{}, "event_id,at\n" + id + ",x\n", "line 1: has several columns: for CSV, name"},
+		"CSV of ids":    {format{by: by("paymentRequestId")}, "P-1\nP-2;x\n", "line 2: has several columns"},
+		"tabs":          {format{by: by("paymentRequestId")}, "id\tat\nP-2\tx\n", "line 1: has several columns"},
+		"a long line":   {format{}, id + "\n\n" + strings.Repeat("x", maxLine), "line 3: is longer than 1048576 bytes"},
+		"long JSON":     {format{}, `{"eventId":"` + strings.Repeat("x", maxLine), "line 1: is longer"},
 		"not JSON":      {format{}, "{\n", "line 1: must be a JSON object"},
 		"a number":      {format{}, `{"eventId":7}`, "line 1: the member eventId must be a string"},
 	} {
@@ -432,6 +500,8 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 		{format{column: "id"}, "\xef\xbb\xbfid,\"a;b;c\"\n" + id + ",\"x\ny\"\n"},
 		{format{column: "id"}, "name; id\n;" + id + "\n"},
 		{format{column: "id"}, "name, id\n," + id + "\n"},
+		{format{column: "id"}, strings.Repeat("x", 5000) + ",id\n," + id + "\n"},
+		{format{column: "id"}, strings.Repeat("x,y", 5000) + ";id\n;" + id + "\n"},
 		{format{column: "id"}, `{"id":"` + id + `","other":{}}`},
 	} {
 		rows, said, _ := newWorld(t).reconcile(options{format: test.o}, test.text)
@@ -447,7 +517,7 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{}, {"missing"}, {file, "--by", "amount"}, {file, "--by", "paymentRequestId"},
-		{file, "--to", "2026-01-31"}, {file, "--column", "x"}} {
+		{file, "--to", "2026-01-31"}, {file, "--from", "2026-02-01", "--to", "2026-01-31"}, {file, "--column", "x"}} {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
 		target := &deployment.Target{}
