@@ -45,7 +45,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	}
 	refresher := token.NewRefresher(store, secrets, conf.CredentialsSecret,
 		token.NewEndpoint(conf.TokenService, conf.TokenManagerID,
-			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes),
+			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes), RootCAs: conf.ServiceCAs,
 				FormEncoded: conf.CredentialEncoding == settings.FormEncoded}))
 	return &handler{refresher, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))}, nil
 }

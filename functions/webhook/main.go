@@ -46,7 +46,7 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 		return nil, nil, err
 	}
 	var others []*url.URL
-	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken {
+	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
 		others = []*url.URL{conf.KeyService}
 	}
 	all := clients{c.DynamoDB, c.EventBridge, c.S3, setup.KeyService(c, conf)}

@@ -47,9 +47,9 @@ func buildFunctions(arch string) (map[string][]byte, error) {
 }
 
 // packageFunctions creates the package of every function in the folder out and returns the
-// folder of each package by the function's name. It adds the truststore, unless that is
-// nil, to the packages of the functions that verify client certificates.
-func packageFunctions(built map[string][]byte, out string, truststore []byte) (map[string]string, error) {
+// folder of each package by the function's name. It adds the CAs of the service to all packages, and the
+// truststore to those of the functions that verify client certificates, unless they are nil.
+func packageFunctions(built map[string][]byte, out string, truststore, serviceCA []byte) (map[string]string, error) {
 	folders := make(map[string]string, len(built))
 	for name, program := range built {
 		folder := filepath.Join(out, name)
@@ -60,9 +60,16 @@ func packageFunctions(built map[string][]byte, out string, truststore []byte) (m
 		if err := os.WriteFile(filepath.Join(folder, "bootstrap"), program, 0o755); err != nil {
 			return nil, err
 		}
-		if truststore != nil && slices.Contains(trusting, name) {
+		files := map[string][]byte{names.ServiceCAFile: serviceCA}
+		if slices.Contains(trusting, name) {
+			files[names.TruststoreFile] = truststore
+		}
+		for file, text := range files {
+			if text == nil {
+				continue
+			}
 			// Lambda's user must be able to read it.
-			if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), truststore, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, file), text, 0o644); err != nil {
 				return nil, err
 			}
 		}

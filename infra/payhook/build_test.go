@@ -91,7 +91,7 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		folders, err := packageFunctions(built, t.TempDir(), nil)
+		folders, err := packageFunctions(built, t.TempDir(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,25 +117,27 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 
 // A package without the truststore rejects every webhook, and one with that of
 // another stack accepts the wrong certificates.
-func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
+func TestCAsAreInThePackagesThatNeedThem(t *testing.T) {
 	built := map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}
-	for _, truststore := range [][]byte{[]byte("first"), []byte("second"), nil} {
-		folders, err := packageFunctions(built, t.TempDir(), truststore)
+	for _, text := range [][]byte{[]byte("first"), []byte("second"), nil} {
+		folders, err := packageFunctions(built, t.TempDir(), text, text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, folder := range folders {
-			want := truststore
-			if name == "token" {
-				want = nil
-			}
-			file := filepath.Join(folder, names.TruststoreFile)
-			got, err := os.ReadFile(file)
-			if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
-				t.Errorf("%s with %q: %q, %v", name, truststore, got, err)
-			}
-			if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o644 {
-				t.Errorf("%s: Lambda may not read it: %v", name, info.Mode())
+			for _, file := range []string{names.TruststoreFile, names.ServiceCAFile} {
+				want := text
+				if name == "token" && file == names.TruststoreFile {
+					want = nil
+				}
+				file := filepath.Join(folder, file)
+				got, err := os.ReadFile(file)
+				if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
+					t.Errorf("%s with %q: %q, %v", name, text, got, err)
+				}
+				if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o644 {
+					t.Errorf("%s: Lambda may not read it: %v", name, info.Mode())
+				}
 			}
 		}
 	}

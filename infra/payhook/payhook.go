@@ -93,7 +93,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 		panic(err)
 	}
 	defer os.RemoveAll(folder) // the CDK copies a package when its function is created
-	if p.packages, err = packageFunctions(programs, folder, conf.TruststorePEM); err != nil {
+	if p.packages, err = packageFunctions(programs, folder, conf.TruststorePEM, conf.ServiceCAPEM); err != nil {
 		panic(err)
 	}
 

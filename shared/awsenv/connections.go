@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
@@ -35,6 +36,7 @@ const (
 // It is an [http.RoundTripper], and safe for concurrent use.
 type Connections struct {
 	transport *http.Transport
+	tls       *tls.Config
 	now       func() time.Time
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	dialTLS   func(ctx context.Context, network, address string) (net.Conn, error)
@@ -54,24 +56,32 @@ type opened struct {
 // idle: a connection that is closed after its call costs the next call a handshake.
 func NewConnections(idle int) *Connections {
 	dialer := &net.Dialer{Timeout: CallTimeout}
-	secure := &tls.Dialer{NetDialer: dialer, Config: &tls.Config{
+	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
 		// Further connections to a host need no certificates.
 		ClientSessionCache: tls.NewLRUClientSessionCache(0),
-	}}
-	c := &Connections{now: time.Now, dial: dialer.DialContext, dialTLS: secure.DialContext,
+	}
+	secure := &tls.Dialer{NetDialer: dialer, Config: config}
+	c := &Connections{now: time.Now, tls: config, dial: dialer.DialContext, dialTLS: secure.DialContext,
 		ahead: map[string][]opened{}, taken: map[net.Conn]bool{}}
 	c.transport = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           c.dialer("http"),
 		DialTLSContext:        c.dialer("https"),
+		TLSClientConfig:       config, // through a proxy
 		TLSHandshakeTimeout:   CallTimeout,
 		MaxIdleConns:          2 * idle,
 		MaxIdleConnsPerHost:   idle,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}
+	return c
+}
+
+// Trust makes c trust the CAs of roots alone, and returns it. It must not be in use yet.
+func (c *Connections) Trust(roots *x509.CertPool) *Connections {
+	c.tls.RootCAs = roots
 	return c
 }
 

@@ -32,6 +32,9 @@ const APIIDEnv = "PAYHOOK_API_ID"
 // TruststoreFile is the name of the truststore in the function's package.
 const TruststoreFile = "truststore.pem"
 
+// ServiceCAFile is the name of the file with the CAs of serviceCA in the function's package.
+const ServiceCAFile = "service-ca.pem"
+
 // CertificateFoldersEnv is the environment variable of crypto/x509 with the folders of CA certificates that
 // Go reads in addition to a bundle of them. NoCertificateFolders is a folder that does not exist.
 const (

@@ -2,6 +2,9 @@ package settings
 
 import (
 	"cmp"
+	"crypto/x509"
+	"errors"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
@@ -28,6 +31,7 @@ type Function struct {
 	Window       *signature.Window // nil: the check is disabled
 	Networks     []netip.Prefix    // AllowedSources; none: every source address
 	MTLS         *MTLS             // nil: no client certificate is required
+	ServiceCAs   *x509.CertPool    // those of the system and of ServiceCA; nil: those of the system
 	Proof        map[string]string // the texts of what decides whether a signature verifies, by their keys
 
 	KeysTable         string
@@ -52,6 +56,7 @@ type MTLS struct {
 func ParseWebhook(getenv func(string) string) (Function, error) {
 	r := fromEnvironment(getenv)
 	f := r.function("webhook")
+	r.serviceCAs(&f)
 	r.publishing(&f)
 	f.KeysTable = r.resource(names.KeysTableEnv)
 	if f.UsesMTLS() {
@@ -75,6 +80,7 @@ func ParseWebhook(getenv func(string) string) (Function, error) {
 func ParseRedrive(getenv func(string) string) (Function, error) {
 	r := fromEnvironment(getenv)
 	f := r.function("redrive")
+	r.serviceCAs(&f)
 	r.publishing(&f)
 	if f.UsesMTLS() {
 		f.MTLS, f.KeysTable = r.trust(f.Settings), r.resource(names.KeysTableEnv)
@@ -92,6 +98,7 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 func ParseToken(getenv func(string) string) (Function, error) {
 	r := fromEnvironment(getenv)
 	f := r.function("token")
+	r.serviceCAs(&f)
 	r.token(&f)
 	f.CredentialsSecret = r.resource(names.CredentialsSecretEnv)
 	return f, r.err()
@@ -172,18 +179,45 @@ func (r *reader) publishing(f *Function) {
 	}
 }
 
-// trust returns a function's configuration of client certificates.
-func (r *reader) trust(s Settings) *MTLS {
-	m := &MTLS{Policy: clientcert.Policy{Pins: pins(s.ClientCertPins), Subjects: s.ClientCertSubjects,
-		RevokedKeys: pins(s.RevokedKeys)}}
-	// AWS, "Working with Lambda environment variables". Elsewhere, the truststore is in the
+// packaged reads a file of the function's package.
+func (r *reader) packaged(file string) ([]byte, error) {
+	// AWS, "Working with Lambda environment variables". Elsewhere, the file is in the
 	// folder of the program, or without one in the current folder.
 	folder := r.getenv("LAMBDA_TASK_ROOT")
 	if folder == "" {
 		program, _ := os.Executable()
 		folder = filepath.Dir(program)
 	}
-	text, err := os.ReadFile(filepath.Join(folder, names.TruststoreFile))
+	return os.ReadFile(filepath.Join(folder, file))
+}
+
+// serviceCAs sets the CAs of the service, if the package has some.
+func (r *reader) serviceCAs(f *Function) {
+	text, err := r.packaged(names.ServiceCAFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var cas *clientcert.Truststore
+	if err == nil {
+		cas, err = clientcert.ReadTruststore(text)
+	}
+	if err == nil {
+		f.ServiceCAs, err = x509.SystemCertPool()
+	}
+	if err != nil {
+		r.problem(names.ServiceCAFile, err.Error())
+		return
+	}
+	for _, c := range cas.Certificates() {
+		f.ServiceCAs.AddCert(c)
+	}
+}
+
+// trust returns a function's configuration of client certificates.
+func (r *reader) trust(s Settings) *MTLS {
+	m := &MTLS{Policy: clientcert.Policy{Pins: pins(s.ClientCertPins), Subjects: s.ClientCertSubjects,
+		RevokedKeys: pins(s.RevokedKeys)}}
+	text, err := r.packaged(names.TruststoreFile)
 	if err != nil {
 		r.wrong(&r.to.Truststore, names.TruststoreFile+" can't be read in the function's package")
 		return m

@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -181,6 +182,37 @@ func TestParseProofReadsNoOtherSetting(t *testing.T) {
 	texts["keyIdLocation"] = "header:x-svc-signature"
 	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdLocation: must differ") {
 		t.Error(err)
+	}
+}
+
+func TestFunctionReadsTheServiceCAOfItsPackage(t *testing.T) {
+	folder, ca := t.TempDir(), paymenttest.NewCA("Service CA")
+	for name, parse := range map[string]func(func(string) string) (settings.Function, error){
+		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken,
+	} {
+		env := environment(name, map[string]string{"LAMBDA_TASK_ROOT": folder})
+		file := filepath.Join(folder, names.ServiceCAFile)
+		if f, err := parse(env); err != nil || f.ServiceCAs != nil {
+			t.Errorf("%s without the file: %v, %v", name, f.ServiceCAs, err)
+		}
+		if err := os.WriteFile(file, ca.PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want, err := x509.SystemCertPool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.AddCert(ca.Certificate)
+		if f, err := parse(env); err != nil || !f.ServiceCAs.Equal(want) {
+			t.Errorf("%s: %v, and other CAs", name, err)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parse(env); err == nil || !strings.Contains(err.Error(), "service-ca.pem: ") {
+			t.Errorf("%s: an empty file: %v", name, err)
+		}
+		_ = os.Remove(file)
 	}
 }
 

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -72,6 +74,7 @@ func (r *reader) relations() {
 	r.network()
 	r.endpoint()
 	r.clientCertificates(time.Now())
+	r.serviceCA(time.Now())
 	r.environments()
 	if !d.Local { // the emulator has everything
 		r.place()
@@ -204,6 +207,33 @@ func (r *reader) environments() {
 			return
 		}
 	}
+}
+
+// serviceCA reads the CAs of the service, which must not have expired at the time now.
+func (r *reader) serviceCA(now time.Time) {
+	d := &r.to
+	if d.ServiceCA == "" {
+		return
+	}
+	if !d.UsesSignature() && !d.UsesToken() {
+		r.wrong(&d.ServiceCA, "has no effect, as neither keys nor tokens are fetched")
+	}
+	text, err := os.ReadFile(d.ServiceCA)
+	if err != nil {
+		r.wrong(&d.ServiceCA, "can't be read: %v", err)
+		return
+	}
+	cas, err := clientcert.ReadTruststore(text)
+	if err != nil {
+		r.wrong(&d.ServiceCA, "%s: %v", d.ServiceCA, cmp.Or(errors.Unwrap(err), err))
+		return
+	}
+	for i, c := range cas.Certificates() {
+		if now.After(c.NotAfter) {
+			r.wrong(&d.ServiceCA, "%s: certificate %d (%s) has expired", d.ServiceCA, i+1, clientcert.Subject(c))
+		}
+	}
+	d.ServiceCAPEM = text
 }
 
 // withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November

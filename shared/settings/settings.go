@@ -92,6 +92,10 @@ type Settings struct {
 	// RevokedKeys are the keys that no certificate of a chain can have (§5.3), in the form of ClientCertPins. No
 	// revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
+	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL. The functions trust them there, and
+	// nowhere else, in addition to the public CAs; none: only public CAs. A machine that runs `payhook explain` must
+	// trust them too.
+	ServiceCA string `key:"serviceCA"`
 	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
 	// none: every address. It does not replace authentication.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
@@ -238,4 +242,5 @@ type Deployment struct {
 
 	Local         bool
 	TruststorePEM []byte // the content of Truststore; nil unless UsesMTLS
+	ServiceCAPEM  []byte // the content of ServiceCA; nil without it
 }

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"os"
@@ -171,6 +172,10 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		truststore(t, ca.PEM()) + " "
 	client := paymenttest.EncodeCertificate(ca.Client(nil).Leaf)
 	clients := truststore(t, bytes.Repeat(client, 2))
+	service := func(text []byte) string { return strings.Replace(truststore(t, text), "truststore", "serviceCA", 1) }
+	expired := paymenttest.EncodeCertificate(ca.SelfSigned(func(c *x509.Certificate) {
+		c.NotAfter = time.Now().Add(-time.Hour)
+	}))
 	for _, c := range []struct{ settings, want string }{
 		{"", ""},
 		{"baseUrl= authUrl= tokenManagerId=",
@@ -289,6 +294,12 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "captureRejected=1h", "captureRejected: must be off, as authentication is mtls"},
 		{mtls + "captureRejected=1h authentication=both", ""},
 		{mtls + "truststore=/nowhere", "truststore: can't be read"},
+		{service(ca.PEM()), ""},
+		{"serviceCA=/nowhere", "serviceCA: can't be read"},
+		{service(append(ca.PEM(), "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"...)), "serviceCA: /"},
+		{service([]byte("no CA")), "serviceCA: /"},
+		{mtls + "tokenStore=none " + service(ca.PEM()), "serviceCA: has no effect"},
+		{service(append(ca.PEM(), expired...)), "serviceCA: /"},
 		{mtls + truststore(t, append(ca.PEM(), client...)), "truststore: /"},
 		{mtls + clients, "truststore: /"},
 	} {
@@ -297,6 +308,13 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		if !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%q:\n%q, want\n%q", c.settings, got, c.want)
 		}
+	}
+	if got := problems(given(service(append(ca.PEM(), expired...)))); !strings.HasSuffix(got[0],
+		"ca.pem: certificate 2 (CN=Operator CA,O=Payment Service) has expired") {
+		t.Errorf("got %v", got)
+	}
+	if d := deployment(t, service(ca.PEM())); string(d.ServiceCAPEM) != string(ca.PEM()) {
+		t.Errorf("the service's CA is %q", d.ServiceCAPEM)
 	}
 	if d := deployment(t, strings.Fields(mtls)...); string(d.TruststorePEM) != string(ca.PEM()) {
 		t.Errorf("the truststore is %q", d.TruststorePEM)
@@ -309,7 +327,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 // others returns a text for each setting that is valid by itself and not its default.
 func others() map[string]string {
-	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "protectBus": "false",
+	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "serviceCA": "ca.pem", "protectBus": "false",
 		"tokenStore": "parameter"}
 	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
 		switch limits := strings.Fields(strings.ReplaceAll(s.Limits, ",", "")); {

@@ -94,12 +94,20 @@ func KeyService(c Clients, s settings.Function) *http.Client {
 	if s.KeysAuth == settings.BearerToken {
 		return WithToken(token.Stored(c.Config, s.TokenParameter, s.TokenSecret), s)
 	}
-	return &http.Client{Transport: c.Connections}
+	return &http.Client{Transport: trusting(s, c.Connections)}
+}
+
+// trusting returns connections that trust the CAs of the service, or others if it has none of its own.
+func trusting(s settings.Function, others http.RoundTripper) http.RoundTripper {
+	if s.ServiceCAs == nil {
+		return others
+	}
+	return awsenv.NewConnections(1).Trust(s.ServiceCAs)
 }
 
 // WithToken returns a client that sends the access token to the key service.
 func WithToken(source token.Source, s settings.Function) *http.Client {
-	return token.NewClient(token.NewReader(source), s.KeyService)
+	return &http.Client{Transport: token.NewTransport(token.NewReader(source), s.KeyService, trusting(s, nil))}
 }
 
 // Signature returns what verifies the signatures of webhooks with these settings.

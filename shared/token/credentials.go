@@ -2,6 +2,7 @@ package token
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json/v2"
 	"errors"
 	"net/url"
@@ -11,10 +12,12 @@ import (
 )
 
 // Credentials are the client id and secret that the service assigned
-// (section 5.1 of the interface).
+// (section 5.1 of the interface), and the client certificate that was stored with them.
 type Credentials struct {
 	ClientID     string
 	ClientSecret Secret
+
+	certificate *tls.Certificate // that the endpoint asks for; nil: none
 }
 
 // CredentialsError is returned when the secret with the client credentials is missing
@@ -41,11 +44,32 @@ func credentials(ctx context.Context, secrets Getter, id string) (Credentials, e
 	var v struct {
 		ClientID     string `json:"client_id"`
 		ClientSecret string `json:"client_secret"`
+		Certificate  string `json:"certificate"`
+		PrivateKey   string `json:"private_key"`
 	}
 	if json.Unmarshal(payment.WithoutBOM([]byte(text)), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
 		return Credentials{}, &CredentialsError{"is not a JSON object with two strings that are not empty"}
 	}
-	return Credentials{v.ClientID, NewSecret(v.ClientSecret)}, nil
+	c := Credentials{v.ClientID, NewSecret(v.ClientSecret), nil}
+	if v.Certificate+v.PrivateKey == "" {
+		return c, nil
+	}
+	pair, err := tls.X509KeyPair(inLines(v.Certificate), inLines(v.PrivateKey))
+	if err != nil { // which can quote the texts
+		return Credentials{}, &CredentialsError{"has a certificate and a private_key that are not a pair in PEM; the " +
+			"key must not be encrypted"}
+	}
+	c.certificate = &pair
+	return c, nil
+}
+
+// inLines returns a text in PEM whose line feeds became spaces or "\n", as in a field of the console.
+func inLines(text string) []byte {
+	parts := strings.Split(strings.ReplaceAll(text, `\n`, "\n"), "-----")
+	for i := 1; i < len(parts); i += 2 { // BEGIN and END
+		parts[i] = "\n-----" + parts[i] + "-----\n"
+	}
+	return []byte(strings.Join(parts, ""))
 }
 
 // basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded

@@ -3,6 +3,7 @@ package token
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
@@ -37,6 +38,7 @@ type EndpointOptions struct {
 	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
 	// 6749, section 2.3.1). Otherwise they are sent unchanged (RFC 7617).
 	FormEncoded bool
+	RootCAs     *x509.CertPool // that are trusted; nil: those of the system
 }
 
 // NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the
@@ -52,6 +54,7 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	// Calls are minutes apart, so the server has usually closed an idle connection.
 	transport.DisableKeepAlives = true
 	transport.MaxResponseHeaderBytes = maxAnswer
+	transport.TLSClientConfig.RootCAs = o.RootCAs
 	return &Endpoint{
 		url:         target.String(),
 		form:        form.Encode(),
@@ -131,7 +134,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	request.Header.Set("Accept", "application/json")
 
 	sent := time.Now()
-	response, err := e.client.Do(request)
+	response, err := e.clientWith(c.certificate).Do(request)
 	if err != nil {
 		return Bearer{}, &EndpointError{Problem: connectionProblem(err), retry: !untrusted(err)}
 	}
@@ -163,6 +166,22 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 		retry:      status == http.StatusTooManyRequests || status >= 500,
 		retryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
+}
+
+// clientWith returns the client with a certificate, or without one. The certificate is sent whatever CAs the
+// server names, so that its answer says what is wrong.
+func (e *Endpoint) clientWith(certificate *tls.Certificate) *http.Client {
+	transport, ok := e.client.Transport.(*http.Transport)
+	if certificate == nil || !ok {
+		return e.client
+	}
+	client := *e.client
+	transport = transport.Clone()
+	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return certificate, nil
+	}
+	client.Transport = transport
+	return &client
 }
 
 // accept returns the token of an answer, or its problem.

@@ -72,7 +72,7 @@ func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 const maxPackage = 300 << 20
 
 // matches reports whether the package of a function has this program and no other files than
-// the truststore. The error does not have the URL, with which anyone can read the package.
+// those with CAs. The error does not have the URL, with which anyone can read the package.
 func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (bool, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, aws.ToString(f.Code.Location), nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (
 			}
 			same = bytes.Equal(deployed, program)
 			programs++ // a zip file can have several of a name
-		case names.TruststoreFile:
+		case names.TruststoreFile, names.ServiceCAFile:
 		default:
 			return false, nil
 		}

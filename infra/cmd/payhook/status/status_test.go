@@ -452,6 +452,7 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 	}{
 		"the same":   {func(*world) {}, true, "every function is the same; built from "},
 		"truststore": {func(w *world) { w.functions["redrive"][names.TruststoreFile] = "CA" }, true, "is the same"},
+		"service's CA": {func(w *world) { w.functions["token"][names.ServiceCAFile] = "CA" }, true, "is the same"},
 		"version":    {func(*world) {}, true, ", the stack has commit 012"},
 		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
 		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/names"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
+)
+
+// startTLS starts a token endpoint with the certificate of a CA, which tells the certificates of its clients.
+func startTLS(t *testing.T, ca *paymenttest.CA, auth tls.ClientAuthType) (url string, seen *[]string) {
+	t.Helper()
+	seen = &[]string{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range r.TLS.PeerCertificates {
+			*seen = append(*seen, c.Subject.CommonName)
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":"t-%d","token_type":"Bearer","expires_in":3600}`, len(*seen))
+	}))
+	named := x509.NewCertPool() // not the client's: some servers name other CAs than they accept
+	named.AddCert(ca.Certificate)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Server()}, ClientAuth: auth, ClientCAs: named}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, seen
+}
+
+// newTLS returns the function with its secrets, and with a file of CAs in its package.
+func newTLS(t *testing.T, authURL string, serviceCA []byte) (*handler, *awstest.SecretsManager) {
+	t.Helper()
+	secrets, folder := awstest.NewSecretsManager(t), t.TempDir()
+	secrets.Create("token")
+	secrets.Put("credentials", `{"client_id":"c","client_secret":"s"}`)
+	if serviceCA != nil {
+		if err := os.WriteFile(filepath.Join(folder, names.ServiceCAFile), serviceCA, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := environment(t, authURL)
+	maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": secrets.URL, "AWS_REGION": "eu-central-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "LAMBDA_TASK_ROOT": folder})
+	h, err := newFunction(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, secrets
+}
+
+func TestTheTokenEndpointCanHaveAPrivateCA(t *testing.T) {
+	ca, other := paymenttest.NewCA("Service CA"), paymenttest.NewCA("Other CA")
+	url, _ := startTLS(t, ca, tls.NoClientCert)
+	for name, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"no file":    {nil, "certificate is not valid"},
+		"another CA": {other.PEM(), "certificate is not valid"},
+		"the CA":     {append(other.PEM(), ca.PEM()...), ""},
+	} {
+		h, _ := newTLS(t, url, c.file)
+		r, err := h.refresher.Run(t.Context(), true)
+		if (c.want == "") != (r.Outcome == token.Refreshed) || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// The client certificate is that of the secret at each call, in all forms of its text.
+func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) {
+	ca, clients := paymenttest.NewCA("Service CA"), paymenttest.NewCA("Client CA").NewIntermediate("Issuing CA", nil)
+	url, seen := startTLS(t, ca, tls.RequireAnyClientCert)
+	h, secrets := newTLS(t, url, ca.PEM())
+	texts := func(name string) (certificate, key string) {
+		client := clients.Client(func(c *x509.Certificate) { c.Subject.CommonName = name })
+		private, err := paymenttest.EncodePrivateKey(client.PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, der := range client.Certificate {
+			certificate += string(paymenttest.EncodeCertificate(&x509.Certificate{Raw: der}))
+		}
+		return certificate, string(private)
+	}
+	put := func(certificate, key string) {
+		text, err := json.Marshal(map[string]string{"client_id": "c", "client_secret": "s", "certificate": certificate,
+			"private_key": key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets.Put("credentials", string(text))
+	}
+	for name, change := range map[string]func(string) string{
+		"lines":   func(s string) string { return s },
+		"spaces":  func(s string) string { return strings.ReplaceAll(s, "\n", " ") },
+		"escaped": func(s string) string { return strings.ReplaceAll(s, "\n", `\n`) },
+		"joined":  func(s string) string { return strings.ReplaceAll(s, "\n", "") },
+		"comment": func(s string) string { return "Bag Attributes\r\n" + strings.ReplaceAll(s, "\n", "\r\n") },
+	} {
+		certificate, key := texts(name)
+		put(change(certificate), change(key))
+		*seen = nil
+		if r, err := h.refresher.Run(t.Context(), true); err != nil || fmt.Sprint(*seen) != "["+name+" Issuing CA]" {
+			t.Errorf("%s: %+v, %v, the server got %v", name, r, err, *seen)
+		}
+	}
+	certificate, key := texts("a")
+	_, other := texts("b")
+	secret := strings.Split(key, "\n")[1]
+	for _, c := range [][2]string{{certificate, ""}, {"", key}, {certificate, other}, {key, certificate}, {secret, key},
+		{certificate, secret}, {certificate, strings.Replace(key, "BEGIN ", "BEGIN "+secret+" ", 1)}} {
+		put(c[0], c[1])
+		*seen = nil
+		r, err := h.refresher.Run(t.Context(), true)
+		if r.Outcome != token.Failed || !strings.Contains(err.Error(), "not a pair in PEM") ||
+			strings.Contains(err.Error(), secret) || len(*seen) > 0 {
+			t.Errorf("%q: %+v, %v", c, r, err)
+		}
+	}
+}
