@@ -18,7 +18,6 @@ import (
 type captured struct {
 	receiver        *intake.Receiver
 	allowed         []netip.Prefix // none: any
-	method          string
 	maxPayloadBytes int
 }
 
@@ -30,7 +29,7 @@ func newCaptured(s settings.Function, c clients) *captured {
 	return &captured{
 		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
 			intake.Mechanisms{Signature: setup.Signature(c.dynamoDB, c.keyService, s)}),
-		allowed: s.Networks, method: s.HTTPMethod, maxPayloadBytes: s.MaxPayloadBytes,
+		allowed: s.Networks, maxPayloadBytes: s.MaxPayloadBytes,
 	}
 }
 
@@ -62,10 +61,10 @@ func (h *handler) receive(ctx context.Context, name string, acceptAge bool) inta
 		return intake.Result{Outcome: incomplete,
 			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
 	case err != nil:
-	case w.Method != c.method:
-		err = intake.ErrMethod
 	case len(w.Payload) > c.maxPayloadBytes:
 		err = intake.ErrPayloadTooLarge
+	default:
+		err = intake.CheckMethod(w.Method)
 	}
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}

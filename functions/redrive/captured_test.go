@@ -134,8 +134,9 @@ func TestACapturedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 			want: intake.SourceNotAllowed},
 		"from an allowed source": {webhook: signed,
 			change: map[string]string{"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}, want: intake.Accepted},
-		"another method": {webhook: signed, change: map[string]string{"PAYHOOK_HTTP_METHOD": "PUT"},
+		"another method": {webhook: signed, captured: func(c *parking.Captured) { c.Method = "GET" },
 			want: intake.MethodNotAllowed},
+		"with PUT": {webhook: signed, captured: func(c *parking.Captured) { c.Method = "PUT" }, want: intake.Accepted},
 		"too large": {webhook: signed, change: map[string]string{"PAYHOOK_MAX_PAYLOAD_BYTES": "100"},
 			want: intake.PayloadTooLarge},
 		"not captured whole": {webhook: paymenttest.Webhook{

@@ -124,7 +124,7 @@ func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...
 	id := uuid.New().String()
 	p := parking.Parked{
 		Reason: reason, ParkedAt: noon, Bus: "bus", DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
-		Timestamp: signature.FormatRFC3339.Text(noon), KeyID: signingKey().ID, JWK: signingKey().JWK(),
+		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID, JWK: signingKey().JWK(),
 	}
 	for _, raw := range inConflict {
 		digest := ledger.DigestOf(raw)

@@ -55,9 +55,9 @@ var effects = map[string]func(t *testing.T){
 		}
 	},
 	// The test of captured webhooks.
-	"allowedSources": verifies, "httpMethod": verifies, "maxPayloadBytes": verifies,
+	"allowedSources": verifies, "maxPayloadBytes": verifies,
 
-	"signatureHeader": verifies, "timestampLocation": verifies, "keyIdLocation": verifies, "timestampFormat": verifies,
+	"signatureHeader": verifies, "timestampLocation": verifies, "keyIdLocation": verifies,
 	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
 	"keyFreshness": verifies, "keyMaxAge": verifies, "keyMissBudget": verifies,
 
@@ -93,7 +93,6 @@ func verifies(t *testing.T) {
 		"PAYHOOK_SIGNATURE_HEADER":    {"X-Other", intake.SignatureMissing},
 		"PAYHOOK_TIMESTAMP_LOCATION":  {"query:at", intake.SignatureMissing},
 		"PAYHOOK_KEY_ID_LOCATION":     {"query:key", intake.SignatureMissing},
-		"PAYHOOK_TIMESTAMP_FORMAT":    {"unix-seconds", intake.SignatureMalformed},
 		"PAYHOOK_TIMESTAMP_TOLERANCE": {"3m", intake.TimestampOutside},
 		"PAYHOOK_BASE_URL":            {"http://127.0.0.1:1", intake.KeyUnavailable},
 	} {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"payhook.example/shared/awsenv"
@@ -30,7 +31,6 @@ type handler struct {
 	origin          *origin        // nil: any; no client certificate is read then
 	receiver        *intake.Receiver
 	log             *awsenv.Log
-	method          string
 	successStatus   int
 	maxPayloadBytes int
 	capturer        *parking.Capturer // nil: rejected requests are not stored
@@ -106,8 +106,8 @@ func (h *handler) accept(r request) (payload []byte, source netip.Addr, err erro
 			return nil, source, err
 		}
 	}
-	if r.RequestContext.HTTP.Method != h.method {
-		return nil, source, intake.ErrMethod
+	if err := intake.CheckMethod(r.RequestContext.HTTP.Method); err != nil {
+		return nil, source, err
 	}
 	payload, err = r.payload(h.maxPayloadBytes)
 	return payload, source, err
@@ -122,7 +122,7 @@ func (h *handler) respond(result intake.Result, answer intake.Answer) response {
 	headers["Content-Type"] = "application/problem+json"
 	switch answer.Status {
 	case http.StatusMethodNotAllowed:
-		headers["Allow"] = h.method
+		headers["Allow"] = strings.Join(names.Methods(), ", ")
 	case http.StatusUnauthorized:
 		headers["WWW-Authenticate"] = h.challenge()
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
 )
 
 func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
@@ -44,8 +46,8 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		"no body": {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 204, nil, ``},
 		"reset":   {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 205, nil, ``},
 		"another method": {settings.BySignature, intake.Result{Outcome: intake.MethodNotAllowed}, 405,
-			map[string]string{"Allow": "PUT"},
-			`{"title":"Method Not Allowed","status":405,"detail":"The method is not the one of webhooks."}`},
+			map[string]string{"Allow": "POST, PUT, PATCH"},
+			`{"title":"Method Not Allowed","status":405,"detail":"The method is not one of webhooks."}`},
 		"a forgery": {settings.BySignature, intake.Result{Outcome: intake.SignatureMismatch,
 			Err: &payment.FieldError{Field: "deliveryId", Problem: "is missing"}}, 401,
 			map[string]string{"WWW-Authenticate": "Signature"},
@@ -68,7 +70,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 			`{"title":"Service Unavailable","status":503,"detail":"Not every event could be recorded.",` +
 				`"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3,"unrecorded":4}`},
 	} {
-		h := &handler{authentication: c.authentication, method: http.MethodPut}
+		h := &handler{authentication: c.authentication}
 		answer := intake.AnswerTo(c.result.Outcome)
 		answer.Status = max(answer.Status, c.status)
 		want := response{c.status, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"},
@@ -187,6 +189,74 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 	})
+}
+
+// The interface does not say how the timestamp is written, and which method is used.
+func TestEveryMethodAndEveryTimestampIsAccepted(t *testing.T) {
+	decimal := func(digits int) func(time.Time) string { // Unix time in seconds with a fraction
+		return func(at time.Time) string { return fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond())[:11+digits] }
+	}
+	formats := map[string]func(time.Time) string{
+		"RFC 3339":      func(at time.Time) string { return at.Format(time.RFC3339Nano) },
+		"no colon":      func(at time.Time) string { return at.Format("2006-01-02T15:04:05.000+0000") },
+		"hours":         func(at time.Time) string { return at.Add(2*time.Hour).Format("2006-01-02t15:04:05") + "+02" },
+		"space":         func(at time.Time) string { return at.Format("2006-01-02 15:04:05z") },
+		"basic":         func(at time.Time) string { return at.Format("20060102T150405Z") },
+		"minutes":       func(at time.Time) string { return at.Format("2006-01-02T15:04Z") },
+		"decimal comma": func(at time.Time) string { return at.Format("2006-01-02T15:04:05,000000+00:00") },
+		"HTTP":          func(at time.Time) string { return at.Format(http.TimeFormat) },
+		"seconds":       func(at time.Time) string { return fmt.Sprint(at.Unix()) },
+		"seconds.1":     decimal(1), "seconds.3": decimal(3), "seconds.9": decimal(9),
+		"milliseconds":  func(at time.Time) string { return fmt.Sprint(at.UnixMilli()) },
+		"microseconds":  func(at time.Time) string { return fmt.Sprint(at.UnixMicro()) },
+		"nanoseconds":   func(at time.Time) string { return fmt.Sprint(at.UnixNano()) },
+		"not accepted":  func(at time.Time) string { return at.Format("2006-01-02T15:04:05") },
+		"not accepted2": func(at time.Time) string { return at.Format("Mon, 02 Jan 2006 15:04:05") },
+	}
+	escaped := func(text string) string { return strings.ReplaceAll(text, " ", "%20") }
+	for name, format := range formats {
+		for place, encode := range map[string]func(string) string{
+			"header:Date": nil, "query:at": url.QueryEscape, "query:sent": escaped,
+		} {
+			e := newEndpoint(t, map[string]string{"PAYHOOK_TIMESTAMP_LOCATION": place})
+			send := func(method string, signed, sent time.Time) string {
+				payload := paymenttest.Delivery(paymenttest.Event())
+				proof, err := signature.Sign(signingKey().Private, payload, format(signed), signingKey().ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := unsigned(payload)
+				r.Headers = map[string]string{"x-svc-signature": proof, "x-svc-key-id": signingKey().ID}
+				if r.RequestContext.HTTP.Method = method; encode == nil {
+					r.Headers["date"] = format(sent)
+				} else {
+					r.RawQueryString = strings.TrimPrefix(place, "query:") + "=" + encode(format(sent))
+				}
+				e.handle(t, r)
+				return e.line(t)["outcome"].(string)
+			}
+			now := time.Now().UTC()
+			got := []string{send("POST", now, now), send("PUT", now, now), send("PATCH", now, now), send("GET", now, now),
+				send("DELETE", now, now), send("post", now, now), send("POST", now.Add(-time.Minute), now),
+				send("POST", now.Add(-time.Hour), now.Add(-time.Hour)), send("POST", now.Add(time.Hour), now.Add(time.Hour))}
+			want := []string{"accepted", "accepted", "accepted", "method-not-allowed", "method-not-allowed",
+				"method-not-allowed", "signature-mismatch", "timestamp-outside-window", "timestamp-outside-window"}
+			if strings.HasPrefix(name, "not") {
+				malformed := "signature-malformed"
+				if encode == nil && strings.Contains(format(now), ",") {
+					malformed = "signature-repeated"
+				}
+				for i, outcome := range want {
+					if outcome != "method-not-allowed" {
+						want[i] = malformed
+					}
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s in %s, as in %s (-want +got)\n%s", name, place, format(now), diff)
+			}
+		}
+	}
 }
 
 // Lambda stops a function at its deadline. The sender must have its answer by then.

@@ -73,7 +73,6 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 		allowed:         s.Networks,
 		authentication:  s.Authentication,
 		log:             log,
-		method:          s.HTTPMethod,
 		successStatus:   s.SuccessStatus,
 		maxPayloadBytes: s.MaxPayloadBytes,
 	}

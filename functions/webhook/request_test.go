@@ -171,9 +171,9 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 		`{}`: other, ` { } `: other, `null`: other, `[]`: other, `[{"CANARY":1}]`: other, `"CANARY"`: other, `1`: other,
 		`{"requestContext":null}`: other, `{"requestContext":{"http":{}}}`: other, `{"requestContext":{"elb":null}}`: other,
 		`{"requestContext":{"http":{"method":null,"path":"/"}},"body":"CANARY"}`: other,
-		`{"requestContext":"CANARY"}`:                                            other, `{"headers":{"CANARY":1}}`: other, `{"isBase64Encoded":"CANARY"}`: other,
-		`{"body":1}`: other, `{"version":2}`: other, `{"body":{"deliveryId":"CANARY"}}`: other,
-		`{"requestContext":{"http":{"method":"POST"}},"body":{}}`: other,
+		`{"requestContext":"CANARY"}`:                                            other, `{"headers":{"CANARY":1}}`: other,
+		`{"isBase64Encoded":"CANARY"}`: other, `{"body":1}`: other, `{"version":2}`: other,
+		`{"body":{"deliveryId":"CANARY"}}`: other, `{"requestContext":{"http":{"method":"POST"}},"body":{}}`: other,
 	} {
 		for name, e := range endpoints {
 			e.log.Reset()

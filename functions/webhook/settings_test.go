@@ -85,9 +85,7 @@ var effects = map[string]func(t *testing.T){
 	"timestampLocation": answered("timestampLocation", "query:at", 200,
 		move("x-svc-timestamp", "?at")),
 	"keyIdLocation":      answered("keyIdLocation", "query:key", 200, move("x-svc-key-id", "?key")),
-	"timestampFormat":    answered("timestampFormat", "unix-seconds", 401, nil),
 	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
-	"httpMethod":         answered("httpMethod", "PUT", 405, nil),
 	"successStatus":      answered("successStatus", "202", 202, nil),
 	"maxPayloadBytes":    answered("maxPayloadBytes", "100", 413, nil),
 

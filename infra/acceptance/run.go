@@ -168,8 +168,7 @@ func (r *run) deployService(ctx context.Context) error {
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
 	r.state, r.Change = paymenttest.NewState(service), r.change
-	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Format: service.TimestampFormat, Method: service.Method,
-		Identity: r.Identity, Client: r.Client}
+	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Identity: r.Identity, Client: r.Client}
 	return r.NewKey(ctx)
 }
 

@@ -35,8 +35,8 @@ func TestLocalFileIsReadAsWritten(t *testing.T) {
 func TestRestartKeepsTheGivenSettings(t *testing.T) {
 	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdLocation": "query:a"},
 		Settings: map[string]string{"eventSource": "a", "keyIdLocation": "query:a", "captureRejected": "7d"}}
-	const want = `make down && make up SETTINGS="eventSource=a keyIdLocation=query:b timestampFormat=auto"`
-	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdLocation": "query:b"}); got != want {
+	const want = `make down && make up SETTINGS="eventSource=a keyIdLocation=query:b keysAuth=none"`
+	if got := run.Restart(map[string]string{"keysAuth": "none", "keyIdLocation": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if run.Given["keyIdLocation"] != "query:a" {

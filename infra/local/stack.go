@@ -135,7 +135,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 		return err
 	}
 	api := endpoint.API{Domain: domain, Account: emulator.Account, ID: function.Environment.Variables[names.APIIDEnv],
-		Method: s.Setting("httpMethod"), Function: name}
+		Function: name}
 	if scenario.UsesMTLS(s.Settings) {
 		path := s.Settings["truststore"]
 		if !filepath.IsAbs(path) {

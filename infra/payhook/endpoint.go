@@ -139,21 +139,22 @@ func (e *endpoint) connect(p *Payhook, f function) {
 			PayloadFormatVersion: jsii.String("2.0"),
 			TimeoutInMillis:      jsii.Number(apiTimeout),
 		})
-	method := conf.HTTPMethod
-	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
-		ApiId:             e.api.Ref(),
-		RouteKey:          jsii.String(method + " " + routePath),
-		AuthorizationType: jsii.String("NONE"), // as for the function URL
-		Target:            jsii.String("integrations/" + *integration.Ref()),
-	})
-	f.alias.AddPermission(jsii.String("Api"), &awslambda.Permission{
-		Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
-		Action:    jsii.String("lambda:InvokeFunction"),
-		SourceArn: awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
-			Service: jsii.String("execute-api"), Resource: e.api.Ref(),
-			ResourceName: jsii.String(defaultStage + "/" + method + routePath),
-		}),
-	})
+	for _, method := range names.Methods() {
+		awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"+method), &awsapigatewayv2.CfnRouteProps{
+			ApiId:             e.api.Ref(),
+			RouteKey:          jsii.String(method + " " + routePath),
+			AuthorizationType: jsii.String("NONE"), // as for the function URL
+			Target:            jsii.String("integrations/" + *integration.Ref()),
+		})
+		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
+			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
+			Action:    jsii.String("lambda:InvokeFunction"),
+			SourceArn: awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
+				Service: jsii.String("execute-api"), Resource: e.api.Ref(),
+				ResourceName: jsii.String(defaultStage + "/" + method + routePath),
+			}),
+		})
+	}
 	stage := e.newStage(conf)
 	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
 		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),

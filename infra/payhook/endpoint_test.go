@@ -47,22 +47,21 @@ func mtls(authentication string) map[string]any {
 	return with(map[string]any{"authentication": authentication, "truststore": truststores()[0]})
 }
 
-// The function is invoked through the function URL, or through this API and route, and in no other way.
+// The function is invoked through the function URL, or through this API and its routes, and in no other way.
 func TestTheFunctionHasOneEndpoint(t *testing.T) {
 	const api = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/"
 	url := []string{"AWS::Lambda::Url NONE Webhook/Function.Arn live",
 		"AWS::Lambda::Permission lambda:InvokeFunction * Webhook/Alias via URL",
 		"AWS::Lambda::Permission lambda:InvokeFunctionUrl * Webhook/Alias NONE"}
-	ofAPI := func(method string) []string {
-		return []string{"AWS::ApiGatewayV2::Api disabled", // its own address
-			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias " + api + method +
-				"/"}
+	ofAPI := []string{"AWS::ApiGatewayV2::Api disabled"} // its own address
+	for _, method := range []string{"POST", "PUT", "PATCH"} {
+		ofAPI = append(ofAPI, "AWS::ApiGatewayV2::Route "+method+" /",
+			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias "+api+method+"/")
 	}
 	for _, c := range []struct {
 		conf map[string]any
 		want []string
-	}{{nil, url}, {onDomain, ofAPI("POST")}, {mtls("mtls"), ofAPI("POST")}, {mtls("both"), ofAPI("POST")},
-		{with(map[string]any{"httpMethod": "PUT"}), ofAPI("PUT")}} {
+	}{{nil, url}, {onDomain, ofAPI}, {mtls("mtls"), ofAPI}, {mtls("both"), ofAPI}} {
 		tm := payhook(t, c.conf)
 		var got []string
 		for _, r := range tm.Resources {
@@ -72,6 +71,8 @@ func TestTheFunctionHasOneEndpoint(t *testing.T) {
 				shown = []string{"AuthType", "TargetFunctionArn", "Qualifier"}
 			case "AWS::Lambda::Permission":
 				shown = []string{"Action", "Principal", "FunctionName", "SourceArn", "FunctionUrlAuthType"}
+			case "AWS::ApiGatewayV2::Route":
+				shown = []string{"RouteKey"}
 			case "AWS::ApiGatewayV2::Api":
 			default:
 				continue

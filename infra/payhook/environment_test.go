@@ -33,14 +33,14 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 	apps := map[string]awscdk.App{}
 	for _, name := range []string{"", "one", "two", "../x", "wrong"} {
-		context := map[string]any{"eventSource": "of.app", "httpMethod": "PUT"}
+		context := map[string]any{"eventSource": "of.app", "keysAuth": "bearer"}
 		if name != "" {
 			context["env"] = name
 		}
 		apps[name] = newApp(t, context)
 	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"cdk.json": `{"context": {"eventSource": "of.app", "httpMethod": "PUT"}}`,
+	for name, text := range map[string]string{"cdk.json": `{"context": {"eventSource": "of.app", "keysAuth": "bearer"}}`,
 		"one.json": `{"eventSource": "of.one", "webhookConcurrency": 7}`, "wrong.json": `[]`} {
 		if err := os.WriteFile(filepath.Join(".", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 	if env, err := Environment(app, "."); err != nil || env.Account != nil {
 		t.Fatal(env, err)
 	}
-	for key, want := range map[string]string{"eventSource": "of.one", "httpMethod": "PUT", "webhookConcurrency": "7"} {
+	for key, want := range map[string]string{"eventSource": "of.one", "keysAuth": "bearer", "webhookConcurrency": "7"} {
 		if got := contextText(app, key); got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)
 		}

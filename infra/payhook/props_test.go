@@ -34,9 +34,9 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 	}{
 		"no field": {nil, func(_ constructs.Construct, p *Props) { *p = Props{} },
 			[]string{"BaseURL: is required", "AuthURL: is required", "TokenManagerID: is required"}},
-		"a field beside the context": {map[string]any{"successStatus": 100, "httpMethod": "x"},
+		"a field beside the context": {map[string]any{"successStatus": 100, "keysAuth": "x"},
 			func(_ constructs.Construct, p *Props) { p.SuccessStatus = 99 },
-			[]string{"httpMethod: must be", "SuccessStatus: must be a whole number"}},
+			[]string{"SuccessStatus: must be a whole number", "keysAuth: must be"}},
 		"tokens": {nil, func(scope constructs.Construct, p *Props) {
 			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
 			p.EventSource, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
@@ -175,12 +175,12 @@ func TestSettingsComeFromTheContext(t *testing.T) {
 		// A local run is faster. Null and keys of others are no settings.
 		stack := emptyStack(t, "Payhook", required, map[string]any{settings.LocalKey: local,
 			"payhook:redriveGrace": "1s", "maxPayloadBytes": 6000000, "logRetentionDays": nil, environmentKey: "x",
-			"@aws-cdk/core:something": true, "successStatus": 201, "httpMethod": "PUT"})
+			"@aws-cdk/core:something": true, "successStatus": 201, "keysAuth": "bearer"})
 		stack.Node().SetContext(jsii.String("successStatus"), "204")
 		conf, err := PropsFromContext(stack).resolve(stack)
 		if err != nil || conf.Local != (local == "true") || conf.RedriveGrace.String() != grace ||
 			conf.MaxPayloadBytes != 6000000 || conf.LogRetentionDays != 90 || conf.SuccessStatus != 204 ||
-			conf.HTTPMethod != "PUT" {
+			conf.KeysAuth != "bearer" {
 			t.Errorf("%s: %+v, %v", local, conf, err)
 		}
 	}

@@ -32,7 +32,6 @@ var reviewed = []struct {
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{
 		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000,
-		"httpMethod":  "PUT",
 		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
 		"archiveRetention": "off",
 	}},

@@ -47,11 +47,11 @@ Our server certificate: %s
 TLS: 1.2 or newer
 Event grouping: any; deliveries of one or more events are accepted, up to %d bytes each
 Events: all; at least PAYMENT_STATUS.RELEASED
-Method: %s
+Method: POST
 Answer to an accepted webhook: %d
 `, *p.webhook.url, mechanisms[conf.Authentication], server,
 		min(conf.MaxPayloadBytes, settings.SafePayloadBytes),
-		conf.HTTPMethod, conf.SuccessStatus)
+		conf.SuccessStatus)
 	if conf.UsesMTLS() {
 		details += exchange
 	}

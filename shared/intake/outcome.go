@@ -66,7 +66,7 @@ const (
 var (
 	ErrSource          = errors.New("intake: the source address is not allowed")
 	ErrEvent           = errors.New("intake: not a webhook")
-	ErrMethod          = errors.New("intake: the method is not that of webhooks")
+	ErrMethod          = errors.New("intake: the method is not one of webhooks")
 	ErrPayloadEmpty    = errors.New("intake: the request has no body")
 	ErrPayloadEncoding = errors.New("intake: the body is not base64")
 	ErrPayloadTooLarge = errors.New("intake: the body is too large")
@@ -124,7 +124,7 @@ var rows = []row{
 
 	{is(ErrSource), SourceNotAllowed, rejected(names.SourceNotAllowedMetric, "The source address is not allowed.")},
 	{is(ErrEvent), NotAWebhookEvent, rejected(names.BadRequestMetric, "The event is not a webhook.")},
-	{is(ErrMethod), MethodNotAllowed, rejected(names.MethodNotAllowedMetric, "The method is not the one of webhooks.")},
+	{is(ErrMethod), MethodNotAllowed, rejected(names.MethodNotAllowedMetric, "The method is not one of webhooks.")},
 	{is(ErrPayloadEmpty), PayloadEmpty, rejected(names.BadRequestMetric, "The request has no body.")},
 	{is(ErrPayloadEncoding), PayloadEncoding, rejected(names.BadRequestMetric, "The body can't be decoded.")},
 	{is(ErrPayloadTooLarge), PayloadTooLarge, rejected(names.TooLargeMetric, "The body is too large.")},

@@ -14,6 +14,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 )
@@ -45,6 +46,14 @@ func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
 		return source, fmt.Errorf("%w: %s", ErrSource, source)
 	}
 	return source, nil
+}
+
+// CheckMethod returns [ErrMethod] for a method that is not one of webhooks.
+func CheckMethod(method string) error {
+	if !slices.Contains(names.Methods(), method) {
+		return ErrMethod
+	}
+	return nil
 }
 
 // Keys finds keys by their ids. [keys.Cache] implements it.

@@ -84,7 +84,7 @@ func (w *parkedWorld) signed(payload []byte) intake.Delivery {
 // signedAt returns a delivery that is signed with a key.
 func signedAt(t *testing.T, key paymenttest.Key, payload []byte, at time.Time) intake.Delivery {
 	t.Helper()
-	timestamp := signature.FormatRFC3339.Text(at)
+	timestamp := signature.FormatTime(at)
 	text, err := signature.Sign(key.Private, payload, timestamp, key.ID)
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func budget() (*keys.Table, *awstest.DynamoDB) {
 func captured(payload string) parking.Captured {
 	return parking.Captured{ReceivedAt: noon, Outcome: "signature-missing", Method: "POST", Path: "/", RawQuery: "a=b",
 		Headers: map[string]string{"a": "b"}, Payload: []byte(payload),
-		Settings: map[string]string{"httpMethod": "POST"}}
+		Settings: map[string]string{"keysAuth": "none"}}
 }
 
 func TestAWebhookIsCapturedByteForByte(t *testing.T) {
@@ -178,7 +178,7 @@ func TestTheCapturedFormatIsTheDocumentedOne(t *testing.T) {
 		const want = `{"receivedAt":"2026-01-31T12:00:00.123Z","outcome":"signature-missing","method":"POST",` +
 			`"path":"/","rawQuery":"a=b","headers":{"a":"b"},"payload":"eyJhIjoxfQ==","payloadBytes":7,` +
 			`"payloadSha256":"015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862",` +
-			`"settings":{"httpMethod":"POST"}}`
+			`"settings":{"keysAuth":"none"}}`
 		if !bytes.Equal(text, []byte(want)) ||
 			!strings.HasPrefix(key, "captured/20260131T120000.123Z-signature-missing-") {
 			t.Errorf("got  %s: %s\nwant %s", key, text, want)

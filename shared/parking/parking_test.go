@@ -38,7 +38,7 @@ func newStore() (*parking.Store, *awstest.S3) {
 func parked(at time.Time, events ...string) parking.Parked {
 	return parking.Parked{
 		Reason: parking.Conflict, Cause: "why", ParkedAt: at, DeliveryID: uuid.New().String(), EventIDs: events,
-		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at),
+		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatTime(at),
 		KeyID: uuid.New().String(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
 	}
 }
@@ -362,20 +362,22 @@ func TestParkNamesDifferentContentDifferently(t *testing.T) {
 func TestNamesContainTheSignedTime(t *testing.T) {
 	store, _ := newStore()
 	for timestamp, want := range map[string]string{
-		"2026-01-31T12:00:00.123Z": "2026/01/31/12/20260131T120000.123Z-conflict-",
-		"1769860800":               "2026/01/31/12/20260131T120000.000Z-conflict-",
-		"1769860800123":            "2026/01/31/12/20260131T120000.123Z-conflict-",
+		"2026-01-31T12:00:00.123Z":      "2026/01/31/12/20260131T120000.123Z-conflict-",
+		"1769860800":                    "2026/01/31/12/20260131T120000.000Z-conflict-",
+		"Sat, 31 Jan 2026 12:00:00 GMT": "2026/01/31/12/20260131T120000.000Z-conflict-",
+		"1769860800123":                 "2026/01/31/12/20260131T120000.123Z-conflict-",
 		// With timestampTolerance off, a timestamp can be any text.
 		"":                     "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"soon":                 "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"0001-01-01T00:00:00Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
-		"999999999999999":      "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"2026-01-31T12:00:00":  "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"1971-01-31T12:00:00Z": "1971/01/31/12/19710131T120000.000Z-conflict-",
 		"1970-06-30T12:00:00Z": "1970/06/30/12/19700630T120000.000Z-conflict-",
 		"1969-12-31T23:59:59Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"9999-12-31T23:59:59Z": "9999/12/31/23/99991231T235959.000Z-conflict-",
 		// In UTC, that is in the year 10000.
-		"9999-12-31T23:59:59-01:00": "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"Fri, 31 Dec 9999 23:59:59 -0100": "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"9999-12-31T23:59:59-01:00":       "1970/01/01/00/19700101T000000.000Z-conflict-",
 	} {
 		p := parked(noon)
 		p.Timestamp = timestamp

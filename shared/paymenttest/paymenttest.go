@@ -36,9 +36,7 @@ type Options struct {
 	Key Key // the first signing key; a generated one
 
 	// Scheme defines the locations of the proof of a webhook; DefaultScheme.
-	Scheme          signature.Scheme
-	TimestampFormat signature.Format // RFC 3339 with milliseconds
-	Method          string           // of webhooks; POST
+	Scheme signature.Scheme
 	// Identity has the client certificates for webhooks to https URLs; none.
 	Identity *Identity
 
@@ -135,8 +133,7 @@ func newServer(opts Options, state State) *Server {
 	}
 	return &Server{
 		opts: opts, state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{},
-		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: sharedClient,
-			Identity: opts.Identity},
+		sender: Sender{Scheme: opts.Scheme, Client: sharedClient, Identity: opts.Identity},
 	}
 }
 

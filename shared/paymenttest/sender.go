@@ -23,7 +23,7 @@ import (
 // with its default, which replaces the zero value.
 type Webhook struct {
 	URL         string `json:"url"`
-	Method      string `json:"method,omitempty"` // the sender's
+	Method      string `json:"method,omitempty"` // POST
 	Payload     []byte `json:"payload"`
 	ContentType string `json:"contentType,omitempty"` // application/json
 	// Header holds further headers; none.
@@ -87,8 +87,6 @@ type Answer struct {
 type Sender struct {
 	Key    Key
 	Scheme signature.Scheme // DefaultScheme
-	Format signature.Format // RFC 3339 with milliseconds
-	Method string           // POST
 	Client *http.Client     // a client with a timeout of a minute that does not follow redirects
 	// Identity has the client certificates for https URLs. If it is set, Client is not
 	// used for them; none.
@@ -102,8 +100,7 @@ type Locations struct {
 	Timestamp       string `json:"timestampLocation,omitempty"` // header:NAME or query:NAME
 	// KeyID is header:NAME, query:NAME, or static:UUID: the id is not sent, and the receiver
 	// knows it.
-	KeyID           string `json:"keyIdLocation,omitempty"`
-	TimestampFormat string `json:"timestampFormat,omitempty"` // as [signature.ParseFormat] takes it
+	KeyID string `json:"keyIdLocation,omitempty"`
 }
 
 // With returns s with other locations. Its error names each part that is wrong.
@@ -133,10 +130,6 @@ func (s Sender) With(l Locations) (Sender, error) {
 		s.Scheme.KeyID, err = signature.ParseKeyIDLocation(l.KeyID)
 		return err
 	})
-	set("timestamp format", l.TimestampFormat, func() (err error) {
-		s.Format, err = signature.ParseFormat(l.TimestampFormat)
-		return err
-	})
 	return s, errors.Join(wrong...)
 }
 
@@ -160,7 +153,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, cmp.Or(w.Method, s.Method, http.MethodPost), w.URL,
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(w.Method, http.MethodPost), w.URL,
 		bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
@@ -186,7 +179,7 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err err
 	if w.Flaw == WrongKey || w.Flaw == UnknownKey {
 		key = unknownKey()
 	}
-	proof = signature.Proof{Timestamp: s.Format.Text(at), KeyID: key.ID}
+	proof = signature.Proof{Timestamp: signature.FormatTime(at), KeyID: key.ID}
 	if w.Flaw == WrongKey {
 		proof.KeyID = s.Key.ID
 	}
@@ -206,7 +199,7 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err err
 		}
 		payload[len(payload)/2] ^= 1
 	case TimestampChanged:
-		proof.Timestamp = s.Format.Text(at.Add(time.Second))
+		proof.Timestamp = signature.FormatTime(at.Add(time.Second))
 	case KeyIDChanged:
 		proof.KeyID = uuid.New().String()
 	case SignatureMalformed:

@@ -31,10 +31,9 @@ var forms = map[string]form{
 		func(text string) bool { return strings.TrimSpace(text) != "" })},
 	"url": {example: "https://api.payments.example", check: valid(parseURL)},
 
-	"header":    {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
-	"location":  {example: "query:timestamp", check: valid(signature.ParseLocation)},
-	"key id":    {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDLocation)},
-	"timestamp": {example: "unix-seconds", check: valid(signature.ParseFormat)},
+	"header":   {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
+	"location": {example: "query:timestamp", check: valid(signature.ParseLocation)},
+	"key id":   {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDLocation)},
 	"exponent": {example: "3;65537",
 		check: must("be odd numbers from 3 to 2147483647, joined by semicolons", isExponent)},
 	// RFC 6749, section 3.3.

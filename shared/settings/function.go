@@ -140,7 +140,6 @@ func (r *reader) function(program string) Function {
 	f.Scheme.KeyID, _ = signature.ParseKeyIDLocation(f.KeyIDLocation)
 	if f.TimestampTolerance > 0 {
 		f.Window = &signature.Window{Tolerance: f.TimestampTolerance}
-		f.Window.Format, _ = signature.ParseFormat(f.TimestampFormat)
 	}
 	for _, text := range f.AllowedSources {
 		network, _ := netip.ParsePrefix(text)

@@ -85,8 +85,8 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	env := environment("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
 		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
-		"PAYHOOK_TIMESTAMP_FORMAT": "unix-seconds", "PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
-		"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
+		"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
+		"PAYHOOK_KEYS_AUTH":       "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
 		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1", "PAYHOOK_KEY_EXPONENTS": "3;65537"})
 	f, err := settings.ParseWebhook(env)
 	if err != nil {
@@ -94,11 +94,10 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	}
 	at, _ := signature.ParseLocation("query:at")
 	id, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
-	format, _ := signature.ParseFormat("unix-seconds")
 	want := settings.Function{Settings: f.Settings, Tuning: f.Tuning, TokenService: f.TokenService, Proof: f.Proof,
 		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
 		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: at, KeyID: id},
-		Window:         &signature.Window{Format: format, Tolerance: 5 * time.Minute},
+		Window:         &signature.Window{Tolerance: 5 * time.Minute},
 		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
 		KeysTable:      "the-" + names.KeysTableEnv,
 		TokenSecret:    "secret",

@@ -46,11 +46,6 @@ type Settings struct {
 	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
 	// send it.
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
-	// TimestampFormat is the format of the timestamp (§4.3): rfc3339, unix-seconds, unix-milliseconds, or auto for
-	// any of them.
-	TimestampFormat string `key:"timestampFormat" default:"auto" form:"timestamp" by:"proof"`
-	// HTTPMethod is the method of a webhook (§4.3): POST, PUT or PATCH; others are answered 405.
-	HTTPMethod string `key:"httpMethod" default:"POST" of:"POST PUT PATCH" by:"proof"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7).
 	SuccessStatus int `key:"successStatus" default:"200" limits:"200 299" by:"webhook"`
 	// KeyExponents are the RSA exponents that a key can have (§2.6).

@@ -103,7 +103,7 @@ func TestTextsHaveForms(t *testing.T) {
 		"keyExponents": {[]string{"3;5", "3; 65537", "2147483647"},
 			[]string{"2147483649", "3;", "4", "3;4", "3,5", "-3", "x", "1;3", ""}},
 		"alarmSilence":      {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
-		"httpMethod":        {[]string{"POST", "PUT", "PATCH"}, []string{"", "post", "BREW", "GET", "DELETE"}},
+		"keysAuth":          {[]string{"none", "bearer"}, []string{"", "None", "basic"}},
 		"keyFreshness":      {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d", "off"}},
 		"keyMissBudget":     {nil, []string{"", "x", "99999999999999999999"}},
 		"protectBus":        {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
@@ -111,7 +111,6 @@ func TestTextsHaveForms(t *testing.T) {
 		"signatureHeader":   {nil, []string{"a b"}},
 		"timestampLocation": {nil, []string{"cookie:x"}},
 		"keyIdLocation":     {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
-		"timestampFormat":   {[]string{"unix-seconds"}, []string{"iso"}},
 		"webhookTimeout":    {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
 		"logRetentionDays":  {[]string{"1", "400", "3653"}, []string{"", "0", "2", "364", "10000"}},
 		"stackName":         {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
@@ -337,7 +336,7 @@ func others() map[string]string {
 			texts[s.Key] = s.Example
 		}
 	}
-	maps.Copy(texts, map[string]string{"httpMethod": "PUT", "keysAuth": "bearer", "credentialEncoding": "form",
+	maps.Copy(texts, map[string]string{"keysAuth": "bearer", "credentialEncoding": "form",
 		"authentication": "both", "evidenceLock": "compliance", "deployment": "canary", "successStatus": "201"})
 	return texts
 }
@@ -409,10 +408,10 @@ func TestFieldsAreChecked(t *testing.T) {
 		}
 	}
 	// A field replaces the context, and is named by what set it.
-	got := problems(settings.Given{Texts: map[string]string{"successStatus": "100", "httpMethod": "x"},
+	got := problems(settings.Given{Texts: map[string]string{"successStatus": "100", "keysAuth": "x"},
 		Fields: settings.Settings{SuccessStatus: 99, BaseURL: "x"}})
-	want := []string{"BaseURL: must be", "authUrl: is required", "tokenManagerId: is required", "httpMethod: must be",
-		"SuccessStatus: must be a whole number"}
+	want := []string{"BaseURL: must be", "authUrl: is required", "tokenManagerId: is required",
+		"SuccessStatus: must be a whole number", "keysAuth: must be"}
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("%q, want %q", got, want)
 	}

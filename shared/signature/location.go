@@ -83,10 +83,13 @@ type Scheme struct {
 // URLs do. rawQuery is the query string without its question mark.
 //
 // Extract returns an error that wraps [ErrMissing] if a part is absent or empty.
-// None of the three parts can contain a comma. If one does, or if its name occurs
-// twice, the error wraps [ErrRepeated]: with two values, an attacker could choose
-// which one is used. A control character in a part or an invalid query string gives
-// [ErrMalformed].
+// If a name occurs twice or the value of a header contains a comma, the error wraps
+// [ErrRepeated]: with two values, an attacker could choose which one is used. A timestamp that
+// [TimeOf] parses can contain a comma, because two that are joined are not one. A control
+// character in a part or an invalid query string gives [ErrMalformed].
+//
+// A plus sign in a query is a space, as HTML forms encode it. In a timestamp that [TimeOf]
+// parses with the plus sign only, as in 17:28:09+00:00, it is what was sent.
 func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, error) {
 	var p Proof
 	for _, part := range []struct {
@@ -98,7 +101,7 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 		{"timestamp", s.Timestamp, &p.Timestamp},
 		{"key id", s.KeyID, &p.KeyID},
 	} {
-		value, err := part.location.find(headers, rawQuery)
+		value, err := part.location.find(headers, rawQuery, part.to == &p.Timestamp)
 		if err != nil {
 			return Proof{}, fmt.Errorf("%w: %s", err, part.name)
 		}
@@ -128,10 +131,15 @@ func (l Location) attach(r *http.Request, value string) {
 	}
 }
 
-func (l Location) find(headers map[string]string, rawQuery string) (string, error) {
+func (l Location) find(headers map[string]string, rawQuery string, timestamp bool) (string, error) {
+	isTime := func(value string) bool { _, ok := TimeOf(value); return timestamp && ok }
 	switch l.kind {
 	case inHeader:
-		return single(headers, l.name)
+		value, err := single(headers, l.name)
+		if err == nil && strings.Contains(value, ",") && !isTime(value) {
+			err = ErrRepeated
+		}
+		return value, err
 	case inQuery:
 		query, err := url.ParseQuery(rawQuery)
 		if err != nil {
@@ -143,7 +151,14 @@ func (l Location) find(headers map[string]string, rawQuery string) (string, erro
 		case len(values) == 0 || values[0] == "":
 			return "", ErrMissing
 		default:
-			return values[0], nil
+			value := values[0]
+			if strings.Contains(rawQuery, "+") && !isTime(value) {
+				query, _ = url.ParseQuery(strings.ReplaceAll(rawQuery, "+", "%2B"))
+				if sent := query.Get(l.name); isTime(sent) {
+					value = sent
+				}
+			}
+			return value, nil
 		}
 	default:
 		return l.name, nil
@@ -161,7 +176,7 @@ func single(headers map[string]string, name string) (string, error) {
 		}
 	}
 	switch {
-	case found > 1 || strings.Contains(value, ","):
+	case found > 1:
 		return "", ErrRepeated
 	case value == "":
 		return "", ErrMissing

@@ -9,10 +9,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -220,49 +222,31 @@ func TestVerifyAcceptsOneTextPerSignature(t *testing.T) {
 
 func TestWindowRejectsOldAndFutureTimestamps(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	at := func(d time.Duration, f Format) string { return f.Text(now.Add(d)) }
+	at := func(d time.Duration) string { return FormatTime(now.Add(d)) }
+	unix := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).UnixMilli(), 10) }
 	five := &Window{Tolerance: 5 * time.Minute}
 	tests := map[string]struct {
 		window *Window
 		text   string
 		want   error
 	}{
-		"now":                        {five, at(0, FormatRFC3339), nil},
-		"now, in seconds":            {five, at(0, FormatSeconds), nil},
-		"now, in milliseconds":       {five, at(0, FormatMilliseconds), nil},
-		"offset":                     {five, "2026-01-31T14:00:00+02:00", nil},
-		"at the old edge":            {five, at(-5*time.Minute, FormatRFC3339), nil},
-		"at the new edge":            {five, at(5*time.Minute, FormatMilliseconds), nil},
-		"beyond the old edge":        {five, at(-5*time.Minute-time.Millisecond, FormatRFC3339), ErrOutsideWindow},
-		"beyond the new edge":        {five, at(5*time.Minute+time.Millisecond, FormatMilliseconds), ErrOutsideWindow},
-		"a second beyond":            {five, at(-5*time.Minute-time.Second, FormatSeconds), ErrOutsideWindow},
-		"long ago":                   {five, "0001-01-01T00:00:00Z", ErrOutsideWindow},
-		"far ahead":                  {five, "9999-12-31T23:59:59Z", ErrOutsideWindow},
-		"far ahead in milliseconds":  {five, "999999999999999", ErrOutsideWindow},
-		"zero":                       {five, "0", ErrOutsideWindow},
-		"empty":                      {five, "", ErrMalformed},
-		"words":                      {five, "now", ErrMalformed},
-		"negative":                   {five, "-1", ErrMalformed},
-		"fraction":                   {five, "1769860800.5", ErrMalformed},
-		"trailing line feed":         {five, "1769860800\n", ErrMalformed},
-		"other digits":               {five, "١٧٦٩٨٦٠٨٠٠", ErrMalformed},
-		"too many digits":            {five, strings.Repeat("1", 400), ErrMalformed},
-		"wraps around":               {five, "18446744073709551616", ErrMalformed},
-		"seconds for RFC 3339":       {&Window{FormatRFC3339, time.Hour}, at(0, FormatSeconds), ErrMalformed},
-		"RFC 3339 for seconds":       {&Window{FormatSeconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
-		"milliseconds as configured": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatMilliseconds), nil},
-		"seconds for milliseconds": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatSeconds),
-			ErrOutsideWindow},
-		"RFC 3339 for milliseconds": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
-		"16 digits":                 {five, "1769860800000000", ErrMalformed},
-		"16 digits as configured":   {&Window{FormatMilliseconds, time.Hour}, "1769860800000000", ErrMalformed},
-		"empty as configured":       {&Window{FormatSeconds, time.Hour}, "", ErrMalformed},
-		"a sign as configured":      {&Window{FormatSeconds, time.Hour}, "+1769860800", ErrMalformed},
-		"negative as configured":    {&Window{FormatSeconds, 100 * 365 * 24 * time.Hour}, "-1", ErrMalformed},
-		"seconds as configured":     {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
-		"milliseconds for seconds":  {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
-		"switched off, old":         {nil, "1", nil},
-		"switched off, not a time":  {nil, "whatever", nil},
+		"now":                      {five, at(0), nil},
+		"now, in milliseconds":     {five, unix(0), nil},
+		"offset":                   {five, "2026-01-31T14:00:00+02:00", nil},
+		"at the old edge":          {five, at(-5 * time.Minute), nil},
+		"at the new edge":          {five, unix(5 * time.Minute), nil},
+		"beyond the old edge":      {five, at(-5*time.Minute - time.Millisecond), ErrOutsideWindow},
+		"beyond the new edge":      {five, unix(5*time.Minute + time.Millisecond), ErrOutsideWindow},
+		"a second beyond":          {five, "Sat, 31 Jan 2026 12:05:01 GMT", ErrOutsideWindow},
+		"long ago":                 {five, "0001-01-01T00:00:00Z", ErrOutsideWindow},
+		"far ahead":                {five, "9999-12-31T23:59:59Z", ErrOutsideWindow},
+		"far ahead in nanoseconds": {five, "9223372036854775807", ErrOutsideWindow},
+		"zero":                     {five, "0", ErrOutsideWindow},
+		"no offset":                {five, "2026-01-31T12:00:00", ErrMalformed},
+		"empty":                    {five, "", ErrMalformed},
+		"words":                    {five, "now", ErrMalformed},
+		"switched off, old":        {nil, "1", nil},
+		"switched off, not a time": {nil, "whatever", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -273,26 +257,83 @@ func TestWindowRejectsOldAndFutureTimestamps(t *testing.T) {
 	}
 }
 
-// The number of digits decides between seconds and milliseconds.
 func TestTimeOfReadsEveryFormat(t *testing.T) {
+	second := time.Date(2026, 11, 25, 17, 28, 9, 0, time.UTC)
+	milli, micro, nano := second.Add(822e6), second.Add(123456e3), second.Add(123456789)
 	for text, want := range map[string]time.Time{
-		"0":                    time.Unix(0, 0),
-		"1769860800":           time.Unix(1769860800, 0),
-		"99999999999":          time.Unix(99999999999, 0),
-		"100000000000":         time.UnixMilli(100000000000),
-		"1769860800123":        time.UnixMilli(1769860800123),
-		"999999999999999":      time.UnixMilli(999999999999999),
-		"2026-01-31T12:00:00Z": time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		"2026-11-25T17:28:09Z": second, "2026-11-25T17:28:09+0000": second, "20261125T172809Z": second,
+		"2026-11-25T18:28:09,822+01": milli, "2026-11-25 17:28:09.123456Z": micro,
+		"2026-11-25T17:28Z": second.Truncate(time.Minute), "2026-11-24T24:00Z": second.Truncate(24 * time.Hour),
+
+		"Wed, 25 Nov 2026 17:28:09 GMT": second, "wed, 25 nov 2026 17:28:09 GMT": second,
+		"Wed, 25 Nov 2026 17:28:09 UTC": second, "Wed, 25 Nov 2026 17:28:09 +0000": second,
+		"Thu, 26 Nov 2026 02:28:09 +0900": second, "Wed, 25 Nov 2026 17:28:09.822 GMT": milli,
+		"Thu, 5 Nov 2026 17:28:09 GMT":  time.Date(2026, 11, 5, 17, 28, 9, 0, time.UTC),
+		"Thu, 05 Nov 2026 17:28:09 GMT": time.Date(2026, 11, 5, 17, 28, 9, 0, time.UTC),
+
+		"1795627689": second, "01795627689": second, "1795627689.0": second, "1795627689.822": milli,
+		"1795627689.123456": micro, "1795627689.1234567899": nano,
+		"1795627689." + strings.Repeat("0", 1000): second,
+		"1795627689822": milli, "1795627689123.456789": nano, "1795627689123456": micro, "1795627689123456.789": nano,
+		"1795627689123456789": nano, "1795627689123456789.9": nano,
+		"0": time.Unix(0, 0).UTC(), "99999999999": time.Unix(99999999999, 0).UTC(),
+		"100000000000": time.UnixMilli(100000000000).UTC(), "99999999999999": time.UnixMilli(99999999999999).UTC(),
+		"100000000000000":     time.UnixMicro(100000000000000).UTC(),
+		"99999999999999999":   time.UnixMicro(99999999999999999).UTC(),
+		"100000000000000000":  time.Unix(0, 100000000000000000).UTC(),
+		"9223372036854775807": time.Unix(0, math.MaxInt64).UTC(),
 	} {
-		if got, ok := TimeOf(text); !ok || !got.Equal(want) {
+		if got, ok := TimeOf(text); !ok || got != want {
 			t.Errorf("%s: %s, %v", text, got, ok)
 		}
 	}
-	for _, text := range []string{"", "9999999999999999", "now", "-1"} {
-		if got, ok := TimeOf(text); ok {
-			t.Errorf("%q: %s", text, got)
+	for _, text := range []string{
+		"", "now", "2026-11-25", "2026-11-25T17:28:09", "2026-11-25 17:28", "20261125T172809", "2026-11-25T17:28:09 00:00",
+		"2026-W48-3T17:28:09Z", "2026-329T17:28:09Z", "17:28:09Z",
+		// Another weekday, no zone, and the obsolete formats of RFC 9110.
+		"Thu, 25 Nov 2026 17:28:09 GMT", "Wed, 25 Nov 2026 17:28:09", "Wed, 25 Nov 2026 17:28:09 CET",
+		"Wed, 31 Nov 2026 17:28:09 GMT", "Wed, 25 Nov 2026 24:00:00 GMT", "25 Nov 2026 17:28:09 GMT",
+		"Wed,25 Nov 2026 17:28:09 GMT", "Wednesday, 25-Nov-26 17:28:09 GMT", "Wed Nov 25 17:28:09 2026",
+		"-1", "+1795627689", "1_795_627_689", "0x6b0710e9", "1795627689.", ".5", "1795627689,822", "1795627689.-5",
+		"1795627689.8.2", "1.795627689e9", " 1795627689", "1795627689 ", "1795627689\n", "١٧٦٩٨٦٠٨٠٠",
+		"9223372036854775808", "9999999999999999999", "00000000001795627689", "18446744073709551616",
+		strings.Repeat("1", 400),
+	} {
+		if got, ok := TimeOf(text); ok || !got.IsZero() {
+			t.Errorf("%q: %s, %v", text, got, ok)
 		}
 	}
+}
+
+// Two timestamps are never read as one, however they are joined.
+func FuzzTimeOf(f *testing.F) {
+	texts := []string{"2026-11-25T17:28:09+0000", "20261125T1728Z", "2026-11-25T17:28:09,5Z", "1795627689.822",
+		"Wed, 25 Nov 2026 17:28:09 GMT", "Wed, 25 Nov 2026 17:28:09,5 +0000", "1795627689123", "5"}
+	for _, first := range texts {
+		for _, second := range texts {
+			f.Add(first, second)
+		}
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		at, ok := TimeOf(first)
+		if !ok {
+			return
+		}
+		if y := at.Year(); y >= 0 && y <= 9999 {
+			again, ok := TimeOf(FormatTime(at))
+			if !ok || again != at.Truncate(time.Millisecond) {
+				t.Errorf("%q is %s, and again %s, %v", first, at, again, ok)
+			}
+		}
+		if _, ok := TimeOf(second); !ok {
+			return
+		}
+		for _, separator := range []string{",", ", "} {
+			if got, ok := TimeOf(first + separator + second); ok {
+				t.Errorf("%q and %q are %s", first, second, got)
+			}
+		}
+	})
 }
 
 // A text has the form of a signature if it is the canonical text of a number of bytes that
@@ -355,6 +396,39 @@ func TestExtractReadsWhatAttachWrote(t *testing.T) {
 	}
 }
 
+// What is signed is the text that was sent: a comma or a plus sign of a timestamp stays.
+func TestExtractReturnsTimestampsAsTheyWereSent(t *testing.T) {
+	const form = "2026-11-25 17:28:09Z"
+	for place, values := range map[string]map[string]string{
+		"header:Date": {
+			"Wed, 25 Nov 2026 17:28:09 GMT": "Wed, 25 Nov 2026 17:28:09 GMT",
+			"2026-11-25T17:28:09,822+0000":  "2026-11-25T17:28:09,822+0000",
+		},
+		"query:at": {
+			"2026-11-25T17:28:09+00:00": "2026-11-25T17:28:09+00:00", "20261125T172809,8+0000": "20261125T172809,8+0000",
+			"2026-11-25T17%3A28%3A09+00": "2026-11-25T17:28:09+00", "2026-11-25T17:28:09%2B00:00": "2026-11-25T17:28:09+00:00",
+			"2026-11-25+17:28:09Z": form, "2026-11-25%2017:28:09Z": form,
+			"2026-11-25%2017:28:09+00": "2026-11-25 17:28:09+00", "2026-11-25+17:28:09%2B00": "2026-11-25 17:28:09+00",
+			"Wed,+25+Nov+2026+17:28:09+GMT":             "Wed, 25 Nov 2026 17:28:09 GMT",
+			"Wed%2C%2025%20Nov%202026%2017:28:09%20GMT": "Wed, 25 Nov 2026 17:28:09 GMT",
+			// Neither is a timestamp: a plus sign is a space.
+			"a+b": "a b", "2026-11-25T17:28:09%2000:00": "2026-11-25T17:28:09 00:00",
+		},
+	} {
+		scheme := Scheme{"X-SVC-Signature", location(t, place), location(t, "query:kid")}
+		for sent, want := range values {
+			headers, query := map[string]string{"x-svc-signature": "c2ln", "date": sent}, "x=1+1&at="+sent+"&kid="+keyID
+			got, err := scheme.Extract(headers, query)
+			if err != nil || got.Timestamp != want || got.KeyID != keyID {
+				t.Errorf("%s, %s: %q, %v", place, sent, got.Timestamp, err)
+			}
+			if _, err := scheme.Extract(headers, query+"&at="+sent); (err != nil) != (place == "query:at") {
+				t.Errorf("%s, %s, twice: %v", place, sent, err)
+			}
+		}
+	}
+}
+
 func TestExtractRejectsControlCharacters(t *testing.T) {
 	for _, in := range []string{"header", "query"} {
 		scheme := Scheme{"X-SVC-Signature", location(t, in+":timestamp"), location(t, in+":kid")}
@@ -407,6 +481,15 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 		"no timestamp": {func(h map[string]string, _ *string) { delete(h, "x-svc-timestamp") }, ErrMissing},
 		"timestamp twice": {func(h map[string]string, _ *string) { h["x-svc-timestamp"] = "1,2" },
 			ErrRepeated},
+		"date of HTTP twice": {func(h map[string]string, _ *string) {
+			h["x-svc-timestamp"] = "Wed, 25 Nov 2026 17:28:09 GMT, Wed, 25 Nov 2026 17:28:09 GMT"
+		}, ErrRepeated},
+		"timestamp and nothing": {func(h map[string]string, _ *string) {
+			h["x-svc-timestamp"] = "2026-11-25T17:28:09Z,"
+		}, ErrRepeated},
+		"a timestamp as signature": {func(h map[string]string, _ *string) {
+			h["x-svc-signature"] = "Wed, 25 Nov 2026 17:28:09 GMT"
+		}, ErrRepeated},
 		"no key id":            {func(_ map[string]string, q *string) { *q = "" }, ErrMissing},
 		"empty key id":         {func(_ map[string]string, q *string) { *q = "kid=" }, ErrMissing},
 		"key id twice":         {func(_ map[string]string, q *string) { *q += "&kid=" + keyID }, ErrRepeated},

@@ -1,7 +1,6 @@
 package signature
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,32 +9,10 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Format is the format of a timestamp. The interface does not specify it, so it
-// is a setting. The zero value is like [FormatAuto].
-type Format string
-
-// The formats of a timestamp.
-const (
-	FormatAuto         Format = "auto"              // any of the three below
-	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, as [payment.ParseTime] parses it
-	FormatSeconds      Format = "unix-seconds"      // 10 digits today
-	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
-)
-
-// ParseFormat parses the name of a format.
-func ParseFormat(name string) (Format, error) {
-	switch f := Format(name); f {
-	case FormatAuto, FormatRFC3339, FormatSeconds, FormatMilliseconds:
-		return f, nil
-	}
-	return "", errors.New("must be auto, rfc3339, unix-seconds or unix-milliseconds")
-}
-
 // Window is the range of accepted timestamps around the current time. A nil
 // *Window accepts every timestamp, whatever its text; then only the ledger
 // detects repeated deliveries.
 type Window struct {
-	Format Format
 	// Tolerance is the largest accepted difference, in both directions. With zero,
 	// only the current time itself is accepted.
 	Tolerance time.Duration
@@ -48,7 +25,7 @@ func (w *Window) Check(text string, now time.Time) error {
 	if w == nil {
 		return nil
 	}
-	at, ok := w.Format.parse(text)
+	at, ok := TimeOf(text)
 	if !ok {
 		return fmt.Errorf("%w: timestamp", ErrMalformed)
 	}
@@ -59,40 +36,54 @@ func (w *Window) Check(text string, now time.Time) error {
 	return nil
 }
 
-// Text returns t in format f. [FormatAuto] gives RFC 3339 with milliseconds.
-func (f Format) Text(t time.Time) string {
-	switch f {
-	case FormatSeconds:
-		return strconv.FormatInt(t.Unix(), 10)
-	case FormatMilliseconds:
-		return strconv.FormatInt(t.UnixMilli(), 10)
+// FormatTime returns t in RFC 3339 with milliseconds, which [TimeOf] parses.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// TimeOf parses a timestamp. The interface does not specify its format, so each that says
+// which time it is is accepted:
+//   - a date-time with an offset, as [payment.ParseTime] parses it;
+//   - the IMF-fixdate of HTTP (RFC 9110, section 5.6.7), as in Wed, 25 Nov 2026 17:28:09 GMT, also
+//     with UTC or +0000 as its zone and with a day of one digit. A wrong weekday is not accepted;
+//   - Unix time, whose unit the number of digits before a decimal point tells: up to 11 are
+//     seconds, up to 14 milliseconds, up to 17 microseconds, 18 and 19 nanoseconds.
+//
+// The result is in UTC. TimeOf reports false, and the zero time, for every other text.
+func TimeOf(text string) (time.Time, bool) {
+	if t, zoned, err := payment.ParseTime(text); err == nil {
+		if !zoned {
+			t = time.Time{}
+		}
+		return t, zoned
 	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	if t, ok := unixTime(text); ok {
+		return t, true
+	}
+	for _, zone := range []string{"GMT", "UTC", "-0700"} {
+		t, err := time.Parse("Mon, 2 Jan 2006 15:04:05 "+zone, text)
+		if err == nil && strings.EqualFold(t.Format("Mon"), text[:3]) {
+			return t.UTC(), true
+		}
+	}
+	return time.Time{}, false
 }
 
-// TimeOf parses a timestamp in any of the formats. It reports false if text has
-// none of them.
-func TimeOf(text string) (time.Time, bool) { return FormatAuto.parse(text) }
-
-func (f Format) parse(text string) (time.Time, bool) {
-	digits := strings.Trim(text, "0123456789") == ""
-	if f != FormatSeconds && f != FormatMilliseconds {
-		if f == FormatRFC3339 || !digits {
-			t, zoned, err := payment.ParseTime(text)
-			return t, zoned && err == nil
-		}
-		f = FormatMilliseconds
-		if len(text) <= 11 { // seconds until the year 5138, milliseconds until 1973
-			f = FormatSeconds
-		}
+func unixTime(text string) (time.Time, bool) {
+	whole, fraction, point := strings.Cut(text, ".")
+	perSecond := uint64(1)
+	switch digits := len(whole); {
+	case digits > 19: // even if the first are zeros
+		return time.Time{}, false
+	case digits > 17:
+		perSecond = 1e9
+	case digits > 14:
+		perSecond = 1e6
+	case digits > 11:
+		perSecond = 1e3
 	}
-	// With at most 15 digits, no value can overflow.
-	n, err := strconv.ParseInt(text, 10, 64)
-	if !digits || len(text) > 15 || err != nil {
+	n, err := strconv.ParseUint(whole, 10, 63)
+	if err != nil || point && fraction == "" || strings.Trim(fraction, "0123456789") != "" {
 		return time.Time{}, false
 	}
-	if f == FormatSeconds {
-		return time.Unix(n, 0), true
-	}
-	return time.UnixMilli(n), true
+	billionths, _ := strconv.ParseUint((fraction + "000000000")[:9], 10, 64) // only digits
+	return time.Unix(int64(n/perSecond), int64((n%perSecond*1e9+billionths)/perSecond)).UTC(), true
 }

@@ -172,7 +172,7 @@ func (d *delivery) signed(at time.Time) intake.Delivery {
 	if d.forgery == tooOld {
 		at = at.Add(-time.Hour)
 	}
-	proof := proofOf(d, signature.FormatRFC3339.Text(at))
+	proof := proofOf(d, signature.FormatTime(at))
 	out := intake.Delivery{Payload: d.payload, Headers: map[string]string{
 		"x-svc-signature": proof.Signature, "x-svc-timestamp": proof.Timestamp, "x-svc-key-id": proof.KeyID,
 	}, SourceIP: sendersAddress}

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -31,6 +32,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -38,12 +40,11 @@ import (
 // Gateway").
 const maxPayload = 10 << 20
 
-// API is an HTTP API on its custom domain, as the construct deploys it: with one route for the path /.
+// API is an HTTP API on its custom domain, as the construct deploys it: with a route of each method of webhooks for the path /.
 type API struct {
 	Domain   string
 	ID       string
 	Account  string
-	Method   string        // of the route
 	Function string        // the function behind it, with its qualifier
 	Timeout  time.Duration // 0: 30 s, the longest
 	// Truststore holds CA certificates in PEM. Without them, clients need no
@@ -125,7 +126,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if err := paymenttest.FromPage(r, e.api.Domain); err != nil {
 		return http.StatusForbidden, err
 	}
-	if r.Method != e.api.Method || r.URL.Path != "/" {
+	if !slices.Contains(names.Methods(), r.Method) || r.URL.Path != "/" {
 		return http.StatusNotFound, errors.New("no route")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))

@@ -69,7 +69,7 @@ func start(t *testing.T, change func(*API)) *fixture {
 		function: &function{answer: `{"statusCode":200,"headers":{"content-type":"application/json"},"body":"{}"}`},
 		ca:       paymenttest.NewCA("Operator CA"), server: paymenttest.NewCA("Server CA"),
 	}
-	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000", Method: "POST",
+	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000",
 		Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live", Timeout: time.Second,
 		Truststore: f.ca.PEM()}
 	if change != nil {
@@ -237,7 +237,7 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 		status int
 	}{
 		{"another path", func(r *http.Request) { r.URL.Path = "/other" }, 404},
-		{"another method", func(r *http.Request) { r.Method = http.MethodPut }, 404},
+		{"another method", func(r *http.Request) { r.Method = http.MethodGet }, 404},
 		{"another domain", func(r *http.Request) { r.Host = "other.example" }, 403},
 		{"a web page", func(r *http.Request) { r.Header.Set("Origin", "https://other.example") }, 403},
 		{"more than 10 MB", func(r *http.Request) {

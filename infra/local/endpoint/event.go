@@ -28,13 +28,13 @@ func (e *Endpoint) event(r *http.Request, body []byte, certificate *x509.Certifi
 	}
 	prefix, _, _ := strings.Cut(api.Domain, ".")
 	made := events.APIGatewayV2HTTPRequest{
-		Version: "2.0", RouteKey: api.Method + " /", RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
+		Version: "2.0", RouteKey: r.Method + " /", RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
 		Headers: map[string]string{},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
 			AccountID: api.Account, APIID: api.ID, DomainName: api.Domain, DomainPrefix: prefix,
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: r.Method, Path: r.URL.EscapedPath(),
 				Protocol: r.Proto, SourceIP: source, UserAgent: r.UserAgent()},
-			RequestID: rand.Text()[:16], RouteKey: api.Method + " /", Stage: "$default",
+			RequestID: rand.Text()[:16], RouteKey: r.Method + " /", Stage: "$default",
 			Time: now.UTC().Format("02/Jan/2006:15:04:05 +0000"), TimeEpoch: now.UnixMilli(),
 		},
 	}

@@ -187,15 +187,13 @@ func UsesSignature(values map[string]string) bool {
 func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
 	timestamp, errTimestamp := signature.ParseLocation(settings.TextIn(values, "timestampLocation"))
 	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextIn(values, "keyIdLocation"))
-	format, errFormat := signature.ParseFormat(settings.TextIn(values, "timestampFormat"))
 	return paymenttest.Options{
 		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
 			KeyID: keyID},
-		TimestampFormat: format, Method: settings.TextIn(values, "httpMethod"),
 		TokenManagerID: cmp.Or(settings.TextIn(values, "tokenManagerId"), settings.Named("tokenManagerId").Example),
 		FormEncoded:    settings.TextIn(values, "credentialEncoding") == "form",
 		KeysBearer:     settings.TextIn(values, "keysAuth") == "bearer",
-	}, errors.Join(errTimestamp, errKeyID, errFormat)
+	}, errors.Join(errTimestamp, errKeyID)
 }
 
 func (s *Scenario) successStatus() int {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -211,14 +212,14 @@ func (s *Scenario) signatureChecks() []*Check {
 func (s *Scenario) invalidChecks() []*Check {
 	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for
 	// another method.
-	patch, rejected := deliver(paymenttest.Event()), "405, Allow: "+s.Setting("httpMethod")
+	other, rejected := deliver(paymenttest.Event()), "405, Allow: "+strings.Join(names.Methods(), ", ")
 	if s.Setting("domainName") != "" {
 		rejected = "404 by AWS"
 	}
-	patch.Method = http.MethodPatch
+	other.Method = http.MethodDelete
 	return []*Check{
 		s.webhook("not JSON, but signed", "422", "", raw([]byte("released"))),
-		s.webhook("wrong method", rejected, "", patch),
+		s.webhook("wrong method", rejected, "", other),
 		s.webhook("more than Lambda takes", "413 by AWS", "", raw(bytes.Repeat([]byte(" "), lambdaLimit))),
 		s.nothingElse(),
 	}

@@ -40,7 +40,7 @@ var (
 // signed returns a record of a payload.
 func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) records.Record {
 	t.Helper()
-	proof := records.Proof{Payload: payload, Timestamp: signature.FormatRFC3339.Text(at), KeyID: with.ID,
+	proof := records.Proof{Payload: payload, Timestamp: signature.FormatTime(at), KeyID: with.ID,
 		JWK: keys.FormatJWK(with.ID, &with.Private.PublicKey)}
 	var err error
 	if proof.Signature, err = signature.Sign(with.Private, payload, proof.Timestamp, proof.KeyID); err != nil {

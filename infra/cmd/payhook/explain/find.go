@@ -38,9 +38,12 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 		}
 		all = append(all, v)
 	}
-	query, _ := url.ParseQuery(r.RawQuery)
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		all = append(all, value{"query:" + name, query.Get(name)})
+	// A plus sign is a space, or what was sent.
+	for _, raw := range []string{r.RawQuery, strings.ReplaceAll(r.RawQuery, "+", "%2B")} {
+		query, _ := url.ParseQuery(raw)
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			all = append(all, value{"query:" + name, query.Get(name)})
+		}
 	}
 	for _, id := range keyIDs {
 		all = append(all, value{static + id, id})

@@ -12,6 +12,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -72,9 +73,10 @@ func (e *explainer) check(ctx context.Context, conf settings.Function) error {
 	if e.request.Payload == nil {
 		size = e.request.PayloadBytes // it was not captured
 	}
+	if err := intake.CheckMethod(e.request.Method); err != nil {
+		return err
+	}
 	switch {
-	case e.request.Method != conf.HTTPMethod:
-		return intake.ErrMethod
 	case size > conf.MaxPayloadBytes:
 		return intake.ErrPayloadTooLarge
 	case size == 0:
@@ -177,19 +179,17 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
 	}
 	e.set("timestampLocation", at.location)
-	switch sent, known := signature.TimeOf(at.text); {
-	case e.conf.Window == nil: // it is not read
-	case !known:
+	if _, known := signature.TimeOf(at.text); !known && e.conf.Window != nil {
 		e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
-	case errors.Is(e.conf.Window.Check(at.text, sent), signature.ErrMalformed):
-		e.set("timestampFormat", "auto") // any of those that it can read
 	}
 	e.set("keyIdLocation", id.location)
 	if strings.HasPrefix(id.location, static) {
 		e.say("With a fixed key id as keyIdLocation, every webhook is rejected as soon as the service signs with " +
 			"another key.")
 	}
-	e.set("httpMethod", e.request.Method)
+	if err := intake.CheckMethod(e.request.Method); err != nil {
+		e.differs("The method is %.80q. Payhook accepts %s.", e.request.Method, strings.Join(names.Methods(), ", "))
+	}
 	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
 		e.set("maxPayloadBytes", fmt.Sprint(n))
 	}

@@ -200,18 +200,21 @@ func TestEachVariantIsExplained(t *testing.T) {
 		}, want{otherSettings, missing,
 			"keyIdLocation=header:A-Key signatureHeader=A-Sig timestampLocation=header:A-Time",
 			"signature: missing: "}},
-		"another method": {func(c *call) { c.request.Method = "PUT" },
-			want{otherSettings, "method-not-allowed", "httpMethod=PUT", ""}},
+		"PUT": {func(c *call) { c.request.Method = "PUT" }, want{authentic, "accepted", "", ""}},
+		"another method": {func(c *call) { c.request.Method = "GET" },
+			want{unsupported, "method-not-allowed", "", "Payhook accepts POST, PUT, PATCH"}},
 		"a payload that is too large": {func(c *call) { c.request.Settings["maxPayloadBytes"] = "10" },
 			want{otherSettings, "payload-too-large", "maxPayloadBytes=" + strconv.Itoa(len(body)), ""}},
 
 		// Formats of the timestamp.
-		"Unix seconds": {func(c *call) {
-			c.request.Settings["timestampFormat"] = "rfc3339"
-			c.timestamp("X-SVC-Timestamp", "1769860800")
-		}, want{otherSettings, malformed, "timestampFormat=auto", ""}},
-		"RFC 1123": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
-			want{unsupported, missing, "timestampLocation=header:Date", "cannot read the format of the timestamp"}},
+		"a date of HTTP": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
+			want{otherSettings, missing, "timestampLocation=header:Date", ""}},
+		"no offset": {func(c *call) { c.timestamp("X-SVC-Timestamp", "2026-01-31T12:00:00") },
+			want{unsupported, malformed, "", "cannot read the format of the timestamp"}},
+		"a plus sign in the query": {func(c *call) {
+			c.timestamp("X-SVC-Timestamp", "2026-01-31T12:00:00+00:00")
+			c.request.RawQuery = "ts=" + c.drop("X-SVC-Timestamp")
+		}, want{otherSettings, missing, "timestampLocation=query:ts", ""}},
 
 		// The age of the timestamp.
 		"an old timestamp": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },
@@ -249,7 +252,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			want{keysDown, "key-unavailable", "", "send the webhooks again"}},
 		"a key service that wants a token": {func(c *call) { c.status = 401 },
 			want{noKey, "key-unavailable", "", "keysAuth is wrong (401 or 403)"}},
-		"another method while the key service is down": {func(c *call) { c.status, c.request.Method = 500, "PUT" },
+		"another method while the key service is down": {func(c *call) { c.status, c.request.Method = 500, "GET" },
 			want{noKey, "method-not-allowed", "", "status 500. Repeat this when it is up again"}},
 		"a key service that was down": {func(c *call) { c.request.Outcome = "key-unavailable" },
 			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the service to send"}},

@@ -221,7 +221,7 @@ func (w *world) park(age time.Duration, reason parking.Reason,
 		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
 		EventIDs:  []string{uuid.New().String()},
 		Payload:   []byte("\x00 " + secretAmount + " \xff\n"),
-		Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New().String(),
+		Timestamp: signature.FormatTime(w.now.Add(-age)), KeyID: uuid.New().String(),
 		Signature: "c2ln",
 		JWK:       []byte(`{"kty":"RSA"}`),
 	}

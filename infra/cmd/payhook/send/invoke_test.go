@@ -104,7 +104,7 @@ func TestEventIsSignedForTheDeployment(t *testing.T) {
 		scheme  signature.Scheme
 		conf    string
 		encoded bool
-	}{{paymenttest.DefaultScheme(), "httpMethod=POST", false}, {inQuery, "timestampLocation=query:ts", true}} {
+	}{{paymenttest.DefaultScheme(), "keysAuth=none", false}, {inQuery, "timestampLocation=query:ts", true}} {
 		service := paymenttest.NewServer(paymenttest.Options{Control: true})
 		t.Cleanup(service.Close)
 		isUp(t, deployment.Deployment{Simulated: true, PaymentService: service.URL}, test.conf)

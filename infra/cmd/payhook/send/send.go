@@ -29,8 +29,8 @@ import (
 )
 
 const long = `Sends signed webhooks to a stack of the local run, and prints each answer. The simulated
-payment service of the local run signs and sends them, with the method and headers that
-are deployed. --stack chooses another stack than that of the local run.
+payment service of the local run signs and sends them, with the headers that are
+deployed. --stack chooses another stack than that of the local run.
 
 --corrupt takes signature, payload, timestamp or keyid, which is changed after signing;
 wrong-key or unknown-key, which signs; and signature, timestamp or keyid with -missing,
@@ -276,7 +276,7 @@ type sending struct {
 // send sends a webhook. Its error ends the command.
 func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
 	s.sent++
-	w.URL, w.Method, w.Locations = s.deployed.URL+w.URL, cmp.Or(w.Method, s.deployed.Method), s.deployed.Locations
+	w.URL, w.Locations = s.deployed.URL+w.URL, s.deployed.Locations
 	start := time.Now()
 	got, err := s.service.Send(ctx, w)
 	if ctx.Err() != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // simulated returns the payment service of the local run, which signs and sends webhooks, and a
-// webhook with the URL, method and locations that are deployed. Its error is one of usage if the local
+// webhook with the URL and locations that are deployed. Its error is one of usage if the local
 // run uses another service.
 func simulated(ctx context.Context, d *deployment.Deployment) (service paymenttest.Remote,
 	deployed paymenttest.Webhook, err error) {
@@ -39,10 +39,10 @@ func simulated(ctx context.Context, d *deployment.Deployment) (service paymentte
 		}
 		return cmp.Or(function.Environment.Variables[s.Env()], s.Default)
 	}
-	deployed.URL, deployed.Method = d.WebhookURL, setting("httpMethod")
+	deployed.URL = d.WebhookURL
 	deployed.Locations = paymenttest.Locations{
 		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampLocation"),
-		KeyID: setting("keyIdLocation"), TimestampFormat: setting("timestampFormat"),
+		KeyID: setting("keyIdLocation"),
 	}
 	return service, deployed, nil
 }
