@@ -24,6 +24,7 @@ type handler struct {
 	log      *awsenv.Log
 	now      func() time.Time
 	trust    *trust    // nil: no client certificate is required
+	revoked  []string  // the setting revokedKeys
 	captured *captured // nil: no captured webhook can be replayed
 }
 
@@ -114,6 +115,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		if err != nil {
 			return report{}, fmt.Errorf("redrive: %s", awsenv.Cause(err))
 		}
+		t.RevokedKeys = h.revoked
 		return report{Certificates: t}, nil
 	}
 	return h.write(ctx, h.redriver.Run(ctx))

@@ -78,8 +78,20 @@ var effects = map[string]func(t *testing.T){
 		func(c *trusted) []string { return c.Pins }),
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
 		func(c *trusted) []string { return c.Subjects }),
-	"revokedKeys": reported("revokedKeys", strings.Repeat("cd", 32),
-		func(c *trusted) []string { return c.RevokedKeys }),
+	"revokedKeys": func(t *testing.T) {
+		reported("revokedKeys", strings.Repeat("cd", 32), func(c *trusted) []string { return c.RevokedKeys })(t)
+		id := signingKey().ID
+		d := withCapture(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
+		if got := d.handle(event{Certificates: true}).Certificates; !slices.Equal(got.RevokedKeys, []string{id}) {
+			t.Errorf("by signature: reported %v", got)
+		}
+		captured, _, _ := d.replayIt(d.capture(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),
+			true)
+		parked := d.replay(event{}, d.park(parking.Invalid, nil, newEvent()))
+		if captured.Outcome != intake.KeyRevoked || parked.Outcome != intake.KeyRevoked || len(d.bus.Entries()) > 0 {
+			t.Errorf("replayed as %s and %s", captured.Outcome, parked.Outcome)
+		}
+	},
 }
 
 // verifies tests that the function verifies captured webhooks with its settings. That the webhook

@@ -46,7 +46,7 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	}
 	last, err := keys.LastCertificate(ctx, t.client, t.table)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
-		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins), RevokedKeys: texts(t.Policy.RevokedKeys)}
+		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
 	for _, c := range t.Truststore.Certificates() {
 		out.CAs = append(out.CAs, authority{
 			clientcert.Subject(c), clientcert.Issuer(c), clientcert.Fingerprint(c), clientcert.PinOf(c).String(),

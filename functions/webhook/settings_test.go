@@ -94,8 +94,10 @@ var effects = map[string]func(t *testing.T){
 	"clientCertPins": rejected("clientCertPins",
 		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
 	"clientCertSubjects": rejected("clientCertSubjects", func(*x509.Certificate) string { return "CN=other" }),
-	"revokedKeys": rejected("revokedKeys",
-		func(c *x509.Certificate) string { return clientcert.PinOf(c).String() }),
+	"revokedKeys": func(t *testing.T) {
+		rejected("revokedKeys", func(c *x509.Certificate) string { return clientcert.Fingerprint(c) })(t)
+		answered("revokedKeys", strings.ToUpper(signingKey().ID), 401, nil)(t)
+	},
 	"authentication": func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		for authentication, want := range map[string][3]int{ // signed; with a certificate; both

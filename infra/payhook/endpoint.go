@@ -49,7 +49,8 @@ const maxThrottleBurst = 5000
 
 // newEndpoint creates the API and its domain name. They are created before the function,
 // whose environment contains the id of the API.
-func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
+func newEndpoint(p *Payhook) *endpoint {
+	conf := p.conf
 	if conf.DomainName == "" {
 		return &endpoint{}
 	}
@@ -93,24 +94,21 @@ func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
 			configuration.OwnershipVerificationCertificateArn = jsii.String(conf.OwnershipCertificateARN)
 		}
 		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
-			TruststoreUri: truststoreURI(scope, conf),
+			TruststoreUri: p.truststoreURI(scope),
 		}
 	}
 	return &endpoint{scope: scope, api: api, certificate: certificate,
 		domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
 }
 
-// truststoreURI adds the truststore as an asset and returns its S3 URI. The CDK names an
+// truststoreURI adds the truststore as an asset and returns its S3 URI. It is the file in the packages of the
+// functions, with the certificates alone. The CDK names an
 // asset by its content, so a new truststore is a new object: API Gateway does not read an
 // object again when its content changes (AWS, "Updating your truststore" in the API
 // Gateway Developer Guide).
-func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string {
-	path, err := filepath.Abs(conf.Truststore)
-	if err != nil {
-		panic(err) // there is no working directory
-	}
+func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
-		Path: jsii.String(path),
+		Path: jsii.String(filepath.Join(p.packages["webhook"], names.TruststoreFile)),
 	}).S3ObjectUrl()
 }
 

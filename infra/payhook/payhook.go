@@ -103,7 +103,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.buckets = newBuckets(p, conf)
 	p.token = p.newToken()
 	p.lockEvidence()
-	p.newWebhook(newEndpoint(p, conf))
+	p.newWebhook(newEndpoint(p))
 	p.newRedrive()
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)

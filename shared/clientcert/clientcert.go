@@ -8,24 +8,28 @@
 // checks neither revocation nor pins, and a principal that can invoke the function
 // directly bypasses it. Therefore everything is verified again.
 //
-// A truststore contains the certificates of all CAs up to the roots, because API
-// Gateway forwards only the client's own certificate. A self-signed client
-// certificate is its own CA.
+// A truststore contains the certificates of all CAs up to the roots: API Gateway need not
+// forward more than the client's own certificate. Certificates that follow it can complete
+// its chain, and are never trusted by themselves. A self-signed client certificate is its
+// own CA.
 package clientcert
 
 import (
+	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"payhook.example/shared/revocation"
 )
 
 // Reason is the reason why a certificate is rejected. Its text is stable and appears in logs.
@@ -35,13 +39,13 @@ type Reason string
 const (
 	Missing     Reason = "certificate-missing"       // the event contains no certificate
 	WrongOrigin Reason = "certificate-wrong-origin"  // the event does not come from the API's domain
-	Malformed   Reason = "certificate-malformed"     // not one certificate in PEM
+	Malformed   Reason = "certificate-malformed"     // the text does not begin with a certificate in PEM
 	Expired     Reason = "certificate-expired"       // its validity has ended, or that of a CA of its chain
 	NotYetValid Reason = "certificate-not-yet-valid" // its validity has not begun
 	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or unsupported
 	WrongUsage  Reason = "certificate-wrong-usage"   // it is not allowed for client authentication
 	Untrusted   Reason = "certificate-untrusted"     // it does not chain to a CA of the truststore
-	Revoked     Reason = "certificate-revoked"       // the settings revoke it, or a CA of its chain
+	Revoked     Reason = "certificate-revoked"       // the settings revoke it or its key, or a CA of its chain
 	NotPinned   Reason = "certificate-not-pinned"    // it does not match the pins of the settings
 )
 
@@ -80,9 +84,9 @@ type Policy struct {
 	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A
 	// certificate must have one of them, unless it is empty. With Pins, it must match both.
 	Subjects []string
-	// RevokedKeys are rejected. If one is the key of a CA, all certificates that it issued
-	// are rejected.
-	RevokedKeys []Pin
+	// Revoked has keys, by their [Pin], and certificates, by their fingerprint, that are
+	// rejected. If one is that of a CA, all certificates that it issued are rejected.
+	Revoked revocation.List
 }
 
 // Verifier verifies client certificates. It is safe for concurrent use.
@@ -99,24 +103,50 @@ func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
 // Verify returns the chain of a certificate in PEM if it is accepted at the time now:
 // the certificate first, its root last. Otherwise the error is an [*Error], and the
 // chain contains only the certificate, for logs, or is empty if it could not be
-// parsed.
+// parsed. "API Gateway forwards the certificates that clients provide" (AWS,
+// "Configuring mutual TLS authentication for an HTTP API"): the first one must be as
+// [Parse] accepts it, and those of its CAs can follow.
 func (v *Verifier) Verify(text string, now time.Time) (chain []*x509.Certificate, err error) {
-	if text == "" {
+	before, block, after := cutBlock(text)
+	switch {
+	case text == "":
 		return nil, reject(Missing, "")
+	case strings.Contains(text, privateKey):
+		return nil, reject(Malformed, "there is a private key")
 	}
-	c, err := Parse(text)
+	c, err := Parse(before + block)
 	if err != nil {
 		return nil, err
 	}
-	if chain, err = v.VerifyCertificate(c, now); err != nil {
+	if chain, err = v.VerifyCertificate(c, now, intermediatesIn(after)...); err != nil {
 		return []*x509.Certificate{c}, err
 	}
 	return chain, nil
 }
 
-// VerifyCertificate is [Verifier.Verify] for a certificate that is parsed. The chain is nil
-// if the certificate is rejected.
-func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain []*x509.Certificate, err error) {
+// maxAdded is the size of a PEM block that can be an intermediate.
+const maxAdded = 16 << 10
+
+// intermediatesIn returns the certificates of CAs among the first [MaxChain] PEM blocks of a text. It ignores what
+// cannot help: self-signed and weak certificates, and what can't be read.
+func intermediatesIn(text string) (list []*x509.Certificate) {
+	for range MaxChain {
+		var block string
+		if _, block, text = cutBlock(text); len(block) > maxAdded {
+			continue
+		}
+		if c, err := parseBlock(block); err == nil && checkStrength(c) == nil && !selfSigned(c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// VerifyCertificate is [Verifier.Verify] for a certificate that is parsed. Its chain can have
+// the intermediates, besides the certificates of the truststore. The chain is nil if the
+// certificate is rejected.
+func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
+	intermediates ...*x509.Certificate) (chain []*x509.Certificate, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
 		// RFC 5280, section 4.1.2.2.
 		return nil, reject(Malformed, "the serial number is not a positive number of at most 20 octets")
@@ -130,8 +160,16 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain 
 	if err := checkStrength(c); err != nil {
 		return nil, reject(Weak, "it %s", err)
 	}
+	pool := v.truststore.intermediates
+	if len(intermediates) > 0 {
+		pool = pool.Clone()
+	}
+	for _, one := range intermediates {
+		pool.AddCert(one)
+	}
+	// It checks at most 100 signatures.
 	chains, err := c.Verify(x509.VerifyOptions{
-		Roots: v.truststore.roots, Intermediates: v.truststore.intermediates,
+		Roots: v.truststore.roots, Intermediates: pool,
 		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
@@ -151,17 +189,49 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain 
 }
 
 // anyChain returns the first chain that is short and strong enough and contains no
-// revoked certificate, or the error of the last chain.
+// revoked key, or the error of the last chain.
 func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
+	// The keys of revoked certificates: another certificate of one does not help, as the client chooses intermediates.
+	var revoked []Pin
 	for _, chain := range chains {
-		if err = v.checkChain(chain); err == nil {
+		for i, c := range chain {
+			issuer := chain[min(i+1, len(chain)-1)]
+			if list := v.policy.Revoked; len(list) > 0 && (list.HasSHA256(c.RawSubjectPublicKeyInfo) ||
+				list.HasSHA256(c.Raw) || list.HasSHA256(twin(c, issuer))) {
+				revoked = append(revoked, PinOf(c))
+			}
+		}
+	}
+	for _, chain := range chains {
+		if err = checkChain(chain, revoked); err == nil {
 			return chain, nil
 		}
 	}
 	return nil, err
 }
 
-func (v *Verifier) checkChain(chain []*x509.Certificate) error {
+// twin returns the second encoding of a certificate that is signed with ECDSA, and the only one of another. With a
+// signature (r, s), (r, n-s) is valid as well, so anyone can change the fingerprint of the certificate.
+func twin(c, issuer *x509.Certificate) []byte {
+	var raw struct {
+		TBS, Algorithm asn1.RawValue
+		Signature      asn1.BitString
+	}
+	var signature struct{ R, S *big.Int }
+	key, ok := issuer.PublicKey.(*ecdsa.PublicKey)
+	if !ok {
+		return c.Raw
+	}
+	_, _ = asn1.Unmarshal(c.Raw, &raw) // crypto/x509 has parsed and verified both
+	_, _ = asn1.Unmarshal(c.Signature, &signature)
+	signature.S.Sub(key.Params().N, signature.S)
+	raw.Signature.Bytes, _ = asn1.Marshal(signature)
+	raw.Signature.BitLength = 8 * len(raw.Signature.Bytes)
+	text, _ := asn1.Marshal(raw)
+	return text
+}
+
+func checkChain(chain []*x509.Certificate, revoked []Pin) error {
 	if cas := len(chain) - 1; cas > MaxChain {
 		return reject(Untrusted, "its chain has %d CAs, more than %d", cas, MaxChain)
 	}
@@ -169,8 +239,8 @@ func (v *Verifier) checkChain(chain []*x509.Certificate) error {
 		if err := checkStrength(c); err != nil {
 			return reject(Weak, "%s %s", Subject(c), err)
 		}
-		if slices.Contains(v.policy.RevokedKeys, PinOf(c)) {
-			return reject(Revoked, "the key of %s", Subject(c))
+		if slices.Contains(revoked, PinOf(c)) {
+			return reject(Revoked, "%s or its key", Subject(c))
 		}
 	}
 	return nil
@@ -190,28 +260,17 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 }
 
 // Parse parses a text that consists of exactly one certificate in PEM, without headers and
-// other text. Otherwise the error is an [*Error]. Lines can end with CR LF, and white space
-// can surround the text: the example of API Gateway has line feeds, but AWS does not
-// specify them (AWS, "Create AWS Lambda proxy integrations for HTTP APIs in API Gateway").
+// other text. Otherwise the error is an [*Error]. White space can be anywhere between its
+// characters: AWS does not specify it (AWS, "Create AWS Lambda proxy integrations for HTTP
+// APIs in API Gateway").
 func Parse(text string) (*x509.Certificate, error) {
-	text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
-	block, rest := pem.Decode([]byte(text))
+	before, block, after := cutBlock(text)
+	c, err := parseBlock(block)
 	switch {
-	case block == nil || len(block.Headers) > 0:
-		return nil, reject(Malformed, "it is not a certificate in PEM")
-	case strings.Count(text, "-----BEGIN") != 1:
-		// pem.Decode skips blocks that it cannot parse.
-		return nil, reject(Malformed, "there is more than one PEM block")
-	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
-		return nil, reject(Malformed, "there is text before it, or it is not a certificate")
-	case strings.ContainsRune(text, '\r'):
-		return nil, reject(Malformed, "there is a carriage return within a line")
-	case len(rest) > 0:
-		return nil, reject(Malformed, "there is text after it")
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, reject(Malformed, "%s", plain(err))
+	case strings.TrimSpace(before+after) != "":
+		return nil, reject(Malformed, "there is other text than a certificate in PEM")
+	case err != nil:
+		return nil, reject(Malformed, "it %s", err)
 	}
 	return c, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/revocation"
 )
 
 // operator returns a CA and a verifier that trusts only this CA.
@@ -103,8 +104,13 @@ func TestRejectsEveryFlawWithItsReason(t *testing.T) {
 	}
 }
 
-func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
+// What follows the certificate can only help.
+func TestATextBeginsWithTheClientsCertificate(t *testing.T) {
 	ca, verifier := operator(t)
+	key, err := paymenttest.EncodePrivateKey(ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	good := pemOf(ca.Client(nil))
 	crlf := strings.ReplaceAll(good, "\n", "\r\n")
 	for name, text := range map[string]string{
@@ -113,21 +119,28 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 		"CR LF":                             crlf,
 		"CR LF, without the last line feed": strings.TrimSuffix(crlf, "\n"),
 		"white space around it":             " \n\t" + good + "\n \r\n",
+		"CR in a line":                      good[:60] + "\r" + good[60:],
+		"CR at the end of a line":           strings.ReplaceAll(good, "\n", "\r"),
+		"on one line":                       strings.ReplaceAll(good, "\n", " "),
+		"twice":                             good + good,
+		"text after":                        good + "text",
+		"another end":                       good + "-----END CERTIFICATE-----\n",
+		"its root after":                    good + string(ca.PEM()),
+		"blocks that can't be read after":   good + strings.Repeat("-----BEGIN CERTIFICATE-----\n!\n", 9),
+		"another type after":                good + strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
 	} {
 		if _, err := verifier.Verify(text, time.Now()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, text := range map[string]string{
-		"two certificates":                  good + good,
 		"text before":                       "Bag Attributes\n" + good,
-		"text after":                        good + "text",
-		"a letter after":                    good + "x",
+		"its root before":                   string(ca.PEM())[1:] + good,
+		"a private key after":               good + string(key),
+		"an old private key after":          good + strings.ReplaceAll(string(key), "PRIVATE", "EC PRIVATE"),
+		"a private key before":              string(key) + good,
 		"two beginnings":                    "-----BEGIN CERTIFICATE-----\n" + good,
 		"a block that can't be read before": "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n" + good,
-		"another end":                       good + "-----END CERTIFICATE-----\n",
-		"CR in a line":                      good[:60] + "\r" + good[60:],
-		"CR at the end of a line":           strings.ReplaceAll(good, "\n", "\r"),
 		"white space only":                  " \n",
 		"headers":                           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
 		"another type":                      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
@@ -140,8 +153,105 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 			rejected(t, err, clientcert.Malformed)
 		})
 	}
-	_, err := verifier.Verify("", time.Now())
+	_, err = verifier.Verify("", time.Now())
 	rejected(t, err, clientcert.Missing)
+	// The first certificate is the client's, also if another one of the text is accepted.
+	stranger := paymenttest.NewCA("Stranger CA").Client(nil)
+	_, err = verifier.Verify(pemOf(stranger)+good, time.Now())
+	rejected(t, err, clientcert.Untrusted)
+}
+
+// text returns certificates in PEM.
+func text(certificates ...*x509.Certificate) (text string) {
+	for _, c := range certificates {
+		text += string(paymenttest.EncodeCertificate(c))
+	}
+	return text
+}
+
+func TestItsChainCanFollowACertificate(t *testing.T) {
+	root := paymenttest.NewCA("Root CA")
+	first := root.NewIntermediate("First CA", nil)
+	second := first.NewIntermediate("Second CA", nil)
+	client, stranger := second.Client(nil).Leaf, paymenttest.NewCA("Stranger CA")
+	var others []*x509.Certificate
+	for range clientcert.MaxChain {
+		others = append(others, root.NewIntermediate("Other CA", nil).Certificate)
+	}
+	expired := first.NewIntermediate("Expired CA",
+		func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+	noCA := first.NewIntermediate("No CA", func(c *x509.Certificate) { c.IsCA = false })
+	cas := text(second.Certificate, first.Certificate)
+	chain := text(client) + cas
+	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(root.Certificate), clientcert.Policy{})
+	for name, c := range map[string]struct {
+		text string
+		want clientcert.Reason // "" for accepted
+	}{
+		"in order":           {chain, ""},
+		"in another order":   {text(client, first.Certificate, second.Certificate), ""},
+		"with its root":      {chain + text(root.Certificate), ""},
+		"with CR LF":         {strings.ReplaceAll(chain, "\n", "\r\n"), ""},
+		"on one line":        {strings.ReplaceAll(chain, "-----\n-----", "----------"), ""},
+		"indented":           {text(client) + strings.ReplaceAll(cas, "\n", "\n  "), ""},
+		"with other text":    {strings.ReplaceAll(chain, "-----\n-----", "-----\nBag Attributes\n\xff\n-----"), ""},
+		"the last of four":   {text(client) + text(others[2:]...) + cas, ""},
+		"after four others":  {text(client) + text(others...) + cas, clientcert.Untrusted},
+		"the certificate":    {text(client), clientcert.Untrusted},
+		"one is missing":     {text(client, second.Certificate), clientcert.Untrusted},
+		"an expired CA":      {text(expired.Client(nil).Leaf, expired.Certificate) + cas, clientcert.Expired},
+		"not a CA":           {text(noCA.Client(nil).Leaf, noCA.Certificate, first.Certificate), clientcert.Untrusted},
+		"its own root":       {text(stranger.Client(nil).Leaf, stranger.Certificate), clientcert.Untrusted},
+		"the CA as a client": {text(second.Certificate, first.Certificate), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := verifier.Verify(c.text, time.Now())
+			if c.want != "" {
+				rejected(t, err, c.want)
+			} else if err != nil || !got[len(got)-1].Equal(root.Certificate) {
+				t.Errorf("a chain of %d, %v", len(got), err)
+			}
+		})
+	}
+	// Nothing of an earlier call is trusted.
+	_, err := verifier.Verify(text(client), time.Now())
+	rejected(t, err, clientcert.Untrusted)
+}
+
+// A client chooses the intermediates. The limits bound what it costs to verify with them.
+func TestIntermediatesThatAreTooLargeAreIgnored(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	modulus := func(bits int) *rsa.PublicKey {
+		return &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), bits-1, 1), E: 65537}
+	}
+	long := func(c *x509.Certificate) { c.Subject.Locality = []string{strings.Repeat("x", 12<<10)} }
+	for name, c := range map[string]struct {
+		certificate *x509.Certificate
+		want        int
+	}{
+		"8192 bits":           {issue(t, ca, modulus(8192), nil), 1},
+		"8193 bits":           {issue(t, ca, modulus(8193), nil), 0},
+		"more than 16 KiB":    {ca.NewIntermediate("a", long).Certificate, 0},
+		"signed with its key": {ca.Certificate, 0},
+	} {
+		if got := clientcert.IntermediatesIn(text(c.certificate)); len(got) != c.want {
+			t.Errorf("%s: %d, want %d", name, len(got), c.want)
+		}
+	}
+}
+
+// Another certificate of a revoked CA does not help its clients, whichever of the two is revoked.
+func TestAClientCannotAvoidARevokedCA(t *testing.T) {
+	a, b, issuing := paymenttest.NewCA("A"), paymenttest.NewCA("B"), paymenttest.NewCA("Issuing CA")
+	byA, byB := certify(t, issuing, a), certify(t, issuing, b)
+	client := issuing.Client(nil).Leaf
+	for _, revoked := range []string{clientcert.Fingerprint(byA), clientcert.PinOf(byA).String(),
+		clientcert.Fingerprint(client)} {
+		store := clientcert.TruststoreOf(byA, a.Certificate, b.Certificate)
+		_, err := clientcert.NewVerifier(store, clientcert.Policy{Revoked: revocation.List{revoked}}).
+			Verify(text(client, byB), time.Now())
+		rejected(t, err, clientcert.Revoked)
+	}
 }
 
 func TestPinsAndRevocation(t *testing.T) {
@@ -171,12 +281,16 @@ func TestPinsAndRevocation(t *testing.T) {
 		"a part of its DNS name":     {named("payments.example"), clientcert.NotPinned},
 		"its key and another subject": {clientcert.Policy{Pins: pins(client.Leaf), Subjects: []string{"CN=b"}},
 			clientcert.NotPinned},
-		"revoked": {clientcert.Policy{RevokedKeys: pins(client.Leaf)}, clientcert.Revoked},
-		"pinned and revoked": {clientcert.Policy{Pins: pins(client.Leaf), RevokedKeys: pins(client.Leaf)},
+		"revoked": {clientcert.Policy{Revoked: keysOf(client.Leaf)}, clientcert.Revoked},
+		"revoked by its fingerprint": {clientcert.Policy{Revoked: revocation.List{
+			clientcert.Fingerprint(client.Leaf)}}, clientcert.Revoked},
+		"pinned and revoked": {clientcert.Policy{Pins: pins(client.Leaf), Revoked: keysOf(client.Leaf)},
 			clientcert.Revoked},
-		"its CA is revoked":   {clientcert.Policy{RevokedKeys: pins(intermediate.Certificate)}, clientcert.Revoked},
-		"the root is revoked": {clientcert.Policy{RevokedKeys: pins(other.Leaf, ca.Certificate)}, clientcert.Revoked},
-		"another is revoked":  {clientcert.Policy{RevokedKeys: pins(other.Leaf)}, ""},
+		"its CA is revoked": {clientcert.Policy{Revoked: keysOf(intermediate.Certificate)}, clientcert.Revoked},
+		"its CA is revoked by its fingerprint": {clientcert.Policy{Revoked: revocation.List{
+			clientcert.Fingerprint(intermediate.Certificate)}}, clientcert.Revoked},
+		"the root is revoked": {clientcert.Policy{Revoked: keysOf(other.Leaf, ca.Certificate)}, clientcert.Revoked},
+		"another is revoked":  {clientcert.Policy{Revoked: keysOf(other.Leaf)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := clientcert.NewVerifier(store, c.policy).Verify(pemOf(client), time.Now())
@@ -189,11 +303,17 @@ func TestPinsAndRevocation(t *testing.T) {
 	}
 }
 
-// A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a
-// certificate, but not its key.
-func TestARevokedKeyHasNoOtherCertificate(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	client := ca.Client(nil).Leaf
+// keysOf revokes the keys of certificates.
+func keysOf(certificates ...*x509.Certificate) (list revocation.List) {
+	for _, c := range certificates {
+		list = append(list, clientcert.PinOf(c).String())
+	}
+	return list
+}
+
+// twin returns a certificate with the other valid form of its ECDSA signature.
+func twin(t *testing.T, client *x509.Certificate) *x509.Certificate {
+	t.Helper()
 	var signature struct{ R, S *big.Int }
 	if _, err := asn1.Unmarshal(client.Signature, &signature); err != nil {
 		t.Fatal(err)
@@ -217,15 +337,41 @@ func TestARevokedKeyHasNoOtherCertificate(t *testing.T) {
 	if err != nil || clientcert.Fingerprint(twin) == clientcert.Fingerprint(client) {
 		t.Fatal("it is the same certificate", err)
 	}
-	for _, revoked := range []bool{false, true} {
-		var policy clientcert.Policy
-		if revoked {
-			policy.RevokedKeys = []clientcert.Pin{clientcert.PinOf(client)}
-		}
-		_, err := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), policy).VerifyCertificate(twin,
-			time.Now())
-		if revoked {
-			rejected(t, err, clientcert.Revoked)
+	return twin
+}
+
+// A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a
+// certificate that is revoked, of a client or of a CA.
+func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	issuing := ca.NewIntermediate("Issuing CA", nil)
+	client := issuing.Client(nil).Leaf
+	verify := func(revoked revocation.List, client, issuing *x509.Certificate) error {
+		_, err := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), clientcert.Policy{Revoked: revoked}).
+			Verify(text(client, issuing), time.Now())
+		return err
+	}
+	other, otherCA := twin(t, client), twin(t, issuing.Certificate)
+	if err := verify(nil, other, otherCA); err != nil {
+		t.Fatal(err)
+	}
+	for _, revoked := range []revocation.List{keysOf(client), keysOf(issuing.Certificate),
+		{clientcert.Fingerprint(client)}, {clientcert.Fingerprint(other)},
+		{clientcert.Fingerprint(issuing.Certificate)},
+		{clientcert.Fingerprint(otherCA)}} {
+		rejected(t, verify(revoked, client, issuing.Certificate), clientcert.Revoked)
+		rejected(t, verify(revoked, other, otherCA), clientcert.Revoked)
+	}
+	// An RSA signature has one form.
+	signer := &paymenttest.CA{Certificate: ca.Certificate, Key: paymenttest.NewKey(2048).Private}
+	signer.Certificate = signer.SelfSigned(func(*x509.Certificate) {})
+	client = signer.Client(nil).Leaf
+	for revoked, want := range map[string]clientcert.Reason{clientcert.Fingerprint(client): clientcert.Revoked,
+		clientcert.Fingerprint(other): ""} {
+		_, err := clientcert.NewVerifier(clientcert.TruststoreOf(signer.Certificate),
+			clientcert.Policy{Revoked: revocation.List{revoked}}).VerifyCertificate(client, time.Now())
+		if want != "" {
+			rejected(t, err, want)
 		} else if err != nil {
 			t.Error(err)
 		}
@@ -336,11 +482,13 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	for range 4 {
 		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)
 	}
+	lines := strings.Count(text, "\n")
 	block := func(kind string) string { return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte{1}})) }
 	const (
-		noText   = "there is text that is not a certificate in PEM "
+		damaged  = "a certificate's first or last line is damaged (line "
 		noClient = "certificate 1 (CN=a client,O=Payment Service) is neither the certificate of a CA nor"
 		missing  = "the certificate of CN=Operator CA,O=Payment Service is missing: it issued CN="
+		unread   = "certificate 1 can't be read: "
 		client   = "certificate 2 (CN=webhooks.payments.example,O=Payment Service) "
 		other    = "certificate 2 (CN=Other CA,O=Payment Service) "
 		again    = " (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate"
@@ -352,11 +500,24 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 		"nothing":       {"", []string{"there is no certificate"}},
 		"a private key": {text + string(key), []string{"the truststore contains a private key"}},
 		"an old key":    {text + block("EC PRIVATE KEY"), []string{"the truststore contains a private key"}},
-		"other content": {text + "hello\n", []string{noText + "after certificate 1"}},
-		"text before":   {"hello\n" + text, []string{noText + "before certificate 1"}},
+		"a private key in a comment": {text + strings.ReplaceAll(string(key), "-----B", "# -----B"),
+			[]string{"the truststore contains a private key"}},
+		"only text": {"hello\n", []string{"there is no certificate"}},
+		"a hyphen too few": {text + text[1:],
+			[]string{damaged + fmt.Sprint(lines+1) + ")", damaged + fmt.Sprint(2*lines)}},
+		"no first line": {text + text[28:], []string{damaged + fmt.Sprint(2*lines-1)}},
+		"no last line": {text[:90] + "\n\n" + text,
+			[]string{unread + "its first or last line is damaged (line 1)"}},
+		"half a last line": {text[:len(text)-4], []string{unread + "its first or last line is damaged (line 1)"}},
+		"not base64": {"\n\n" + strings.Replace(text, "M", "*", 1),
+			[]string{unread + "illegal base64 data at input byte 0 (line 3)"}},
+		"a line is missing": {text[:92] + text[157:], []string{unread}},
+		"OpenSSL's trust": {strings.ReplaceAll(text, "CERTIFICATE", "TRUSTED CERTIFICATE"),
+			[]string{"certificate 1 is a TRUSTED CERTIFICATE, not a certificate (line 1)"}},
 		"many": {block("X509 CRL") + strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1) + block("CERTIFICATE") +
 			text + text + text,
-			[]string{"PEM block 1 is a X509 CRL, not a certificate", "certificate 2 has PEM headers",
+			[]string{"certificate 1 is a X509 CRL, not a certificate",
+				"certificate 2 can't be read: illegal base64 data at input byte 1 (line 4)",
 				"certificate 3 can't be read: ", "certificate 5" + again, "certificate 6" + again}},
 		"another key under the name of the issuer": {string(paymenttest.NewCA("Operator CA").PEM()) + at(nil),
 			[]string{missing + "Other CA"}},
@@ -390,6 +551,37 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Tools write other text beside certificates, and people concatenate files.
+func TestATruststoreIsReadBesideOtherText(t *testing.T) {
+	root := paymenttest.NewCA("Root CA")
+	issuing := root.NewIntermediate("Issuing CA", nil)
+	want := string(issuing.PEM())
+	first, second := text(issuing.Certificate), text(root.Certificate)
+	for name, text := range map[string]string{
+		"as it is":   want,
+		"CR LF":      strings.ReplaceAll(want, "\n", "\r\n"),
+		"CR":         strings.ReplaceAll(want, "\n", "\r"),
+		"joined":     strings.ReplaceAll(want, "-----\n-----", "----------"),
+		"no last LF": strings.TrimSpace(want),
+		"marks":      "\uFEFF" + first + "\uFEFF" + second,
+		"comments": "\uFEFF# CAs: -----BEGIN\n" + first + " # " +
+			strings.ReplaceAll(second, "\n", "\n # ") + "\n#\n" + second + "#",
+		"attributes": "Bag Attributes\n    friendlyName: a\nsubject=CN = a\n\n" + first +
+			"Bag Attributes: <No>\n" + second + "end",
+		"indented": "  " + strings.ReplaceAll(want, "\n", "\n  "),
+		"one line": strings.ReplaceAll(want, "\n", " "),
+		"Latin-1":  "M\xfcnchen\n" + want,
+	} {
+		store, err := clientcert.ParseTruststore([]byte(text), time.Now())
+		if err != nil || string(store.PEM()) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if store, err = clientcert.ReadTruststore([]byte(text)); err != nil || string(store.PEM()) != want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -473,6 +665,8 @@ func TestKeysThatAreStrongEnough(t *testing.T) {
 	}{
 		"2047 bits":       {&rsa.PublicKey{N: modulus(2047), E: 65537}, "an RSA key of 2047 bits, fewer than 2048"},
 		"2048 bits":       {&rsa.PublicKey{N: modulus(2048), E: 65537}, ""},
+		"8193 bits":       {&rsa.PublicKey{N: modulus(8193), E: 65537}, "an RSA key of 8193 bits, more than 8192"},
+		"8192 bits":       {&rsa.PublicKey{N: modulus(8192), E: 65537}, ""},
 		"4096 bits":       {&rsa.PublicKey{N: modulus(4096), E: 65537}, ""},
 		"an even modulus": {&rsa.PublicKey{N: new(big.Int).Lsh(modulus(2047), 1), E: 65537}, "an even modulus"},
 		"exponent 65535":  {&rsa.PublicKey{N: modulus(2048), E: 65535}, "the exponent 65535"},
@@ -547,8 +741,7 @@ func TestOneRevokedChainLeavesTheOther(t *testing.T) {
 	for revoked, want := range map[*x509.Certificate]*x509.Certificate{
 		a.Certificate: b.Certificate, b.Certificate: a.Certificate, byA: nil} {
 		chain, err := clientcert.NewVerifier(clientcert.TruststoreOf(byA, byB, a.Certificate, b.Certificate),
-			clientcert.Policy{RevokedKeys: []clientcert.Pin{clientcert.PinOf(revoked)}}).VerifyCertificate(
-			issuing.Client(nil).Leaf, time.Now())
+			clientcert.Policy{Revoked: keysOf(revoked)}).VerifyCertificate(issuing.Client(nil).Leaf, time.Now())
 		if want == nil {
 			rejected(t, err, clientcert.Revoked)
 		} else if err != nil || len(chain) != 3 || !chain[2].Equal(want) {

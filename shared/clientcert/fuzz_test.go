@@ -20,6 +20,7 @@ func FuzzVerify(f *testing.F) {
 	good := pemOf(client)
 	f.Add(good)
 	f.Add(good + good)
+	f.Add(good + string(issuing.PEM()))
 	f.Add("-----BEGIN CERTIFICATE-----\n!\n" + good)
 	f.Add(strings.ReplaceAll(good, "\n", "\r\n"))
 	f.Add(string(issuing.PEM()))

@@ -6,10 +6,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,54 +30,20 @@ type Truststore struct {
 	certificates  []*x509.Certificate
 }
 
+// privateKey is in the first and the last line of a private key in PEM, of any kind.
+const privateKey = "PRIVATE KEY-"
+
 // ParseTruststore parses the PEM text of CA certificates, which must be valid at the
-// time now. The error names every certificate that API Gateway does not accept, that
-// is not a CA or a self-signed client certificate, or whose chain is incomplete or too
-// long.
+// time now. Comments and other text between the certificates are ignored. The error names
+// every certificate that can't be read, that API Gateway does not accept, that is not a CA
+// or a self-signed client certificate, or whose chain is incomplete or too long.
 func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
-	t := TruststoreOf()
-	var problems []error
-	rest := text
-	for n := 1; ; n++ {
-		var block *pem.Block
-		before := rest
-		if block, rest = pem.Decode(rest); block == nil {
-			if len(bytes.TrimSpace(before)) > 0 {
-				problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM after "+
-					"certificate %d", n-1))
-			}
-			break
-		}
-		if begin := bytes.Index(before, []byte("-----BEGIN")); len(bytes.TrimSpace(before[:max(begin, 0)])) > 0 {
-			problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM before "+
-				"certificate %d", n))
-		}
-		switch {
-		case bytes.Contains([]byte(block.Type), []byte("PRIVATE KEY")):
-			// The error must not contain any of it.
-			return nil, errors.New("the truststore contains a private key: remove it and replace the key, which can " +
-				"have been copied")
-		case block.Type != "CERTIFICATE":
-			problems = append(problems, fmt.Errorf("PEM block %d is a %s, not a certificate", n, block.Type))
-			continue
-		case len(block.Headers) > 0:
-			problems = append(problems, fmt.Errorf("certificate %d has PEM headers", n))
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("certificate %d can't be read: %w", n, err))
-			continue
-		}
-		name := fmt.Sprintf("certificate %d (%s)", n, Subject(c))
-		for _, problem := range t.problemsOf(c, now) {
-			problems = append(problems, fmt.Errorf("%s %s", name, problem))
-		}
-		t.add(c)
+	if bytes.Contains(text, []byte(privateKey)) {
+		// The error must not contain any of it.
+		return nil, errors.New("the truststore contains a private key: remove it and replace the key, which can " +
+			"have been copied")
 	}
-	if len(t.certificates) == 0 && len(problems) == 0 {
-		problems = append(problems, errors.New("there is no certificate"))
-	}
+	t, problems := readTruststore(string(text), now)
 	problems = append(problems, t.chainProblems()...)
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -86,18 +54,95 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 // ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not
 // check validity, because certificates can have expired since.
 func ReadTruststore(text []byte) (*Truststore, error) {
-	t := TruststoreOf()
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("clientcert: truststore: %s", plain(err))
-		}
-		t.add(c)
-	}
-	if len(t.certificates) == 0 {
-		return nil, errors.New("clientcert: truststore: there is no certificate")
+	t, problems := readTruststore(string(text), time.Time{})
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("clientcert: truststore: %w", problems[0])
 	}
 	return t, nil
+}
+
+// readTruststore returns the certificates in a text and what is wrong with each; unless now is zero, also by itself.
+func readTruststore(text string, now time.Time) (t *Truststore, problems []error) {
+	t = TruststoreOf()
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(strings.TrimLeft(line, " \t\uFEFF"), "#") { // also a certificate can be a comment
+			lines[i] = "\n"
+		}
+	}
+	at, rest := 1, strings.Join(lines, "")
+	for n := 1; rest != ""; n++ {
+		var before, block string
+		before, block, rest = cutBlock(rest)
+		// Otherwise, a CA with a mistake in its first line would be missing without a word.
+		for line := range strings.Lines(before) {
+			if strings.Contains(line, "BEGIN CERTIFICATE") || strings.Contains(line, "END CERTIFICATE") {
+				problems = append(problems, fmt.Errorf("a certificate's first or last line is damaged (line %d)", at))
+			}
+			at += strings.Count(line, "\n")
+		}
+		if block == "" {
+			break
+		}
+		c, err := parseBlock(block)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("certificate %d %w (line %d)", n, err, at))
+		} else {
+			if !now.IsZero() {
+				for _, problem := range t.problemsOf(c, now) {
+					problems = append(problems, fmt.Errorf("certificate %d (%s) %s", n, Subject(c), problem))
+				}
+			}
+			t.add(c)
+		}
+		at += strings.Count(block, "\n")
+	}
+	if len(t.certificates)+len(problems) == 0 {
+		problems = append(problems, errors.New("there is no certificate in PEM"))
+	}
+	return t, problems
+}
+
+const beginning, ending, dashes = "-----BEGIN ", "-----END ", "-----"
+
+// cutBlock returns the first PEM block of a text, which can be damaged, and what is before and after it. Without
+// one, block and after are empty.
+func cutBlock(text string) (before, block, after string) {
+	begin := strings.Index(text, beginning)
+	if begin < 0 {
+		return text, "", ""
+	}
+	before, text = text[:begin], text[begin:]
+	end := len(text)
+	if _, last, ok := strings.Cut(text, ending); ok {
+		_, rest, _ := strings.Cut(last, dashes)
+		end -= len(rest)
+	}
+	if next := strings.Index(text[1:], beginning); next >= 0 {
+		end = min(end, 1+next)
+	}
+	return before, text[:end], text[end:]
+}
+
+// parseBlock parses a block of [cutBlock] that is a certificate.
+func parseBlock(block string) (*x509.Certificate, error) {
+	kind, body, _ := strings.Cut(strings.TrimPrefix(block, beginning), dashes)
+	body, _, ended := strings.Cut(body, ending+kind+dashes)
+	switch {
+	case !ended:
+		return nil, errors.New("can't be read: its first or last line is damaged")
+	case kind != "CERTIFICATE":
+		return nil, fmt.Errorf("is a %.40s, not a certificate", kind)
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(body), ""))
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
+	c, err := x509.ParseCertificate(raw)
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %s", plain(err))
+	}
+	return c, nil
 }
 
 // TruststoreOf returns a Truststore of certificates that were accepted earlier, such
@@ -122,6 +167,14 @@ func (t *Truststore) add(c *x509.Certificate) {
 // Certificates returns the certificates in the order of the text. The caller must not
 // change them.
 func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates }
+
+// PEM returns the certificates in PEM, without other text.
+func (t *Truststore) PEM() (text []byte) {
+	for _, c := range t.certificates {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return text
+}
 
 // Expires returns the earliest time at which one of the certificates expires.
 func (t *Truststore) Expires() time.Time {
@@ -231,6 +284,8 @@ func checkStrength(c *x509.Certificate) error {
 		switch {
 		case key.N.BitLen() < 2048:
 			return fmt.Errorf("has an RSA key of %d bits, fewer than 2048", key.N.BitLen())
+		case key.N.BitLen() > 8192: // the limit of crypto/tls: a client chooses what verifying its chain costs
+			return fmt.Errorf("has an RSA key of %d bits, more than 8192", key.N.BitLen())
 		case key.N.Bit(0) == 0:
 			return errors.New("has an RSA key with an even modulus")
 		case key.E < 65537 || key.E%2 == 0:

@@ -29,6 +29,7 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -131,9 +132,11 @@ func (p Proof) VerifySignature(exponents []int) (*rsa.PublicKey, error) {
 }
 
 // Verify verifies the client's certificate as of the time of acceptance and returns the chain
-// that this found. A truststore of nil stands for the CAs that are stored. The error wraps
-// [ErrAltered] if the payload or any part of c is another one.
-func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore) ([]*x509.Certificate, error) {
+// that this found, of the truststore and the CAs that are stored. With a truststore of nil, the
+// latter are trusted. No certificate of the chain is revoked. The error wraps [ErrAltered] if the
+// payload or any part of c is another one.
+func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore,
+	revoked revocation.List) ([]*x509.Certificate, error) {
 	var stored []*x509.Certificate
 	for _, text := range c.Chain {
 		one, err := clientcert.Parse(text)
@@ -148,7 +151,8 @@ func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore) ([]
 	if trusted == nil {
 		trusted = clientcert.TruststoreOf(stored...)
 	}
-	return clientcert.NewVerifier(trusted, clientcert.Policy{}).VerifyCertificate(stored[0], c.AcceptedAt)
+	return clientcert.NewVerifier(trusted, clientcert.Policy{Revoked: revoked}).VerifyCertificate(stored[0],
+		c.AcceptedAt, stored[1:]...)
 }
 
 // Record is what is stored of an accepted delivery. Its JSON members are those of a parked one.
@@ -217,7 +221,7 @@ func (r Record) Verify() error {
 		return fmt.Errorf("%w: neither a signature nor a certificate", ErrAltered)
 	}
 	if r.Certificate != nil {
-		if _, err := r.Certificate.Verify(r.Payload, nil); err != nil {
+		if _, err := r.Certificate.Verify(r.Payload, nil, nil); err != nil {
 			return err
 		}
 	}

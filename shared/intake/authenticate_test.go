@@ -2,7 +2,11 @@ package intake_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,12 +60,13 @@ func (r *keyCache) sent(t *testing.T, s *stack, payload []byte) intake.Delivery 
 	return d
 }
 
-func newSigned(t *testing.T) (*keyCache, *stack, *intake.Receiver) {
+func newSigned(t *testing.T, revoked ...string) (*keyCache, *stack, *intake.Receiver) {
 	t.Helper()
 	r, s := &keyCache{key: paymenttest.NewKey(2048)}, newStack()
 	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}),
 		intake.Mechanisms{Signature: &intake.Signature{
 			Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
+			Revoked: revoked,
 		}})
 	return r, s, receiver
 }
@@ -156,6 +161,59 @@ func TestAKeyThatReplacedAnotherUnderItsIDIsUsed(t *testing.T) {
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	if got := receiver.Receive(t.Context(), forged); got.Outcome != intake.SignatureMismatch {
 		t.Errorf("a forgery: %s", got.Outcome)
+	}
+}
+
+func TestARevokedKeyIsRejected(t *testing.T) {
+	key, old := paymenttest.NewKey(2048), paymenttest.NewKey(2048)
+	old.ID = key.ID
+	info, err := x509.MarshalPKIXPublicKey(&key.Private.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin := sha256.Sum256(info)
+	for name, c := range map[string]struct {
+		revoked    string
+		id         string // as it is sent; "" for that of the key
+		cached     paymenttest.Key
+		signedWith paymenttest.Key
+		want       intake.Outcome
+		lookups    int
+	}{
+		"by its id":                {key.ID, "", key, key, intake.KeyRevoked, 0},
+		"its id is in upper case":  {key.ID, strings.ToUpper(key.ID), key, key, intake.KeyRevoked, 0},
+		"a forgery with its id":    {key.ID, "", key, old, intake.KeyRevoked, 0},
+		"by its thumbprint":        {keys.Thumbprint(&key.Private.PublicKey), "", key, key, intake.KeyRevoked, 1},
+		"by its SHA-256":           {hex.EncodeToString(pin[:]), "", key, key, intake.KeyRevoked, 1},
+		"found by Refetch":         {keys.Thumbprint(&key.Private.PublicKey), "", old, key, intake.KeyRevoked, 1},
+		"its successor has its id": {keys.Thumbprint(&old.Private.PublicKey), "", old, key, intake.Accepted, 1},
+		"a forgery": {keys.Thumbprint(&key.Private.PublicKey), "", key, old,
+			intake.SignatureMismatch, 1},
+		"another id is revoked": {old.ID[:35] + "0", "", key, key, intake.Accepted, 1},
+		"another is revoked":    {keys.Thumbprint(&old.Private.PublicKey), "", key, key, intake.Accepted, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, s, receiver := newSigned(t, "0", parsed(t, c.revoked))
+			r.key, r.next = c.cached, &key
+			sender := c.signedWith
+			if c.id != "" {
+				sender.ID = c.id
+			}
+			d := (&keyCache{key: sender}).sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+			got := receiver.Receive(t.Context(), d)
+			if got.Outcome != c.want || len(r.lookups) != c.lookups || got.KeyID != sender.ID {
+				t.Errorf("%s %s, with %d look-ups, want %s", got.KeyID, got.Outcome, len(r.lookups), c.want)
+			}
+			if written := len(s.db.Items("ledger")) + len(r.sources); (written > 0) != (c.want == intake.Accepted) {
+				t.Errorf("%s: %d are written", got.Outcome, written)
+			}
+			if text := fmt.Sprint(got.Err); c.want == intake.KeyRevoked && !strings.Contains(text, "revokedKeys") {
+				t.Errorf("the cause is %s", text)
+			}
+		})
+	}
+	if intake.AnswerTo(intake.KeyRevoked) != intake.AnswerTo(intake.SignatureMismatch) {
+		t.Error("a forger learns that the key is revoked")
 	}
 }
 

@@ -3,6 +3,7 @@ package intake_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"strings"
@@ -12,8 +13,10 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/revocation"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
@@ -101,6 +104,99 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replay publishes nothing that the webhook function rejects by now.
+func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
+	key := &serviceKey().Private.PublicKey
+	for _, alone := range []bool{false, true} {
+		w, p := certified(t, alone)
+		chain := make([]*x509.Certificate, len(p.Certificate.Chain))
+		for i := range chain {
+			var err error
+			if chain[i], err = clientcert.Parse(p.Certificate.Chain[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := map[string]intake.Outcome{
+			clientcert.PinOf(chain[0]).String(): intake.Outcome(clientcert.Revoked),
+			clientcert.Fingerprint(chain[0]):    intake.Outcome(clientcert.Revoked),
+			clientcert.Fingerprint(chain[1]):    intake.Outcome(clientcert.Revoked),
+		}
+		if !alone {
+			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
+		}
+		before := len(w.db.Items("ledger"))
+		for _, trusted := range []*clientcert.Truststore{w.truststore, nil} {
+			w.truststore = trusted
+			for name, want := range names {
+				w.revoked = revocation.List{parsed(t, name)}
+				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Err == nil ||
+					len(w.db.Items("ledger")) != before {
+					t.Errorf("%s is revoked: %+v, want %s", name, r, want)
+				}
+			}
+		}
+		w.revoked = revocation.List{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted {
+			t.Errorf("another is revoked: %+v", r)
+		}
+	}
+}
+
+// The stored CAs must not help a certificate that the truststore finds revoked.
+func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
+	w, p := certified(t, true)
+	issuing, err := clientcert.Parse(p.Certificate.Chain[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := paymenttest.NewCA("Other CA")
+	der, err := x509.CreateCertificate(rand.Reader, issuing, other.Certificate, issuing.PublicKey, other.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cross, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
+	w.revoked = revocation.List{clientcert.PinOf(other.Certificate).String()}
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Outcome(clientcert.Revoked) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A client can complete the chain of its certificate. What is stored has that chain, so that it can be verified
+// later with the truststore.
+func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
+	w := newParkedWorld(t)
+	w.now, w.mechanisms.Signature = time.Now(), nil
+	ca := paymenttest.NewCA("Operator CA")
+	w.truststore = clientcert.TruststoreOf(ca.Certificate)
+	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(w.truststore, clientcert.Policy{}),
+		Accepted: forgetful{}}
+	issuing := ca.NewIntermediate("Issuing CA", nil)
+	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
+	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(),
+		intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
+	if r.Outcome != intake.Invalid || r.Parked == "" {
+		t.Fatalf("%+v", r)
+	}
+	p := w.parked(r.Parked)
+	if got := w.replay(p, intake.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
+		strings.Contains(got.Unverified, "the truststore does not trust") {
+		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
+	}
+}
+
+func parsed(t *testing.T, name string) string {
+	t.Helper()
+	text, err := revocation.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {

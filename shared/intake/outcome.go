@@ -39,6 +39,7 @@ const (
 	TimestampOutside   Outcome = "timestamp-outside-window"
 	KeyUnknown         Outcome = "key-unknown"
 	KeyRefused         Outcome = "key-refused" // the service's key must not be used
+	KeyRevoked         Outcome = "key-revoked" // the settings revoke it
 	SignatureMismatch  Outcome = "signature-mismatch"
 
 	// Authentic, and not a delivery of section 2.2 of the interface; parked.
@@ -61,6 +62,9 @@ const (
 	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
 	Altered        Outcome = "altered"         // what is stored is not what was parked
 )
+
+// ErrKeyRevoked is returned for a signature by a key that the settings revoke.
+var ErrKeyRevoked = errors.New("intake: the setting revokedKeys has the key")
 
 // The errors of requests that are not read or are not deliveries.
 var (
@@ -137,6 +141,7 @@ var rows = []row{
 	{is(keys.ErrMalformedID), SignatureMalformed, unauthentic},
 	{is(keys.ErrUnknown), KeyUnknown, unauthentic},
 	{isType[*keys.PolicyError], KeyRefused, unauthentic},
+	{is(ErrKeyRevoked), KeyRevoked, unauthentic},
 
 	{reason(clientcert.Missing), Outcome(clientcert.Missing), unauthentic},
 	{reason(clientcert.WrongOrigin), Outcome(clientcert.WrongOrigin), unauthentic},

@@ -28,6 +28,7 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 		keys.ErrMalformedID:              intake.SignatureMalformed,
 		keys.ErrUnknown:                  intake.KeyUnknown,
 		&keys.PolicyError{}:              intake.KeyRefused,
+		intake.ErrKeyRevoked:             intake.KeyRevoked,
 		keys.ErrOutOfBudget:              intake.KeyOutOfBudget,
 		&payment.FieldError{}:            intake.Invalid,
 		errors.New("an error of no row"): intake.LedgerUnavailable,

@@ -16,6 +16,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -76,6 +77,9 @@ type Signature struct {
 	Scheme signature.Scheme  // where the proof travels
 	Window *signature.Window // how old it may be; nil: of any age
 	Keys   Keys
+	// Revoked has the ids and the JWK thumbprints of keys, and the SHA-256 of their subject
+	// public key infos, that are rejected.
+	Revoked revocation.List
 }
 
 // MTLS is the authentication by client certificate.
@@ -190,11 +194,35 @@ func (s *Signature) authenticate(ctx context.Context, d Delivery,
 	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
 		return proof, key, "", err
 	}
-	key, err = s.verify(ctx, d, proof)
+	if err := checkRevoked(s.Revoked, proof.KeyID, nil); err != nil {
+		return proof, key, proof.KeyID, err
+	}
+	// The service can have put another key under the id of a revoked one, so only the key that verified counts.
+	if key, err = s.verify(ctx, d, proof); err == nil {
+		err = checkRevoked(s.Revoked, "", key.Key)
+	}
 	if !errors.Is(err, keys.ErrMalformedID) {
 		keyID = proof.KeyID
 	}
 	return proof, key, keyID, err
+}
+
+// checkRevoked returns an error if a key is revoked, by its id or by itself. Either can be unknown.
+func checkRevoked(revoked revocation.List, id string, key *rsa.PublicKey) error {
+	if len(revoked) == 0 {
+		return nil
+	}
+	if revoked.Has(id) {
+		return fmt.Errorf("%w: its id", ErrKeyRevoked)
+	}
+	if key == nil {
+		return nil
+	}
+	info, _ := x509.MarshalPKIXPublicKey(key) // which does not fail for an RSA key
+	if revoked.Has(keys.Thumbprint(key)) || revoked.HasSHA256(info) {
+		return fmt.Errorf("%w: its thumbprint is %s", ErrKeyRevoked, keys.Thumbprint(key))
+	}
+	return nil
 }
 
 // verify returns the key that verifies the signature of d. With an error, it returns

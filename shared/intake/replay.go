@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -35,13 +36,14 @@ type Replayer struct {
 	pipeline   *Pipeline
 	truststore *clientcert.Truststore
 	exponents  []int
+	revoked    revocation.List
 }
 
 // NewReplayer returns a replayer that passes what is verified to the pipeline.
 // exponents are the public exponents that a parked key may have. A truststore of nil
 // verifies client certificates with the CAs that are stored with a delivery.
-func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore) *Replayer {
-	return &Replayer{p, truststore, exponents}
+func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore, revoked revocation.List) *Replayer {
+	return &Replayer{p, truststore, exponents, revoked}
 }
 
 // Replay publishes what is parked, or leaves it to redrive to publish. It writes and
@@ -56,8 +58,8 @@ func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore
 // checked, and the key service is not asked: both may have changed for good reasons.
 // A client certificate is verified as of the time at which it was accepted, with the
 // truststore or, if that does not trust it any more, with the CAs that are stored with
-// it; the present pins and revocations are not checked. Result.Unverified says what
-// this does not prove.
+// it; the present pins are not checked. What is revoked by now is rejected. Result.Unverified
+// says what this does not prove.
 //
 // An invalid delivery goes through the same steps as a new one. Its events in
 // conflict are parked on their own; then the outcome is Conflict, and Parked names what
@@ -319,6 +321,9 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 		unverified = append(unverified, noSignature)
 	} else {
 		key, err := parked.VerifySignature(r.exponents)
+		if err == nil {
+			err = checkRevoked(r.revoked, parked.KeyID, key)
+		}
 		if err != nil {
 			return p, known, err
 		}
@@ -333,10 +338,11 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 // whether the truststore trusts it.
 func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
 	if r.truststore != nil {
-		if chain, err = parked.Certificate.Verify(parked.Payload, r.truststore); err == nil {
-			return chain, true, nil
+		chain, err = parked.Certificate.Verify(parked.Payload, r.truststore, r.revoked)
+		if err == nil || reason(clientcert.Revoked)(err) {
+			return chain, true, err
 		}
 	}
-	chain, err = parked.Certificate.Verify(parked.Payload, nil)
+	chain, err = parked.Certificate.Verify(parked.Payload, nil, r.revoked)
 	return chain, false, err
 }

@@ -25,6 +25,7 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -40,6 +41,7 @@ type parkedWorld struct {
 	mechanisms intake.Mechanisms
 	exponents  []int
 	truststore *clientcert.Truststore
+	revoked    revocation.List
 }
 
 // oneKey knows the service's key. It calls before, if it is set, for every look-up.
@@ -133,7 +135,8 @@ func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Re
 }
 
 func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
-	return intake.NewReplayer(w.pipeline(w.db, w.opts), w.exponents, w.truststore).Replay(ctx, p, version, "")
+	r := intake.NewReplayer(w.pipeline(w.db, w.opts), w.exponents, w.truststore, w.revoked)
+	return r.Replay(ctx, p, version, "")
 }
 
 // redrive makes one run of redrive.

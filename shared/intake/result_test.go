@@ -37,6 +37,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 	unauthentic := map[intake.Outcome]bool{
 		intake.SignatureMissing: true, intake.SignatureRepeated: true, intake.SignatureMalformed: true,
 		intake.TimestampOutside: true, intake.KeyUnknown: true, intake.KeyRefused: true, intake.SignatureMismatch: true,
+		intake.KeyRevoked: true,
 	}
 	for _, reason := range clientcert.Reasons() {
 		unauthentic[intake.Outcome(reason)] = true

@@ -14,6 +14,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -32,6 +33,7 @@ type Function struct {
 	Networks     []netip.Prefix    // AllowedSources; none: every source address
 	MTLS         *MTLS             // nil: no client certificate is required
 	ServiceCAs   *x509.CertPool    // those of the system and of ServiceCA; nil: those of the system
+	Revoked      revocation.List   // RevokedKeys
 	Proof        map[string]string // the texts of what decides whether a signature verifies, by their keys
 
 	KeysTable         string
@@ -60,7 +62,7 @@ func ParseWebhook(getenv func(string) string) (Function, error) {
 	r.publishing(&f)
 	f.KeysTable = r.resource(names.KeysTableEnv)
 	if f.UsesMTLS() {
-		f.MTLS = r.trust(f.Settings)
+		f.MTLS = r.trust(f)
 		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(names.APIIDEnv)
 	}
 	if f.KeysAuth == BearerToken {
@@ -83,7 +85,7 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 	r.serviceCAs(&f)
 	r.publishing(&f)
 	if f.UsesMTLS() {
-		f.MTLS, f.KeysTable = r.trust(f.Settings), r.resource(names.KeysTableEnv)
+		f.MTLS, f.KeysTable = r.trust(f), r.resource(names.KeysTableEnv)
 		return f, r.err()
 	}
 	// The resources for captured webhooks, with captureRejected.
@@ -144,6 +146,10 @@ func (r *reader) function(program string) Function {
 	for _, text := range f.AllowedSources {
 		network, _ := netip.ParsePrefix(text)
 		f.Networks = append(f.Networks, network)
+	}
+	for _, text := range f.RevokedKeys {
+		name, _ := revocation.Parse(text)
+		f.Revoked = append(f.Revoked, name)
 	}
 	return f
 }
@@ -213,9 +219,12 @@ func (r *reader) serviceCAs(f *Function) {
 }
 
 // trust returns a function's configuration of client certificates.
-func (r *reader) trust(s Settings) *MTLS {
-	m := &MTLS{Policy: clientcert.Policy{Pins: pins(s.ClientCertPins), Subjects: s.ClientCertSubjects,
-		RevokedKeys: pins(s.RevokedKeys)}}
+func (r *reader) trust(f Function) *MTLS {
+	m := &MTLS{Policy: clientcert.Policy{Subjects: f.ClientCertSubjects, Revoked: f.Revoked}}
+	for _, text := range f.ClientCertPins {
+		pin, _ := clientcert.ParsePin(text)
+		m.Policy.Pins = append(m.Policy.Pins, pin)
+	}
 	text, err := r.packaged(names.TruststoreFile)
 	if err != nil {
 		r.wrong(&r.to.Truststore, names.TruststoreFile+" can't be read in the function's package")
@@ -227,12 +236,4 @@ func (r *reader) trust(s Settings) *MTLS {
 		r.wrong(&r.to.Truststore, "%v", err)
 	}
 	return m
-}
-
-func pins(texts []string) (list []clientcert.Pin) {
-	for _, text := range texts {
-		pin, _ := clientcert.ParsePin(text)
-		list = append(list, pin)
-	}
-	return list
 }

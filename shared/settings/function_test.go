@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -252,8 +253,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 				t.Fatalf("%+v, %v", f.MTLS, err)
 			}
 			accepted, _ := clientcert.ParsePin(pin)
-			revoked, _ := clientcert.ParsePin(other)
-			want := clientcert.Policy{Pins: []clientcert.Pin{accepted}, RevokedKeys: []clientcert.Pin{revoked},
+			want := clientcert.Policy{Pins: []clientcert.Pin{accepted}, Revoked: revocation.List{other},
 				Subjects: []string{`CN=a\;b`, `O=d\\`, "e.example"}}
 			if diff := cmp.Diff(want, f.MTLS.Policy); diff != "" || f.MTLS.DomainName != "hook.bank.example" ||
 				f.MTLS.APIID != "a1b2c3" {

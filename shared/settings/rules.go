@@ -162,7 +162,7 @@ func (r *reader) clientCertificates(now time.Time) {
 		return
 	}
 	if !d.UsesMTLS() {
-		for _, field := range []any{&d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects, &d.RevokedKeys} {
+		for _, field := range []any{&d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects} {
 			if r.text(r.of(field)) != "" {
 				r.wrong(field, "has no effect, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
 			}
@@ -181,11 +181,12 @@ func (r *reader) clientCertificates(now time.Time) {
 		r.wrong(&d.Truststore, "can't be read: %v", err)
 		return
 	}
-	if _, err := clientcert.ParseTruststore(text, now); err != nil {
+	truststore, err := clientcert.ParseTruststore(text, now)
+	if err != nil {
 		r.wrong(&d.Truststore, "%s: %s", d.Truststore, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
-	d.TruststorePEM = text
+	d.TruststorePEM = truststore.PEM()
 }
 
 // environments reports the longest setting of a function whose environment is larger than the 4 KB that Lambda takes
@@ -233,7 +234,7 @@ func (r *reader) serviceCA(now time.Time) {
 			r.wrong(&d.ServiceCA, "%s: certificate %d (%s) has expired", d.ServiceCA, i+1, clientcert.Subject(c))
 		}
 	}
-	d.ServiceCAPEM = text
+	d.ServiceCAPEM = cas.PEM()
 }
 
 // withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November

@@ -84,9 +84,10 @@ type Settings struct {
 	// ClientCertSubjects are the DNS names, or the subjects exactly as `payhook keys` shows them, that client
 	// certificates can have (§5.3); with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
-	// RevokedKeys are the keys that no certificate of a chain can have (§5.3), in the form of ClientCertPins. No
+	// RevokedKeys are the keys that are rejected: a signing key (§5.4) by its id or its JWK thumbprint; that of a
+	// client certificate or of a CA (§5.3) by its SHA-256, as in ClientCertPins, or by the certificate's. No
 	// revocation list is read.
-	RevokedKeys []string `key:"revokedKeys" form:"pin" by:"webhook redrive"`
+	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
 	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL. The functions trust them there, and
 	// nowhere else, in addition to the public CAs; none: only public CAs. A machine that runs `payhook explain` must
 	// trust them too.
@@ -236,6 +237,6 @@ type Deployment struct {
 	Tuning
 
 	Local         bool
-	TruststorePEM []byte // the content of Truststore; nil unless UsesMTLS
-	ServiceCAPEM  []byte // the content of ServiceCA; nil without it
+	TruststorePEM []byte // the certificates of Truststore; nil unless UsesMTLS
+	ServiceCAPEM  []byte // the certificates of ServiceCA; nil without it
 }

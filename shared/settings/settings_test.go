@@ -279,7 +279,10 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "clientCertSubjects=d.example;cn=a",
 			"clientCertSubjects: must be a DNS name, or a subject exactly as `payhook keys` shows it"},
 		{mtls + "revokedKeys=12@CN=a clientCertPins=" + pin[1:],
-			"clientCertPins: must be a SHA-256|revokedKeys: must be a SHA-256"},
+			"clientCertPins: must be a SHA-256|revokedKeys: must be a key id (UUID), the thumbprint of a JWK"},
+		{"revokedKeys=" + pin + ";5F0C1B7E-3d43-4f26-9c0d-2f1f6a5b7c8d;5f0c1b7e3d434f269c0d2f1f6a5b7c8d;" +
+			"NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs", ""},
+		{"revokedKeys=" + pin + ";5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8", "revokedKeys: must be a key id"},
 		{mtls + "clientCertSubjects=; clientCertPins=;" + pin + " revokedKeys=" + pin + ";",
 			"clientCertPins: element 1 is empty|clientCertSubjects: element 1 is empty|" +
 				"revokedKeys: element 2 is empty"},
@@ -288,8 +291,8 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "domainName= certificateArn=", "domainName: is required, as authentication is mtls"},
 		{mtls + "authentication=both truststore=", "truststore: is required, as authentication is both"},
 		{mtls + "authentication=signature", "truststore: has no effect, as authentication is signature"},
-		{"clientCertSubjects=CN=a clientCertPins=" + pin + " revokedKeys=" + pin, "clientCertPins: has no effect|" +
-			"clientCertSubjects: has no effect|revokedKeys: has no effect"},
+		{"clientCertSubjects=CN=a clientCertPins=" + pin, "clientCertPins: has no effect|" +
+			"clientCertSubjects: has no effect"},
 		{mtls + "captureRejected=1h", "captureRejected: must be off, as authentication is mtls"},
 		{mtls + "captureRejected=1h authentication=both", ""},
 		{mtls + "truststore=/nowhere", "truststore: can't be read"},
@@ -312,11 +315,14 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		"ca.pem: certificate 2 (CN=Operator CA,O=Payment Service) has expired") {
 		t.Errorf("got %v", got)
 	}
-	if d := deployment(t, service(ca.PEM())); string(d.ServiceCAPEM) != string(ca.PEM()) {
+	if d := deployment(t, service(append(ca.PEM(), "# text"...))); string(d.ServiceCAPEM) != string(ca.PEM()) {
 		t.Errorf("the service's CA is %q", d.ServiceCAPEM)
 	}
-	if d := deployment(t, strings.Fields(mtls)...); string(d.TruststorePEM) != string(ca.PEM()) {
-		t.Errorf("the truststore is %q", d.TruststorePEM)
+	// Only certificates are deployed.
+	for _, file := range []string{"", truststore(t, []byte("# The CA\n"+string(ca.PEM())+"text"))} {
+		if d := deployment(t, strings.Fields(mtls+file)...); string(d.TruststorePEM) != string(ca.PEM()) {
+			t.Errorf("the truststore is %q", d.TruststorePEM)
+		}
 	}
 	if got := problems(given(strings.Fields(mtls + clients)...)); !strings.Contains(got[0],
 		"is not the certificate of a CA; certificate 2 (CN=webhooks.payments.example,O=Payment Service) is not the ") {

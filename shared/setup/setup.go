@@ -113,7 +113,7 @@ func WithToken(source token.Source, s settings.Function) *http.Client {
 // Signature returns what verifies the signatures of webhooks with these settings.
 func Signature(db keys.API, keyService *http.Client, s settings.Function) *intake.Signature {
 	origin := keys.NewOrigin(keyService, s.KeyService, settings.KeyTimeout)
-	return &intake.Signature{Scheme: s.Scheme, Window: s.Window,
+	return &intake.Signature{Scheme: s.Scheme, Window: s.Window, Revoked: s.Revoked,
 		Keys: keys.New(origin, keys.NewTable(db, s.KeysTable), KeyOptions(s))}
 }
 

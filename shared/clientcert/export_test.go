@@ -1,0 +1,4 @@
+package clientcert
+
+// IntermediatesIn is intermediatesIn for tests.
+var IntermediatesIn = intermediatesIn

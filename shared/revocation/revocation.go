@@ -1,0 +1,51 @@
+// Package revocation holds the names of keys and certificates that are revoked by the settings.
+package revocation
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+
+	"payhook.example/shared/payment"
+)
+
+// List names revoked keys and certificates, each as [Parse] returns it. It is safe for concurrent use.
+type List []string
+
+// Parse returns the one form of a text that names a key or a certificate, in lower-case hexadecimal. The text is a
+// key id, or a SHA-256: of a certificate, of its subject public key info, or of a JWK (its thumbprint, RFC 7638). A
+// key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
+func Parse(text string) (string, error) {
+	if payment.IsUUID(text) {
+		text = strings.ReplaceAll(text, "-", "")
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	keyID := err == nil && len(raw) == 16 && !strings.Contains(text, ":") // with colons, it is an MD5
+	if err != nil {
+		url := strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimSuffix(text, "="))
+		raw, err = base64.RawURLEncoding.Strict().DecodeString(url)
+	}
+	if err != nil || len(raw) != sha256.Size && !keyID {
+		return "", errors.New("must be a key id (UUID), the thumbprint of a JWK (43 characters of base64url), or the " +
+			"SHA-256 of a certificate or of its key (64 hexadecimal digits)")
+	}
+	return hex.EncodeToString(raw), nil
+}
+
+// Has reports whether l has the key or certificate of that name, in any form that [Parse] reads.
+func (l List) Has(name string) bool {
+	if len(l) == 0 {
+		return false
+	}
+	parsed, err := Parse(name)
+	return err == nil && slices.Contains(l, parsed)
+}
+
+// HasSHA256 reports whether l has the SHA-256 of data.
+func (l List) HasSHA256(data []byte) bool {
+	sum := sha256.Sum256(data)
+	return slices.Contains(l, hex.EncodeToString(sum[:]))
+}
