@@ -135,8 +135,8 @@ func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
 
 // Each event is one that AWS documents for its source, or one that people invoke a function with.
 func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
-	const rest, alb, other = "an event of a REST API or of payload format 1.0", "an event of an Application Load Balancer",
-		"not an event of a function URL or an HTTP API"
+	const rest, alb, other = "an event of a REST API or of payload format 1.0",
+		"an event of an Application Load Balancer", "not an event of a function URL or an HTTP API"
 	ca := paymenttest.NewCA("Operator CA")
 	endpoints := map[string]*endpoint{
 		"signature": newEndpoint(t, map[string]string{names.CaptureUntilEnv: "2099-01-01T00:00:00Z",
@@ -148,8 +148,8 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 		`{"resource":"/","path":"/","httpMethod":"POST","headers":{"X-SVC-Signature":"CANARY"},
 			"multiValueHeaders":{"X-SVC-Signature":["CANARY"]},"queryStringParameters":null,
 			"requestContext":{"resourcePath":"/","httpMethod":"POST","protocol":"HTTP/1.1","apiId":"id",
-			"identity":{"sourceIp":"192.0.2.1","clientCert":{"clientCertPem":"CANARY"}},"domainName":"hook.bank.example"},
-			"body":"{\"CANARY\":1}","isBase64Encoded":false}`: rest,
+			"identity":{"sourceIp":"192.0.2.1","clientCert":{"clientCertPem":"CANARY"}},"domainName":
+			"hook.bank.example"},"body":"{\"CANARY\":1}","isBase64Encoded":false}`: rest,
 		`{"resource":"/","path":"/","httpMethod":"GET","headers":null,"requestContext":{"stage":"test-invoke-stage"},
 			"body":null}`: rest,
 		`{"version":"1.0","resource":"/","path":"/","httpMethod":"POST","headers":{},"requestContext":{"httpMethod":
@@ -169,10 +169,11 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 		`{"deliveryId":"CANARY","events":[{"eventName":"A.B"}]}`:                                                other,
 		`{"key1":"value1","key2":"value2","key3":"value3"}`:                                                     other,
 		`{}`: other, ` { } `: other, `null`: other, `[]`: other, `[{"CANARY":1}]`: other, `"CANARY"`: other, `1`: other,
-		`{"requestContext":null}`: other, `{"requestContext":{"http":{}}}`: other, `{"requestContext":{"elb":null}}`: other,
+		`{"requestContext":null}`: other, `{"requestContext":{"http":{}}}`: other,
+		`{"requestContext":{"elb":null}}`:                                        other,
 		`{"requestContext":{"http":{"method":null,"path":"/"}},"body":"CANARY"}`: other,
-		`{"requestContext":"CANARY"}`:                                            other, `{"headers":{"CANARY":1}}`: other,
-		`{"isBase64Encoded":"CANARY"}`: other, `{"body":1}`: other, `{"version":2}`: other,
+		`{"requestContext":"CANARY"}`:                                            other,
+		`{"headers":{"CANARY":1}}`:                                               other, `{"isBase64Encoded":"CANARY"}`: other, `{"body":1}`: other, `{"version":2}`: other,
 		`{"body":{"deliveryId":"CANARY"}}`: other, `{"requestContext":{"http":{"method":"POST"}},"body":{}}`: other,
 	} {
 		for name, e := range endpoints {

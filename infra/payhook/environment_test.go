@@ -40,7 +40,8 @@ func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 		apps[name] = newApp(t, context)
 	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"cdk.json": `{"context": {"eventSource": "of.app", "keysAuth": "bearer"}}`,
+	for name, text := range map[string]string{
+		"cdk.json": `{"context": {"eventSource": "of.app", "keysAuth": "bearer"}}`,
 		"one.json": `{"eventSource": "of.one", "webhookConcurrency": 7}`, "wrong.json": `[]`} {
 		if err := os.WriteFile(filepath.Join(".", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

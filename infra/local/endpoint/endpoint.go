@@ -40,7 +40,8 @@ import (
 // Gateway").
 const maxPayload = 10 << 20
 
-// API is an HTTP API on its custom domain, as the construct deploys it: with a route of each method of webhooks for the path /.
+// API is an HTTP API on its custom domain, as the construct deploys it: with a route for the path / and each
+// method of webhooks.
 type API struct {
 	Domain   string
 	ID       string

@@ -90,7 +90,7 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 	f.Func("delivery", "of the delivery of this `id`", id(&to.delivery))
 }
 
-// time reads a time of RFC 3339, or how long ago it was.
+// time reads a time with an offset, or how long ago it was.
 func (p *program) time(text string) (time.Time, error) {
 	if at, zoned, err := payment.ParseTime(text); err == nil && zoned {
 		return at, nil
