@@ -100,7 +100,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 			return
 		}
 		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
-			"(authentication=both): look up outcome and cause in the webhook function's log.")
+			"(authentication=both) or revokedKeys: look up outcome and cause in the webhook function's log.")
 		return
 	case isDown(err):
 		e.Verdict = keysDown

@@ -13,6 +13,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
 
@@ -34,6 +35,7 @@ key. It is not recorded when a key was last used.
   removed    the service no longer has it; webhooks signed with it are answered 401
   unknown    the service did not know the id
   rejected   the functions do not use it, for the cause, and ask the service
+  revoked    the setting revokedKeys has it; webhooks signed with it are answered 401
   expired    the functions no longer use it, and ask the service
   absent     not cached: the functions ask the service
 
@@ -110,6 +112,10 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 	if err != nil {
 		return err
 	}
+	revoked, err := d.Revoked(ctx)
+	if err != nil {
+		return err
+	}
 	cached, err := d.keys.List(ctx)
 	if err != nil {
 		return err
@@ -121,6 +127,7 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
 	for _, c := range cached {
 		k := shownKey(c, freshness, p.Now())
+		k.mark(revoked)
 		shown.Keys = append(shown.Keys, k)
 		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
 	}
@@ -154,10 +161,15 @@ func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error
 	if err != nil {
 		return err
 	}
+	revoked, err := d.Revoked(ctx)
+	if err != nil {
+		return err
+	}
 	cached, found, err := d.keys.Find(ctx, id)
 	if found {
 		shown = shownKey(cached, freshness, p.Now())
 	}
+	shown.mark(revoked)
 	if found && drop {
 		err = d.keys.Drop(ctx, id)
 		shown.Dropped = err == nil
@@ -173,6 +185,13 @@ func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error
 	return attention(p.Show(shown, "keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
 		"exponent", shown.Exponent, "thumbprint", shown.Thumbprint, "fetchedAt", shown.FetchedAt,
 		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "dropped", shown.Dropped), wrong)
+}
+
+// mark sets the state of a key that is revoked, cached or not.
+func (k *cachedKey) mark(revoked revocation.List) {
+	if revoked.Has(k.KeyID) || revoked.Has(k.Thumbprint) {
+		k.State = "revoked"
+	}
 }
 
 func shownKey(cached keys.Cached, freshness time.Duration, now time.Time) cachedKey {

@@ -40,6 +40,7 @@ type world struct {
 	requests []request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
 	redrive func(request) (payload string, err error)
+	revoked string // the setting revokedKeys
 
 	answer   io.Reader // what the person types
 	terminal bool
@@ -92,7 +93,8 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		}
 		io.WriteString(out, payload)
 	case r.URL.Path == "/2015-03-31/functions/webhook:live/configuration":
-		io.WriteString(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m"}}}`)
+		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m","PAYHOOK_REVOKED_KEYS":%q}}}`,
+			w.revoked)
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)

@@ -263,6 +263,10 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 		"rejected": {func(w *world) { w.cache(id, keys.FormatJWK(uuid.New().String(), key), time.Minute, 0) }, 1,
 			[]string{"cause"}},
 		"absent": {func(*world) {}, 1, nil},
+		"revoked": {func(w *world) {
+			w.cache(id, jwk, time.Minute, 0)
+			w.revoked = "CN=a; " + keys.Thumbprint(key)
+		}, 1, []string{keys.Thumbprint(key)}},
 	} {
 		t.Run(state, func(t *testing.T) {
 			w := newWorld(t)
@@ -331,6 +335,7 @@ func TestKeysAreListedWithoutOtherItems(t *testing.T) {
 		ids[i] = uuid.New().String()
 	}
 	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
+	w.revoked = strings.ToUpper(withdrawn)
 	w.cache(unknown, nil, time.Second, 0)
 	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), 30*time.Minute, 0)
 	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), 30*time.Minute-time.Second, 0)
@@ -355,7 +360,7 @@ func TestKeysAreListedWithoutOtherItems(t *testing.T) {
 	for _, k := range shown.Keys {
 		got = append(got, k.KeyID+" "+k.State)
 	}
-	if diff := cmp.Diff([]string{cached + " cached", stale + " stale", withdrawn + " withdrawn",
+	if diff := cmp.Diff([]string{cached + " cached", stale + " stale", withdrawn + " revoked",
 		unknown + " unknown"}, got); diff != "" {
 		t.Error(diff)
 	}
