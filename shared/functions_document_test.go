@@ -38,7 +38,7 @@ func TestTheSignedExampleVerifies(t *testing.T) {
 	if err := json.Unmarshal(example.JWK, &id); err != nil {
 		t.Fatal(err)
 	}
-	key, err := keys.ParseJWK(example.JWK, id.Kid, []int{65537})
+	key, err := keys.ParseJWK(example.JWK, id.Kid)
 	if err != nil {
 		t.Fatal(err)
 	}

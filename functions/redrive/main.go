@@ -65,14 +65,14 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
-		replayer: intake.NewReplayer(pipeline, s.KeyExponents, nil, s.Revoked),
+		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
 		parking:  parking.NewStore(c.s3, s.ParkingBucket),
 		revoked:  s.RevokedKeys,
 		log:      log,
 		now:      func() time.Time { return time.Now().UTC() },
 	}
 	if s.MTLS != nil {
-		h.replayer = intake.NewReplayer(pipeline, s.KeyExponents, s.MTLS.Truststore, s.Revoked)
+		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
 		h.trust = &trust{s.MTLS, s.Authentication, c.dynamoDB, s.KeysTable}
 	} else if s.KeysTable != "" {
 		h.captured = newCaptured(s, c)

@@ -9,7 +9,6 @@ import (
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -43,14 +42,6 @@ var effects = map[string]func(t *testing.T){
 		for value, want := range map[string]int{"1": 1, "2": 0} {
 			if got := rejecting(t, "payhook:redriveAttempts", value).handle(event{}).Parked; got != want {
 				t.Errorf("%s attempts: %d events are parked at the first failure, want %d", value, got, want)
-			}
-		}
-	},
-	"keyExponents": func(t *testing.T) {
-		for value, want := range map[string]intake.Outcome{"65537": intake.Accepted, "3": intake.KeyRefused} {
-			d := deploy(t, map[string]string{"PAYHOOK_KEY_EXPONENTS": value})
-			if got := d.replay(event{}, d.park(parking.Invalid, nil, newEvent())).Outcome; got != want {
-				t.Errorf("keyExponents=%s: replayed as %s, want %s", value, got, want)
 			}
 		}
 	},

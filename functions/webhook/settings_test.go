@@ -140,8 +140,6 @@ var effects = map[string]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	"keyExponents": passed("keyExponents", "3;65537",
-		func(o *keys.Options) { o.Exponents = []int{3, 65537} }),
 	"keyFreshness": passed("keyFreshness", "16m",
 		func(o *keys.Options) { o.Freshness = 16 * time.Minute },
 	),

@@ -119,11 +119,10 @@ func (p Proof) Digest() []byte {
 	return Digest(p.Payload, []byte(p.Timestamp), []byte(p.KeyID), []byte(p.Signature), p.JWK, []byte(fingerprint))
 }
 
-// VerifySignature returns the key of p after it verified the signature with it. exponents
-// are the allowed public exponents. Without a usable key the error wraps [ErrAltered], and
-// otherwise it is that of [signature.Verify].
-func (p Proof) VerifySignature(exponents []int) (*rsa.PublicKey, error) {
-	key, err := keys.ParseJWK(p.JWK, p.KeyID, exponents)
+// VerifySignature returns the key of p after it verified the signature with it. Without a
+// usable key the error wraps [ErrAltered], and otherwise it is that of [signature.Verify].
+func (p Proof) VerifySignature() (*rsa.PublicKey, error) {
+	key, err := keys.ParseJWK(p.JWK, p.KeyID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAltered, err)
 	}
@@ -210,7 +209,7 @@ func Decode(object []byte) (r Record, err error) {
 // Nothing protects a certificate's acceptedAt against whoever can write records.
 func (r Record) Verify() error {
 	if r.HasSignature() {
-		key, err := r.VerifySignature(keys.AnyExponent(r.JWK))
+		key, err := r.VerifySignature()
 		if err != nil {
 			return err
 		}

@@ -35,15 +35,13 @@ const (
 type Replayer struct {
 	pipeline   *Pipeline
 	truststore *clientcert.Truststore
-	exponents  []int
 	revoked    revocation.List
 }
 
-// NewReplayer returns a replayer that passes what is verified to the pipeline.
-// exponents are the public exponents that a parked key may have. A truststore of nil
+// NewReplayer returns a replayer that passes what is verified to the pipeline. A truststore of nil
 // verifies client certificates with the CAs that are stored with a delivery.
-func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore, revoked revocation.List) *Replayer {
-	return &Replayer{p, truststore, exponents, revoked}
+func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocation.List) *Replayer {
+	return &Replayer{p, truststore, revoked}
 }
 
 // Replay publishes what is parked, or leaves it to redrive to publish. It writes and
@@ -320,7 +318,7 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 	if parked.Certificate != nil && !parked.HasSignature() {
 		unverified = append(unverified, noSignature)
 	} else {
-		key, err := parked.VerifySignature(r.exponents)
+		key, err := parked.VerifySignature()
 		if err == nil {
 			err = checkRevoked(r.revoked, parked.KeyID, key)
 		}

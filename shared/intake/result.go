@@ -31,7 +31,7 @@ type Result struct {
 
 // Authentication is what is known of how a delivery was authenticated.
 type Authentication struct {
-	KeyID string // "" until it is known to be a UUID
+	KeyID string // "" until it is known to be a key id: as it was sent
 	Key   keys.Found
 	// Certificate is the client certificate, if one is required and could be read.
 	Certificate *x509.Certificate

@@ -371,7 +371,7 @@ func TestWhatBelongsToAnotherBusNeedsItsName(t *testing.T) {
 		bus.New(w.bus, "second", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
 	for name, want := range map[string]intake.Outcome{"": intake.OtherBus, "second": intake.OtherBus,
 		"bus": intake.Accepted} {
-		r := intake.NewReplayer(second, w.exponents, nil, nil).Replay(w.ctx(), p, intake.ParkedVersion, name)
+		r := intake.NewReplayer(second, nil, nil).Replay(w.ctx(), p, intake.ParkedVersion, name)
 		if r.Outcome != want || (r.Recorded == 1) != (want == intake.Accepted) {
 			t.Errorf("replayed for %q: %+v", name, r)
 		}

@@ -167,14 +167,3 @@ func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 		}
 	}
 }
-
-func TestExponentIsOddAndFitsIntoAnInt32(t *testing.T) {
-	for text, want := range map[string]int{
-		"Aw": 3, "AQAB": 65537, "f____w": 1<<31 - 1, "AQ": 1,
-		"Ag": 0, "gAAAAQ": 0, "AQAAAAE": 0, "": 0, "AAM": 0, "Aw==": 0, "!": 0,
-	} {
-		if e, ok := exponent(text); ok != (want != 0) || ok && e != want {
-			t.Errorf("%s: %d, %t, want %d", text, e, ok, want)
-		}
-	}
-}

@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/payment"
 )
 
 // InspectAPI is the part of the DynamoDB client that an [Inspector] uses.
@@ -37,11 +39,11 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 
 // Cached is the content of the table for a key id. Its times are in UTC.
 type Cached struct {
-	ID string
+	ID string // as it was sent to the service
 	// Key is the key; nil if the service did not know the id, or if Refused.
 	Key *rsa.PublicKey
 	// Refused is the reason why the functions do not use the stored key; nil if they
-	// use it. It ignores the setting of the allowed exponents.
+	// use it.
 	Refused   error
 	FetchedAt time.Time // when the request was sent to the service
 	// UnknownSince is the time at which the service first reported a known key as
@@ -51,11 +53,10 @@ type Cached struct {
 }
 
 // Find returns the content of the table for a key id, with a consistent read, and
-// false if there is none. The id is case-sensitive: it must be written as in the
-// webhook. The error wraps that of DynamoDB.
+// false if there is none. The id can have any spelling. The error wraps that of DynamoDB.
 func (t *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
 	out, err := t.client.GetItem(ctx,
-		&dynamodb.GetItemInput{TableName: t.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
+		&dynamodb.GetItemInput{TableName: t.table, Key: idKey(id), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return Cached{}, false, fmt.Errorf("keys: find %s: %w", id, err)
 	}
@@ -99,19 +100,25 @@ func cachedIn(attributes map[string]types.AttributeValue) (Cached, bool) {
 	if i == nil || strings.Contains(i.KeyID, "#") {
 		return Cached{}, false
 	}
-	found := Cached{ID: i.KeyID, FetchedAt: i.FetchedAt.time().UTC(), UnknownSince: i.UnknownSince.time().UTC(),
-		ExpiresAt: i.expires().UTC()}
+	found := Cached{ID: cmp.Or(i.SentAs, i.KeyID), FetchedAt: i.FetchedAt.time().UTC(),
+		UnknownSince: i.UnknownSince.time().UTC(), ExpiresAt: i.expires().UTC()}
 	if i.JWK != "" {
-		found.Key, found.Refused = ParseJWK([]byte(i.JWK), i.KeyID, AnyExponent([]byte(i.JWK)))
+		found.Key, found.Refused = ParseJWK([]byte(i.JWK), i.KeyID)
 	}
 	return found, true
+}
+
+// idKey returns the key of the item of a key id in any spelling.
+func idKey(id string) map[string]types.AttributeValue {
+	canonical, _ := payment.KeyID(id)
+	return itemKey(canonical)
 }
 
 // Drop deletes a key id from the table, so that a function without its own copy
 // fetches the key again. It does nothing if the table does not contain the id. The
 // error wraps that of DynamoDB.
 func (t *Inspector) Drop(ctx context.Context, id string) error {
-	if _, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: t.table, Key: itemKey(id)}); err != nil {
+	if _, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: t.table, Key: idKey(id)}); err != nil {
 		return fmt.Errorf("keys: drop %s: %w", id, err)
 	}
 	return nil

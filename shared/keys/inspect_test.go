@@ -19,7 +19,7 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 	f := newFleet(t)
 	inspector := NewInspector(f.db, "keys")
 	text := fmt.Sprintf(rfc7638, id)
-	key, err := ParseJWK([]byte(text), id, allowed)
+	key, err := ParseJWK([]byte(text), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 		"not a JWK":   {"[]", false, true},
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
-		i := item{KeyID: id, JWK: test.jwk, FetchedAt: millisecondsOf(f.now), ExpiresAt: f.now.Add(time.Hour).Unix()}
+		i := item{KeyID: itemID, JWK: test.jwk, FetchedAt: millisecondsOf(f.now), ExpiresAt: f.now.Add(time.Hour).Unix()}
 		if err := NewTable(f.db, "keys").put(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}

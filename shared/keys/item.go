@@ -17,7 +17,8 @@ import (
 // An item with FetchedAt and without JWK means that the id was unknown at that time. If it
 // has UnknownSince, the key was known before and was removed.
 type item struct {
-	KeyID        string       `dynamodbav:"keyId"` // partition key
+	KeyID        string       `dynamodbav:"keyId"`            // partition key: the id in its canonical form
+	SentAs       string       `dynamodbav:"sentAs,omitempty"` // the id in the request to the service
 	JWK          string       `dynamodbav:"jwk,omitempty"`
 	FetchedAt    milliseconds `dynamodbav:"fetchedAt,omitempty"`    // when the request was sent to the service
 	UnknownSince milliseconds `dynamodbav:"unknownSince,omitempty"` // when the service first reported it as unknown

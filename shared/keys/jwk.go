@@ -3,14 +3,14 @@ package keys
 import (
 	"crypto/rsa"
 	"encoding/base64"
-	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"math/big"
-	"math/bits"
 	"slices"
 	"strings"
+
+	"payhook.example/shared/payment"
 )
 
 // Violation is a requirement on a key that a JWK does not meet.
@@ -24,9 +24,9 @@ const (
 	WrongUse       Violation = "use is not sig"
 	WrongKeyOps    Violation = "key_ops does not contain verify"
 	Private        Violation = "private members are present"
-	BadModulus     Violation = "n is not canonical base64url of an odd number"
+	BadModulus     Violation = "n is not base64url of an odd number"
 	WrongSize      Violation = "n does not have 2048 to 4096 bits"
-	BadExponent    Violation = "e is not canonical base64url of an allowed exponent"
+	BadExponent    Violation = "e is not base64url of an odd number from 3 to 2147483647"
 	ROCA           Violation = "n has the fingerprint of CVE-2017-15361 (ROCA)"
 )
 
@@ -55,79 +55,76 @@ const (
 )
 
 // jwk contains the members that the policy checks. Others are ignored, as RFC 7517,
-// section 4 requires.
+// section 4 requires. A member that is null is nil or empty, like one that is absent.
 type jwk struct {
-	Kty    string         `json:"kty"`
-	Alg    string         `json:"alg"`
-	Use    string         `json:"use"`
-	Kid    string         `json:"kid"`
-	N      string         `json:"n"`
-	E      string         `json:"e"`
-	KeyOps *[]string      `json:"key_ops,omitzero"`
-	D      jsontext.Value `json:"d,omitzero"`
-	P      jsontext.Value `json:"p,omitzero"`
-	Q      jsontext.Value `json:"q,omitzero"`
-	DP     jsontext.Value `json:"dp,omitzero"`
-	DQ     jsontext.Value `json:"dq,omitzero"`
-	QI     jsontext.Value `json:"qi,omitzero"`
-	Oth    jsontext.Value `json:"oth,omitzero"`
-	K      jsontext.Value `json:"k,omitzero"`
+	Kty    string   `json:"kty"`
+	Alg    *string  `json:"alg"`
+	Use    *string  `json:"use"`
+	Kid    string   `json:"kid"`
+	N      string   `json:"n"`
+	E      string   `json:"e"`
+	KeyOps []string `json:"key_ops,omitzero"`
+	D      any      `json:"d,omitzero"`
+	P      any      `json:"p,omitzero"`
+	Q      any      `json:"q,omitzero"`
+	DP     any      `json:"dp,omitzero"`
+	DQ     any      `json:"dq,omitzero"`
+	QI     any      `json:"qi,omitzero"`
+	Oth    any      `json:"oth,omitzero"`
+	K      any      `json:"k,omitzero"`
 }
 
 // ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the
-// interface, and its size and form are safe. exponents are the allowed public
-// exponents. Otherwise it returns a [*PolicyError] that lists every violation.
+// interface, and its size and form are safe. Otherwise it returns a [*PolicyError] that
+// lists every violation.
 //
-// The text must be a JSON object with kty and with id as its kid. Otherwise the error
-// wraps [ErrNotJWK]: gateways and maintenance pages also answer with status 200 and JSON.
+// The text must be a JSON object with kty and with id, in any spelling, as its kid.
+// Otherwise the error wraps [ErrNotJWK]: gateways and maintenance pages also answer with
+// status 200 and JSON. The text may begin with a byte order mark.
 //
 // It is safe for concurrent use.
-func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
+func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 	var k jwk
 	// Duplicate names are rejected, so that all readers see the same key.
-	if err := json.Unmarshal(text, &k); err != nil {
+	if err := json.Unmarshal(payment.WithoutBOM(text), &k); err != nil {
 		return nil, fmt.Errorf("%w: it is not a JSON object with the members of a JWK", ErrNotJWK)
 	}
 	switch {
 	case k.Kty == "":
 		return nil, fmt.Errorf("%w: it has no kty", ErrNotJWK)
-	// Both are UUIDs, which are case-insensitive (RFC 9562, section 4).
-	case len(k.Kid) != len(id) || !strings.EqualFold(k.Kid, id):
+	case k.Kid != id && !sameID(k.Kid, id):
 		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
 	violations := k.violations()
-	key := &rsa.PublicKey{}
-	e, ok := exponent(k.E)
-	if key.E = e; !ok || !slices.Contains(exponents, e) {
+	n, e := bigInt(k.N), bigInt(k.E)
+	if e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3 { // everything verifies with 1
 		violations = append(violations, BadExponent)
 	}
-
-	// The size follows from the text, so no huge number is computed.
-	if n, err := canonical(k.N, MaxModulusBytes); errors.Is(err, errTooLong) {
+	switch size := n.BitLen(); {
+	case len(k.N) > maxNumber:
 		violations = append(violations, WrongSize)
-	} else if err != nil || n[len(n)-1]&1 == 0 {
+	case n.Bit(0) == 0:
 		violations = append(violations, BadModulus)
-	} else if len(n)*8-bits.LeadingZeros8(n[0]) < MinModulusBytes*8 {
+	case size < 8*MinModulusBytes || size > 8*MaxModulusBytes:
 		violations = append(violations, WrongSize)
-	} else if key.N = new(big.Int).SetBytes(n); hasROCAFingerprint(key.N) {
+	case hasROCAFingerprint(n):
 		violations = append(violations, ROCA)
 	}
 	if violations != nil {
 		return nil, &PolicyError{violations}
 	}
-	return key, nil
+	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
 
-// AnyExponent returns exponents with which [ParseJWK] accepts the exponent of a JWK whatever the
-// settings allow, unless it is less than 3: everything verifies with 1.
-func AnyExponent(text []byte) []int {
-	var k jwk
-	_ = json.Unmarshal(text, &k) // ParseJWK returns the error
-	e, _ := exponent(k.E)
-	return []int{max(e, 3)}
+// sameID reports whether a and b are spellings of one key id.
+func sameID(a, b string) bool {
+	one, ok := payment.KeyID(a)
+	other, _ := payment.KeyID(b)
+	return ok && one == other
 }
 
 // violations returns the requirements that the members other than n and e do not meet.
+// RFC 7517 requires neither alg, use nor key_ops.
 func (k *jwk) violations() (violations []Violation) {
 	demand := func(holds bool, v Violation) {
 		if !holds {
@@ -135,50 +132,43 @@ func (k *jwk) violations() (violations []Violation) {
 		}
 	}
 	demand(k.Kty == "RSA", WrongType)
-	demand(k.Alg == "RS256", WrongAlgorithm)
-	demand(k.Use == "sig", WrongUse)
-	demand(k.KeyOps == nil || slices.Contains(*k.KeyOps, "verify"), WrongKeyOps)
+	demand(k.Alg == nil || *k.Alg == "RS256", WrongAlgorithm)
+	demand(k.Use == nil || *k.Use == "sig", WrongUse)
+	demand(len(k.KeyOps) == 0 || slices.Contains(k.KeyOps, "verify"), WrongKeyOps)
 	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil &&
 		k.K == nil, Private)
 	return violations
 }
 
-// FormatJWK returns a JWK of a key with the members that [ParseJWK] requires and no
-// others. id must be a UUID.
+// FormatJWK returns the JWK of a key in the form of section 2.6 of the interface. There is
+// one form of a key, whatever the form that [ParseJWK] has read. id must be a UUID.
 func FormatJWK(id string, key *rsa.PublicKey) []byte {
 	encode := base64.RawURLEncoding.EncodeToString
 	text, _ := json.Marshal(jwk{ // which fails only for text that is not UTF-8
-		Kty: "RSA", Alg: "RS256", Use: "sig", Kid: id,
+		Kty: "RSA", Alg: new("RS256"), Use: new("sig"), Kid: id,
 		N: encode(key.N.Bytes()),
 		E: encode(big.NewInt(int64(key.E)).Bytes()),
 	})
 	return text
 }
 
-func exponent(text string) (int, bool) {
-	b, _ := canonical(text, 4) // with an error there is none, and 0 is no exponent
-	e := 0
-	for _, octet := range b {
-		e = e<<8 | int(octet)
-	}
-	return e, e&1 == 1 && e <= 1<<31-1
-}
+// maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.
+const maxNumber = 2 * MaxModulusBytes * 4 / 3
 
-var (
-	errTooLong      = errors.New("too long")
-	errNotCanonical = errors.New("not canonical base64url")
-)
-
-// canonical decodes a Base64urlUInt (RFC 7518, section 2) of at most limit bytes. It
-// accepts no padding, line breaks, nonzero trailing bits or leading zero octets.
-func canonical(text string, limit int) ([]byte, error) {
-	encoding := base64.RawURLEncoding.Strict()
-	if len(text) > encoding.EncodedLen(limit) {
-		return nil, errTooLong
+// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none.
+// Section 6.3.1.1 warns of implementations that write leading zero octets. It accepts these and
+// padding, but no line breaks and no nonzero trailing bits, so the text has one meaning.
+func bigInt(text string) *big.Int {
+	encoding := base64.RawURLEncoding
+	if strings.HasSuffix(text, "=") {
+		encoding = base64.URLEncoding
 	}
-	b, err := encoding.DecodeString(text)
-	if err != nil || len(b) == 0 || b[0] == 0 || encoding.EncodeToString(b) != text {
-		return nil, errNotCanonical
+	if len(text) > maxNumber || strings.ContainsAny(text, "\r\n") { // the decoder skips line breaks
+		return new(big.Int)
 	}
-	return b, nil
+	b, err := encoding.Strict().DecodeString(text)
+	if err != nil {
+		return new(big.Int)
+	}
+	return new(big.Int).SetBytes(b)
 }

@@ -28,6 +28,14 @@
 // the service is unavailable ([ErrNotJWK]): anyone can make the functions call the
 // service, so an answer that does not name the key must not remove it.
 //
+// # Key ids
+//
+// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. The
+// service is asked for the spelling of the webhook, and later for the one for which it
+// returned the key. An id is cached as unknown only in the spelling that the service was
+// asked for. Otherwise, if the service knows one spelling only, anyone could make the key
+// unknown with another one.
+//
 // # Budgets
 //
 // Every key id has its own URL, so invented ids could cause any number of calls of
@@ -63,7 +71,7 @@ import (
 // The errors of a lookup. Every error that a [Cache] returns wraps one of them or
 // the context's error, or is a [*PolicyError].
 var (
-	// ErrMalformedID is returned when a key id is not a UUID. No call is made.
+	// ErrMalformedID is returned when [payment.KeyID] does not accept a key id. No call is made.
 	ErrMalformedID = errors.New("keys: key id is not a UUID")
 	// ErrUnknown is returned when the service does not know the id and no usable key is
 	// cached.
@@ -79,7 +87,6 @@ var (
 // Options are the options of a [Cache]. The comment of each field ends with its
 // default, which replaces the zero value.
 type Options struct {
-	Exponents []int         // allowed public exponents; 65537
 	Freshness time.Duration // age at which a key is fetched again; 1 hour
 	MaxAge    time.Duration // age at which a key is no longer used; 24 hours
 	// UnknownGrace is how long the service must report a cached key as unknown before
@@ -95,9 +102,6 @@ type Options struct {
 const retryPause = 10 * time.Second
 
 func (o *Options) setDefaults() {
-	if o.Exponents == nil {
-		o.Exponents = []int{65537}
-	}
 	o.Freshness = cmp.Or(o.Freshness, time.Hour)
 	o.MaxAge = cmp.Or(o.MaxAge, 24*time.Hour)
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 5*time.Minute)
@@ -143,6 +147,10 @@ type writing struct {
 	failed bool // once done is closed
 }
 
+// UnusualExponent reports whether the key has another public exponent than 65537, which
+// almost all keys have. Such a key is used, see [ParseJWK].
+func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537 }
+
 // Wait waits until a key that was fetched is in the shared table. The key can be used
 // before. A Lambda function must not answer before the write has ended, because it can be
 // frozen then.
@@ -174,7 +182,7 @@ type Cache struct {
 	flight singleflight.Group
 
 	mu      sync.Mutex
-	keys    map[string]*entry
+	keys    map[string]*entry // by the canonical form of their ids, like unknown
 	unknown map[string]unknown
 	misses  budget
 	reserve budget
@@ -185,6 +193,7 @@ type Cache struct {
 // It is immutable.
 type entry struct {
 	key       *rsa.PublicKey
+	sentAs    string // the id in the request to the service
 	fetchedAt time.Time
 	// unknownSince is the time at which the service first reported a known key as
 	// unknown; zero if it has not.
@@ -195,6 +204,7 @@ type entry struct {
 
 // unknown is a cached answer that the service does not know an id.
 type unknown struct {
+	sentAs    string // the id in the request to the service
 	until     time.Time
 	withdrawn bool
 }
@@ -229,15 +239,16 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
 // [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
-	if !payment.IsUUID(id) {
+	canonical, ok := payment.KeyID(id)
+	if !ok {
 		return Found{}, fmt.Errorf("keys: %w", ErrMalformedID)
 	}
-	if found, err, ok := c.remembered(id); ok {
+	if found, err, ok := c.remembered(canonical, id); ok {
 		return found, err
 	}
 	source := network(from)
 	// The lookup of an unknown source must not determine the result of a known one.
-	return c.once(ctx, id+" "+source.String(), (&lookup{Cache: c, id: id, source: source}).find)
+	return c.once(ctx, id+" "+source.String(), (&lookup{Cache: c, id: canonical, sentAs: id, source: source}).find)
 }
 
 // Refetch fetches a key again after a signature did not verify with it, because the
@@ -246,12 +257,13 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 // or than a third of Options.Freshness if that is less, and the budgets limit the calls
 // that forged signatures can cause. from is as for Lookup.
 func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
+	canonical, _ := payment.KeyID(id)
 	now := c.opts.Now()
-	if e := c.entry(id); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
+	if e := c.entry(canonical); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
 		return Found{}, nil
 	}
 	source := network(from)
-	l := &lookup{Cache: c, id: id, source: source}
+	l := &lookup{Cache: c, id: canonical, sentAs: id, source: source}
 	found, err := c.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
 		return l.refetch(ctx, failed)
 	})
@@ -287,8 +299,8 @@ func (c *Cache) fresh(e *entry, now time.Time) bool {
 }
 
 // remembered returns the result that is in memory. It reports false if there is none
-// or it is too old.
-func (c *Cache) remembered(id string) (Found, error, bool) {
+// or it is too old, and if the service does not know the id in another spelling than sentAs.
+func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	now := c.opts.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,7 +312,7 @@ func (c *Cache) remembered(id string) (Found, error, bool) {
 			return e.found(Stale), nil, true
 		}
 	}
-	if u, ok := c.unknown[id]; ok && now.Before(u.until) {
+	if u, ok := c.unknown[id]; ok && u.sentAs == sentAs && now.Before(u.until) {
 		return Found{Source: Memory, Withdrawn: u.withdrawn}, fmt.Errorf("%w (cached)", ErrUnknown), true
 	}
 	return Found{}, nil, false
@@ -310,7 +322,8 @@ func (c *Cache) remembered(id string) (Found, error, bool) {
 // concurrent use.
 type lookup struct {
 	*Cache
-	id          string
+	id          string // in its canonical form
+	sentAs      string // the id in the request to the service
 	source      netip.Prefix
 	tableFailed bool // a call of the table failed
 }
@@ -327,15 +340,16 @@ func (l *lookup) withTable(ctx context.Context, call func(context.Context) error
 // find looks in the table and then calls the service.
 func (l *lookup) find(ctx context.Context) (Found, error) {
 	// Another call can have ended since the caller looked in memory.
-	if found, err, ok := l.remembered(l.id); ok {
+	if found, err, ok := l.remembered(l.id, l.sentAs); ok {
 		return found, err
 	}
 	shared := l.read(ctx)
 	cached := l.usable(l.id, shared)
 	now := l.opts.Now()
 	switch {
-	case cached == nil && shared != nil && shared.key == nil && now.Sub(shared.fetchedAt) < l.opts.UnknownTTL:
-		l.forget(l.id, shared.fetchedAt, shared.withdrawn())
+	case cached == nil && shared != nil && shared.key == nil && shared.sentAs == l.sentAs &&
+		now.Sub(shared.fetchedAt) < l.opts.UnknownTTL:
+		l.forget(shared.fetchedAt, shared.withdrawn())
 		return Found{Source: SharedTable, Withdrawn: shared.withdrawn()}, fmt.Errorf("%w (cached)", ErrUnknown)
 	case cached == nil:
 		if !l.spend(ctx) {
@@ -394,6 +408,7 @@ func newest(own, shared *entry) *entry {
 	// Both are from the same answer of the service.
 	return &entry{
 		key:          shared.key,
+		sentAs:       shared.sentAs,
 		fetchedAt:    shared.fetchedAt,
 		unknownSince: earliest(own.unknownSince, shared.unknownSince),
 		retryAt:      slices.MaxFunc([]time.Time{own.retryAt, shared.retryAt}, time.Time.Compare),
@@ -417,11 +432,15 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	// milliseconds, as in the table.
 	asked := l.opts.Now().Truncate(time.Millisecond)
 	found := Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed}
-	text, unexpected, err := l.origin.Fetch(ctx, l.id)
+	if cached != nil {
+		// The service returned the key for this spelling. Anyone can send others, which it may not know.
+		l.sentAs = cmp.Or(cached.sentAs, l.sentAs)
+	}
+	text, unexpected, err := l.origin.Fetch(ctx, l.sentAs)
 	found.UnexpectedType = unexpected
 	var key *rsa.PublicKey
 	if err == nil {
-		if key, err = ParseJWK(text, l.id, l.opts.Exponents); errors.Is(err, ErrNotJWK) {
+		if key, err = ParseJWK(text, l.sentAs); errors.Is(err, ErrNotJWK) {
 			err = unavailable("answer", err)
 		}
 	}
@@ -435,10 +454,11 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	case errors.Is(err, ErrUnavailable):
 		return found, err
 	}
-	i := item{KeyID: l.id, FetchedAt: millisecondsOf(asked), ExpiresAt: asked.Add(l.opts.MaxAge).Unix()}
+	i := item{KeyID: l.id, SentAs: l.sentAs, FetchedAt: millisecondsOf(asked),
+		ExpiresAt: asked.Add(l.opts.MaxAge).Unix()}
 	if key == nil { // rejected
 		found.Withdrawn = cached != nil
-		l.forget(l.id, asked, found.Withdrawn)
+		l.forget(asked, found.Withdrawn)
 		if found.Withdrawn {
 			i.UnknownSince = i.FetchedAt
 		} else {
@@ -446,8 +466,8 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 		}
 	} else {
 		found.Key = key
-		l.remember(l.id, &entry{key: key, fetchedAt: asked})
-		i.JWK = string(FormatJWK(l.id, key))
+		l.remember(l.id, &entry{key: key, sentAs: l.sentAs, fetchedAt: asked})
+		i.JWK = string(FormatJWK(l.sentAs, key))
 	}
 	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
@@ -520,7 +540,7 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 
 // removed stores in memory that the service does not know the id, and returns this result.
 func (l *lookup) removed(asked time.Time, withdrawn bool) (Found, error) {
-	l.forget(l.id, asked, withdrawn)
+	l.forget(asked, withdrawn)
 	return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
 		fmt.Errorf("%w to the service", ErrUnknown)
 }
@@ -539,7 +559,8 @@ func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (sha
 // remove records in the table that the id is unknown. It reports whether the cached key is
 // removed: the table rejects this if it contains a key that must not be removed yet.
 func (l *lookup) remove(ctx context.Context, asked, since time.Time, cached, shared *entry) (removed bool) {
-	i := item{KeyID: l.id, FetchedAt: millisecondsOf(asked), ExpiresAt: asked.Add(l.opts.UnknownTTL).Unix()}
+	i := item{KeyID: l.id, SentAs: l.sentAs, FetchedAt: millisecondsOf(asked),
+		ExpiresAt: asked.Add(l.opts.UnknownTTL).Unix()}
 	if cached != nil {
 		i.UnknownSince = millisecondsOf(since)
 		i.ExpiresAt = max(i.ExpiresAt, cached.fetchedAt.Add(l.opts.MaxAge).Unix()) // as long as a copy can be used
@@ -577,10 +598,10 @@ func (c *Cache) parse(i *item) *entry {
 	if i == nil || i.FetchedAt.time().After(c.opts.Now().Add(maxSkew)) {
 		return nil
 	}
-	e := &entry{fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(), expires: i.ExpiresAt}
+	e := &entry{sentAs: i.SentAs, fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(), expires: i.ExpiresAt}
 	if i.JWK != "" {
 		var err error
-		if e.key, err = ParseJWK([]byte(i.JWK), i.KeyID, c.opts.Exponents); err != nil {
+		if e.key, err = ParseJWK([]byte(i.JWK), i.KeyID); err != nil {
 			return nil
 		}
 		e.retryAt = i.UnknownAt.time().Add(retryPause) // long past if it was never reported as unknown
@@ -598,13 +619,13 @@ func (c *Cache) remember(id string, e *entry) {
 	c.keys[id] = e
 }
 
-// forget stores in memory that the service did not know id at that time.
-func (c *Cache) forget(id string, at time.Time, withdrawn bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.keys, id)
-	if len(c.unknown) >= maxRemembered {
-		clear(c.unknown)
+// forget stores in memory that the service did not know the id at that time.
+func (l *lookup) forget(at time.Time, withdrawn bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.keys, l.id)
+	if len(l.unknown) >= maxRemembered {
+		clear(l.unknown)
 	}
-	c.unknown[id] = unknown{at.Add(c.opts.UnknownTTL), withdrawn}
+	l.unknown[l.id] = unknown{l.sentAs, at.Add(l.opts.UnknownTTL), withdrawn}
 }

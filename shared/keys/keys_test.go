@@ -2,21 +2,23 @@ package keys
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -259,17 +261,43 @@ func TestLookupWorksWithoutTheTable(t *testing.T) {
 	f.expect(f.cache(), nil, SharedTable, 0)
 }
 
-func TestLookupWorksWithASlowTable(t *testing.T) {
-	f := newFleet(t)
-	f.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if _, read := in.(*dynamodb.GetItemInput); read {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		return next(ctx, in)
-	}
-	if found := f.expect(f.cache(), nil, Service, 1); !found.TableFailed {
-		t.Error("TableFailed is false")
+// answering is a service without a network.
+type answering struct{ text []byte }
+
+func (a answering) Fetch(context.Context, string) ([]byte, string, error) { return a.text, "", nil }
+
+// Each call of the table has half a second, whoever makes it.
+func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
+	key := text(t, members(generated(0).N, 65537))
+	for name, call := range map[string]func(ctx context.Context, c *Cache) bool{ // reports whether it was right
+		"lookup": func(ctx context.Context, c *Cache) bool {
+			found, err := c.Lookup(ctx, id, sender)
+			found.Wait()
+			return err == nil && found.TableFailed && found.Key != nil
+		},
+		"refetch": func(ctx context.Context, c *Cache) bool {
+			found, err := c.Refetch(ctx, id, Found{Key: &generated(1).PublicKey}, sender)
+			found.Wait()
+			return err == nil && found.TableFailed && found.Key != nil
+		},
+		"a source": func(ctx context.Context, c *Cache) bool {
+			c.RecordSource(ctx, sender)
+			return c.SourceRecorded(sender)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			db := awstest.NewDynamoDB()
+			db.Hook = func(ctx context.Context, _ any, _ awstest.Next) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			c := New(nil, NewTable(db, "keys"), Options{})
+			c.origin = answering{key}
+			start := time.Now()
+			if right := call(t.Context(), c); !right || time.Since(start) != tableTimeout {
+				t.Errorf("%s: right %t, after %s", name, right, time.Since(start))
+			}
+		})
 	}
 }
 
@@ -420,7 +448,7 @@ func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, Service},
 	} {
 		f := newFleet(t)
-		if err := NewTable(f.db, "keys").put(t.Context(), item{KeyID: id, JWK: string(test.jwk),
+		if err := NewTable(f.db, "keys").put(t.Context(), item{KeyID: itemID, JWK: string(test.jwk),
 			FetchedAt: millisecondsOf(f.now.Add(test.ahead)),
 			ExpiresAt: f.now.Add(48 * time.Hour).Unix()}); err != nil {
 			t.Fatal(err)
@@ -435,11 +463,11 @@ func TestPutDoesNotReplaceANewerKey(t *testing.T) {
 	f := newFleet(t)
 	table := NewTable(f.db, "keys")
 	for _, age := range []time.Duration{0, time.Minute} {
-		if err := table.put(t.Context(), item{KeyID: id, FetchedAt: millisecondsOf(f.now.Add(-age))}); err != nil {
+		if err := table.put(t.Context(), item{KeyID: itemID, FetchedAt: millisecondsOf(f.now.Add(-age))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	i, err := table.get(t.Context(), id)
+	i, err := table.get(t.Context(), itemID)
 	if err != nil || i.FetchedAt != millisecondsOf(f.now) {
 		t.Errorf("got %v, %v", i, err)
 	}
@@ -459,16 +487,142 @@ func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
 	}
 }
 
+// spellings are texts of one key id.
+var spellings = []string{id, strings.ToUpper(id), itemID, strings.ToUpper(itemID)}
+
+func TestAllSpellingsOfAnIDAreOneKey(t *testing.T) {
+	f := newFleet(t)
+	var asked []string
+	f.answers(func(w http.ResponseWriter, a string) {
+		asked = append(asked, a)
+		f.writeKey(w, 0)
+	})
+	find := func(c *Cache, spelling string, want Source) Found {
+		t.Helper()
+		found, err := f.lookup(c, spelling, netip.Addr{})
+		if err != nil || found.Source != want || !generated(0).PublicKey.Equal(found.Key) {
+			t.Errorf("%s: %+v, %v, want %s", spelling, found, err, want)
+		}
+		return found
+	}
+	c := f.cache()
+	find(c, spellings[3], Service)
+	for _, spelling := range spellings {
+		find(c, spelling, Memory)
+		find(f.cache(), spelling, SharedTable)
+	}
+	items := f.db.Items("keys")
+	maps.DeleteFunc(items, func(name string, _ awstest.Item) bool { return strings.Contains(name, "#") })
+	if len(items) != 1 || items[itemID] == nil || !slices.Equal(asked, spellings[3:]) {
+		t.Errorf("asked for %q, items %v", asked, items)
+	}
+	// The service knows this spelling, so it is asked for this one again.
+	f.pass(time.Hour)
+	old := find(c, spellings[0], Service)
+	f.pass(time.Minute)
+	if found, err := f.refetch(c, spellings[1], old, netip.Addr{}); err != nil || found.Key != nil {
+		t.Errorf("%+v, %v", found, err)
+	}
+	f.pass(time.Hour)
+	find(f.cache(), spellings[2], Service)
+	if want := slices.Repeat(spellings[3:], 4); !slices.Equal(asked, want) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// The service knows one spelling only. Anyone can send others.
+func TestAnotherSpellingMakesNoKeyUnknown(t *testing.T) {
+	for n, known := range spellings {
+		others := slices.Delete(slices.Clone(spellings), n, n+1)
+		f := newFleet(t)
+		f.answers(func(w http.ResponseWriter, asked string) {
+			if asked != known {
+				http.NotFound(w, nil)
+				return
+			}
+			f.writeKey(w, 0)
+		})
+		for _, c := range []*Cache{f.cache(), f.cache()} { // the second function finds the first's record
+			for _, other := range others {
+				if found, err := f.lookup(c, other, netip.Addr{}); !errors.Is(err, ErrUnknown) {
+					t.Errorf("%s: %+v, %v", other, found, err)
+				}
+			}
+		}
+		inUse := func(c *Cache, want Source) Found {
+			t.Helper()
+			found, err := f.lookup(c, known, netip.Addr{})
+			if err != nil || found.Source != want || found.Withdrawn {
+				t.Errorf("%s: %+v, %v, want %s", known, found, err, want)
+			}
+			return found
+		}
+		c := f.cache()
+		found := inUse(c, Service)
+		for range 3 { // freshness ends, and the grace of an unknown key
+			for _, other := range others {
+				if again, err := f.refetch(c, other, found, netip.Addr{}); err != nil || again.Key != nil || again.Withdrawn {
+					t.Errorf("%s: %+v, %v", other, again, err)
+				}
+				if found, err := f.lookup(c, other, netip.Addr{}); err != nil || found.Withdrawn {
+					t.Errorf("%s: %+v, %v", other, found, err)
+				}
+				f.pass(31 * time.Minute)
+			}
+		}
+		inUse(f.cache(), SharedTable)
+		f.pass(25 * time.Hour) // nothing is cached any more
+		if _, err := f.lookup(c, others[0], netip.Addr{}); !errors.Is(err, ErrUnknown) {
+			t.Error(err)
+		}
+		inUse(f.cache(), Service)
+		inUse(c, SharedTable)
+	}
+}
+
+// A service that changes how it writes the same key, or forgets a spelling, makes nothing unknown.
+func TestAKeyThatTheServiceSpellsOtherwiseStaysInUse(t *testing.T) {
+	good := generated(0).PublicKey
+	octets := append([]byte{0}, good.N.Bytes()...)
+	f := newFleet(t)
+	c, other := f.cache(), f.cache()
+	f.expectInUse(c, Service, 1)
+	f.expectInUse(other, SharedTable, 0)
+	stored := f.stored().JWK
+	for name, change := range map[string]func(m map[string]any){
+		"leading zeros": func(m map[string]any) {
+			m["n"], m["e"] = base64.RawURLEncoding.EncodeToString(octets), "AAEAAQ"
+		},
+		"padding": func(m map[string]any) {
+			m["n"], m["e"] = base64.URLEncoding.EncodeToString(good.N.Bytes()), "AAEAAQ=="
+		},
+		"members that are null": func(m map[string]any) { m["d"], m["p"], m["use"], m["key_ops"] = nil, nil, nil, nil },
+		"no use and no alg":     func(m map[string]any) { delete(m, "use"); delete(m, "alg"); m["key_ops"] = []int{} },
+		"no hyphens in the kid": func(m map[string]any) { m["kid"] = strings.ToUpper(itemID) },
+	} {
+		m := members(good.N, 65537)
+		change(m)
+		f.answerJSON("\uFEFF" + string(text(t, m)))
+		f.pass(time.Hour)
+		f.expectInUse(c, Service, 1)
+		f.expectInUse(other, SharedTable, 0)
+		if got := f.stored().JWK; got != stored {
+			t.Errorf("%s: stored %s", name, got)
+		}
+	}
+}
+
 func TestLookupSendsTheIDAsReceived(t *testing.T) {
 	f := newFleet(t)
-	upper := strings.ToUpper(id)
 	var asked string
 	f.answers(func(w http.ResponseWriter, a string) {
 		asked = a
-		f.writeKey(w, 0)
+		http.NotFound(w, nil)
 	})
-	if _, err := f.lookup(f.cache(), upper, netip.Addr{}); err != nil || asked != upper {
-		t.Errorf("requested %q: %v", asked, err)
+	for _, spelling := range spellings {
+		if _, err := f.lookup(f.cache(), spelling, netip.Addr{}); !errors.Is(err, ErrUnknown) || asked != spelling {
+			t.Errorf("requested %q: %v", asked, err)
+		}
 	}
 }
 
@@ -481,7 +635,7 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 	for i := range 4097 {
 		name := fmt.Sprint(i)
-		c.forget("unknown "+name, f.now, false)
+		(&lookup{Cache: c, id: "unknown " + name}).forget(f.now, false)
 		c.remember("key "+name, &entry{})
 		c.know(source(i), sighting{})
 		other := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)
@@ -498,7 +652,7 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 	// What becomes known is no longer unknown, and the other way round.
 	c.remember("unknown 4096", &entry{})
-	c.forget("key 4096", f.now, false)
+	(&lookup{Cache: c, id: "key 4096"}).forget(f.now, false)
 	if c.keys["key 4096"] != nil || len(c.unknown) != 1 {
 		t.Errorf("%v, %v", c.keys, c.unknown)
 	}

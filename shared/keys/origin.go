@@ -34,10 +34,10 @@ func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Or
 // Fetch returns the text that the service answers for a key id, which [ParseJWK] must accept
 // as that key, and the type of the answer unless it is JSON. The error wraps
 // [ErrUnknown] if the service reports that there is no such key, [ErrUnavailable] if
-// it does not answer or answers anything else, and [ErrMalformedID] if id is not a
-// UUID. It is safe for concurrent use.
+// it does not answer or answers anything else, and [ErrMalformedID] if id is not one that
+// [payment.KeyID] accepts. It is safe for concurrent use.
 func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error) {
-	if !payment.IsUUID(id) {
+	if _, ok := payment.KeyID(id); !ok {
 		return nil, "", fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)

@@ -59,6 +59,25 @@ func TestReserveServesKnownSourcesDuringAFlood(t *testing.T) {
 	}
 }
 
+// A flood must not prevent that a key which was replaced under its id is fetched again.
+func TestRefetchUsesTheReserve(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	c.RecordSource(t.Context(), sender)
+	old := f.expect(c, nil, Service, 1)
+	f.serve(1)
+	f.pass(time.Minute)
+	f.flood(c, stranger, 60)
+	for from, want := range map[netip.Addr]error{stranger: ErrOutOfBudget, {}: ErrOutOfBudget} {
+		if found, err := f.refetch(c, id, old, from); !errors.Is(err, want) || found.Key != nil {
+			t.Errorf("from %s: %v, %v", from, found.Key, err)
+		}
+	}
+	if found, err := f.refetch(c, id, old, sender); err != nil || !generated(1).PublicKey.Equal(found.Key) {
+		t.Errorf("a known source gets %v, %v", found.Key, err)
+	}
+}
+
 func TestReserveIsLimitedOverAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	change := func(o *Options) { o.MissBudget = 5 }

@@ -64,8 +64,9 @@ func (t *Table) remove(ctx context.Context, i item, oldest time.Time) (bool, err
 		":now":     number(i.FetchedAt.time().Unix()),
 		":oldest":  number(oldest.UnixMilli()),
 		":expires": number(i.ExpiresAt),
+		":sentAs":  &types.AttributeValueMemberS{Value: i.SentAs},
 	}
-	update := "SET fetchedAt = :at, expiresAt = :expires"
+	update := "SET sentAs = :sentAs, fetchedAt = :at, expiresAt = :expires"
 	if i.UnknownSince != 0 {
 		update += ", unknownSince = :since"
 		values[":since"] = number(int64(i.UnknownSince))

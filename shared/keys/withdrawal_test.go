@@ -44,7 +44,7 @@ func (f *fleet) expectInUse(c *Cache, source Source, fetches int32) {
 
 func (f *fleet) stored() *item {
 	f.t.Helper()
-	i, err := NewTable(f.db, "keys").get(f.t.Context(), id)
+	i, err := NewTable(f.db, "keys").get(f.t.Context(), itemID)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gateway404()
 	f.pass(time.Minute)
-	found, err := (&lookup{Cache: c, id: id}).notKnown(t.Context(), f.now, nil, nil)
+	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).notKnown(t.Context(), f.now, nil, nil)
 	if err != nil || found.Source != Stale || !found.Withdrawn || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -204,13 +204,13 @@ func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f.gone()
 	f.pass(time.Hour)
 	f.expectWithdrawn(c, nil, Stale, 1)
-	cached := c.entry(id)
+	cached := c.entry(itemID)
 	f.pass(6 * time.Minute)
 	asked := f.now // c sends its request, and the answer is late
 	f.serve(0)
 	f.pass(time.Second)
 	f.expectInUse(other, Service, 1)
-	found, err := (&lookup{Cache: c, id: id}).notKnown(t.Context(), asked, cached, nil)
+	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).notKnown(t.Context(), asked, cached, nil)
 	if err != nil || found.Withdrawn || found.Key == nil {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -320,7 +320,7 @@ func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 		r.ExpiresAt != fetched.Add(24*time.Hour).Unix() {
 		t.Errorf("stored %+v", r)
 	}
-	if _, ok := f.db.Items("keys")[id][names.KeysTTL]; !ok {
+	if _, ok := f.db.Items("keys")[itemID][names.KeysTTL]; !ok {
 		t.Error("the item never expires")
 	}
 }
@@ -355,8 +355,8 @@ func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		f := newFleet(t)
 		f.broken.Store(broken)
-		f.serve(0)
-		c := f.cache(func(o *Options) { o.Exponents = []int{3} })
+		f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
+		c := f.cache()
 		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
 			t.Fatal(err)
 		}
@@ -390,7 +390,7 @@ func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
 	c := f.cache()
 	f.expect(c, nil, Service, 1)
 	before := f.tableCalls()
-	found, err := (&lookup{Cache: c, id: id}).find(t.Context())
+	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).find(t.Context())
 	if err != nil || found.Source != Memory || f.tableCalls() != before {
 		t.Errorf("%+v, %v after %d calls of the table", found, err, f.tableCalls()-before)
 	}

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"bytes"
+	"encoding/hex"
 	"mime"
 	"strings"
 	"uuid"
@@ -14,8 +15,8 @@ const UUIDLength = 36
 // hexadecimal digits of either case in groups of 8, 4, 4, 4 and 12, separated by hyphens.
 // Version and variant are not checked: the interface specifies the text form only.
 //
-// The ids of deliveries, events and keys are UUIDs. Each becomes part of a URL, a table key
-// or a log line only after IsUUID accepted it.
+// The ids of deliveries and events are UUIDs. Each becomes part of a table key or a log line
+// only after IsUUID accepted it.
 func IsUUID(s string) bool {
 	if len(s) != UUIDLength {
 		return false
@@ -23,6 +24,17 @@ func IsUUID(s string) bool {
 	// Of the forms that Parse accepts, only the canonical one has this length.
 	_, err := uuid.Parse(s)
 	return err == nil
+}
+
+// KeyID returns the canonical form of a key id, 32 lower-case hexadecimal digits, which is the
+// same for all its spellings. It reports false for a text that is neither a UUID as for
+// [IsUUID] nor one without the hyphens.
+//
+// Key ids are compared, and are keys of maps and tables, in the canonical form. The signed
+// message and the URL of the key have the id as it was sent, and only if KeyID accepted it.
+func KeyID(text string) (canonical string, ok bool) {
+	id, err := uuid.Parse(text)
+	return hex.EncodeToString(id[:]), err == nil && (len(text) == UUIDLength || len(text) == 2*len(id))
 }
 
 // UnexpectedType returns the media type of an answer of the service for a log line, or a text

@@ -143,11 +143,6 @@ func (s *Setting) set(field reflect.Value, text string) error {
 		return s.setDuration(to, text)
 	case *[]string:
 		return s.setList(text, func(element string) { *to = append(*to, element) })
-	case *[]int:
-		return s.setList(text, func(element string) {
-			n, _ := strconv.Atoi(element) // the form is that of a number
-			*to = append(*to, n)
-		})
 	}
 	return nil
 }
@@ -258,8 +253,6 @@ func textOf(field reflect.Value) string {
 		return durationText(v)
 	case []string:
 		return strings.Join(v, ";")
-	case []int:
-		return strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", ";")
 	}
 	return ""
 }

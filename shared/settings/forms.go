@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -35,8 +34,6 @@ var forms = map[string]form{
 	"header":   {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
 	"location": {example: "query:timestamp", check: valid(signature.ParseLocation)},
 	"key id":   {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDLocation)},
-	"exponent": {example: "3;65537",
-		check: must("be odd numbers from 3 to 2147483647, joined by semicolons", isExponent)},
 	// RFC 6749, section 3.3.
 	"scopes": {example: "payments.read payments.write",
 		check: must("be visible ASCII without quotation marks and backslashes, joined by spaces",
@@ -126,11 +123,6 @@ func isPlainAddress(text string) bool {
 }
 
 func notOfScope(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }
-
-func isExponent(text string) bool {
-	e, err := strconv.ParseInt(text, 10, 32)
-	return err == nil && e >= 3 && e%2 != 0
-}
 
 func isNetwork(text string) bool {
 	p, err := netip.ParsePrefix(text)

@@ -88,7 +88,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
 		"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
 		"PAYHOOK_KEYS_AUTH":       "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
-		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1", "PAYHOOK_KEY_EXPONENTS": "3;65537"})
+		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
 	f, err := settings.ParseWebhook(env)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	}
 	if f.LedgerTable != "the-"+names.LedgerTableEnv || f.EventBusName != "the-"+names.EventBusNameEnv ||
 		f.ClaimBucket != "the-"+names.ClaimBucketEnv || f.ParkingBucket != "the-"+names.ParkingBucketEnv ||
-		!slices.Equal(f.KeyExponents, []int{3, 65537}) || f.Proof["timestampLocation"] != "query:at" ||
+		f.Proof["timestampLocation"] != "query:at" ||
 		f.Proof["timestampTolerance"] != "5m" || len(f.Proof) != len(settings.ReadBy("proof")) {
 		t.Errorf("%+v", f)
 	}

@@ -48,8 +48,6 @@ type Settings struct {
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7).
 	SuccessStatus int `key:"successStatus" default:"200" limits:"200 299" by:"webhook"`
-	// KeyExponents are the RSA exponents that a key can have (§2.6).
-	KeyExponents []int `key:"keyExponents" default:"65537" form:"exponent" by:"proof"`
 	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
 	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"proof"`
 	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.

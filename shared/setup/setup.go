@@ -119,6 +119,5 @@ func Signature(db keys.API, keyService *http.Client, s settings.Function) *intak
 
 // KeyOptions returns the options of the cache of keys.
 func KeyOptions(s settings.Function) keys.Options {
-	return keys.Options{Exponents: s.KeyExponents, Freshness: s.KeyFreshness, MaxAge: s.KeyMaxAge,
-		MissBudget: s.KeyMissBudget}
+	return keys.Options{Freshness: s.KeyFreshness, MaxAge: s.KeyMaxAge, MissBudget: s.KeyMissBudget}
 }

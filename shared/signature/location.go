@@ -61,11 +61,12 @@ func ParseKeyIDLocation(text string) (Location, error) {
 	return l, nil
 }
 
-// StaticKeyID returns the UUID of a location "static:UUID". It reports false for every
-// other location.
+// StaticKeyID returns the key id of a location "static:UUID", with or without hyphens. It
+// reports false for every other location.
 func StaticKeyID(location string) (id string, ok bool) {
 	id, ok = strings.CutPrefix(location, isStatic+":")
-	return id, ok && payment.IsUUID(id)
+	_, isKeyID := payment.KeyID(id)
+	return id, ok && isKeyID
 }
 
 // String returns the location in the form that [ParseLocation] parses.

@@ -527,7 +527,7 @@ func TestParseLocation(t *testing.T) {
 		}
 	}
 	for text, ok := range map[string]bool{"static:" + keyID: true, "static:": false, "static:abc": false,
-		"header:Kid": true} {
+		"header:Kid": true, "static:" + strings.ReplaceAll(keyID, "-", ""): true, "static:urn:uuid:" + keyID: false} {
 		if _, err := ParseKeyIDLocation(text); (err == nil) != ok {
 			t.Errorf("ParseKeyIDLocation(%q): %v", text, err)
 		}

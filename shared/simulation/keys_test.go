@@ -16,6 +16,7 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -106,7 +107,8 @@ func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response
 
 // stored reports whether the table has a key that can be used for the given time.
 func (w *world) stored(id string, lasts time.Duration) bool {
-	item := w.db.Items(keysTable)[id]
+	canonical, _ := payment.KeyID(id)
+	item := w.db.Items(keysTable)[canonical]
 	return item["jwk"] != nil && time.Since(timeOf(item["fetchedAt"]))+lasts+2*maxSkew < keyMaxAge
 }
 

@@ -217,7 +217,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		if w.mechanism != bySignature {
 			truststore = pki().truststore
 		}
-		i.replayer, i.parking = intake.NewReplayer(pipeline, []int{65537}, truststore, nil), store
+		i.replayer, i.parking = intake.NewReplayer(pipeline, truststore, nil), store
 	default:
 		i.receiver = intake.NewReceiver(pipeline, w.mechanisms(i, now))
 	}

@@ -165,7 +165,7 @@ func readKeys(folder string) (all []*rsa.PublicKey, err error) {
 		if err := json.Unmarshal(text, &jwk); err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Name(), err)
 		}
-		key, err := keys.ParseJWK(text, jwk.KeyID, keys.AnyExponent(text))
+		key, err := keys.ParseJWK(text, jwk.KeyID)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Name(), err)
 		}

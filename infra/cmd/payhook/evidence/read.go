@@ -43,7 +43,7 @@ func (o *object) decode(text []byte) {
 		o.err = o.record.Verify()
 	}
 	if o.err == nil && o.record.HasSignature() {
-		o.key, o.err = keys.ParseJWK(o.record.JWK, o.record.KeyID, keys.AnyExponent(o.record.JWK))
+		o.key, o.err = keys.ParseJWK(o.record.JWK, o.record.KeyID)
 	}
 }
 

@@ -5,8 +5,8 @@
 // the request, with keysAuth=bearer the access token. What it prints contains no payload
 // and no signature. Settings that it prints were tried: with the verdict settings, the
 // request passes with them the checks of the webhook function ([intake.Signature.Check]).
-// It prints no setting that weakens the protection: a longer timestampTolerance, another
-// exponent, or a fixed key id that the caller has not given.
+// It prints no setting that weakens the protection: a longer timestampTolerance, or a fixed
+// key id that the caller has not given.
 //
 // It does not verify every combination with every key. A signature of PKCS #1 v1.5 contains
 // the digest of its message, which everybody who has the public key can read (RFC 8017,
@@ -41,8 +41,8 @@ It looks for the signature, timestamps and key ids in all headers and query para
 fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of the
 timestamp and encodings of the signature. Settings are printed for cdk.json only if
 the webhook passes all checks of the signature with them. No setting is proposed that
-weakens the protection: a longer timestampTolerance, another of keyExponents, a fixed
-keyIdLocation. -c tries one, and --key-id a fixed key id.
+weakens the protection: a longer timestampTolerance, a fixed keyIdLocation. -c tries one,
+and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
 "payhook captured list"). Its settings are those that rejected it; -c replaces some. With
@@ -152,7 +152,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Function) (*keyR
 		client = token.NewClient(d.Token(), conf.KeyService)
 	}
 	origin := keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout)
-	return &keyRing{origin: origin, exponents: conf.KeyExponents}, nil
+	return &keyRing{origin: origin}, nil
 }
 
 // verdict is the result of an explanation.

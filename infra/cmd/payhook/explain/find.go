@@ -7,12 +7,12 @@ import (
 	"maps"
 	"net/textproto"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 )
 
 // value is a text of a request.
@@ -96,9 +96,10 @@ func signaturesIn(all []value) (found []signed) {
 	return found
 }
 
-var isUUID = regexp.MustCompile(`(?i)^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-
 // keyIDsIn returns the values that can be the key id.
 func keyIDsIn(all []value) []value {
-	return slices.DeleteFunc(slices.Clone(all), func(v value) bool { return !isUUID.MatchString(v.text) })
+	return slices.DeleteFunc(slices.Clone(all), func(v value) bool {
+		_, ok := payment.KeyID(v.text)
+		return !ok
+	})
 }

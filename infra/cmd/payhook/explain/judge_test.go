@@ -124,8 +124,7 @@ func (c *call) explain() *report {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout),
-		exponents: conf.KeyExponents}
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
 	r, err := explain(c.t.Context(), c.request, conf, service, c.given)
 	if err != nil {
 		c.t.Fatal(err)
@@ -191,6 +190,13 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.request.Settings["keyIdLocation"] = "static:" + c.key.ID
 			c.move("X-SVC-Signature", "X-Sign")
 		}, want{otherSettings, missing, "signatureHeader=X-Sign", ""}},
+		"key id without hyphens, in another header": {func(c *call) {
+			c.drop("X-SVC-Key-Id")
+			c.key.ID = strings.ReplaceAll(c.key.ID, "-", "")
+			c.jwks[c.key.ID] = c.key.JWK()
+			c.set("A-Key", c.key.ID)
+			c.sign(specified(at, c.key.ID))
+		}, want{otherSettings, missing, "keyIdLocation=header:A-Key", ""}},
 		"signature in the query": {func(c *call) { c.request.RawQuery = "sig=" + c.drop("X-SVC-Signature") },
 			want{unsupported, missing, "", "The signature is in query:sig"}},
 		"everything in other headers": {func(c *call) {
@@ -268,7 +274,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"sig"`), []byte(`"enc"`), 1)
 		}, want{noKey, "key-refused", "", "key rejected: use is not sig"}},
 		"an exponent that is not allowed": {func(c *call) {
-			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"AQAB"`), []byte(`"Aw"`), 1)
+			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"AQAB"`), []byte(`"AQ"`), 1)
 		}, want{noKey, "key-refused", "", "key rejected: e is not "}},
 		"a key of another environment": {func(c *call) {
 			c.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)

@@ -22,10 +22,9 @@ const maxKeys = 16
 
 // keyRing fetches each key once. It implements [intake.Keys].
 type keyRing struct {
-	origin    *keys.Origin
-	exponents []int // that are allowed
-	failed    int   // requests in a row without an answer
-	results   []*keyResult
+	origin  *keys.Origin
+	failed  int // requests in a row without an answer
+	results []*keyResult
 }
 
 // keyResult is the answer of the key service for one id.
@@ -48,7 +47,7 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 	}
 	text, _, err := k.origin.Fetch(ctx, id)
 	if err == nil {
-		r.key, err = keys.ParseJWK(text, id, k.exponents)
+		r.key, err = keys.ParseJWK(text, id)
 	}
 	if errors.Is(err, keys.ErrNotJWK) {
 		err = fmt.Errorf("%w: %w", keys.ErrUnavailable, err)

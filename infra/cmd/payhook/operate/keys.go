@@ -13,6 +13,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
@@ -24,8 +25,8 @@ func (p *program) keysCommand() *cobra.Command {
 		Short: "Show the cached keys and the accepted certificates, or drop a key",
 		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
 service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
-tell whether a key is theirs. With an ID, written as in the log, it shows more of that
-key. It is not recorded when a key was last used.
+tell whether a key is theirs. With an ID, with or without hyphens, it shows more of
+that key. It is not recorded when a key was last used.
 
   cached     the functions use it
   stale      it is older than keyFreshness (%s unless set otherwise): the functions ask
@@ -59,7 +60,13 @@ stale; with --drop, nothing was dropped.`,
 			if len(args) == 0 && !drop {
 				return nil
 			}
-			return oneUUID(cmd, args)
+			if err := cli.Args("ID")(cmd, args); err != nil {
+				return err
+			}
+			if _, ok := payment.KeyID(args[0]); !ok {
+				return errNoUUID
+			}
+			return nil
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			if len(args) == 0 {
@@ -168,6 +175,7 @@ func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error
 	cached, found, err := d.keys.Find(ctx, id)
 	if found {
 		shown = shownKey(cached, freshness, p.Now())
+		shown.KeyID = id
 	}
 	shown.mark(revoked)
 	if found && drop {

@@ -24,6 +24,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 )
 
 // about says which events what is parked is about.
@@ -225,7 +226,12 @@ func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 		return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 	}
 	at := w.now.Add(-age)
-	item := awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: id}, "fetchedAt": number(at.UnixMilli()),
+	canonical, ok := payment.KeyID(id)
+	if !ok {
+		canonical = id
+	}
+	item := awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: canonical},
+		"sentAs": &types.AttributeValueMemberS{Value: id}, "fetchedAt": number(at.UnixMilli()),
 		names.KeysTTL: number(at.Add(24 * time.Hour).Unix())}
 	if jwk != nil {
 		item["jwk"] = &types.AttributeValueMemberS{Value: string(jwk)}
@@ -273,26 +279,30 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 			test.cache(w)
 			out, _ := w.expect(test.status, "keys", id)
 			w.contains(out, test.want...)
-			out, _ = w.expect(test.status, "keys", id, "--json")
-			if got := document[cachedKey](t, out); got.State != state || got.KeyID != id || got.Dropped {
-				t.Errorf("%s", out)
+			for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
+				out, _ = w.expect(test.status, "keys", spelling, "--json")
+				if got := document[cachedKey](t, out); got.State != state || got.KeyID != spelling || got.Dropped {
+					t.Errorf("%s", out)
+				}
 			}
 		})
 	}
 }
 
 func TestDroppedKeyIsDeleted(t *testing.T) {
-	w := newWorld(t)
 	id, other := uuid.New().String(), uuid.New().String()
-	w.cache(id, nil, time.Minute, 0)
-	w.cache(other, nil, time.Minute, 0)
-	out, err := w.expect(0, "keys", id, "--drop")
-	w.contains(out, "dropped    true")
-	w.contains(err, "a running function keeps its own copy")
-	if left := w.db.Items("keys"); len(left) != 1 {
-		t.Errorf("%v is left", left)
+	for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
+		w := newWorld(t)
+		w.cache(id, nil, time.Minute, 0)
+		w.cache(other, nil, time.Minute, 0)
+		out, err := w.expect(0, "keys", spelling, "--drop")
+		w.contains(out, "dropped    true")
+		w.contains(err, "a running function keeps its own copy")
+		if left := w.db.Items("keys"); len(left) != 1 {
+			t.Errorf("%v is left", left)
+		}
+		w.expect(cli.StatusFailed, "keys", spelling, "--drop")
 	}
-	w.expect(cli.StatusFailed, "keys", id, "--drop")
 }
 
 func TestCertificatesNeedThirtyDays(t *testing.T) {
