@@ -4,8 +4,10 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json/v2"
+	"fmt"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -164,5 +166,26 @@ func TestThreeSpellingsOfAKeyIDAreOneKey(t *testing.T) {
 	}
 	if asked := len(e.service.Requests(paymenttest.Keys)); asked != 1 || keys != 1 {
 		t.Errorf("%d requests, %d items", asked, keys)
+	}
+}
+
+// A gateway before the key service wants to know who asks, and for what.
+func TestTheKeyServiceSeesWhoAsksAndForWhat(t *testing.T) {
+	picky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accept, agent := r.Header.Get("Accept"), r.Header.Get("User-Agent")
+		switch {
+		case !strings.Contains(accept, "*/*") || !strings.HasPrefix(accept, "application/json"):
+			w.WriteHeader(http.StatusNotAcceptable)
+		case !strings.HasPrefix(agent, "payhook/") || strings.ContainsAny(agent, " ,()"):
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			_, _ = fmt.Fprintf(w, "%s", signingKey().JWK())
+		}
+	}))
+	defer picky.Close()
+	e := newEndpoint(t, nil)
+	e.start(t, picky.URL, picky.Client(), nil)
+	if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
+		t.Errorf("%d %s", r.StatusCode, e.log)
 	}
 }

@@ -46,7 +46,7 @@ func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedT
 	if err != nil {
 		return nil, "", unavailable("request", err)
 	}
-	req.Header.Set("Accept", "application/json")
+	payment.SetHeaders(req.Header)
 	resp, err := o.client.Do(req)
 	if err != nil {
 		return nil, "", unavailable("request", err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"uuid"
+
+	"payhook.example/shared/names"
 )
 
 // An answer other than 200, or one that is too long, is an error without data of the answer.
@@ -96,7 +98,8 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||
-		got.Header.Get("Accept") != "application/json" {
+		got.Header.Get("Accept") != "application/json, */*;q=0.5" ||
+		got.Header.Get("User-Agent") != names.UserAgent() {
 		t.Errorf("got request %s %s, %v", got.Method, got.URL, got.Header)
 	}
 }

@@ -20,6 +20,16 @@ func Version() string {
 	return versionIn(info)
 }
 
+// UserAgent returns the User-Agent of calls to the payment service: payhook and the version or the commit
+// of [Version].
+func UserAgent() string { return userAgent(Version()) }
+
+// userAgent returns the User-Agent of a version. A product has no spaces (RFC 9110, section 10.1.5).
+func userAgent(version string) string {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "commit "), ",")
+	return "payhook/" + version
+}
+
 const unknown = "unknown"
 
 // versionIn returns the version that Go has recorded in a program (https://go.dev/ref/mod#go-version-m).

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/hex"
 	"mime"
+	"net/http"
 	"strings"
 	"uuid"
+
+	"payhook.example/shared/names"
 )
 
 // UUIDLength is the number of characters of a UUID's canonical text.
@@ -35,6 +38,14 @@ func IsUUID(s string) bool {
 func KeyID(text string) (canonical string, ok bool) {
 	id, err := uuid.Parse(text)
 	return hex.EncodeToString(id[:]), err == nil && (len(text) == UUIDLength || len(text) == 2*len(id))
+}
+
+// SetHeaders sets the headers of a call of the service that say what is read and who calls.
+// Some services answer 406 to a call that accepts JSON alone, and some gateways answer 403 to
+// the User-Agent of a library.
+func SetHeaders(header http.Header) {
+	header.Set("Accept", "application/json, */*;q=0.5")
+	header.Set("User-Agent", names.UserAgent())
 }
 
 // UnexpectedType returns the media type of an answer of the service for a log line, or a text

@@ -131,7 +131,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	}
 	request.SetBasicAuth(user, password)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	request.Header.Set("Accept", "application/json")
+	payment.SetHeaders(request.Header)
 
 	sent := time.Now()
 	response, err := e.clientWith(c.certificate).Do(request)

@@ -195,6 +195,24 @@ func TestATokenOfAnyContentTypeIsStoredAndItsTypeReported(t *testing.T) {
 	}
 }
 
+// A gateway before the service wants to know who asks, and for what.
+func TestFetchSaysWhoAsksAndForWhat(t *testing.T) {
+	got, err := fetch(t, func(w http.ResponseWriter, r *http.Request) {
+		accept, agent := r.Header.Get("Accept"), r.Header.Get("User-Agent")
+		switch {
+		case !strings.Contains(accept, "*/*") || !strings.HasPrefix(accept, "application/json"):
+			w.WriteHeader(http.StatusNotAcceptable)
+		case !strings.HasPrefix(agent, "payhook/"):
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			returns(canaryToken, time.Hour)(w, r)
+		}
+	})
+	if err != nil || got.AccessToken.Reveal() != canaryToken {
+		t.Error(err)
+	}
+}
+
 func TestFetchReadsAtMost64KiB(t *testing.T) {
 	_, err := fetch(t, func(w http.ResponseWriter, request *http.Request) {
 		_ = request.ParseForm() // a server notices the end of a connection only after the body
