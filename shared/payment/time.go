@@ -27,7 +27,7 @@ var ErrTime = errors.New("payment: not a timestamp")
 func ParseTime(text string) (t time.Time, zoned bool, err error) {
 	s := scanner{rest: text}
 	t = s.date()
-	s.expect("Tt ")
+	s.failed = s.failed || !s.skip("Tt ")
 	hour, minute, second, fraction := s.clock()
 	zoned = s.rest != ""
 	offset := s.offset()
@@ -57,8 +57,6 @@ func (s *scanner) skip(set string) bool {
 	return true
 }
 
-func (s *scanner) expect(set string) { s.failed = !s.skip(set) || s.failed }
-
 func (s *scanner) digit() bool { return s.rest != "" && '0' <= s.rest[0] && s.rest[0] <= '9' }
 
 // number reads a number of so many digits.
@@ -79,9 +77,7 @@ func (s *scanner) date() time.Time {
 	year := s.number(4, 9999)
 	extended := s.skip("-")
 	month := time.Month(s.number(2, 12))
-	if extended {
-		s.expect("-")
-	}
+	s.failed = s.failed || s.skip("-") != extended
 	day := s.number(2, 31)
 	t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	s.failed = s.failed || t.Month() != month || t.Day() != day
@@ -112,10 +108,9 @@ func (s *scanner) offset() time.Duration {
 		return 0
 	}
 	rest, west := strings.CutPrefix(s.rest, "\u2212")
-	if s.rest = rest; !west && !s.skip("+") {
-		s.expect("-")
-		west = true
-	}
+	s.rest = rest
+	west = west || s.skip("-")
+	s.failed = s.failed || !west && !s.skip("+")
 	offset := time.Duration(s.number(2, 23)) * time.Hour
 	if s.skip(":") || s.rest != "" {
 		offset += time.Duration(s.number(2, 59)) * time.Minute
