@@ -9,6 +9,7 @@ import (
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
