@@ -450,12 +450,12 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 		healthy bool
 		want    string
 	}{
-		"the same":   {func(*world) {}, true, "every function is the same; built from "},
-		"truststore": {func(w *world) { w.functions["redrive"][names.TruststoreFile] = "CA" }, true, "is the same"},
+		"the same":     {func(*world) {}, true, "every function is the same; built from "},
+		"truststore":   {func(w *world) { w.functions["redrive"][names.TruststoreFile] = "CA" }, true, "is the same"},
 		"service's CA": {func(w *world) { w.functions["token"][names.ServiceCAFile] = "CA" }, true, "is the same"},
-		"version":    {func(*world) {}, true, ", the stack has commit 012"},
-		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
-		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},
+		"version":      {func(*world) {}, true, ", the stack has commit 012"},
+		"other code":   {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
+		"other file":   {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},
 		"two programs": {func(w *world) { w.functions["token"]["bootstrap"], w.twice = "prograM", true }, false,
 			"token differ; "},
 		"no program": {func(w *world) { w.functions["webhook"] = map[string]string{} }, false, "webhook differ; "},
