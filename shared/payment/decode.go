@@ -2,6 +2,7 @@ package payment
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
@@ -14,56 +15,76 @@ import (
 
 // Delivery is the content of one webhook (section 2.2).
 type Delivery struct {
-	DeliveryID string // a UUID, as sent
-	Events     []RawEvent
+	DeliveryID string     // a UUID, as sent
+	Events     []RawEvent // at least one, in the order of the payload
+	// Rejected are the elements of events that are not among Events, because they have no identity.
+	Rejected []Rejected
+	// Err is why the first of Rejected has none. It wraps a [*FieldError]; nil if there are none.
+	Err error
+}
+
+// Rejected is an element of a delivery's events without identity.
+type Rejected struct {
+	Position int    // in the events of the payload, from 0
+	EventID  string // "" unless it is a UUID
 }
 
 // RawEvent is one event of a delivery: the fields that Payhook uses, and the
 // bytes as they were signed.
 type RawEvent struct {
 	EventName      string
-	EventID        string // a UUID, as sent
-	EventTimestamp time.Time
-	Bytes          []byte // the JSON object; shares the payload's memory
+	EventID        string    // a UUID, as sent
+	EventTimestamp time.Time // in UTC; zero if it is absent or can't be read
+	SentTimestamp  string    // eventTimestamp as sent; "" if it is no string, or longer than 128 bytes
+	Bytes          []byte    // the JSON object; shares the payload's memory
+	// Deviations are the fields that have another type than in the interface, and eventTimestamp
+	// if EventTimestamp is zero, as in eventData.amount. Null is no deviation, and of an array only the
+	// first element is named. They contain no value, and no name that the interface does not define.
+	Deviations []string
 }
 
 // FieldError describes the problem of one field of a payload. It contains no
 // value, and no name that the interface does not define, so its text can be
 // logged and sent in a response.
 type FieldError struct {
-	Field   string // as in events[3].eventData.amount; "payload" for the whole
-	Problem string // as in "must be a number"
+	Field   string // as in events[3].eventId; "payload" for the whole
+	Problem string // as in "must be a UUID"
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// DecodeDelivery decodes and checks the payload of a webhook. The bytes of the
-// events are parts of payload, which must not change while they are in use.
-// Every error wraps a [*FieldError]. It is safe for concurrent use.
+// DecodeDelivery decodes the payload of a webhook, after a byte order mark. It is strict in what identifies
+// a delivery and its events, and accepts everything in eventData. The bytes of the events are parts of
+// payload, which must not change while they are in use. Every error wraps a [*FieldError]. It is safe for
+// concurrent use.
 //
-// It rejects:
-//   - a payload that is not exactly one JSON object (RFC 8259);
-//   - an object with duplicate names, at any depth;
-//   - invalid UTF-8 and unpaired surrogates;
-//   - a name that differs from a field of the interface only in case;
-//   - a field with another JSON type than that of the interface, null included;
-//   - an event with a field claimCheck, which is reserved for package claimcheck;
-//   - a missing or empty deliveryId, events, eventId, eventName or eventTimestamp;
-//   - an id that is not a UUID;
-//   - an event name that is not GROUP.STATUS;
-//   - an eventTimestamp that [ParseTime] does not parse. Without an offset, it is in UTC.
+// It rejects the payload:
+//   - if it is not exactly one JSON object (RFC 8259), or has objects with duplicate names, invalid UTF-8 or
+//     unpaired surrogates, at any depth;
+//   - without a deliveryId that is a UUID;
+//   - without an array events, or if none of its elements has an identity;
+//   - with a name beside them that differs from one of these only in case.
+//
+// It rejects an element of events, and not the others:
+//   - if it is not an object;
+//   - without an eventId that is a UUID, or an eventName of the form GROUP.STATUS;
+//   - with a field claimCheck, which is reserved for package claimcheck;
+//   - with a name that differs from claimCheck or a field of section 2.3 only in case.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
 	defer w.free()
 	if err := w.decode(deliverySchema); err != nil {
 		return Delivery{}, err
 	}
+	if len(w.delivery.Events) == 0 {
+		return Delivery{}, w.delivery.Err
+	}
 	return w.delivery, nil
 }
 
-// DecodeRawEvent decodes the detail of an event on the bus, as strictly as
-// [DecodeDelivery], but accepts the field claimCheck: the detail is an event, or a
-// reference to one. The event's bytes share raw's memory.
+// DecodeRawEvent decodes the detail of an event on the bus as [DecodeDelivery] decodes an element of
+// events, but accepts the field claimCheck: the detail is an event, or a reference to one. The event's
+// bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	return decodeEvent(raw, true)
 }
@@ -73,6 +94,9 @@ func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
 	defer w.free()
 	if err := w.decode(eventSchema, step{name: "event"}); err != nil {
 		return RawEvent{}, err
+	}
+	if w.delivery.Err != nil {
+		return RawEvent{}, w.delivery.Err
 	}
 	return w.delivery.Events[0], nil
 }
@@ -85,12 +109,37 @@ func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 		case !IsUUID(value):
 		case !ofEvent && name == "deliveryId":
 			deliveryID = value
-		case ofEvent && name == "eventId":
+		case ofEvent && name == "eventId" && len(eventIDs) < limit:
 			eventIDs = append(eventIDs, value)
 		}
-		return len(eventIDs) < limit
+		return deliveryID == "" || len(eventIDs) < limit
 	})
 	return deliveryID, eventIDs
+}
+
+// maxPeeked is how many bytes of a payload PeekDeliveryID reads. Anybody can send a payload that is not
+// authentic, and reading it must cost less than verifying it.
+const maxPeeked = 64 << 10
+
+// PeekDeliveryID returns the first deliveryId in the first 64 KiB of a payload, or "" if that is no UUID.
+// The payload can be one that [DecodeDelivery] rejects.
+func PeekDeliveryID(payload []byte) string {
+	dec := newPeeker(payload[:min(len(payload), maxPeeked)])
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+		return ""
+	}
+	for dec.PeekKind() == '"' {
+		token, _ := dec.ReadToken()
+		found := token.String() == "deliveryId"
+		value, err := dec.ReadValue()
+		if err != nil {
+			return ""
+		}
+		if found && value.Kind() == '"' && IsUUID(unquote(value)) {
+			return unquote(value)
+		}
+	}
+	return ""
 }
 
 // PeekTime returns the latest eventTimestamp in a payload, or the zero time if none
@@ -107,12 +156,17 @@ func PeekTime(payload []byte) (latest time.Time) {
 	return latest
 }
 
+// newPeeker returns a decoder of a payload that need not be valid.
+func newPeeker(payload []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(WithoutBOM(payload)), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+}
+
 // peek calls found for every member of the payload and of its events, with the text of its
 // value, or of the beginning of an object or array. It stops when found returns false or at
 // the first error.
 func peek(payload []byte, found func(ofEvent bool, name, value string) bool) {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
+	dec := newPeeker(payload)
 	inEvents := false
 	for {
 		token, err := dec.ReadToken()
@@ -137,38 +191,51 @@ func peek(payload []byte, found func(ofEvent bool, name, value string) bool) {
 	}
 }
 
+// consequence is what follows from a value that is not as in the interface.
+type consequence int
+
+const (
+	deviates consequence = iota
+	rejectsEvent
+	rejectsDelivery
+)
+
 // schema describes one value of the interface.
 type schema struct {
-	kind     jsontext.Kind               // of the value; 't' means true and false
-	members  []member                    // of an object
-	elements *schema                     // of an array
-	whole    func(*walker, []byte) error // called with the bytes of a complete object
+	kind     jsontext.Kind // of the value; 't' means true and false
+	wrong    consequence   // of another kind, or a name in another case
+	members  []member      // of an object
+	elements *schema       // of an array
 }
 
 type member struct {
 	name     string
 	value    *schema
 	required bool
-	reserved bool                         // must not occur
-	text     func(*walker, string) string // checks a string; returns the problem, or ""
+	reserved bool // must not occur
+	// text reads a string and returns its problem, or "". Another kind is a problem as well, null included.
+	text  func(*walker, string) string
+	wrong consequence // of a problem, or if it is required and missing
 }
 
 var (
 	textSchema   = &schema{kind: '"'}
 	numberSchema = &schema{kind: '0'}
 	boolSchema   = &schema{kind: 't'}
+	anySchema    = &schema{} // of any kind
 
-	deliverySchema = &schema{kind: '{', members: []member{
-		{name: "deliveryId", value: textSchema, required: true, text: (*walker).deliveryID},
-		{name: "events", value: &schema{kind: '[', elements: eventSchema}, required: true},
+	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
+		{name: "deliveryId", required: true, text: (*walker).deliveryID, wrong: rejectsDelivery},
+		{name: "events", required: true, wrong: rejectsDelivery,
+			value: &schema{kind: '[', wrong: rejectsDelivery, elements: eventSchema}},
 	}}
 
-	eventSchema = &schema{kind: '{', whole: (*walker).event, members: []member{
+	eventSchema = &schema{kind: '{', wrong: rejectsEvent, members: []member{
 		// A detail with this name refers to an event and is not one (package claimcheck).
 		{name: "claimCheck", reserved: true},
-		{name: "eventName", value: textSchema, required: true, text: (*walker).eventName},
-		{name: "eventId", value: textSchema, required: true, text: (*walker).eventID},
-		{name: "eventTimestamp", value: textSchema, required: true, text: (*walker).eventTimestamp},
+		{name: "eventName", required: true, text: (*walker).eventName, wrong: rejectsEvent},
+		{name: "eventId", required: true, text: (*walker).eventID, wrong: rejectsEvent},
+		{name: "eventTimestamp", required: true, text: (*walker).eventTimestamp},
 		{name: "eventData", value: &schema{kind: '{', members: []member{
 			{name: "identifiers", value: &schema{kind: '{', members: []member{
 				{name: "paymentRequestId", value: textSchema},
@@ -198,12 +265,15 @@ func flag(name string) *schema {
 
 // walker reads a payload once, token by token, and checks it against a schema.
 type walker struct {
-	payload  []byte
+	payload  []byte // without a byte order mark
+	mark     int64  // the bytes of the mark
 	buffer   bytes.Buffer
 	dec      jsontext.Decoder
 	path     []step // the current value
 	delivery Delivery
 	current  RawEvent
+	inEvent  int  // the steps of path to the current event
+	rejected bool // the current event has no identity
 
 	reference bool // accepts the reserved field
 }
@@ -214,9 +284,10 @@ var walkers = sync.Pool{New: func() any { return new(walker) }}
 
 func newWalker(payload []byte, reference bool) *walker {
 	w := walkers.Get().(*walker)
-	w.payload, w.reference = payload, reference
+	w.payload, w.reference = WithoutBOM(payload), reference
+	w.mark = int64(len(payload) - len(w.payload))
 	// A bytes.Buffer is decoded in place, without a copy.
-	w.buffer = *bytes.NewBuffer(payload)
+	w.buffer = *bytes.NewBuffer(w.payload)
 	w.dec.Reset(&w.buffer)
 	return w
 }
@@ -240,8 +311,14 @@ func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
 
 // problem returns an error about the current value.
 func (w *walker) problem(format string, args ...any) error {
+	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(w.where(w.path), "payload"),
+		Problem: fmt.Sprintf(format, args...)})
+}
+
+// where returns the text of a path.
+func (w *walker) where(path []step) string {
 	var field strings.Builder
-	for i, s := range w.path {
+	for i, s := range path {
 		switch {
 		case s.name == "":
 			fmt.Fprintf(&field, "[%d]", s.index)
@@ -251,10 +328,24 @@ func (w *walker) problem(format string, args ...any) error {
 			field.WriteString(s.name)
 		}
 	}
-	if field.Len() == 0 {
-		field.WriteString("payload")
+	return field.String()
+}
+
+// report notes that the current value is not as in the interface. It returns an error if that rejects
+// the delivery, so that nothing more is read.
+func (w *walker) report(c consequence, format string, args ...any) error {
+	switch c {
+	case rejectsDelivery:
+		return w.problem(format, args...)
+	case rejectsEvent:
+		if w.delivery.Err == nil {
+			w.delivery.Err = w.problem(format, args...)
+		}
+		w.rejected = true
+	default:
+		w.current.Deviations = append(w.current.Deviations, w.where(w.path[w.inEvent:]))
 	}
-	return fmt.Errorf("payment: %w", &FieldError{Field: field.String(), Problem: fmt.Sprintf(format, args...)})
+	return nil
 }
 
 // decode reads the only value of the payload; root is its name, if it has one.
@@ -264,27 +355,47 @@ func (w *walker) decode(s *schema, root ...step) error {
 		return err
 	}
 	if _, err := w.dec.ReadToken(); err != io.EOF {
-		return w.problem("has data after its end, at byte %d", w.dec.InputOffset())
+		return w.problem("has data after its end, at byte %d", w.mark+w.dec.InputOffset())
 	}
 	return nil
 }
 
 // value reads one value. After an error, the path leads to the value with the problem.
 func (w *walker) value(s *schema) error {
+	if s != eventSchema {
+		return w.read(s)
+	}
+	w.current, w.rejected, w.inEvent = RawEvent{}, false, len(w.path)
+	if err := w.read(s); err != nil {
+		return err
+	}
+	if !w.rejected {
+		w.delivery.Events = append(w.delivery.Events, w.current)
+		return nil
+	}
+	r := Rejected{Position: w.path[len(w.path)-1].index}
+	if IsUUID(w.current.EventID) {
+		r.EventID = w.current.EventID
+	}
+	w.delivery.Rejected = append(w.delivery.Rejected, r)
+	return nil
+}
+
+// read reads one value, of an event or not.
+func (w *walker) read(s *schema) error {
 	kind := w.dec.PeekKind()
 	if kind == 'f' {
 		kind = 't'
 	}
-	if kind != s.kind {
-		if err := w.skip(); err != nil {
+	switch {
+	case kind != s.kind && s != anySchema:
+		if err := w.skip(); err != nil || kind == 'n' && s.wrong == deviates {
 			return err
 		}
-		return w.problem("must be %s", nameOf[s.kind])
-	}
-	switch s.kind {
-	case '{':
+		return w.report(s.wrong, "must be %s", nameOf[s.kind])
+	case s.kind == '{':
 		return w.object(s)
-	case '[':
+	case s.kind == '[':
 		return w.array(s)
 	}
 	return w.skip()
@@ -319,26 +430,29 @@ func (w *walker) object(s *schema) error {
 		switch {
 		case known:
 			seen |= 1 << i
-			if err := w.member(&s.members[i]); err != nil {
-				return err
-			}
-		case i >= 0:
-			return w.problem("has a name that differs from %s only in case", s.members[i].name)
+			err = w.member(&s.members[i])
 		default:
-			if err := w.skip(); err != nil {
-				return err
+			if i >= 0 && s.wrong != deviates {
+				err = w.report(s.wrong, "has a name that differs from %s only in case", s.members[i].name)
 			}
+			err = cmp.Or(err, w.skip())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	w.token()
 	for i := range s.members {
 		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
 			w.enter(step{name: m.name})
-			return w.problem("is missing")
+			if err := w.report(m.wrong, "is missing"); err != nil {
+				return err
+			}
+			w.leave()
 		}
 	}
-	if s.whole != nil {
-		return s.whole(w, w.payload[start:w.dec.InputOffset()])
+	if s == eventSchema {
+		w.current.Bytes = w.payload[start:w.dec.InputOffset()]
 	}
 	return nil
 }
@@ -346,20 +460,15 @@ func (w *walker) object(s *schema) error {
 func (w *walker) member(m *member) (err error) {
 	w.enter(step{name: m.name})
 	switch {
-	case m.reserved && !w.reference:
-		return w.problem("is the name of a reference to an event: resolve it first (package claimcheck)")
 	case m.reserved:
-		err = w.skip()
-	case m.text == nil || w.dec.PeekKind() != '"':
-		err = w.value(m.value)
+		if err = w.skip(); err == nil && !w.reference {
+			err = w.report(rejectsEvent,
+				"is the name of a reference to an event: resolve it first (package claimcheck)")
+		}
+	case m.text != nil:
+		err = w.text(m)
 	default:
-		raw, err := w.dec.ReadValue()
-		if err != nil {
-			return w.malformed(err)
-		}
-		if problem := m.text(w, unquote(raw)); problem != "" {
-			return w.problem("%s", problem)
-		}
+		err = w.value(m.value)
 	}
 	if err == nil {
 		w.leave()
@@ -367,12 +476,32 @@ func (w *walker) member(m *member) (err error) {
 	return err
 }
 
+// text reads the value of a member that has a text.
+func (w *walker) text(m *member) error {
+	raw, err := w.dec.ReadValue()
+	if err != nil {
+		return w.malformed(err)
+	}
+	problem := "must be a string"
+	if raw.Kind() == '"' {
+		problem = m.text(w, unquote(raw))
+	}
+	if problem == "" {
+		return nil
+	}
+	return w.report(m.wrong, "%s", problem)
+}
+
 func (w *walker) array(s *schema) error {
 	w.token()
-	elements := 0
+	elements, deviations := 0, len(w.current.Deviations)
 	for ; w.dec.PeekKind() != ']'; elements++ {
 		w.enter(step{index: elements})
-		if err := w.value(s.elements); err != nil {
+		element := s.elements
+		if s.wrong == deviates && len(w.current.Deviations) > deviations {
+			element = anySchema
+		}
+		if err := w.value(element); err != nil {
 			return err
 		}
 		w.leave()
@@ -384,9 +513,8 @@ func (w *walker) array(s *schema) error {
 	return nil
 }
 
-// find returns the index of the member that a raw JSON string names, and true. If
-// there is none, it returns false, and the index of a member whose name differs
-// only in case, or -1.
+// find returns the index of the member that a raw JSON string names, and true. If there is none, it returns
+// false, and -1 or the index of a member whose name differs only in case.
 func (s *schema) find(raw []byte) (int, bool) {
 	name := raw[1 : len(raw)-1]
 	if bytes.IndexByte(name, '\\') >= 0 {
@@ -421,6 +549,7 @@ func (w *walker) malformed(err error) error {
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		offset = syntax.ByteOffset
 	}
+	offset += w.mark
 	if errors.Is(err, jsontext.ErrDuplicateName) {
 		return w.problem("has a name twice in one object, at byte %d", offset)
 	}
@@ -463,18 +592,16 @@ func (w *walker) eventName(text string) string {
 }
 
 func (w *walker) eventTimestamp(text string) string {
-	t, _, err := ParseTime(text)
-	w.current.EventTimestamp = t
-	if err != nil {
-		return "must be a timestamp, as in 2026-01-31T12:00:00.000Z"
+	// A claim check has it.
+	if len(text) <= maxRoutingToken {
+		w.current.SentTimestamp = text
 	}
+	at, _, err := ParseTime(text) // without an offset, it is in UTC (section 2.3)
+	if err != nil {
+		return "is no timestamp"
+	}
+	w.current.EventTimestamp = at
 	return ""
-}
-
-func (w *walker) event(raw []byte) error {
-	w.current.Bytes = raw
-	w.delivery.Events = append(w.delivery.Events, w.current) // an event has all its members
-	return nil
 }
 
 // Path converts a JSON Pointer (RFC 6901) into an event to the notation

@@ -6,6 +6,7 @@ import (
 	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,8 @@ func TestAnEventKeepsItsBytes(t *testing.T) {
 	}
 	want := payment.RawEvent{
 		EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
-		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: e.Bytes,
+		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), SentTimestamp: "2026-01-31T12:00:00.123Z",
+		Bytes: e.Bytes,
 	}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Error(diff)
@@ -160,7 +162,8 @@ var deliveryTests = []deliveryTest{
 	{"null", delivery, "null", "payload: must be an object"},
 	{"trailing data", `}]}`, `}]} {}`, "payload: has data after its end"},
 	{"trailing comma", `}]}`, `},]}`, "not well-formed"},
-	{"byte order mark", `{"deliveryId"`, "\xef\xbb\xbf" + `{"deliveryId"`, "not well-formed"},
+	{"two byte order marks", `{"deliveryId"`, "\ufeff\ufeff" + `{"deliveryId"`,
+		"not well-formed JSON in UTF-8, at byte 3"},
 	{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
 
 	{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
@@ -174,7 +177,6 @@ var deliveryTests = []deliveryTest{
 	{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
 	{"events an object", "[" + event + "]", event, "events: must be an array"},
 	{"an event null", event, "null", "events[0]: must be an object"},
-	{"the second event null", event, event + ",null", "events[1]: must be an object"},
 
 	{"event id missing", id + ",", "", "events[0].eventId: is missing"},
 	{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
@@ -188,21 +190,10 @@ var deliveryTests = []deliveryTest{
 		"events[0].eventName: must be GROUP.STATUS"},
 	{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
 	{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
-	{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
-		"events[0].eventTimestamp: is missing"},
-	{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
-		"events[0].eventTimestamp: must be a timestamp"},
-
-	{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
-		"events[0].eventData: must be an object"},
-	{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
 	{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
-	{"amount in another case", `"amount":`, `"Amount":`,
-		"events[0].eventData: has a name that differs from amount only in case"},
 	{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
 	{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
 	{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
-	{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
 	{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
 		"has a name twice"},
 	{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
@@ -319,6 +310,7 @@ func FuzzDecodeDelivery(f *testing.F) {
 	f.Add([]byte(`{"deliveryId":"","events":[{}]}`))
 	f.Add([]byte(`{"events":[[[[`))
 	f.Add([]byte("\xff"))
+	f.Add([]byte("\ufeff" + strings.Replace(delivery, event, "null,"+event+",{},"+event+",7", 1)))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		got, err := payment.DecodeDelivery(payload)
 		if err != nil {
@@ -327,6 +319,7 @@ func FuzzDecodeDelivery(f *testing.F) {
 			}
 			return
 		}
+		payload = payment.WithoutBOM(payload)
 		if !json.Valid(payload) {
 			t.Fatal("accepted a payload that the standard library rejects")
 		}
@@ -335,8 +328,14 @@ func FuzzDecodeDelivery(f *testing.F) {
 			Events     []json.RawMessage `json:"events"`
 		}
 		if err := json.Unmarshal(payload, &v1); err != nil || v1.DeliveryID != got.DeliveryID ||
-			len(v1.Events) != len(got.Events) {
+			len(v1.Events) != len(got.Events)+len(got.Rejected) || (got.Err != nil) != (len(got.Rejected) > 0) {
 			t.Fatalf("encoding/json decodes another delivery: %v", err)
+		}
+		for n, r := range got.Rejected {
+			if _, err := payment.DecodeEvent(v1.Events[r.Position-n]); err == nil {
+				t.Fatalf("%s is rejected", v1.Events[r.Position-n])
+			}
+			v1.Events = slices.Delete(v1.Events, r.Position-n, r.Position-n+1)
 		}
 		for i, e := range got.Events {
 			if !bytes.Equal(e.Bytes, v1.Events[i]) {
@@ -384,9 +383,10 @@ func TestErrorsNameTheValue(t *testing.T) {
 		reference: "event.eventId: must be a UUID",
 		strings.Replace(reference, `[1]`, `[1`, 1): "event.claimCheck: is not well-formed JSON in UTF-8, at byte 21",
 		`{"claimCheck":`: "event.claimCheck: is not well-formed JSON in UTF-8, at byte 14",
-		`{"eventData":{"paymentStatus":{"status":"A"},"amount":""}}`: "event.eventData.amount: must be a number",
-		`{"eventData":{"identifiers":{"svcPostingIds":["a"]},"amount":""}}`: "event.eventData.amount: " +
-			"must be a number",
+		`{"eventData":{"paymentStatus":{"status":"A"},"amount":},"eventName":""}`: "event.eventData.amount: " +
+			"is not well-formed JSON in UTF-8, at byte 54",
+		`{"eventData":{"identifiers":{"svcPostingIds":["a"]},"amount":""},"eventId":7}`: "event.eventId: " +
+			"must be a string",
 	} {
 		if _, err := payment.DecodeRawEvent([]byte(raw)); err == nil || err.Error() != "payment: "+want {
 			t.Errorf("%s: %v, want %s", raw, err, want)

@@ -69,7 +69,6 @@ var notInSchema = map[string]string{
 	"invalid UTF-8 in an unknown field": "parsers replace it",
 	"unpaired surrogate":                "parsers replace it",
 	"event id also in another case":     "a schema has no case-insensitive names",
-	"amount in another case":            "a schema has no case-insensitive names",
 }
 
 // The schema gives the verdict of the decoder, except for notInSchema.
@@ -101,7 +100,7 @@ func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
 }
 
 // Every value of a valid event is replaced by values of every JSON type and removed, and
-// all schemas give the verdict of DecodeEvent.
+// no schema accepts what DecodeEvent rejects.
 func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 	files, all := schemas(t), changes(t, event)
 	for _, changed := range all {
@@ -115,7 +114,7 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 				"deliveryId": "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", "events": []any{value}}),
 		}
 		for name, problem := range got {
-			if (problem == nil) != want {
+			if problem == nil && !want {
 				t.Errorf("%s accepts %s: %t, want %t (%v)", name, changed, problem == nil, want, err)
 			}
 		}

@@ -1,0 +1,302 @@
+package payment_test
+
+import (
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/payment"
+)
+
+// edited returns the event with one part replaced.
+func edited(t *testing.T, old, replacement string) string {
+	t.Helper()
+	if strings.Count(event, old) != 1 {
+		t.Fatalf("%q is not once in the event", old)
+	}
+	return strings.Replace(event, old, replacement, 1)
+}
+
+// eventData is the value of that member in the event.
+var eventData = event[strings.Index(event, `{"identifiers"`) : len(event)-1]
+
+func TestEverythingInEventDataIsAccepted(t *testing.T) {
+	deep := strings.Repeat(`{"a":[`, 2500) + strings.Repeat(`]}`, 2500)
+	for _, test := range []struct {
+		name, old, replacement string
+		deviation              string // the first; "" for none
+	}{
+		{"eventData null", eventData, "null", ""},
+		{"eventData empty", eventData, "{}", ""},
+		{"eventData missing", `,"eventData":` + eventData, "", ""},
+		{"eventData an array", eventData, "[" + eventData + "]", "eventData"},
+		{"eventData a text", eventData, `"x"`, "eventData"},
+		{"eventData false", eventData, "false", "eventData"},
+		{"amount null", "1234567890.10", "null", ""},
+		{"amount a text", "1234567890.10", `"1234567890.10"`, "eventData.amount"},
+		{"amount an object", "1234567890.10", `{"value":1,"amount":null}`, "eventData.amount"},
+		{"amount with a huge exponent", "1234567890.10", "1e999999999", ""},
+		{"amount of 100000 digits", "1234567890.10", strings.Repeat("9", 100000), ""},
+		{"date null", `"paymentExecutedValueDate":"2026-01-31"`, `"paymentExecutedValueDate":null`, ""},
+		{"date a number", `"paymentExecutedValueDate":"2026-01-31"`, `"paymentExecutedValueDate":20260131`,
+			"eventData.paymentExecutedValueDate"},
+		{"status null", `"status":"RELEASED"`, `"status":null`, ""},
+		{"status time null", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":null`, ""},
+		{"status time empty", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":""`, ""},
+		{"status time a number", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":1769860799000`,
+			"eventData.paymentStatus.statusTime"},
+		{"returns null", `{"hasReturnDetails":false}`, "null", ""},
+		{"returns an array", `{"hasReturnDetails":false}`, "[]", "eventData.returns"},
+		{"a flag null", `"hasLinkedCases":false`, `"hasLinkedCases":null`, ""},
+		{"a flag a number", `"hasLinkedCases":false`, `"hasLinkedCases":0`, "eventData.cases.hasLinkedCases"},
+		{"rail reference a text", `"railReferenceId":{}`, `"railReferenceId":"20260131MMQFMP"`,
+			"eventData.identifiers.railReferenceId"},
+		{"rail reference deep", `"railReferenceId":{}`, `"railReferenceId":` + deep, ""},
+		{"posting ids null", `["P-1","P-2"]`, "null", ""},
+		{"posting ids of null", `["P-1","P-2"]`, "[null,null]", ""},
+		{"posting ids of numbers", `["P-1","P-2"]`, `["P-1",123,4]`, "eventData.identifiers.svcPostingIds[1]"},
+		{"another case", `"amount":1234567890.10`, `"Amount":1,"amount":null,"AMOUNT":"x"`, ""},
+		{"another case below", `"status":"RELEASED"`, `"Status":{"status":1,"STATUS":2}`, ""},
+		{"the names of the event", `"amountType":`,
+			`"eventid":1,"EventId":2,"claimCheck":3,"claimcheck":4,"amountType":`,
+			""},
+		{"other members", `"amountType":`, `"amountKind":{"a":[null,{}]},"":0,"amountType":`, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := edited(t, test.old, test.replacement)
+			got, err := payment.DecodeDelivery([]byte(strings.Replace(delivery, event, text, 1)))
+			if err != nil || len(got.Events) != 1 || got.Rejected != nil || got.Err != nil {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			var want []string
+			if test.deviation != "" {
+				want = []string{test.deviation}
+			}
+			if e := got.Events[0]; string(e.Bytes) != text || e.EventTimestamp.IsZero() || !cmp.Equal(e.Deviations,
+				want) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// Of an array only the first element is named, so that a large one makes no long list.
+func TestDeviationsAreNamedInTheirOrder(t *testing.T) {
+	text := strings.NewReplacer(`["P-1","P-2"]`, `["P-1"`+strings.Repeat(",7", 1000)+`]`, `"EUR"`, "978",
+		`{"status":"RELEASED"`, `{"status":[1]`, "2026-01-31T12:00:00.123Z", "CANARY").Replace(event)
+	got, err := payment.DecodeRawEvent([]byte(text))
+	want := []string{"eventTimestamp", "eventData.identifiers.svcPostingIds[1]", "eventData.paymentCurrency",
+		"eventData.paymentStatus.status"}
+	if err != nil || !cmp.Equal(got.Deviations, want) {
+		t.Errorf("%q, %v", got.Deviations, err)
+	}
+}
+
+func TestATimestampDoesNotStopAnEvent(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
+	const member = `"eventTimestamp":"2026-01-31T12:00:00.123Z",`
+	long := strings.Repeat("9", 129)
+	for value, want := range map[string]payment.RawEvent{
+		`"2026-01-31T12:00:00.123+0000"`:  {EventTimestamp: at, SentTimestamp: "2026-01-31T12:00:00.123+0000"},
+		`"2026-01-31T12:00:00.123+00"`:    {EventTimestamp: at, SentTimestamp: "2026-01-31T12:00:00.123+00"},
+		`"2026-01-31T12:00:00.123"`:       {EventTimestamp: at, SentTimestamp: "2026-01-31T12:00:00.123"},
+		`"2026-01-31T14:00:00.123+02:00"`: {EventTimestamp: at, SentTimestamp: "2026-01-31T14:00:00.123+02:00"},
+		`"2026-01-31T12:00Z"`: {EventTimestamp: at.Truncate(time.Second),
+			SentTimestamp: "2026-01-31T12:00Z"},
+		`"2026-01-31T12:00:00.123\u005a"`: {EventTimestamp: at, SentTimestamp: "2026-01-31T12:00:00.123Z"},
+		`"yesterday"`:                     {SentTimestamp: "yesterday"},
+		`"` + long[1:] + `"`:              {SentTimestamp: long[1:]},
+		`"` + long + `"`:                  {},
+		`""`:                              {}, `1769860800123`: {}, `null`: {}, `{}`: {},
+		`["2026-01-31T12:00:00Z"]`: {}, "": {},
+	} {
+		replacement := ""
+		if value != "" {
+			replacement = `"eventTimestamp":` + value + ","
+		}
+		got, err := payment.DecodeRawEvent([]byte(edited(t, member, replacement)))
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		deviates := got.Deviations != nil
+		if !got.EventTimestamp.Equal(want.EventTimestamp) || got.SentTimestamp != want.SentTimestamp ||
+			deviates != want.EventTimestamp.IsZero() || deviates && got.Deviations[0] != "eventTimestamp" {
+			t.Errorf("%s: %+v", value, got)
+		}
+	}
+}
+
+// An element of events without identity is named, and the others are decoded as without it.
+func TestAnEventWithoutIdentityDoesNotStopTheOthers(t *testing.T) {
+	const other = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f61"
+	good := strings.Replace(event, "4f60", "4f61", 1)
+	name := `"eventName":"PAYMENT_STATUS.RELEASED"`
+	const eventID = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
+	for bad, want := range map[string]struct{ problem, id string }{
+		"null": {": must be an object", ""}, "7": {": must be an object", ""}, `"x"`: {": must be an object", ""},
+		"[" + event + "]":                       {": must be an object", ""},
+		"{}":                                    {".eventName: is missing", ""},
+		edited(t, id+",", ""):                   {".eventId: is missing", ""},
+		edited(t, id, `"eventId":null`):         {".eventId: must be a string", ""},
+		edited(t, id, `"eventId":["a"]`):        {".eventId: must be a string", ""},
+		edited(t, id, `"eventId":"x"`):          {".eventId: must be a UUID", ""},
+		edited(t, name+",", ""):                 {".eventName: is missing", eventID},
+		edited(t, name, `"eventName":null`):     {".eventName: must be a string", eventID},
+		edited(t, name, `"eventName":{"a":1}`):  {".eventName: must be a string", eventID},
+		edited(t, name, `"eventName":"A"`):      {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, name+`,"claimCheck":1`): {".claimCheck: is the name of a reference", eventID},
+		edited(t, id, id+`,"EventId":"x"`):      {": has a name that differs from eventId only in case", eventID},
+		edited(t, id, id+`,"eventDATA":null`):   {": has a name that differs from eventData only in case", eventID},
+		edited(t, id, id+`,"CLAIMCHECK":null`):  {": has a name that differs from claimCheck only in case", eventID},
+		edited(t, id, `"EVENTID":7`):            {": has a name that differs from eventId only in case", ""},
+	} {
+		for _, c := range []struct {
+			events []string
+			at     []int
+		}{
+			{[]string{good, bad}, []int{1}}, {[]string{bad, good}, []int{0}}, {[]string{good, bad, good}, []int{1}},
+			{[]string{bad, bad, good, "null"}, []int{0, 1, 3}}, {[]string{bad}, []int{0}}, {[]string{bad, bad},
+				[]int{0, 1}},
+		} {
+			var rejected []payment.Rejected
+			var events []string // that are decoded
+			for i, e := range c.events {
+				switch e {
+				case good:
+					events = append(events, e)
+				case bad:
+					rejected = append(rejected, payment.Rejected{Position: i, EventID: want.id})
+				default:
+					rejected = append(rejected, payment.Rejected{Position: i})
+				}
+			}
+			got, err := payment.DecodeDelivery([]byte(strings.Replace(delivery, event, strings.Join(c.events, ", "),
+				1)))
+			whole := len(events) == 0
+			if (err != nil) != whole || len(got.Events) != len(events) || !whole && !cmp.Equal(got.Rejected, rejected) {
+				t.Fatalf("%v: %+v, %v", c.events, got, err)
+			}
+			if !whole {
+				err = got.Err
+			}
+			field, ok := errors.AsType[*payment.FieldError](err)
+			if text := fmt.Sprintf("events[%d]", c.at[0]) + want.problem; !ok || !strings.HasPrefix(field.Error(),
+				text) {
+				t.Errorf("%v: %v, want %s", c.events, err, text)
+			}
+			for i, e := range got.Events {
+				if e.EventID != other || string(e.Bytes) != events[i] || e.EventName == "" ||
+					e.EventTimestamp.IsZero() {
+					t.Errorf("%v: %+v", c.events, e)
+				}
+			}
+		}
+	}
+}
+
+// What follows an event without identity is read as well: it can make the whole payload ambiguous.
+func TestAnEventWithoutIdentityDoesNotHideWhatFollows(t *testing.T) {
+	good := strings.Replace(event, "4f60", "4f61", 1)
+	for _, bad := range []string{`{"a":1,"a":2}`, `{"eventId":7,"x":{"a":1,"\u0061":2}}`, "{\"x\":\"\xff\"}",
+		`{"x":"\ud800"}`,
+		`{"x":01}`, `[1,]`, `nul`, edited(t, `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":2}`)} {
+		for _, events := range []string{good + ",null," + bad, "null," + bad + "," + good} {
+			if got, err := payment.DecodeDelivery([]byte(strings.Replace(delivery, event, events, 1))); err == nil {
+				t.Errorf("%s: %+v", events, got)
+			}
+		}
+	}
+	for _, change := range [][2]string{{`"deliveryId":"0b7e4c1e`, `"deliveryId":"zb7e4c1e`}, {"null]}",
+		`null],"Events":[]}`},
+		{"null]}", `null],"DELIVERYID":1}`}, {"null]}", "null]}x"}} {
+		text := strings.Replace(strings.Replace(delivery, event, good+",null", 1), change[0], change[1], 1)
+		if got, err := payment.DecodeDelivery([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+// A byte order mark is skipped, and is not in the bytes of an event.
+func TestAByteOrderMarkIsSkipped(t *testing.T) {
+	const mark = "\ufeff"
+	got, err := payment.DecodeDelivery([]byte(mark + delivery))
+	if err != nil || len(got.Events) != 1 || string(got.Events[0].Bytes) != event {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if e, err := payment.DecodeRawEvent([]byte(mark + event)); err != nil || string(e.Bytes) != event {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, err := payment.DecodeEvent([]byte(mark + event)); err != nil || e.EventID == "" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if id, ids := payment.PeekIDs([]byte(mark+delivery), 10); id != got.DeliveryID || len(ids) != 1 {
+		t.Errorf("%s, %s", id, ids)
+	}
+	if id := payment.PeekDeliveryID([]byte(mark + delivery)); id != got.DeliveryID {
+		t.Errorf("%q", id)
+	}
+	if at := payment.PeekTime([]byte(mark + delivery)); at.IsZero() {
+		t.Error("no time")
+	}
+}
+
+func TestPeekDeliveryIDReadsTheBeginning(t *testing.T) {
+	const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	first := delivery[1:strings.Index(delivery, `,"events"`)]
+	events := `"events":[` + event + `]`
+	filled := func(n int) string { // so that the deliveryId ends at byte n
+		begin, end := `{"x":"`, `",`+first
+		return begin + strings.Repeat("x", n-len(begin+end)) + end
+	}
+	for payload, want := range map[string]string{
+		delivery:                         id,
+		"{" + events + "," + first + "}": id,
+		"{" + events + "," + first:       id,
+		`{"a":{"deliveryId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"},` + first + "}": id,
+		`{"deliveryId":null,` + first + `}`:                                         id,
+		`{"deliveryId":"x",` + first + `}`:                                          id,
+		`{"\u0064eliveryId":"` + id + `"}`:                                          id,
+		`{"x":"` + "\xff" + `",` + first + `}`:                                      id,
+		filled(64<<10) + "}":                                                        id,
+		filled(64<<10+1) + "}":                                                      "",
+		"[" + delivery + "]":                                                        "",
+		`{"events":[` + strings.Repeat(event+",", 200) + `7],` + first + "}":        "", "{": "", "": "",
+		`{"deliveryId":`:               "",
+		`{"events":[,],` + first + "}": "",
+	} {
+		if got := payment.PeekDeliveryID([]byte(payload)); got != want {
+			t.Errorf("%.100s: %q, want %q", payload, got, want)
+		}
+	}
+}
+
+// One object is stored for each eventId, so their number is limited; the deliveryId may follow them.
+func TestPeekIDsFindsADeliveryIDAfterManyEvents(t *testing.T) {
+	const id = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
+	payload := `{"events":[` + strings.Repeat(`{"eventId":"`+id+`"},`, 20) + `{}],"deliveryId":"` + id + `"}`
+	if got, ids := payment.PeekIDs([]byte(payload), 10); got != id || len(ids) != 10 {
+		t.Errorf("%q, %d ids", got, len(ids))
+	}
+}
+
+// FuzzEventData checks that every valid value is accepted as eventData.
+func FuzzEventData(f *testing.F) {
+	for _, text := range []string{eventData, "null", `{"amount":null}`, `[{"a":1e400}]`, `{"a":1,"a":2}`, "{",
+		`"\ud800"`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		raw := []byte(strings.Replace(event, eventData, data, 1))
+		valid := jsontext.Value(data).IsValid() && jsontext.Value(raw).IsValid()
+		e, err := payment.DecodeRawEvent(raw)
+		if valid && (err != nil || string(e.Bytes) != string(raw)) {
+			t.Fatalf("%s: %v", data, err)
+		}
+	})
+}
