@@ -21,7 +21,6 @@ import (
 	"io"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -49,7 +48,7 @@ type Reference struct {
 type Detail struct {
 	EventName      string         `json:"eventName"`
 	EventID        string         `json:"eventId"`
-	EventTimestamp time.Time      `json:"eventTimestamp"`
+	EventTimestamp string         `json:"eventTimestamp,omitzero"` // [payment.RawEvent.SentTimestamp]
 	EventData      jsontext.Value `json:"eventData,omitzero"`
 	ClaimCheck     Reference      `json:"claimCheck"`
 }
@@ -93,7 +92,7 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 		return nil, fmt.Errorf("claimcheck: put %s: %w", event.EventID, err)
 	}
 	detail, err := json.Marshal(Detail{
-		EventName: event.EventName, EventID: event.EventID, EventTimestamp: event.EventTimestamp,
+		EventName: event.EventName, EventID: event.EventID, EventTimestamp: event.SentTimestamp,
 		EventData:  event.RoutingData(),
 		ClaimCheck: Reference{Bucket: s.bucket, Key: key, Size: len(event.Bytes), SHA256: digest},
 	}, jsontext.PreserveRawStrings(true))
@@ -164,7 +163,7 @@ func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) 
 	var claim struct {
 		ClaimCheck *Reference `json:"claimCheck"`
 	}
-	if err := json.Unmarshal(detail, &claim); err != nil {
+	if err := json.Unmarshal(payment.WithoutBOM(detail), &claim); err != nil {
 		return nil, fmt.Errorf("claimcheck: detail: %w", err)
 	}
 	if claim.ClaimCheck == nil {

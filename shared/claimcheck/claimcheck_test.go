@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +31,8 @@ import (
 
 var event = payment.RawEvent{
 	EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
-	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: []byte("{ \"amount\" : 100.00 }"),
+	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), SentTimestamp: "2026-01-31T12:00:00.123+0000",
+	Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
 var sum = sha256.Sum256(event.Bytes)
@@ -133,7 +136,7 @@ func TestResolveReturnsTheSignedEvent(t *testing.T) {
 			t.Errorf("the object has the type %q, %v", aws.ToString(out.ContentType), err)
 		}
 	}
-	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123Z"`} {
+	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123+0000"`} {
 		if !strings.Contains(string(detail), part) {
 			t.Errorf("%s is not in %s", part, detail)
 		}
@@ -160,6 +163,46 @@ func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 		if !strings.Contains(string(detail), want) {
 			t.Errorf("%s is not in %s", want, detail)
 		}
+	}
+}
+
+// A reference has the event's own timestamp, whatever it is, or none. What EventBridge or a reader could not take
+// is left out.
+func TestADetailHasTheTimestampThatWasSent(t *testing.T) {
+	for sent, want := range map[string]string{
+		`"2026-01-31T14:00:00+0200"`: `"2026-01-31T14:00:00+0200"`, `"yes\"terday"`: `"yes\"terday"`,
+		`"` + strings.Repeat("x", 300<<10) + `"`: "", "99999999999999999999": "", "null": "", `{"a":[]}`: "", `""`: "",
+	} {
+		raw, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B",` +
+			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+			`"eventTimestamp":` + sent + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bucket, detail := stored(t, raw)
+		var got map[string]jsontext.Value
+		if err := json.Unmarshal(detail, &got); err != nil || string(got["eventTimestamp"]) != want {
+			t.Errorf("%.50s: %s, %v", sent, detail, err)
+		}
+		if event, err := claimcheck.Resolve(t.Context(), bucket, detail); err != nil || !bytes.Equal(event, raw.Bytes) {
+			t.Errorf("%.50s is resolved to %s, %v", sent, event, err)
+		}
+		again, err := payment.DecodeRawEvent(detail)
+		if err != nil || !again.EventTimestamp.Equal(raw.EventTimestamp) {
+			t.Errorf("%.50s: the reference has the time %v, %v", sent, again.EventTimestamp, err)
+		}
+	}
+}
+
+func TestResolveSkipsAByteOrderMark(t *testing.T) {
+	bucket, detail := stored(t, event)
+	got, err := claimcheck.Resolve(t.Context(), bucket, append([]byte("\ufeff"), detail...))
+	if err != nil || !bytes.Equal(got, event.Bytes) {
+		t.Errorf("%s, %v", got, err)
+	}
+	marked := append([]byte("\ufeff"), event.Bytes...)
+	if got, err := claimcheck.Resolve(t.Context(), bucket, marked); err != nil || !bytes.Equal(got, marked) {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 
