@@ -29,6 +29,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json/jsontext"
 	"strings"
 	"time"
 
@@ -97,28 +98,14 @@ func New(client API, table, bus string, opts Options) *Ledger {
 // Digest identifies an event's content.
 type Digest [sha256.Size]byte
 
-// DigestOf returns the SHA-256 of an event without insignificant white space
-// (RFC 8259, section 2): an event that was only formatted differently is the same
-// event. raw must be valid JSON.
-func DigestOf(raw []byte) (d Digest) {
-	h := sha256.New()
-	start := 0 // of the bytes that are not hashed yet
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			for i++; i < len(raw) && raw[i] != '"'; i++ {
-				if raw[i] == '\\' {
-					i++
-				}
-			}
-		case ' ', '\t', '\n', '\r':
-			h.Write(raw[start:i])
-			start = i + 1
-		}
-	}
-	h.Write(raw[start:])
-	h.Sum(d[:0])
-	return d
+// DigestOf returns the SHA-256 of an event's canonical form, so that the same content in another spelling is
+// the same event. The form is that of RFC 8785 (no white space, members sorted, strings in their shortest
+// form), except that numbers stay as they were sent: 1.0 is not 1.00. raw must be valid JSON without
+// duplicate names.
+func DigestOf(raw []byte) Digest {
+	// What is no JSON is appended as it is.
+	canonical, _ := jsontext.AppendFormat(nil, raw, jsontext.ReorderRawObjects(true))
+	return sha256.Sum256(canonical)
 }
 
 // Entry is an event that waits to be published.

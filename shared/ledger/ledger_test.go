@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"encoding/json/jsontext"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -235,16 +237,35 @@ func TestShardsAreEven(t *testing.T) {
 	}
 }
 
-func TestLayoutDoesNotChangeADigest(t *testing.T) {
-	a := ledger.DigestOf([]byte(`{"a":"x \" y\\","b":[1,2.0]}`))
-	if b := ledger.DigestOf([]byte(" { \"a\" :\t\"x \\\" y\\\\\" ,\r\n\"b\":[ 1, 2.0 ] } ")); a != b {
-		t.Error("white space changes the digest")
+// A digest is that of the content: neither white space, the order of members nor escapes change it. Everything
+// else does, and the text of a number as well: an amount of 101 and one of 101.00 need a person.
+func TestADigestIsThatOfTheContent(t *testing.T) {
+	const event = `{"a":"x \" y\\/é😀","b":[1,2.0,{"c":null,"d":true}],"é":{},"\ufb33":-0}`
+	want := ledger.DigestOf([]byte(event))
+	for _, same := range []string{
+		" { \"a\" :\t\"x \\\" y\\\\/é😀\" ,\r\n\"b\":[ 1, 2.0 , {\"c\":null,\"d\":true} ],\"é\":{ },\"\\ufb33\":-0 } ",
+		`{"\ufb33":-0,"é":{},"b":[1,2.0,{"d":true,"c":null}],"a":"x \" y\\/é😀"}`,
+		`{"\u0061":"\u0078 \u0022 y\u005c\/\u00E9\uD83D\ude00","b":[1,2.0,{"d":true,"\u0063":null}],"\u00e9":{},` +
+			`"\uFB33":-0}`,
+	} {
+		if ledger.DigestOf([]byte(same)) != want {
+			t.Errorf("%s has another digest", same)
+		}
 	}
-	for _, other := range []string{`{"a":"x \"y\\","b":[1,2.0]}`, `{"a":"x \" y\\","b":[1,2]}`,
-		`{"b":[1,2.0],"a":"x \" y\\"}`} {
-		if a == ledger.DigestOf([]byte(other)) {
+	for _, change := range [][2]string{{`x \" y`, `x \"y`}, {"2.0", "2"}, {"2.0", "2.00"}, {"2.0", "2e0"},
+		{"[1", "[1.0"}, {"-0", "0"}, {"-0", "-0.0"}, {"1,2.0", "2.0,1"}, {`"c":null,`, ""}, {"null", `"null"`},
+		{"true", "false"},
+		{"{}", "[]"},
+		{`"a"`, `"A"`}, {"é", "e\u0301"}} {
+		other := strings.Replace(event, change[0], change[1], 1)
+		if other == event || ledger.DigestOf([]byte(other)) == want {
 			t.Errorf("%s has the same digest", other)
 		}
+	}
+	// Numbers of any length keep their digits.
+	const long = `{"a":12345678901234567890.10}`
+	if ledger.DigestOf([]byte(long)) == ledger.DigestOf([]byte(strings.Replace(long, "10}", "11}", 1))) {
+		t.Error("digits are lost")
 	}
 }
 
@@ -255,11 +276,25 @@ func FuzzDigestOf(f *testing.F) {
 	f.Add([]byte(`"a\`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if v := jsontext.Value(bytes.Clone(raw)); v.IsValid() {
-			if err := v.Compact(); err != nil {
+			sent := string(v)
+			if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false),
+				jsontext.CanonicalizeRawFloats(false)); err != nil {
 				t.Fatal(err)
 			}
-			if ledger.DigestOf(raw) != sha256.Sum256(v) {
+			if ledger.DigestOf(raw) != sha256.Sum256(v) || ledger.DigestOf(v) != ledger.DigestOf(raw) ||
+				string(raw) != sent {
 				t.Fatalf("not the digest of %s", v)
+			}
+			content := func(text []byte) (value any) {
+				d := json.NewDecoder(bytes.NewReader(text))
+				d.UseNumber()
+				if err := d.Decode(&value); err != nil {
+					t.Fatal(err)
+				}
+				return value
+			}
+			if !reflect.DeepEqual(content(v), content(raw)) {
+				t.Fatalf("%s has another content", v)
 			}
 		} else {
 			ledger.DigestOf(raw) // must not panic
