@@ -56,6 +56,7 @@ type problem struct {
 	Duplicates int    `json:"duplicates,omitzero"`
 	Conflicts  int    `json:"conflicts,omitzero"`
 	Unrecorded int    `json:"unrecorded,omitzero"`
+	Invalid    int    `json:"invalid,omitzero"` // without identity, if there are others; parked
 }
 
 // Invoke answers a webhook. It returns an error only if the event is not JSON: Lambda
@@ -142,6 +143,7 @@ func (h *handler) respond(result intake.Result, answer intake.Answer) response {
 		Duplicates: result.Duplicates,
 		Conflicts:  result.Conflicts,
 		Unrecorded: result.Unrecorded,
+		Invalid:    result.Invalid,
 	})
 }
 
@@ -191,6 +193,10 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 			events, leftOut = r.Events, r.Events-n
 		}
 	}
+	var deviations any
+	if len(r.Deviations) > 0 {
+		deviations = r.Deviations
+	}
 	attrs := []slog.Attr{
 		slog.String("outcome", string(r.Outcome)),
 		slog.Int("status", answer.Status),
@@ -210,10 +216,13 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.Int("unrecorded", r.Unrecorded),
 		slog.Int("unmarked", r.Unmarked),
 		slog.Int("unpublishable", r.Unpublishable),
+		slog.Int("invalid", r.Invalid),
+		slog.Any("deviations", deviations),
 		slog.Any("ids", ids),
 		slog.Int("events", events),
 		slog.Int("idsLeftOut", leftOut),
 		slog.String("parked", r.Parked),
+		slog.String("alsoParked", r.AlsoParked.Parked),
 	}
 	attrs = append(attrs, further...)
 	attrs = append(attrs, slog.GroupAttrs("ms", withoutZeros(
@@ -261,12 +270,14 @@ func withoutZeros(attrs ...slog.Attr) []slog.Attr {
 // certificates. It subtracts ClientErrors from another metric: AWS does not document what
 // FILL returns for a metric without any data.
 func (h *handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
-	values := make([]awsenv.Value, 0, 7)
+	values := make([]awsenv.Value, 0, 8)
 	for _, v := range []awsenv.Value{
 		{Metric: names.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},
 		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
 		{Metric: names.ConflictsMetric, Value: float64(r.Conflicts)},
-		{Metric: names.ParkedMetric, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
+		{Metric: names.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
+		{Metric: names.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
+			float64(r.Unpublishable)},
 		{Metric: names.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
 		{Metric: names.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {

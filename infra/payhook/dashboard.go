@@ -172,9 +172,10 @@ func (d dashboard) rejections() {
 				Title: jsii.String("Causes"), QueryString: jsii.String(causesQuery),
 				LogGroupNames: &[]*string{d.webhook.logs.LogGroupName()}, Width: chartWidth, Height: chartHeight,
 			})),
-		d.chart("Authentic, not published", 5, "parked",
-			"Authentic webhooks that could not be stored, what is parked, and events with two contents.",
-			d.sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)...),
+		d.chart("Authentic, with a problem", 5, "parked",
+			"Authentic webhooks that could not be stored, what is parked, events with two contents, and webhooks "+
+				"with a value of another type, which are published.",
+			d.sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric, names.DeviationsMetric)...),
 		d.chart("Keys", 5, "key-unavailable", "Webhooks whose key is stale, withdrawn, or not available.",
 			d.sums(names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyUnavailableMetric)...))
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,37 @@ func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
 		p.EventIDs, p.EventDigests = append(p.EventIDs, e.entry.EventID), append(p.EventDigests, e.entry.Digest[:])
 	}
 	return p
+}
+
+// maxInvalid is how many events without identity an invalid delivery is parked with. One object is stored
+// for each eventId.
+const maxInvalid = 1000
+
+// parkParts parks a delivery for its events without identity, unless it is parked for them before, and for
+// those in conflict. The error is that of parking, or else the first of these events has it.
+func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, conflicts []event, payload []byte,
+	proof proof, before bool) (parked [2]ParkedAs, err error) {
+	var parts []parking.Parked
+	if delivery.Err != nil && !before {
+		invalid := parking.Parked{Reason: parking.Invalid, Cause: delivery.Err.Error(), DeliveryID: delivery.DeliveryID}
+		for _, r := range delivery.Rejected[:min(len(delivery.Rejected), maxInvalid)] {
+			invalid.Positions = append(invalid.Positions, r.Position)
+			if r.EventID != "" {
+				invalid.EventIDs = append(invalid.EventIDs, r.EventID)
+			}
+		}
+		parts = append(parts, invalid)
+	}
+	if err = delivery.Err; len(conflicts) > 0 {
+		parts, err = append(parts, conflictOf(delivery, conflicts)), cmp.Or(err, errConflict)
+	}
+	for i, part := range parts {
+		var failed error
+		if parked[i], failed = p.parkDelivery(ctx, part, payload, proof); failed != nil {
+			return parked, failed
+		}
+	}
+	return parked, err
 }
 
 // parkDelivery parks a delivery with its proof.

@@ -106,14 +106,14 @@ func (p *Pipeline) begin(ctx context.Context) (invocation, context.Context, cont
 }
 
 // process decodes a payload that is authentic, records its events, publishes those
-// that are new and marks them. It parks the delivery with its proof if it is invalid
-// or holds a conflict.
-func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv invocation) Result {
+// that are new and marks them. It parks the delivery with its proof if it holds a conflict,
+// and if it is invalid, unless it is parked as invalid before.
+func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv invocation, before bool) Result {
 	start := p.opts.Now()
 	delivery, err := payment.DecodeDelivery(payload)
 	steps := Steps{Decode: p.opts.Now().Sub(start)}
 	if err != nil {
-		id, eventIDs := payment.PeekIDs(payload, 1000) // one object is stored for each
+		id, eventIDs := payment.PeekIDs(payload, maxInvalid)
 		parked, parkErr := p.parkDelivery(ctx, parking.Parked{
 			Reason: parking.Invalid, Cause: err.Error(), DeliveryID: id, EventIDs: eventIDs,
 		}, payload, proof)
@@ -139,11 +139,10 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), left))
 	wg.Wait()
 	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
-	var parked ParkedAs
+	var parked [2]ParkedAs
 	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
-	if err == nil && len(rec.conflicts) > 0 {
-		parked, err = p.parkDelivery(ctx, conflictOf(delivery, rec.conflicts), payload, proof)
-		err = cmp.Or(err, errConflict)
+	if err == nil {
+		parked, err = p.parkParts(ctx, delivery, rec.conflicts, payload, proof, before)
 	}
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 	if cause == nil && len(pub.failed) > 0 {
@@ -151,14 +150,24 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	}
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
-		Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,
-		PendingDuplicates: rec.pending,
-		Conflicts:         len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
+		Events: len(delivery.Events), Invalid: len(delivery.Rejected),
+		Recorded: len(rec.entries), Duplicates: rec.duplicates, PendingDuplicates: rec.pending,
+		Conflicts: len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
 		Published: pub.marked, Unmarked: pub.unmarked,
 		Pending: len(pub.failed) - len(unpublishable), Unpublishable: len(unpublishable),
-		EventIDs: rec.eventIDs.published(rec.entries, pub.failed, unpublishable),
-		ParkedAs: parked, Steps: steps,
+		EventIDs:   rec.eventIDs.published(rec.entries, pub.failed, unpublishable),
+		Deviations: deviationsOf(delivery.Events), ParkedAs: parked[0], AlsoParked: parked[1], Steps: steps,
 	}
+}
+
+// deviationsOf returns the first deviation of each event, of the first ten events that have one.
+func deviationsOf(events []payment.RawEvent) (paths []string) {
+	for _, e := range events {
+		if len(e.Deviations) > 0 && len(paths) < 10 {
+			paths = append(paths, e.Deviations[0])
+		}
+	}
+	return paths
 }
 
 // storeEvidence stores the record of a delivery, for at most the given time.

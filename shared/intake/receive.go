@@ -118,9 +118,8 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	authenticated := now().Sub(inv.start)
 	if err != nil {
 		known.Key.Wait()
-		unverified, _ := payment.PeekIDs(d.Payload, 1)
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, UnverifiedID: unverified,
-			Steps: Steps{Authenticate: authenticated}}
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
+			UnverifiedID: payment.PeekDeliveryID(d.Payload), Steps: Steps{Authenticate: authenticated}}
 	}
 	// At the same time as the events, which do not depend on it.
 	var wg sync.WaitGroup
@@ -130,7 +129,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	if m := r.mechanisms.MTLS; m != nil {
 		wg.Go(func() { _ = m.Accepted.Record(ctx, proof.chain[0], inv.start) }) // the next delivery tries again
 	}
-	result := r.pipeline.process(ctx, d.Payload, proof, inv)
+	result := r.pipeline.process(ctx, d.Payload, proof, inv, false)
 	wg.Wait()
 	known.Key.Wait()
 	result.Authentication, result.Steps.Authenticate = known, authenticated

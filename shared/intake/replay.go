@@ -61,7 +61,8 @@ func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocat
 //
 // An invalid delivery goes through the same steps as a new one. Its events in
 // conflict are parked on their own; then the outcome is Conflict, and Parked names what
-// is parked, which needs its own decision.
+// is parked, which needs its own decision. It stays invalid if an event has no identity; the
+// others are published.
 //
 // A conflict needs a version. With FirstVersion, Replay checks whether the content
 // that the ledger has is on the bus, and writes nothing. With
@@ -105,8 +106,12 @@ func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Ve
 		result = r.replayConflict(ctx, parked, delivery, version, inv)
 		result.DeliveryID = delivery.DeliveryID
 	default:
-		result = r.pipeline.process(ctx, parked.Payload, proof, inv)
-		if result.Done() && result.PendingDuplicates > 0 {
+		result = r.pipeline.process(ctx, parked.Payload, proof, inv, true)
+		switch {
+		case result.Outcome == Invalid:
+			result.Err = fmt.Errorf("intake: %d of its events have no identity and are not published, the others "+
+				"are recorded: %w", result.Invalid, result.Err)
+		case result.Done() && result.PendingDuplicates > 0:
 			result.Outcome, result.Err = StillPending, errPending
 		}
 	}

@@ -25,8 +25,13 @@ type Result struct {
 	UnverifiedID string
 	Counts
 	EventIDs EventIDs
+	// Deviations has, of each of the first ten events with a value of another type than the interface's, the
+	// first path to one. No value is in it.
+	Deviations []string
 	ParkedAs
-	Steps Steps
+	// AlsoParked is the name with the events in conflict, if ParkedAs is that with the events without identity.
+	AlsoParked ParkedAs
+	Steps      Steps
 }
 
 // Authentication is what is known of how a delivery was authenticated.
@@ -41,7 +46,8 @@ type Authentication struct {
 
 // Counts are numbers of events of a delivery.
 type Counts struct {
-	Events     int // in the delivery
+	Events     int // in the delivery, with identity
+	Invalid    int // without identity, if there are others
 	Recorded   int // new
 	Duplicates int // recorded before
 	// PendingDuplicates are those of Duplicates that are not published yet.
@@ -64,6 +70,9 @@ type ParkedAs struct {
 	Parked       string // the name; "" if it is not parked
 	ParkedBefore bool   // the same delivery, with the same proof, was parked before
 }
+
+// New reports whether a delivery was parked now, and not before.
+func (p ParkedAs) New() bool { return p.Parked != "" && !p.ParkedBefore }
 
 // Steps has the time that each step took. Evidence is stored while events are published and marked.
 type Steps struct {

@@ -54,6 +54,8 @@ var (
 	// after its removal for as long as a copy of it could have been used (keyMaxAge).
 	KeyWithdrawnMetric = Metric{Name: "KeyWithdrawn"}
 	ConflictsMetric    = Metric{Name: "Conflicts"}
+	// DeviationsMetric counts webhooks with a value of another type than the interface's.
+	DeviationsMetric = Metric{Name: "Deviations"}
 	// ParkedMetric is written by the webhook function and by redrive.
 	ParkedMetric = Metric{Name: "Parked"}
 )
@@ -92,7 +94,8 @@ func Metrics() []Metric {
 	return []Metric{
 		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
 		TooLargeMetric, InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
-		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
+		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, DeviationsMetric, ParkedMetric,
+		OldestPendingMetric, TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}
 }

@@ -50,7 +50,7 @@ type Reason string
 
 // The reasons.
 const (
-	Invalid       Reason = "invalid"       // authentic, but not a delivery of section 2.2 of the interface
+	Invalid       Reason = "invalid"       // authentic, without identity: the delivery, or some of its events
 	Conflict      Reason = "conflict"      // contains an eventId that was recorded before with different content
 	Unpublishable Reason = "unpublishable" // an event that EventBridge rejects, or that failed too often
 )
@@ -62,8 +62,12 @@ type Parked struct {
 	ParkedAt time.Time `json:"parkedAt"`
 	Bus      string    `json:"bus"` // the bus on which its events are not published
 
-	DeliveryID string   `json:"deliveryId,omitempty"` // "" if it could not be read
-	EventIDs   []string `json:"eventIds,omitempty"`   // the events in conflict, or all ids that could be read
+	DeliveryID string `json:"deliveryId,omitempty"` // "" if it could not be read
+	// EventIDs are those of the events at Positions or in conflict, or all ids that could be read.
+	EventIDs []string `json:"eventIds,omitempty"`
+	// Positions are those of the events without identity, of an invalid delivery whose other events were
+	// published: from 0, at most the first 1000.
+	Positions []int `json:"positions,omitempty"`
 	// EventDigests are the digests of the events in conflict, in the order of
 	// EventIDs. They identify the contents that are parked. It is empty for other
 	// reasons.
