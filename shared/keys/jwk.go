@@ -155,20 +155,17 @@ func FormatJWK(id string, key *rsa.PublicKey) []byte {
 // maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.
 const maxNumber = 2 * MaxModulusBytes * 4 / 3
 
-// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none.
-// Section 6.3.1.1 warns of implementations that write leading zero octets. It accepts these and
-// padding, but no line breaks and no nonzero trailing bits, so the text has one meaning.
+// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none. It
+// accepts padding, and leading zero octets, which some write (section 6.3.1.1).
 func bigInt(text string) *big.Int {
 	encoding := base64.RawURLEncoding
 	if strings.HasSuffix(text, "=") {
 		encoding = base64.URLEncoding
 	}
-	if len(text) > maxNumber || strings.ContainsAny(text, "\r\n") { // the decoder skips line breaks
-		return new(big.Int)
-	}
 	b, err := encoding.Strict().DecodeString(text)
-	if err != nil {
-		return new(big.Int)
+	// The decoder skips line breaks.
+	if err != nil || len(text) > maxNumber || strings.ContainsAny(text, "\r\n") {
+		b = nil
 	}
 	return new(big.Int).SetBytes(b)
 }

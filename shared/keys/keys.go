@@ -30,11 +30,10 @@
 //
 // # Key ids
 //
-// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. The
-// service is asked for the spelling of the webhook, and later for the one for which it
-// returned the key. An id is cached as unknown only in the spelling that the service was
-// asked for. Otherwise, if the service knows one spelling only, anyone could make the key
-// unknown with another one.
+// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. But
+// the service may know one spelling only, and anyone can send others. So a key is fetched
+// again in the spelling for which the service returned it, and an id is unknown only in the
+// spelling that the service was asked for.
 //
 // # Budgets
 //
@@ -147,8 +146,7 @@ type writing struct {
 	failed bool // once done is closed
 }
 
-// UnusualExponent reports whether the key has another public exponent than 65537, which
-// almost all keys have. Such a key is used, see [ParseJWK].
+// UnusualExponent reports whether the key has another public exponent than 65537.
 func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537 }
 
 // Wait waits until a key that was fetched is in the shared table. The key can be used
@@ -299,7 +297,7 @@ func (c *Cache) fresh(e *entry, now time.Time) bool {
 }
 
 // remembered returns the result that is in memory. It reports false if there is none
-// or it is too old, and if the service does not know the id in another spelling than sentAs.
+// or it is too old, or if the id is unknown in another spelling than sentAs.
 func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	now := c.opts.Now()
 	c.mu.Lock()
@@ -433,7 +431,6 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	asked := l.opts.Now().Truncate(time.Millisecond)
 	found := Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed}
 	if cached != nil {
-		// The service returned the key for this spelling. Anyone can send others, which it may not know.
 		l.sentAs = cmp.Or(cached.sentAs, l.sentAs)
 	}
 	text, unexpected, err := l.origin.Fetch(ctx, l.sentAs)

@@ -99,7 +99,7 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	}
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||
 		got.Header.Get("Accept") != "application/json, */*;q=0.5" ||
-		got.Header.Get("User-Agent") != names.UserAgent() {
+		got.Header.Get("User-Agent") != "payhook/"+names.Version() {
 		t.Errorf("got request %s %s, %v", got.Method, got.URL, got.Header)
 	}
 }

@@ -20,12 +20,9 @@ func Version() string {
 	return versionIn(info)
 }
 
-// UserAgent returns the User-Agent of calls to the payment service: payhook and the version or the commit
-// of [Version].
-func UserAgent() string { return userAgent(Version()) }
-
-// userAgent returns the User-Agent of a version. A product has no spaces (RFC 9110, section 10.1.5).
-func userAgent(version string) string {
+// UserAgent returns the User-Agent of a version as [Version] returns it, such as payhook/v1.2.0, or with the
+// commit. It is one product, without spaces (RFC 9110, section 10.1.5).
+func UserAgent(version string) string {
 	version, _, _ = strings.Cut(strings.TrimPrefix(version, "commit "), ",")
 	return "payhook/" + version
 }

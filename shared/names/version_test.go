@@ -37,7 +37,7 @@ func TestVersionIsThatOfTheModule(t *testing.T) {
 		if got := versionIn(info); got != c.want {
 			t.Errorf("%q, want %q for\n%s", got, c.want, c.text)
 		}
-		if got := userAgent(c.want); got != c.agent {
+		if got := UserAgent(c.want); got != c.agent {
 			t.Errorf("%q, want %q for\n%s", got, c.agent, c.want)
 		}
 	}

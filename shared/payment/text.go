@@ -29,12 +29,10 @@ func IsUUID(s string) bool {
 	return err == nil
 }
 
-// KeyID returns the canonical form of a key id, 32 lower-case hexadecimal digits, which is the
-// same for all its spellings. It reports false for a text that is neither a UUID as for
-// [IsUUID] nor one without the hyphens.
-//
-// Key ids are compared, and are keys of maps and tables, in the canonical form. The signed
-// message and the URL of the key have the id as it was sent, and only if KeyID accepted it.
+// KeyID returns the canonical form of a key id, 32 lower-case hexadecimal digits, and false if
+// text is neither a UUID as for [IsUUID] nor one without hyphens. All spellings have the same
+// form, in which ids are compared, and are keys of maps and tables. The signed message and the
+// URL of the key have the id as it was sent, and only if KeyID accepted it.
 func KeyID(text string) (canonical string, ok bool) {
 	id, err := uuid.Parse(text)
 	return hex.EncodeToString(id[:]), err == nil && (len(text) == UUIDLength || len(text) == 2*len(id))
@@ -45,7 +43,7 @@ func KeyID(text string) (canonical string, ok bool) {
 // the User-Agent of a library.
 func SetHeaders(header http.Header) {
 	header.Set("Accept", "application/json, */*;q=0.5")
-	header.Set("User-Agent", names.UserAgent())
+	header.Set("User-Agent", names.UserAgent(names.Version()))
 }
 
 // UnexpectedType returns the media type of an answer of the service for a log line, or a text

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,13 +61,10 @@ stale; with --drop, nothing was dropped.`,
 			if len(args) == 0 && !drop {
 				return nil
 			}
-			if err := cli.Args("ID")(cmd, args); err != nil {
-				return err
+			if _, ok := payment.KeyID(strings.Join(args, " ")); ok { // also without hyphens
+				return nil
 			}
-			if _, ok := payment.KeyID(args[0]); !ok {
-				return errNoUUID
-			}
-			return nil
+			return oneUUID(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			if len(args) == 0 {

@@ -199,11 +199,9 @@ func oneUUID(cmd *cobra.Command, args []string) error {
 	return isID(args[0])
 }
 
-var errNoUUID = errors.New("the id must be a UUID")
-
 func isID(text string) error {
 	if !payment.IsUUID(text) {
-		return errNoUUID
+		return errors.New("the id must be a UUID")
 	}
 	return nil
 }
