@@ -19,16 +19,15 @@ type List []string
 // key id, or a SHA-256: of a certificate, of its subject public key info, or of a JWK (its thumbprint, RFC 7638). A
 // key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
 func Parse(text string) (string, error) {
-	if payment.IsUUID(text) {
-		text = strings.ReplaceAll(text, "-", "")
+	if id, ok := payment.KeyID(text); ok {
+		return id, nil
 	}
 	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
-	keyID := err == nil && len(raw) == 16 && !strings.Contains(text, ":") // with colons, it is an MD5
 	if err != nil {
 		url := strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimSuffix(text, "="))
 		raw, err = base64.RawURLEncoding.Strict().DecodeString(url)
 	}
-	if err != nil || len(raw) != sha256.Size && !keyID {
+	if err != nil || len(raw) != sha256.Size {
 		return "", errors.New("must be a key id (UUID), the thumbprint of a JWK (43 characters of base64url), or the " +
 			"SHA-256 of a certificate or of its key (64 hexadecimal digits)")
 	}
