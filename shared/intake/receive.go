@@ -133,6 +133,9 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	wg.Wait()
 	known.Key.Wait()
 	result.Authentication, result.Steps.Authenticate = known, authenticated
+	if known.Key.UnusualExponent() {
+		result.Deviations = append(result.Deviations, "key.e")
+	}
 	return result
 }
 

@@ -26,7 +26,7 @@ type Result struct {
 	Counts
 	EventIDs EventIDs
 	// Deviations has, of each of the first ten events with a value of another type than the interface's, the
-	// first path to one. No value is in it.
+	// first path to one, and key.e for a key with another exponent than 65537. No value is in it.
 	Deviations []string
 	ParkedAs
 	// AlsoParked is the name with the events in conflict, if ParkedAs is that with the events without identity.

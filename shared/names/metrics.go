@@ -54,7 +54,7 @@ var (
 	// after its removal for as long as a copy of it could have been used (keyMaxAge).
 	KeyWithdrawnMetric = Metric{Name: "KeyWithdrawn"}
 	ConflictsMetric    = Metric{Name: "Conflicts"}
-	// DeviationsMetric counts webhooks with a value of another type than the interface's.
+	// DeviationsMetric counts webhooks with a value of another type than the interface's, or an unusual key.
 	DeviationsMetric = Metric{Name: "Deviations"}
 	// ParkedMetric is written by the webhook function and by redrive.
 	ParkedMetric = Metric{Name: "Parked"}
