@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -86,7 +87,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 		}
 	}
 
-	var problems []error
+	problems := []error{checkAccount(given)}
 	// replace sets a setting to the name or ARN of an existing part.
 	replace := func(field, key string, setting, id *string) {
 		if name := settings.Named(key).Name; *setting != "" {
@@ -128,6 +129,18 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	}
 	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
 		"NAME=VALUE, or under \"context\" in cdk.json", text)
+}
+
+// checkAccount returns an error if a local run would be deployed to AWS, as in a shell without the environment of the
+// local run. The CDK CLI sets the variable to the account of its credentials:
+// https://docs.aws.amazon.com/cdk/v2/guide/configure-env.html
+func checkAccount(given settings.Given) error {
+	account := os.Getenv("CDK_DEFAULT_ACCOUNT")
+	if !given.Local || account == "" || account == settings.LocalAccount {
+		return nil
+	}
+	return fmt.Errorf("%s: is for the local run, but the credentials are of account %s: eval \"$(payhook local env)\" "+
+		"in this shell", settings.LocalKey, account)
 }
 
 // deploymentName returns the name of the deployment in scope, which differs from all others in

@@ -170,6 +170,19 @@ func TestDeploymentsHaveDifferentNames(t *testing.T) {
 	}
 }
 
+// The shell of somebody who has not evaluated the environment of the local run has the account of the user.
+func TestALocalRunIsNotDeployedToAnAccount(t *testing.T) {
+	for account, want := range map[string]string{"": "", settings.LocalAccount: "",
+		"123456789012": "payhook:local: is for the local run, but the credentials are of account 123456789012"} {
+		t.Setenv("CDK_DEFAULT_ACCOUNT", account)
+		stack := emptyStack(t, "Payhook", required, local)
+		if _, err := PropsFromContext(stack).resolve(stack); (err != nil) != (want != "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", account, err)
+		}
+	}
+}
+
 func TestSettingsComeFromTheContext(t *testing.T) {
 	for local, grace := range map[string]string{"true": "1s", "false": "30s"} {
 		// A local run is faster. Null and keys of others are no settings.

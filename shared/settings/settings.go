@@ -225,6 +225,9 @@ const Prefix = "payhook:"
 // emulator on this machine, built for its architecture and without deletion protection.
 const LocalKey = Prefix + "local"
 
+// LocalAccount is the account of the emulator of a local run. AWS has no such account.
+const LocalAccount = "000000000000"
+
 // Deployment is the configuration of the constructs. Its StackName is the name of the deployment.
 type Deployment struct {
 	Settings
