@@ -63,9 +63,12 @@ UP_FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
 run: ready ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then; SETTINGS="key=value ..."
 	@PAYHOOK_READY=1 exec $(PAYHOOK) local run $(if $(ONCE),--once) $(UP_FLAGS)
 
+# A run that is up is shown, and nothing is installed or compiled for that.
+IS_UP := $(if $(filter-out up,$(or $(MAKECMDGOALS),help)),,$(shell $(PAYHOOK) local env >/dev/null 2>&1 && echo yes))
+
 .PHONY: up
-up: ready ## deploy on this machine in the background; SETTINGS="key=value ...", ARGS=--help
-	@PAYHOOK_READY=1 exec $(PAYHOOK) local up $(UP_FLAGS)
+up: $(if $(IS_UP),,ready) ## deploy on this machine in the background; SETTINGS="key=value ...", ARGS=--help
+	@$(if $(IS_UP),,PAYHOOK_READY=1) exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
 down: ## end what make up or make run started

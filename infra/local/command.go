@@ -54,7 +54,8 @@ expected, milliseconds).`,
 		Use:   "up",
 		Short: "Start everything in the background",
 		Long: `Starts everything that "payhook local run" starts, and returns when it is up. The file
-.local/up.json then says where it is, and the other commands use it with --local.
+.local/up.json then says where it is, and the other commands use it with --local. If
+everything is up already, it only says so: to run changed code, end it with down first.
 ` + settingsHelp + `
 Status 1: a step failed.
 

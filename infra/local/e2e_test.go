@@ -157,11 +157,7 @@ func (f *fixture) program(t *testing.T) func(args ...string) *exec.Cmd {
 	if err := errors.Join(mod, run.Write(folder)); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(folder, "payhook"), "./infra/cmd/payhook")
-	build.Dir = f.machine.top
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	f.build(t, filepath.Join(folder, "payhook"))
 	return func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "payhook"), args...)
 		cmd.Dir = folder
@@ -169,6 +165,16 @@ func (f *fixture) program(t *testing.T) func(args ...string) *exec.Cmd {
 		cmd.Env = append(os.Environ(), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "HOME="+folder)
 		return cmd
+	}
+}
+
+// build builds payhook.
+func (f *fixture) build(t *testing.T, program string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./infra/cmd/payhook")
+	build.Dir = f.machine.top
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -109,6 +111,47 @@ func TestMain(m *testing.M) {
 	root := p.Root("")
 	root.AddCommand(Command(p))
 	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
+}
+
+// answering returns the URL of a server of this machine.
+func answering(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
+	folder := project(t)
+	held, err := emulator.Lock(filepath.Join(folder, ".local", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if _, stderr, status := command(t, "up"); status != cli.StatusFailed ||
+		!strings.Contains(stderr, "it is running here already") {
+		t.Errorf("while it starts: %d, %s", status, stderr)
+	}
+	run := &deployment.Deployment{Endpoint: answering(t), Given: map[string]string{"alarmSilence": "1h"}}
+	if err := run.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{nil, {"-c", "alarmSilence=1h"}} {
+		if out, stderr, status := command(t, append([]string{"up"}, flags...)...); status != 0 ||
+			!strings.HasPrefix(out, "Everything is up; .local/up.json says where.") {
+			t.Errorf("%q: %d, %s%s", flags, status, out, stderr)
+		}
+	}
+	for flags, want := range map[string]string{
+		"-c alarmSilence=2h":                  `other settings: make down && make up SETTINGS="alarmSilence=2h"`,
+		"--base-url http://bank.example":      "make down ends it",
+		"--auth-url=http://bank.example/ping": "make down ends it",
+	} {
+		if out, stderr, status := command(t, append([]string{"up"}, strings.Fields(flags)...)...); status == 0 ||
+			out != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d, %s%s", flags, status, out, stderr)
+		}
+	}
 }
 
 func TestUpShowsWhyItDidNotStart(t *testing.T) {
@@ -236,6 +279,16 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 	}
 }
 
+func TestEnvironmentOfARunThatHasEndedIsAnError(t *testing.T) {
+	if err := (&deployment.Deployment{Endpoint: "http://127.0.0.1:1"}).Write(project(t)); err != nil {
+		t.Fatal(err)
+	}
+	if out, message, status := command(t, "env"); status != cli.StatusFailed || out != "" ||
+		!strings.Contains(message, "has ended") {
+		t.Errorf("%d, %s%s", status, out, message)
+	}
+}
+
 // A shell evaluates what is printed, in place of a profile that is set.
 func TestEnvironmentIsForShells(t *testing.T) {
 	folder := project(t)
@@ -243,8 +296,9 @@ func TestEnvironmentIsForShells(t *testing.T) {
 		t.Errorf("%d, %s", status, message)
 	}
 	const secret = "arn:aws:secretsmanager:us-east-1:000000000000:secret:it's one; exit 1"
-	if err := (&deployment.Deployment{Endpoint: "http://127.0.0.1:1", Region: "eu-north-1", TokenSecret: secret,
-		PaymentService: "http://127.0.0.1:2"}).Write(folder); err != nil {
+	run := &deployment.Deployment{Endpoint: answering(t), Region: "eu-north-1", TokenSecret: secret,
+		PaymentService: "http://127.0.0.1:2"}
+	if err := run.Write(folder); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("no_proxy", "internal.example")
@@ -252,7 +306,7 @@ func TestEnvironmentIsForShells(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL_S3", "https://s3.example")
 	out, _, _ := command(t, "env")
 	want := "AWS_ACCESS_KEY_ID=test\nAWS_CONFIG_FILE=/dev/null\nAWS_DEFAULT_REGION=eu-north-1\n" +
-		"AWS_EC2_METADATA_DISABLED=true\nAWS_ENDPOINT_URL=http://127.0.0.1:1\nAWS_REGION=eu-north-1\n" +
+		"AWS_EC2_METADATA_DISABLED=true\nAWS_ENDPOINT_URL=" + run.Endpoint + "\nAWS_REGION=eu-north-1\n" +
 		"AWS_SECRET_ACCESS_KEY=test\nAWS_SHARED_CREDENTIALS_FILE=/dev/null\nBASE_URL=http://127.0.0.1:2\n" +
 		"NO_PROXY=127.0.0.1\nTOKEN_SECRET=" + secret + "\nno_proxy=127.0.0.1,internal.example\n"
 	for _, name := range []string{"sh", "bash", "zsh"} {

@@ -104,6 +104,9 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		return stayUp(ctx, p, o)
 	}
 	held, err := emulator.Lock(o.state)
+	if _, ok := errors.AsType[emulator.LockedError](err); ok {
+		return upAlready(ctx, p, o, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,6 +153,21 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		}
 	}
 	return cmp.Or(ctx.Err(), fmt.Errorf("the process in the background ended: %s", cmd.ProcessState))
+}
+
+// upAlready is the command up while another process has the lock. The error is locked if that process has not started
+// everything yet, or with the flags of another payment service.
+func upAlready(ctx context.Context, p *cli.Program, o options, locked error) error {
+	run, err := deployment.Running(ctx)
+	switch {
+	case errors.Is(err, deployment.ErrNotUp) || o.baseURL+o.authURL != "":
+		return locked
+	case err != nil:
+		return err
+	case len(o.given) > 0 && !maps.Equal(o.given, run.Given):
+		return fmt.Errorf("it is up with other settings: %s", run.Restart(o.given))
+	}
+	return isUp(p, run)
 }
 
 // isUp says that everything is up.
@@ -245,8 +263,8 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 
 // environment is the command env. It unsets what the SDKs would use instead. Their variables
 // are those of https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
-func environment(_ context.Context, p *cli.Program, o options) error {
-	run, err := deployment.Read(o.top)
+func environment(ctx context.Context, p *cli.Program, _ options) error {
+	run, err := deployment.Running(ctx)
 	if err != nil {
 		return err
 	}

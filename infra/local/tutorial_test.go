@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
 )
@@ -30,7 +31,7 @@ END
 `
 
 // shell returns bash, which runs a script in a folder beside payhook: a checkout whose local run is the
-// fixture. Its programs aws and python have the packages of testdata/clients.txt. The
+// fixture, as after make up. Its programs aws and python have the packages of testdata/clients.txt. The
 // variables that are set lead elsewhere.
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
@@ -55,6 +56,12 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	if err := run.Write(checkout); err != nil {
 		t.Fatal(err)
 	}
+	up, err := emulator.Lock(filepath.Join(checkout, ".local", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { up.Close() })
+	f.build(t, filepath.Join(checkout, ".local", "bin", "payhook"))
 	for _, e := range entries {
 		if e.Name() == ".local" || e.Name() == ".git" {
 			continue
@@ -102,16 +109,16 @@ func (f *fixture) testTutorial(t *testing.T) {
 	if lines > 45 {
 		t.Errorf("%d lines, want at most 45", lines)
 	}
-	// Everything is up. The log has the event some time after the answer to the webhook.
-	begin := strings.Replace(blocks[0][2], "make up", "make payhook", 1)
+	// The log has the event some time after the answer to the webhook.
 	at := strings.Index(blocks[2][2], "aws logs")
 	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
-	cmd := f.shell(t, begin+useClients+"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+
+	cmd := f.shell(t, blocks[0][2]+useClients+"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+
 		"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	if err != nil || event < 0 || !strings.Contains(string(out), f.ClaimBucket) ||
-		!strings.Contains(string(out), "stack First (account ") {
+		!strings.Contains(string(out), "stack First (account ") ||
+		strings.Contains(string(out), "compiling and installing") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	sample, err := os.ReadFile("../../events/lambda/rule.json")

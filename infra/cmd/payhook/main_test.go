@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,6 +209,29 @@ func TestMakeDownNeedsNoGo(t *testing.T) {
 	does, works := dryRun(t, "down")
 	if !works || !strings.Contains(does, "local down") || strings.Contains(does, "check go") {
 		t.Error(does)
+	}
+}
+
+// The program that is there says whether a local run is up.
+func TestMakeUpOfARunThatIsUpInstallsNothing(t *testing.T) {
+	clone, program := t.TempDir(), filepath.Join(".local", "bin", "payhook")
+	err := os.MkdirAll(filepath.Join(clone, filepath.Dir(program)), 0o700)
+	for _, name := range []string{"Makefile", "infra"} {
+		here, failed := filepath.Abs(filepath.Join(top, name))
+		err = errors.Join(err, failed, os.Symlink(here, filepath.Join(clone, name)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, installs := range map[string]bool{"0": false, "1": true} {
+		script := []byte("#!/bin/sh\nexit " + status + "\n")
+		if err := os.WriteFile(filepath.Join(clone, program), script, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		does, works := dryRun(t, "up", "-C", clone)
+		if !works || strings.Contains(does, "installing") != installs || !strings.Contains(does, "payhook local up") {
+			t.Errorf("%s: %s", status, does)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func judge(name, text string, findings ...finding) check {
 
 // failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
-	return check{name, notMeasured, err.Error(), "if access was denied, you need " +
+	return check{name, notMeasured, err.Error(), "if access was denied, add the permissions in " +
 		"infra/cmd/payhook/status/policy.json; if something no longer exists, see infra/RECOVERY.md"}
 }
 

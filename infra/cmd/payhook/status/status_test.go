@@ -334,7 +334,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 }
 
 func TestAPartThatFailsHidesNoOther(t *testing.T) {
-	every := []string{"pending", "parked", "token", "webhooks", "redrive", "token runs", "certificates", "alarms", "code"}
+	every := []string{"pending", "parked", "token", "webhooks", "redrive", "token runs", "certificates", "alarms",
+		"code"}
 	for name, c := range map[string]struct {
 		cause func(*world)
 		want  string // the line of the part
