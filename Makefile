@@ -31,13 +31,17 @@ PAYHOOK_STARTED ?= $(shell date +%s)
 export PAYHOOK_STARTED := $(PAYHOOK_STARTED)
 STEP := infra/local/step
 
+# $(call locked,NAME,COMMANDS) are commands for STEP that end at the first error. Those of another make that have the
+# same name come before them, so they look for what those have done.
+locked = infra/local/locked $1 sh -ec '$2'
+
 # $(call venv,FOLDER,REQUIREMENTS,PACKAGES) installs Python packages into a virtual environment,
 # unless they are there. It does not survive being moved. Its programs start with its python: as scripts, they
 # name that in double quotes for sh if the path has a space.
-venv = @wanted="$$(python3 --version; pwd; cat $2)"; [ "$$wanted" = "$$(cat .local/$1/installed 2>/dev/null)" ] || { \
-	$(STEP) "installing $3 into .local/$1" sh -ec 'rm -rf .local/$1; python3 -m venv .local/$1; \
-	.local/$1/bin/python -m pip install --disable-pip-version-check --no-input --no-compile --no-deps -r $2' && \
-	echo "$$wanted" >.local/$1/installed; }
+venv = @$(STEP) "installing $3 into .local/$1" $(call locked,$1,wanted="$$(python3 --version; pwd; cat $2)"; \
+	[ "$$wanted" != "$$(cat .local/$1/installed 2>/dev/null)" ] || exit 0; \
+	rm -rf .local/$1; python3 -m venv .local/$1; .local/$1/bin/python -m pip install \
+	--disable-pip-version-check --no-input --no-compile --no-deps -r $2; echo "$$wanted" >.local/$1/installed)
 
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
@@ -240,8 +244,9 @@ tools: .local/venv infra/node_modules/.package-lock.json ## install MiniStack an
 # With the link, npx cdk works in the folder of cdk.json.
 infra/node_modules/.package-lock.json: infra/package-lock.json
 	@infra/local/check node npm
-	@$(STEP) "installing the CDK CLI into infra/node_modules" npm ci --prefix infra --no-audit --no-fund --no-update-notifier
-	@touch $@; [ -d node_modules ] || ln -sfn infra/node_modules node_modules
+	@$(STEP) "installing the CDK CLI into infra/node_modules" $(call locked,node,[ $@ -nt $< ] || \
+		npm ci --prefix infra --no-audit --no-fund --no-update-notifier; touch $@; \
+		[ -d node_modules ] || ln -sfn infra/node_modules node_modules)
 
 .PHONY: ready
 ready:
@@ -256,9 +261,8 @@ prepare: tools programs
 # One go build: two at the same time would compile twice what they share.
 .PHONY: programs
 programs: check-go
-	@mkdir -p .build $(dir $(PAYHOOK))
-	@$(STEP) "compiling, which takes minutes the first time" env $(BUILD) -o .build/ ./infra/cmd/payhook ./infra ./events/consumer
-	@ln -f .build/payhook $(PAYHOOK)
+	@$(STEP) "compiling, which takes minutes the first time" $(call locked,programs,mkdir -p .build $(dir $(PAYHOOK)); \
+		$(BUILD) -o .build/ ./infra/cmd/payhook ./infra ./events/consumer; ln -f .build/payhook $(PAYHOOK))
 
 .PHONY: clean
 clean: ## end the local run, and remove everything that was built or installed
@@ -273,5 +277,5 @@ check-go:
 # Go knows best whether there is anything to build.
 .PHONY: $(PAYHOOK)
 $(PAYHOOK): check-go
-	@mkdir -p $(@D)
-	@$(STEP) "compiling the program, which takes minutes the first time" env $(BUILD) -o $@ ./infra/cmd/payhook
+	@$(STEP) "compiling the program, which takes minutes the first time" $(call locked,programs,mkdir -p $(@D); \
+		$(BUILD) -o $@ ./infra/cmd/payhook)

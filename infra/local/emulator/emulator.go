@@ -21,12 +21,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/settings"
 )
 
 // The region and account of every emulator.
 const (
 	Region  = "us-east-1"
-	Account = "000000000000"
+	Account = settings.LocalAccount
 )
 
 // Emulator is a MiniStack: the AWS APIs in one account and region, empty at the start. Its
@@ -58,12 +59,6 @@ func Prepare(ctx context.Context, top, state string, p *Progress) (release func(
 }
 
 func prepare(ctx context.Context, top string, p *Progress) error {
-	// Two processes do not install at the same time.
-	one, err := lock(filepath.Join(top, ".local", "install"), 0)
-	if err != nil {
-		return err
-	}
-	defer one.Close()
 	install := exec.Command("make", "--no-print-directory", "-C", top, "-j", "prepare")
 	install.Stdout, install.Stderr = p.out, p.out
 	// Variables on the command line of the make that runs this program are not for this one.

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,7 +110,8 @@ func TestUnusableHomeIsNamed(t *testing.T) {
 func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
 	clone := filepath.Join(t.TempDir(), "a clone of $HOME's")
 	requirements := "infra/local/emulator/requirements.txt"
-	for _, name := range []string{"Makefile", "infra/local/check", "infra/local/step", requirements} {
+	for _, name := range []string{"Makefile", "infra/local/check", "infra/local/locked", "infra/local/step",
+		requirements} {
 		text, err := os.ReadFile(filepath.Join("../../..", name))
 		if name == requirements {
 			text = nil // nothing is downloaded
@@ -119,8 +122,105 @@ func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("make", "-C", clone, ".local/venv").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	var both errgroup.Group
+	for range 2 {
+		both.Go(func() error {
+			out, err := exec.CommandContext(t.Context(), "make", "-C", clone, ".local/venv").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	if err := both.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInstallationsWaitForEachOther(t *testing.T) {
+	for _, taker := range []string{"flock", "python3"} { // of the lock
+		t.Run(taker, func(t *testing.T) {
+			clone, path := t.TempDir(), t.TempDir()
+			for _, name := range []string{"bash", "mkdir", taker} {
+				program, err := exec.LookPath(name)
+				if err != nil {
+					t.Skip(err)
+				}
+				if name == "python3" { // the first one can be a script that needs other programs
+					out, err := exec.CommandContext(t.Context(), program, "-c",
+						"import sys; print(sys.executable)").Output()
+					if err != nil {
+						t.Skip(err)
+					}
+					program = strings.TrimSpace(string(out))
+				}
+				script := "#!/bin/sh\nexec " + program + " \"$@\"\n"
+				if name == taker {
+					script = "#!/bin/sh\necho waiting\nexec " + program + " \"$@\"\n"
+				}
+				if err := os.WriteFile(filepath.Join(path, name), []byte(script), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locked, err := filepath.Abs("../locked")
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := func(command string) (*exec.Cmd, *bufio.Scanner) {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), locked, "tools", "bash", "-c", command)
+				cmd.Dir, cmd.Env, cmd.Stderr = clone, []string{"PATH=" + path}, t.Output()
+				out, err := cmd.StdoutPipe()
+				if err == nil {
+					_, err = cmd.StdinPipe() // it stays open
+				}
+				if err = errors.Join(err, cmd.Start()); err != nil {
+					t.Fatal(err)
+				}
+				return cmd, bufio.NewScanner(out)
+			}
+			says := func(out *bufio.Scanner, want string) {
+				t.Helper()
+				if out.Scan(); out.Text() != want {
+					t.Fatalf("it says %q, want %q", out.Text(), want)
+				}
+			}
+			first, one := start("echo installing; read")
+			says(one, "waiting")
+			says(one, "installing")
+			file, err := os.Open(filepath.Join(clone, ".local", "tools.lock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EWOULDBLOCK {
+				t.Fatalf("the lock is not held: %v", err)
+			}
+			second, other := start("echo installed")
+			says(other, "waiting")
+			first.Process.Kill()
+			first.Wait()
+			says(other, "installed")
+			if err := second.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestStepNamesAFullDisk(t *testing.T) {
+	full := "/dev/full" // https://man7.org/linux/man-pages/man4/full.4.html
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	for command, want := range map[string]bool{"cp ../step " + full: true, "echo no; exit 1": false} {
+		step := exec.CommandContext(t.Context(), "../step", "installing", "sh", "-c", command)
+		step.Env = append(os.Environ(), "TMPDIR="+full) // no file can be written there
+		text, err := step.CombinedOutput()
+		if err == nil || strings.Contains(string(text), "a disk is full; free now: ") != want ||
+			!strings.Contains(string(text), "installing: failed") {
+			t.Errorf("%v, %s", err, text)
+		}
 	}
 }
 
