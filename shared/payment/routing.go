@@ -29,9 +29,9 @@ var routedData = routed{'{', map[string]routed{
 // returns, cancelations and cases. Each value is copied byte for byte, so that an
 // amount keeps its digits. Left out are values with another type than that of the
 // interface, values of more than 128 bytes, and integers outside 64 bits, which
-// EventBridge rejects (AWS, "PutEvents" in the EventBridge API reference). The result is nil if the event has none of these
-// fields. e must come from [DecodeDelivery] or [DecodeRawEvent]. It is safe for
-// concurrent use.
+// EventBridge rejects (AWS, "PutEvents" in the EventBridge API reference). The
+// result is nil if the event has none of these fields. e must come from
+// [DecodeDelivery] or [DecodeRawEvent]. It is safe for concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
 	// Decoding has checked both, for all of the event.
 	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes), jsontext.AllowDuplicateNames(true),

@@ -1,0 +1,292 @@
+package payment_test
+
+import (
+	"encoding/json"
+	jsonv2 "encoding/json/v2"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+)
+
+// inEvent returns an event with the given members.
+func inEvent(members string) []byte {
+	return []byte(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` + members + `}`)
+}
+
+// is are the types of the interface.
+var is = map[string]func(v any) bool{
+	"eventName": isText, "eventId": isText, "eventTimestamp": isTime, "eventData": isObject,
+	"eventData.identifiers": isObject, "eventData.identifiers.paymentRequestId": isText,
+	"eventData.identifiers.paymentEndToEndId": isText, "eventData.identifiers.svcUniquePaymentId": isText,
+	"eventData.identifiers.railReferenceId": isObject, "eventData.identifiers.svcPostingIds": isArray,
+	"eventData.paymentExecutedValueDate": isText,
+	"eventData.amount":                   isNumber, "eventData.amountType": isText, "eventData.paymentCurrency": isText,
+	"eventData.paymentStatus": isObject, "eventData.paymentStatus.status": isText,
+	"eventData.paymentStatus.statusTime": isTime, "eventData.returns": isObject,
+	"eventData.returns.hasReturnDetails": isBool, "eventData.cancelations": isObject,
+	"eventData.cancelations.hasCancelationDetails": isBool, "eventData.cases": isObject,
+	"eventData.cases.hasLinkedCases": isBool,
+}
+
+func isText(v any) bool   { _, ok := v.(string); return ok }
+func isBool(v any) bool   { _, ok := v.(bool); return ok }
+func isNumber(v any) bool { _, ok := v.(json.Number); return ok }
+func isArray(v any) bool  { _, ok := v.([]any); return ok }
+func isObject(v any) bool { _, ok := v.(map[string]any); return ok }
+
+func isTime(v any) bool {
+	text, _ := v.(string)
+	_, err := time.Parse(time.RFC3339, text)
+	return err == nil
+}
+
+// decodeAny decodes JSON, and keeps the digits of numbers.
+func decodeAny(t *testing.T, text string) (root map[string]any) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&root); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// correct replaces the values of an object that do not have their type, and returns their paths.
+func correct(object map[string]any, at string) (wrong []string) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		path, value := at+name, object[name]
+		if check := is[path]; value == nil || check == nil {
+			continue
+		} else if !check(value) {
+			wrong = append(wrong, path)
+			object[name] = nil
+			continue
+		}
+		switch value := value.(type) {
+		case map[string]any:
+			wrong = append(wrong, correct(value, path+".")...)
+		case []any:
+			for i, element := range value {
+				if element != nil && !isText(element) {
+					wrong = append(wrong, fmt.Sprintf("%s[%d]", path, i))
+					value[i] = ""
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+// Each value of an event is replaced by values of every JSON type and removed.
+func TestAValueOfAnotherTypeIsZeroAndADeviation(t *testing.T) {
+	found := map[string]bool{}
+	for _, changed := range changes(t, event) {
+		got, err := payment.DecodeEvent([]byte(changed))
+		if _, errRaw := payment.DecodeRawEvent([]byte(changed)); err != nil {
+			if errRaw == nil {
+				t.Errorf("%s can be published, and DecodeEvent returns %v", changed, err)
+			}
+			continue
+		}
+		root := decodeAny(t, changed)
+		wrong := correct(root, "")
+		corrected, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := payment.DecodeEvent(corrected)
+		if err != nil || want.Deviations != nil {
+			t.Fatalf("%s: %v, %v", corrected, want.Deviations, err)
+		}
+		want.Deviations = wrong
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", changed, diff)
+		}
+		for _, path := range wrong {
+			found[path] = true
+		}
+		roundTrip(t, got)
+	}
+	if len(found) != len(is)-2+1 { // without eventName and eventId, with svcPostingIds[0]
+		t.Errorf("%d of %d paths", len(found), len(is))
+	}
+}
+
+// roundTrip encodes and decodes an event.
+func roundTrip(t *testing.T, e payment.Event) {
+	t.Helper()
+	e.Deviations = nil
+	for name, encode := range map[string]func(any) ([]byte, error){
+		"encoding/json":    json.Marshal,
+		"encoding/json/v2": func(v any) ([]byte, error) { return jsonv2.Marshal(v) },
+		"paymenttest":      func(any) ([]byte, error) { return paymenttest.Encode(e), nil },
+	} {
+		text, err := encode(e)
+		if err != nil || strings.Contains(string(text), "0001-01-01") {
+			t.Fatalf("%s: %s, %v", name, text, err)
+		}
+		again, err := payment.DecodeEvent(text)
+		if diff := cmp.Diff(e, again); diff != "" || err != nil {
+			t.Errorf("%s writes another event: %s %v %s", name, text, err, diff)
+		}
+		var standard payment.Event
+		if err := json.Unmarshal(text, &standard); err != nil || !cmp.Equal(e, standard) {
+			t.Errorf("encoding/json reads another event: %s %v %s", text, err, cmp.Diff(e, standard))
+		}
+	}
+}
+
+func TestEveryDeviationIsNamed(t *testing.T) {
+	const status, statusTime = "eventData.paymentStatus.status", "eventData.paymentStatus.statusTime"
+	for members, want := range map[string][]string{
+		`"eventData":{"amount":"1250.00"}`: {"eventData.amount"},
+		`"eventData":{"identifiers":{"railReferenceId":"20260131MMQFMP","svcPostingIds":[123]}}`: {
+			"eventData.identifiers.railReferenceId", "eventData.identifiers.svcPostingIds[0]"},
+		`"eventData":{"identifiers":{"svcPostingIds":["a",[],null,{},"b",false]}}`: {
+			"eventData.identifiers.svcPostingIds[1]", "eventData.identifiers.svcPostingIds[3]",
+			"eventData.identifiers.svcPostingIds[5]"},
+		`"eventData":[],"eventTimestamp":1769860800123`: {"eventData", "eventTimestamp"},
+		`"eventTimestamp":"yesterday","eventData":{"cases":{"hasLinkedCases":"true"},"returns":1,"amount":[1]}`: {
+			"eventTimestamp", "eventData.cases.hasLinkedCases", "eventData.returns", "eventData.amount"},
+		// Names that the interface does not define are no deviation.
+		`"eventData":{"Amount":"1","other":{"amount":"1"},"amount":{}}`:        {"eventData.amount"},
+		`"more":{"eventTimestamp":1},"eventData":{"amounts":{"amount":[]}}`:    nil,
+		`"eventData":{"\u0061mount":true}`:                                     {"eventData.amount"},
+		`"eventData":{"paymentStatus":{"status":7,"statusTime":""}}`:           {status, statusTime},
+		`"eventData":{"paymentStatus":{"status":"PENDING"}}`:                   nil,
+		`"eventData":{"paymentStatus":{"statusTime":"2026-01-31"}}`:            {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":"2026-02-30T12:00:00Z"}}`:  {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":1769860800}}`:              {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":" 2026-01-31T12:00:00Z"}}`: {statusTime},
+	} {
+		got, err := payment.DecodeEvent(inEvent(members))
+		if diff := cmp.Diff(want, got.Deviations); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", members, err, diff)
+		}
+	}
+	many := `"eventData":{"identifiers":{"svcPostingIds":[` + strings.Repeat("0,", 9999) + `0]}}`
+	got, err := payment.DecodeEvent(inEvent(many))
+	if ids := got.EventData.Identifiers.SvcPostingIDs; err != nil || len(got.Deviations) != 10_000 ||
+		len(ids) != 10_000 || strings.Join(ids, "") != "" {
+		t.Errorf("%d of %d, %v", len(got.Deviations), len(ids), err)
+	}
+}
+
+func TestNullIsZeroAndNoDeviation(t *testing.T) {
+	want := payment.Event{EventName: "A.B", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}
+	for _, members := range []string{
+		`"eventTimestamp":null,"eventData":null`,
+		`"eventData":{"paymentExecutedValueDate":null,"amount":null}`,
+		`"eventData":{"returns":null,"cancelations":null,"cases":null,"identifiers":null,"paymentStatus":null}`,
+		`"eventData":{"returns":{"hasReturnDetails":null},"cancelations":{"hasCancelationDetails":null},` +
+			`"cases":{"hasLinkedCases":null}}`,
+		`"eventData":{"identifiers":{"paymentEndToEndId":null,"railReferenceId":null,"svcPostingIds":null}}`,
+		`"eventData":{"paymentStatus":{"status":null,"statusTime":null},"amountType":null,"paymentCurrency":null}`,
+	} {
+		got, err := payment.DecodeEvent(inEvent(members))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", members, err, diff)
+		}
+	}
+}
+
+// Everything else is an event.
+func TestAnEventWithoutIdentityIsAnError(t *testing.T) {
+	for _, raw := range []string{"", "null", "[]", `"x"`, "{}", `{"eventName":"A.B"}`,
+		`{"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}`,
+		`{"eventName":null,"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}`,
+		string(inEvent(`"eventData":{"amount":1,"amount":2}`)), string(inEvent(`"eventData":{"amount":01}`)),
+		string(inEvent(`"eventData":{"x":"` + "\xff" + `"}`)), string(inEvent(`"eventData":{"x":"\ud800"}`)),
+		string(inEvent(`"EventID":1`)), string(inEvent(`"EVENTDATA":{}`)), string(inEvent(`"eventtimestamp":""`)),
+		string(inEvent(`"claimCheck":null`)), string(inEvent(`"ClaimCheck":{}`)), string(inEvent(`"a":1`)) + "{}",
+		"\ufeff\ufeff" + string(inEvent(`"a":1`)),
+	} {
+		if got, err := payment.DecodeEvent([]byte(raw)); err == nil || !cmp.Equal(got, payment.Event{}) {
+			t.Errorf("%s: %+v, %v", raw, got, err)
+		}
+	}
+	got, err := payment.DecodeEvent([]byte("\ufeff" + event))
+	if err != nil || got.EventData.Amount != "1234567890.10" {
+		t.Errorf("after a byte order mark: %+v, %v", got, err)
+	}
+}
+
+// The routing data has no value of another type, and none of another path.
+func TestRoutingDataContainsOnlyTheTypesOfTheInterface(t *testing.T) {
+	routed := map[string]any{"amount": nil, "paymentCurrency": nil,
+		"paymentStatus": map[string]any{"status": nil, "statusTime": nil},
+		"returns":       map[string]any{"hasReturnDetails": nil},
+		"cancelations":  map[string]any{"hasCancelationDetails": nil},
+		"cases":         map[string]any{"hasLinkedCases": nil}}
+	n := 0
+	check := func(raw string) {
+		t.Helper()
+		e, err := payment.DecodeRawEvent([]byte(raw))
+		if err != nil {
+			return // it is not published
+		}
+		n++
+		var want any
+		if data, ok := decodeAny(t, raw)["eventData"].(map[string]any); ok {
+			want = only(data, routed, "eventData.")
+		}
+		var got any
+		if data := e.RoutingData(); data != nil {
+			got = decodeAny(t, string(data))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", raw, diff)
+		}
+	}
+	for _, changed := range changes(t, event) {
+		check(changed)
+	}
+	for _, members := range []string{
+		`"eventData":null,"amount":99`,
+		`"eventData":[{"amount":99}],"amount":99`,
+		`"eventData":"x","amount":99,"paymentCurrency":"EUR"`,
+		`"eventData":[],"paymentStatus":{"status":"S"}`,
+		`"eventData":{"paymentStatus":null,"status":"S","amount":1}`,
+		`"eventData":{"paymentStatus":[{"status":"S"}],"amount":1}`,
+		`"eventData":{"paymentStatus":["status","S"],"amount":1}`,
+		`"eventData":{"returns":"x","hasReturnDetails":true}`,
+		`"eventData":{"returns":{"hasReturnDetails":null},"hasReturnDetails":true,"cases":{"hasLinkedCases":true}}`,
+		`"eventData":{"amount":"5","paymentCurrency":"EUR"}`,
+		`"eventData":{"amount":{"amount":5},"paymentCurrency":["EUR"]}`,
+		`"eventData":{"paymentStatus":{"status":{"status":"S"},"statusTime":7},"cases":{"hasLinkedCases":true}}`,
+		`"more":{"eventData":{"amount":2}},"eventData":{"amount":1}`,
+	} {
+		check(string(inEvent(members)))
+	}
+	if n < 250 {
+		t.Errorf("only %d events", n)
+	}
+}
+
+// only returns the members of an object that are in names and have their type, or nil.
+func only(object, names map[string]any, at string) any {
+	kept := map[string]any{}
+	for name, inner := range names {
+		value := object[name]
+		if members, ok := inner.(map[string]any); ok {
+			value, _ := value.(map[string]any)
+			if part := only(value, members, at+name+"."); part != nil {
+				kept[name] = part
+			}
+		} else if name == "statusTime" && isText(value) || name != "statusTime" && is[at+name](value) {
+			kept[name] = value
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
+}
