@@ -41,20 +41,21 @@ func TestTheTestEventsCanBeDecoded(t *testing.T) {
 	}
 }
 
-// The functions of the tutorial keep the digits of an amount.
+// The functions of the tutorial keep the digits of an amount, and process events without one.
 func TestFunctionsInOtherLanguagesKeepTheDigitsOfAmounts(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "TUTORIAL.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	event, err := filepath.Abs(filepath.Join("..", "lambda", "queue.json"))
+	event, err := os.ReadFile(filepath.Join("..", "lambda", "queue.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, language := range []struct{ name, file, program, run string }{
-		{"python", "index.py", "python3", "import index, json, sys\nindex.handler(json.load(open(sys.argv[1])), None)"},
+	for _, language := range []struct{ name, file, program, run, none string }{
+		{"python", "index.py", "python3", "import index, json, sys\nindex.handler(json.load(open(sys.argv[1])), None)",
+			"None"},
 		{"js", "index.mjs", "node", `import("./index.mjs").then(async ({ handler }) =>
-			handler(JSON.parse(await (await import("node:fs/promises")).readFile(process.argv[1]))))`},
+			handler(JSON.parse(await (await import("node:fs/promises")).readFile(process.argv[1]))))`, "undefined"},
 	} {
 		t.Run(language.name, func(t *testing.T) {
 			code := regexp.MustCompile("(?s)```" + language.name + "\n(.*?)```").FindSubmatch(page)
@@ -73,11 +74,22 @@ func TestFunctionsInOtherLanguagesKeepTheDigitsOfAmounts(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(folder, language.file), code[1], 0o600); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), language.program, flag, language.run, event)
-			cmd.Dir = folder
-			out, err := cmd.CombinedOutput()
-			if want := "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 1234567890.10\n"; err != nil || string(out) != want {
-				t.Errorf("%v, %s", err, out)
+			for amount, want := range map[string]string{"1234567890.10": "1234567890.10", `\"1250.00\"`: "1250.00",
+				"-0.10": "-0.10", "null": language.none} {
+				changed := bytes.Replace(event, []byte("1234567890.10"), []byte(amount), 1)
+				if amount == "null" {
+					data := regexp.MustCompile(`\\"eventData\\":\{.*\}\}\}`)
+					changed = data.ReplaceAll(changed, []byte(`\"eventData\":null}}`))
+				}
+				if err := os.WriteFile(filepath.Join(folder, "event.json"), changed, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				cmd := exec.CommandContext(t.Context(), language.program, flag, language.run, "event.json")
+				cmd.Dir = folder
+				out, err := cmd.CombinedOutput()
+				if want := "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 " + want + "\n"; err != nil || string(out) != want {
+					t.Errorf("%s: %v, %s", changed, err, out)
+				}
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func (f *fixture) stored(t *testing.T, paymentID string) map[string]string {
 	return got
 }
 
-// at returns the detail of an event of the payment PAY-1.
+// at returns the detail of an event of the payment PAY-1, without eventTimestamp if that is zero.
 func at(id int, status, statusTime string, eventTimestamp time.Time) []byte {
 	e := paymenttest.Event()
 	e.EventID = fmt.Sprintf("6f1c8f0e-6a50-4c6c-9c55-%012d", id)
@@ -111,7 +111,7 @@ func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 	want := func(id, status, statusTime string, eventTimestamp time.Time) map[string]string {
 		return map[string]string{"status": status, "statusTime": statusTime, "amount": "1250.00", "currency": "USD",
 			"eventId":        "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id,
-			"eventTimestamp": eventTimestamp.Format(sortable)}
+			"eventTimestamp": utc(eventTimestamp)}
 	}
 	for name, test := range map[string]struct {
 		details [][]byte
@@ -135,6 +135,17 @@ func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 			at(3, "C", "2026-01-31T12:00:00.000Z", later),
 			at(2, "D", "2026-01-31T12:00:00.000Z", later),
 		}, want("3", "C", "2026-01-31T12:00:00.000000000Z", later)},
+		"without statusTime, eventTimestamp is the order": {[][]byte{
+			at(1, "A", "2026-01-31T12:00:00.999Z", later.Add(time.Hour)),
+			at(2, "B", "", later),
+			at(3, "C", "yesterday", now),
+			at(4, "D", "2026-01-31T12:00:00.000Z", later.Add(time.Hour)),
+		}, want("2", "B", "2026-01-31T12:00:01.000000000Z", later)},
+		"every event with a time is newer than one without": {[][]byte{
+			at(3, "A", "", time.Time{}),
+			at(1, "B", "0000-01-01T00:00Z", time.Time{}),
+			at(2, "C", "20260131T1200", time.Time{}),
+		}, want("2", "C", "2026-01-31T12:00:00.000000000Z", time.Time{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			permute(test.details, func(order [][]byte) {
@@ -204,10 +215,42 @@ func TestAnEventIsStoredOnceAndPaymentsAreSeparate(t *testing.T) {
 	}
 }
 
+// Nothing shows which of two events without a time is the later one.
+func TestAnEventWithoutATimeIsStoredOnlyIfItIsTheFirst(t *testing.T) {
+	f := newFixture()
+	for _, detail := range [][]byte{at(2, "FIRST", "yesterday", time.Time{}), at(1, "LOW", "", time.Time{}),
+		at(3, "HIGH", "", time.Time{}), at(2, "FIRST", "yesterday", time.Time{})} {
+		if err := f.handle(t.Context(), onBus(detail)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := f.stored(t, "PAY-1")
+	if got["status"] != "FIRST" || got["statusTime"] != "" || f.outcomes()["not newer"] != 3 ||
+		!strings.Contains(f.said.String(), `"deviations":["eventData.paymentStatus.statusTime"]`) {
+		t.Errorf("%v, %s", got, &f.said)
+	}
+	err := f.handle(t.Context(), onBus(at(1, "DATED", "", now)))
+	if err != nil || f.stored(t, "PAY-1")["status"] != "DATED" {
+		t.Errorf("%v, %v", f.stored(t, "PAY-1"), err)
+	}
+}
+
+// The data of an event are what the service sent, and the function stores what it can read.
+func TestEventsWithOtherTypesAreStored(t *testing.T) {
+	for _, change := range [][2]string{{"1250.00", "null"}, {"1250.00", `"1250.00"`}, {`"USD"`, "[]"},
+		{`{"hasLinkedCases":false}`, "null"}, {`{}`, `"20260131MMQFMP"`}} {
+		f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
+		detail = bytes.Replace(detail, []byte(change[0]), []byte(change[1]), 1)
+		if err := f.handle(t.Context(), onBus(detail)); err != nil || f.stored(t, "PAY-1")["status"] != "RELEASED" ||
+			!bytes.Contains(detail, []byte(change[1])) {
+			t.Errorf("%s: %v, %v", detail, f.stored(t, "PAY-1"), err)
+		}
+	}
+}
+
 // Lambda sends the event to the queue of failed events, where a person finds it.
 func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
-	for _, missing := range []string{`"svcUniquePaymentId":"PAY-1",`, `"status":"RELEASED",`,
-		`,"statusTime":"2026-01-31T12:00:00.000Z"`} {
+	for _, missing := range []string{`"svcUniquePaymentId":"PAY-1",`, `"status":"RELEASED",`} {
 		f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
 		without := bytes.Replace(detail, []byte(missing), nil, 1)
 		if len(without) == len(detail) {
