@@ -413,6 +413,7 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	changed := event
 	changed.EventData.Amount = "0.01"
 	conflict := signed(t, key(), paymenttest.Delivery(changed), noon)
+	marked := signed(t, key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), noon)
 	incomplete := signed(t, key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
 		[]byte(`{"eventId":"`+event.EventID+`"}`)), noon)
 	unknown := signed(t, otherKey(), paymenttest.Delivery(event), noon)
@@ -427,6 +428,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	}{
 		"one":        {nil, 0, []string{"verifies"}, ""},
 		"sent again": {map[string][]byte{again.Key(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
+		"after a byte order mark": {map[string][]byte{marked.Key(): encoded(t, marked)}, 0,
+			[]string{"verifies", "verifies"}, ""},
 		"without an eventName": {map[string][]byte{incomplete.Key(): encoded(t, incomplete)}, 1,
 			[]string{"verifies", "verifies"}, "differ in the bytes"},
 		"unsigned as well": {map[string][]byte{same.Key(): encoded(t, same)}, 0,

@@ -348,6 +348,31 @@ func TestARecordThatWasNotReadIsAFailure(t *testing.T) {
 	}
 }
 
+// The payment of an event whose identifier has another type may be the one in the list.
+func TestAnIdentifierThatCannotBeReadIsAFailure(t *testing.T) {
+	for data, unread := range map[string]string{
+		`{"identifiers":{"svcUniquePaymentId":123}}`:  "svcUniquePaymentId",
+		`{"identifiers":{"svcPostingIds":["P-1",2]}}`: "svcPostingIds",
+		`{"identifiers":{"svcPostingIds":"P-1"}}`:     "svcPostingIds",
+		`{"identifiers":["P-1"]}`:                     "every",
+		`"P-1"`:                                       "every",
+		`null`:                                        "none",
+		`{"identifiers":{"svcUniquePaymentId":null,"railReferenceId":1},"amount":"1"}`: "none",
+	} {
+		w := newWorld(t)
+		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
+		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
+		w.evidence = []records.Record{records.NewRecord(records.Proof{Payload: payload})}
+		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
+			_, said, _ := w.reconcile(options{by: by(field), from: noon}, "P-7")
+			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
+				(unread == field || unread == "every") {
+				t.Errorf("%s: %s", data, said)
+			}
+		}
+	}
+}
+
 func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	w := newWorld(t)
 	list, first := w.record(2)
