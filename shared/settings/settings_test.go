@@ -296,7 +296,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "truststore=/nowhere", "truststore: can't be read"},
 		{service(ca.PEM()), ""},
 		{"serviceCA=/nowhere", "serviceCA: can't be read"},
-		{service(append(ca.PEM(), "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"...)), "serviceCA: /"},
 		{service([]byte("no CA")), "serviceCA: /"},
 		{mtls + "tokenStore=none " + service(ca.PEM()), "serviceCA: has no effect"},
 		{service(append(ca.PEM(), expired...)), "serviceCA: /"},
@@ -313,7 +312,19 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		"ca.pem: certificate 2 (CN=Operator CA,O=Payment Service) has expired") {
 		t.Errorf("got %v", got)
 	}
-	if d := deployment(t, service(append(ca.PEM(), "# text"...))); string(d.ServiceCAPEM) != string(ca.PEM()) {
+	key, err := paymenttest.EncodePrivateKey(ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for problem, text := range map[string]string{"ca.pem: certificate 2 is a ": string(key),
+		"ca.pem: certificate 2 can't be read": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"} {
+		if got := problems(given(service(append(ca.PEM(), text...))))[0]; !strings.Contains(got, problem) ||
+			!strings.Contains(got, "(line ") || strings.Contains(got, strings.Split(string(key), "\n")[1]) {
+			t.Errorf("got %s, want %s", got, problem)
+		}
+	}
+	withText := service([]byte("\uFEFF# The CA\n" + string(ca.PEM()) + "text"))
+	if d := deployment(t, withText); string(d.ServiceCAPEM) != string(ca.PEM()) {
 		t.Errorf("the service's CA is %q", d.ServiceCAPEM)
 	}
 	// Only certificates are deployed.
@@ -330,8 +341,8 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 // others returns a text for each setting that is valid by itself and not its default.
 func others() map[string]string {
-	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "serviceCA": "ca.pem", "protectBus": "false",
-		"tokenStore": "parameter"}
+	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "serviceCA": "ca.pem",
+		"protectBus": "false", "tokenStore": "parameter"}
 	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
 		switch limits := strings.Fields(strings.ReplaceAll(s.Limits, ",", "")); {
 		case len(limits) > 0:

@@ -31,7 +31,8 @@ func serve(db *awstest.DynamoDB) http.HandlerFunc {
 		case strings.HasPrefix(target, "DynamoDB"):
 			tables.ServeHTTP(w, r)
 		case target == "AWSEvents.PutEvents":
-			_, _ = io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+list(r, `"DetailType":`, `{"EventId":"1"}`)+`]}`)
+			_, _ = io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+
+				list(r, `"DetailType":`, `{"EventId":"1"}`)+`]}`)
 		default:
 			_, _ = io.Copy(io.Discard, r.Body)
 		}
@@ -120,15 +121,16 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 							headers[name] = signed.Header.Get(name)
 						}
 						p := setup.Pipeline(clients.DynamoDB, clients.EventBridge, clients.S3,
-							parking.NewStore(clients.S3, "evidence"), settings.Function{EventBusName: "bus", EventSource: "source",
-								LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,
+							parking.NewStore(clients.S3, "evidence"), settings.Function{
+								EventBusName: "bus", EventSource: "source", LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,
 								DeduplicationWindow: time.Hour, RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
 						r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 							Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(ctx,
 							intake.Delivery{Payload: signed.Body, Headers: headers})
-						if r.Outcome != intake.Accepted || r.Recorded != webhook.events || r.Published != webhook.events {
+						if r.Outcome != intake.Accepted || r.Recorded != webhook.events ||
+							r.Published != webhook.events {
 							t.Errorf("%s, %s for %s, %s: after %s %+v", store, how, fails, name, time.Since(start), r)
 						}
 					})

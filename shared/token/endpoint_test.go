@@ -90,9 +90,10 @@ func TestFetchReturnsTheToken(t *testing.T) {
 		"BEARER": {`{"access_token":"t","token_type":"BEARER","expires_in":1}`, "t", time.Second},
 		"further members": {`{"access_token":"t","token_type":"bearer","expires_in":3600,"x":{"y":[1.5]}}`, "t",
 			time.Hour},
-		"a byte order mark": {"\uFEFF" + `{"access_token":"t","token_type":"Bearer","expires_in":3600}`, "t", time.Hour},
-		"an error as well": {`{"access_token":"t","token_type":"Bearer","expires_in":3600,"error":"invalid_scope"}`, "t",
+		"a byte order mark": {"\uFEFF" + `{"access_token":"t","token_type":"Bearer","expires_in":3600}`, "t",
 			time.Hour},
+		"an error as well": {`{"access_token":"t","token_type":"Bearer","expires_in":3600,"error":"invalid_scope"}`,
+			"t", time.Hour},
 		"the largest values": {full + strings.Repeat(" ", 64<<10-len(full)), strings.Repeat("a", 32<<10), longest},
 	}
 	for _, access := range []string{"00D50!AQ.x", "1|abc", "perm:abc==.x==.y", "==", "a=b", `"\`} {
@@ -102,8 +103,8 @@ func TestFetchReturnsTheToken(t *testing.T) {
 	}
 	for _, number := range []string{"3600", "3600.0", "3.6e3", "36E+2", "360000e-2", "3600.000000000000000000000"} {
 		for _, text := range []string{number, `"` + number + `"`} {
-			tests["expires_in "+text] = test{`{"access_token":"t","token_type":"Bearer","expires_in":` + text + `}`, "t",
-				time.Hour}
+			tests["expires_in "+text] = test{`{"access_token":"t","token_type":"Bearer","expires_in":` + text + `}`,
+				"t", time.Hour}
 		}
 	}
 	tests["expires_in, escaped"] = test{`{"access_token":"t","token_type":"Bearer","expires_in":"\u0033600"}`, "t",
@@ -158,8 +159,9 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 	}
 	for _, text := range []string{"null", `{}`, `[3600]`, "true", "0", "-0", "-1", "0.0", "59.5", "3599.5",
 		"0.9999999999999999999",
-		"3600.0000000000000000000001", "3599.9999999999999999999999", "36001e-1", "31622401", "31622400.5", "1893456000",
-		"99999999999999999999999999", "1e999999999", "1e-999999999", `""`, `" 3600"`, `"3600 "`, `"3600\n"`, `"0x10"`,
+		"3600.0000000000000000000001", "3599.9999999999999999999999", "36001e-1", "31622401", "31622400.5",
+		"1893456000", "99999999999999999999999999", "1e999999999", "1e-999999999", `""`,
+		`" 3600"`, `"3600 "`, `"3600\n"`, `"0x10"`,
 		`"3600s"`, `"3_600"`, `"3,600"`, `"3600/1"`, `"Inf"`, `"-3600"`, `"1e9"`, `"3600.5"`, `"\"3600\""`} {
 		tests["expires_in "+text] = test{with("3600", text), "", expires}
 	}

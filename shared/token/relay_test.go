@@ -109,7 +109,8 @@ func TestADeadConnectionCostsOneCall(t *testing.T) {
 					cancel() // it would run out of time
 				}
 			}}
-			request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, base.JoinPath(path).String(), nil)
+			request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet,
+				base.JoinPath(path).String(), nil)
 			if err != nil {
 				return err
 			}
