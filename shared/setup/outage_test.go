@@ -122,7 +122,8 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 						}
 						p := setup.Pipeline(clients.DynamoDB, clients.EventBridge, clients.S3,
 							parking.NewStore(clients.S3, "evidence"), settings.Function{
-								EventBusName: "bus", EventSource: "source", LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,
+								EventBusName: "bus", EventSource: "source",
+								LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,
 								DeduplicationWindow: time.Hour, RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
