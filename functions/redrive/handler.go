@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"payhook.example/shared/awsenv"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -20,6 +21,7 @@ import (
 type handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
+	findBus  func(context.Context) error // as bus.Find
 	parking  *parking.Store
 	log      *awsenv.Log
 	now      func() time.Time
@@ -97,15 +99,12 @@ type dismissed struct {
 func count(of []string) int { return min(len(of), 1) }
 
 // Handle runs redrive, moves, replays or dismisses. A run fails if the ledger could not be read
-// or written, so that Lambda's Errors metric counts it.
+// or written, so that Lambda's Errors metric counts it. Runs and replays publish nothing and fail if the bus does not
+// exist. If that is not known, they publish.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
 	case count(e.Replay)+count(e.Captured)+count(e.Dismiss) > 1:
 		return report{}, errors.New("redrive: replay, captured and dismiss exclude each other")
-	case len(e.Replay) > 0:
-		return h.replay(ctx, e), nil
-	case len(e.Captured) > 0:
-		return h.replayCaptured(ctx, e)
 	case len(e.Dismiss) > 0:
 		return h.dismiss(ctx, e)
 	case e.MoveFrom != "":
@@ -118,7 +117,19 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		t.RevokedKeys = h.revoked
 		return report{Certificates: t}, nil
 	}
-	return h.write(ctx, h.redriver.Run(ctx))
+	err := h.findBus(ctx)
+	missing := errors.Is(err, bus.ErrMissing)
+	switch replays := len(e.Replay)+len(e.Captured) > 0; {
+	case missing && replays:
+		return report{}, fmt.Errorf("redrive: %w", err)
+	case missing:
+		return h.write(ctx, intake.Redriven{Unread: true, Err: err}, nil)
+	case len(e.Replay) > 0:
+		return h.replay(ctx, e), nil
+	case len(e.Captured) > 0:
+		return h.replayCaptured(ctx, e)
+	}
+	return h.write(ctx, h.redriver.Run(ctx), err)
 }
 
 // move moves the pending events of another bus.
@@ -135,13 +146,14 @@ func (h *handler) move(ctx context.Context, from string) (report, error) {
 	return report{Moved: moved, Left: left}, err
 }
 
-// write writes the line of a run and returns its report, with an error if the run failed.
-func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) {
+// write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
+// known whether the bus exists, or nil.
+func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) (report, error) {
 	level := slog.LevelInfo
 	switch {
 	case r.Err != nil || r.Unmarked > 0:
 		level = slog.LevelError
-	case r.Failed > 0 || r.Left:
+	case r.Failed > 0 || r.Left || notFound != nil:
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{slog.Int("found", r.Found), slog.Int("leased", r.Leased), slog.Int("published", r.Published),
@@ -150,7 +162,13 @@ func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) 
 	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
 		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
 	}
+	if notFound != nil {
+		attrs = append(attrs, slog.String("busCause", awsenv.Cause(notFound)))
+	}
 	var values []awsenv.Value
+	if errors.Is(r.Err, bus.ErrMissing) {
+		values = append(values, awsenv.Value{Metric: names.BusMissingMetric, Value: 1})
+	}
 	if !r.Unread {
 		values = append(values, awsenv.Value{Metric: names.OldestPendingMetric, Value: r.Oldest.Seconds()})
 	}

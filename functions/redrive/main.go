@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -50,9 +51,14 @@ func newFunction(getenv func(string) string) (*handler, error) {
 // clients are the services that the function calls.
 type clients struct {
 	dynamoDB    dynamoDB
-	eventBridge bus.API
+	eventBridge eventBridge
 	s3          setup.ObjectAPI
 	keyService  *http.Client // only for captured webhooks
+}
+
+type eventBridge interface {
+	bus.API
+	bus.FindAPI
 }
 
 type dynamoDB interface {
@@ -60,16 +66,24 @@ type dynamoDB interface {
 	keys.API
 }
 
+// findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
+const findTimeout = 5 * time.Second
+
 // newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
-		parking:  parking.NewStore(c.s3, s.ParkingBucket),
-		revoked:  s.RevokedKeys,
-		log:      log,
-		now:      func() time.Time { return time.Now().UTC() },
+		findBus: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, findTimeout)
+			defer cancel()
+			return bus.Find(ctx, c.eventBridge, s.EventBusName)
+		},
+		parking: parking.NewStore(c.s3, s.ParkingBucket),
+		revoked: s.RevokedKeys,
+		log:     log,
+		now:     func() time.Time { return time.Now().UTC() },
 	}
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)

@@ -6,10 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
 )
 
 // The line of a run is what an operator reads, and what alarms and the dashboard count.
@@ -36,7 +39,7 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 				"OldestPending": nil}, report{}, "redrive: index"},
 	} {
 		d := deploy(t, nil)
-		got, err := d.write(t.Context(), test.run)
+		got, err := d.write(t.Context(), test.run, nil)
 		if diff := cmp.Diff(test.report, got); diff != "" || (err == nil) != (test.err == "") ||
 			err != nil && err.Error() != test.err {
 			t.Errorf("%s: the error %v, the report (-want +got):\n%s", name, err, diff)
@@ -61,5 +64,53 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		if diff := cmp.Diff(want, line); diff != "" {
 			t.Errorf("%s: the line (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// EventBridge loses what is published on a bus that does not exist, and reports no error.
+func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
+	d := deploy(t, nil)
+	d.record("bus", newEvent())
+	parked := d.park(parking.Invalid, nil, newEvent())
+	d.bus.Missing = true
+	if r, err := d.Handle(t.Context(), event{}); err == nil || err.Error() != "redrive: bus: it does not exist" ||
+		!cmp.Equal(r, report{}) {
+		t.Errorf("a run: %+v, %v", r, err)
+	}
+	line := d.line()
+	if line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != bus.ErrMissing.Error() ||
+		line["OldestPending"] != nil {
+		t.Errorf("the line of the run is %v", line)
+	}
+	for name, e := range map[string]event{
+		"a replay": {Replay: []string{parked}}, "of a captured webhook": {Captured: []string{"x"}, Reason: "test"},
+	} {
+		if _, err := d.Handle(t.Context(), e); !errors.Is(err, bus.ErrMissing) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := d.bus.Calls(); n > 0 {
+		t.Errorf("%d calls of PutEvents", n)
+	}
+	d.decided(parked, parking.Open)
+
+	d.bus.Missing = false
+	if r := d.handle(event{}); r.Published != 1 || d.line()["BusMissing"] != nil {
+		t.Errorf("with a bus: %+v, %v", r, d.line())
+	}
+	if r := d.replay(event{}, parked); r.Outcome != intake.Accepted {
+		t.Errorf("with a bus: %+v", r)
+	}
+}
+
+// Without the permission, or if EventBridge does not answer, it is not known whether the bus exists.
+func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
+	d := deploy(t, nil)
+	d.record("bus", newEvent())
+	d.bus.Describe = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "arn:aws:events:bus"}
+	r := d.handle(event{})
+	if line := d.line(); r.Published != 1 || line["busCause"] != "AccessDeniedException" || line["level"] != "WARN" ||
+		line["BusMissing"] != nil {
+		t.Errorf("%+v, %v", r, line)
 	}
 }

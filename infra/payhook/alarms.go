@@ -199,10 +199,20 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes. The alarm is also raised for a " +
 				"few minutes after the first deployment.",
-			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota " +
-				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger. " +
+			action: "Run `payhook pending`. If events fail, check EventBridge and the quota of PutEvents in this " +
+				"region, and see bus-missing. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
+		// Without notifyOK: what was lost meanwhile is not back.
+		{name: "bus-missing", metric: over(5, sum, ownMetric(conf, names.BusMissingMetric)), threshold: 1,
+			description: "The bus does not exist, so redrive publishes nothing. EventBridge answers the webhook function " +
+				"as if it existed: the events of webhooks are lost until it does.",
+			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or deploy " +
+				"the right bus if a wrong one was given. Have consumers add their rules; what is pending is published " +
+				"then. The events that were accepted since it was deleted are lost: take them from the records of " +
+				"evidence, or ask the service for them, and put them on the bus yourself, because a repeated webhook " +
+				"is a duplicate. Then replace the stack (infra/RECOVERY.md): the policy and the archive of the bus " +
+				"are gone."},
 	}
 	if conf.UsesToken() {
 		all = append(all, tokenAlarms(conf)...)

@@ -193,6 +193,7 @@ func (d dashboard) runs() {
 		add(name, s.function)
 		queues = append(queues, line(messages(s.failures), maximum, name+" schedule"))
 	}
+	failed = append(failed, d.own(names.BusMissingMetric, sum, "no bus"))
 	if d.busFailures != nil {
 		queues = append(queues, line(messages(d.busFailures), maximum, "bus"))
 	}

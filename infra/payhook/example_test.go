@@ -41,6 +41,6 @@ func ExampleNew() {
 
 	fmt.Println(*app.Synth(nil).GetStackByName(jsii.String("Bank")).StackName())
 	// Output:
-	// 14 alarms notify Bank/Payments/Alarms/Topic
+	// 15 alarms notify Bank/Payments/Alarms/Topic
 	// Bank
 }

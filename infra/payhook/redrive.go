@@ -40,7 +40,7 @@ func (p *Payhook) newRedrive() {
 		p.allowReceiving(f)
 		f.allow([]string{"s3:GetObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
 	}
-	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
+	f.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	p.buckets.allowReplay(f)
 	p.redrive = runEveryMinute(scope, f)

@@ -33,6 +33,11 @@ type EventBridge struct {
 	// entry at that position fail; entries at other positions are accepted.
 	Answer func(entries []types.PutEventsRequestEntry) (codes map[int]string, err error)
 
+	// Missing is whether no bus exists. PutEvents answers as if there were one, and the entries are lost.
+	Missing bool
+	// Describe, if set, is the error of each DescribeEventBus.
+	Describe error
+
 	mu      sync.Mutex
 	entries []types.PutEventsRequestEntry
 	calls   int
@@ -76,12 +81,23 @@ func (eb *EventBridge) PutEvents(ctx context.Context, in *eventbridge.PutEventsI
 			out.FailedEntryCount++
 			result.ErrorCode, result.ErrorMessage = &code, &code
 		} else {
-			eb.entries = append(eb.entries, entry)
-			result.EventId = aws.String(strconv.Itoa(len(eb.entries)))
+			if !eb.Missing {
+				eb.entries = append(eb.entries, entry)
+			}
+			result.EventId = aws.String(strconv.Itoa(len(eb.entries) + 1))
 		}
 		out.Entries = append(out.Entries, result)
 	}
 	return out, nil
+}
+
+// DescribeEventBus returns an error if there is no bus, or if Describe is set.
+func (eb *EventBridge) DescribeEventBus(context.Context, *eventbridge.DescribeEventBusInput,
+	...func(*eventbridge.Options)) (*eventbridge.DescribeEventBusOutput, error) {
+	if eb.Missing {
+		return nil, &types.ResourceNotFoundException{}
+	}
+	return &eventbridge.DescribeEventBusOutput{}, eb.Describe
 }
 
 // checkRequest returns the error of a request that EventBridge rejects as a whole, or nil.

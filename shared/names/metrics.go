@@ -65,6 +65,8 @@ var (
 	// OldestPendingMetric is written by every run that could read the whole ledger. It is
 	// 0 if nothing is pending. An event is also pending while its receiver publishes it.
 	OldestPendingMetric = Metric{Name: "OldestPending", Unit: Seconds}
+	// BusMissingMetric counts runs that found no bus, and so published nothing.
+	BusMissingMetric = Metric{Name: "BusMissing"}
 	// TrustDaysLeftMetric is the number of days until a CA of the truststore or the last
 	// accepted client certificate expires. It is written by every run if a client certificate
 	// is required, so also when no webhooks arrive.
@@ -95,7 +97,7 @@ func Metrics() []Metric {
 		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
 		TooLargeMetric, InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
 		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, DeviationsMetric, ParkedMetric,
-		OldestPendingMetric, TrustDaysLeftMetric,
+		OldestPendingMetric, BusMissingMetric, TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}
 }

@@ -51,6 +51,7 @@ type world struct {
 	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics   map[string]float64
 	age       time.Duration                // of these values
+	older     map[string]time.Duration     // how much older some of them are
 	alarms    map[string]types.StateValue  // of all stacks; those of API Gateway are on the metric of its id
 	named     []string                     // the alarms of the stack; nil: all
 	functions map[string]map[string]string // the files of each package; nil: without --code
@@ -102,8 +103,9 @@ func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInp
 	for _, q := range in.MetricDataQueries {
 		m := q.MetricStat.Metric
 		r := types.MetricDataResult{Id: q.Id}
-		at := w.now.Add(-w.age)
-		value, ok := w.metrics[aws.ToString(m.Dimensions[0].Value)+" "+aws.ToString(m.MetricName)]
+		name := aws.ToString(m.Dimensions[0].Value) + " " + aws.ToString(m.MetricName)
+		at := w.now.Add(-w.age - w.older[name])
+		value, ok := w.metrics[name]
 		if ok && !at.Before(*in.StartTime) {
 			r.Values, r.Timestamps = []float64{value}, []time.Time{at}
 		}
@@ -294,6 +296,16 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "healthy", "3 × 401, 2 × 429, 413 or 500 by API Gateway in 15m"},
 		"a failed run": {func(w *world) { w.metrics["webhook Errors"] = 1 }, "NOT HEALTHY",
 			"1 run failed or did not start"},
+		"no bus": {func(w *world) {
+			w.metrics["Payhook BusMissing"], w.older = 1, map[string]time.Duration{"Payhook OldestPending": time.Minute}
+		}, "NOT HEALTHY", "redrive       attention  the bus does not exist: events are lost\n"},
+		"no bus, and no run before": {func(w *world) {
+			w.metrics["Payhook BusMissing"] = 1
+			delete(w.metrics, "Payhook OldestPending")
+		}, "NOT HEALTHY", "redrive       attention  the bus does not exist: events are lost\n"},
+		"a bus that exists again": {func(w *world) {
+			w.metrics["Payhook BusMissing"], w.older = 2, map[string]time.Duration{"Payhook BusMissing": time.Minute}
+		}, "healthy", "redrive       ok     last run"},
 		"redrive stopped": {func(w *world) { w.age = 6 * time.Minute }, "NOT HEALTHY", "redrive       attention"},
 		"a certificate": {func(w *world) { w.metrics["Payhook TrustDaysLeft"] = 29 }, "NOT HEALTHY",
 			"certificates  attention  29 days left"},

@@ -4,14 +4,15 @@ AWS: except for tags, policies for a log group have :* after its name (AWS, "Ove
 managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs
 User Guide). PutTargets, RemoveTargets and the tags of a rule are authorized for the rule
 (AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the Service
-Authorization Reference). The ARN of a dashboard has no Region ("... for Amazon
+Authorization Reference), and DescribeEventBus for the bus. The ARN of a dashboard has no Region ("... for Amazon
 CloudWatch"). A batch of SQS is authorized as a single request (AWS, "Amazon
 SQS API permissions: Actions and resource reference" in the SQS Developer Guide). A
 request in Smithy RPC v2 CBOR names its operation in the path
 (https://smithy.io/2.0/additional-specs/protocols/smithy-rpc-v2.html).
 
 MiniStack checks for a log group without :*, for targets that the bus is allowed, for
-tags of EventBridge that any resource is allowed, and for a batch another action.
+tags of EventBridge that any resource is allowed, for DescribeEventBus that a rule is, and
+for a batch another action.
 It does not read requests in CBOR, and allows them to everybody.
 """
 
@@ -41,6 +42,8 @@ def _(original):
             return arn + ":*"
         if service == "events" and tags:
             return json.loads(body).get("ResourceARN") or arn
+        if service == "events" and action == "DescribeEventBus":
+            return f"arn:aws:events:{region}:{account_id}:event-bus/{json.loads(body).get('Name')}"
         if service == "events" and action in ("PutTargets", "RemoveTargets"):
             request = json.loads(body)
             bus = request.get("EventBusName") or "default"
