@@ -107,19 +107,6 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
 						clients := clients(t, server.URL)
-						events := paymenttest.Events(webhook.events)
-						for i := range events {
-							events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", webhook.bytes)
-						}
-						signed, err := paymenttest.Sender{Key: key}.Sign(t.Context(),
-							paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(events...)})
-						if err != nil {
-							t.Fatal(err)
-						}
-						headers := map[string]string{}
-						for name := range signed.Header {
-							headers[name] = signed.Header.Get(name)
-						}
 						p := setup.Pipeline(clients.DynamoDB, clients.EventBridge, clients.S3,
 							parking.NewStore(clients.S3, "evidence"), settings.Function{
 								EventBusName: "bus", EventSource: "source",
@@ -127,9 +114,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 								DeduplicationWindow: time.Hour, RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
-						r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
-							Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(ctx,
-							intake.Delivery{Payload: signed.Body, Headers: headers})
+						r := receiveSigned(ctx, t, p, key, eventsOf(webhook.events, webhook.bytes))
 						if r.Outcome != intake.Accepted || r.Recorded != webhook.events ||
 							r.Published != webhook.events {
 							t.Errorf("%s, %s for %s, %s: after %s %+v", store, how, fails, name, time.Since(start), r)

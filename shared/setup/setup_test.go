@@ -29,6 +29,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
@@ -66,6 +67,33 @@ func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
+// eventsOf returns so many events, each with a member of so many bytes.
+func eventsOf(n, bytes int) []payment.Event {
+	events := paymenttest.Events(n)
+	for i := range events {
+		events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", bytes)
+	}
+	return events
+}
+
+// receiveSigned gives a pipeline a delivery of events, signed with key.
+func receiveSigned(ctx context.Context, t *testing.T, p *intake.Pipeline, key paymenttest.Key,
+	events []payment.Event) intake.Result {
+	t.Helper()
+	signed, err := paymenttest.Sender{Key: key}.Sign(ctx,
+		paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(events...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := map[string]string{}
+	for name := range signed.Header {
+		headers[name] = signed.Header.Get(name)
+	}
+	return intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
+		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(ctx,
+		intake.Delivery{Payload: signed.Body, Headers: headers})
+}
+
 // delivered is what became of two events in a pipeline.
 type delivered struct {
 	Bus, Source      string
@@ -96,24 +124,10 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			db.CreateLedger("the-table")
 			buckets.MakeBucket("claims")
 			c.s.LedgerTable, c.s.ClaimBucket, c.s.ParkingBucket = "the-table", "claims", "parking"
-			two := paymenttest.Events(2)
-			for i := range two {
-				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
-			}
-			signed, err := paymenttest.Sender{Key: key}.Sign(t.Context(),
-				paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(two...)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			headers := map[string]string{}
-			for name := range signed.Header {
-				headers[name] = signed.Header.Get(name)
-			}
+			two := eventsOf(2, c.bytes)
 			receive := func() {
 				p := setup.Pipeline(db, events, buckets, nil, c.s)
-				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
-					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(t.Context(),
-					intake.Delivery{Payload: signed.Body, Headers: headers})
+				r := receiveSigned(t.Context(), t, p, key, two)
 				if r.Outcome != intake.Accepted {
 					t.Fatalf("%+v", r)
 				}
