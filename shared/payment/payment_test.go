@@ -310,6 +310,8 @@ func FuzzDecodeDelivery(f *testing.F) {
 	f.Add([]byte(`{"deliveryId":"","events":[{}]}`))
 	f.Add([]byte(`{"events":[[[[`))
 	f.Add([]byte("\xff"))
+	f.Add([]byte(strings.NewReplacer("1234567890.10", `"1"`, `["P-1"`, "[[7],null", `"RELEASED"`, "{}",
+		"2026-01-31T11:59:59.000Z", "yesterday", `"2026-01-31T12:00:00.123Z"`, "[]").Replace(delivery)))
 	f.Add([]byte("\ufeff" + strings.Replace(delivery, event, "null,"+event+",{},"+event+",7", 1)))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		got, err := payment.DecodeDelivery(payload)
@@ -344,6 +346,17 @@ func FuzzDecodeDelivery(f *testing.F) {
 			again, err := payment.DecodeRawEvent(e.Bytes)
 			if err != nil || !cmp.Equal(again, e) {
 				t.Fatalf("DecodeRawEvent returns another event: %v", err)
+			}
+			whole, err := payment.DecodeEvent(e.Bytes)
+			if err != nil {
+				t.Fatalf("DecodeEvent: %v", err)
+			}
+			text, errText := jsonv2.Marshal(whole)
+			if read, err := payment.DecodeEvent(text); err != nil || errText != nil || read.Deviations != nil {
+				t.Fatalf("DecodeEvent does not read what it returned: %s, %v, %v", text, errText, err)
+			}
+			if data := e.RoutingData(); data != nil && !json.Valid(data) {
+				t.Fatalf("the routing data is %s", data)
 			}
 			var standard payment.Event
 			if err := json.Unmarshal(e.Bytes, &standard); err == nil && standard.EventID != e.EventID {
