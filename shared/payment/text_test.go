@@ -40,7 +40,8 @@ func TestKeyIDHasOneFormForAllSpellings(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", good[:35], canonical[:31], canonical + "0", "{" + good + "}", "urn:uuid:" + good,
-		"{" + canonical + "}", "(" + good + ")", "0b7e4c1e3d43-4f26-9c0d-2f1f-6a5b7c8d", "0b7e-4c1e3d434f269c0d2f1f6a5b7c",
+		"{" + canonical + "}", "(" + good + ")", "0b7e4c1e3d43-4f26-9c0d-2f1f-6a5b7c8d",
+		"0b7e-4c1e3d434f269c0d2f1f6a5b7c",
 		canonical[:31] + "g", canonical[:31] + "\n", " " + canonical, canonical + " ", "0x" + canonical[:30],
 		"../../../../v1/keys/aaaaaaaaaaaa"} {
 		if _, ok := payment.KeyID(text); ok {
