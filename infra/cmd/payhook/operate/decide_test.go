@@ -315,6 +315,22 @@ func TestItIsSaidWhoHasTheFirstVersion(t *testing.T) {
 	w.expect(cli.StatusUnreachable, "parked", "show", name)
 }
 
+// An event is published whatever its types are, so it can be in conflict.
+func TestVersionsAreShownWhateverTheirTypes(t *testing.T) {
+	for event, want := range map[string]version{
+		`{"eventData":{"amount":"1.00","paymentCurrency":null,"paymentStatus":"X"}}`: {Amount: "1.00",
+			Currency: "null"},
+		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`:                    {Amount: "1", Status: "7"},
+		`{"eventData":[1]}`: {}, `{"eventData":null}`: {}, `{}`: {},
+	} {
+		var got version
+		want.Found = true
+		if got.read([]byte(event)); got != want {
+			t.Errorf("%s: %+v", event, got)
+		}
+	}
+}
+
 // What the ledger does not have is not invented.
 func TestFirstVersionHasItsState(t *testing.T) {
 	for state, change := range map[string]func(w *world, p *parking.Parked){

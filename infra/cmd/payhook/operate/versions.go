@@ -48,21 +48,18 @@ type version struct {
 // read takes amount, currency and status from an event, or from its claim check, which has
 // them as well.
 func (v *version) read(event []byte) {
-	var e struct {
-		EventData struct {
-			Amount          jsontext.Value `json:"amount"`
-			PaymentCurrency jsontext.Value `json:"paymentCurrency"`
-			PaymentStatus   struct {
-				Status jsontext.Value `json:"status"`
-			} `json:"paymentStatus"`
-		} `json:"eventData"`
-	}
-	if event == nil || json.Unmarshal(event, &e) != nil {
+	if event == nil {
 		return
 	}
+	member := func(of jsontext.Value, name string) jsontext.Value {
+		var members map[string]jsontext.Value
+		_ = json.Unmarshal(of, &members) // none if it is no object
+		return members[name]
+	}
 	text := func(value jsontext.Value) string { return strings.Trim(string(value), `"`) }
-	v.Found, v.Amount = true, text(e.EventData.Amount)
-	v.Currency, v.Status = text(e.EventData.PaymentCurrency), text(e.EventData.PaymentStatus.Status)
+	data := member(event, "eventData")
+	v.Found, v.Amount, v.Currency = true, text(member(data, "amount")), text(member(data, "paymentCurrency"))
+	v.Status = text(member(member(data, "paymentStatus"), "status"))
 }
 
 // contents returns the events of everything that is parked about an event, by their digests
