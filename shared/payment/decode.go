@@ -121,7 +121,7 @@ func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 // authentic, and reading it must cost less than verifying it.
 const maxPeeked = 64 << 10
 
-// PeekDeliveryID returns the first deliveryId in the first 64 KiB of a payload, or "" if that is no UUID.
+// PeekDeliveryID returns the first deliveryId that is a UUID in the first 64 KiB of a payload, or "".
 // The payload can be one that [DecodeDelivery] rejects.
 func PeekDeliveryID(payload []byte) string {
 	dec := newPeeker(payload[:min(len(payload), maxPeeked)])
@@ -311,12 +311,12 @@ func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
 
 // problem returns an error about the current value.
 func (w *walker) problem(format string, args ...any) error {
-	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(w.where(w.path), "payload"),
+	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(where(w.path), "payload"),
 		Problem: fmt.Sprintf(format, args...)})
 }
 
 // where returns the text of a path.
-func (w *walker) where(path []step) string {
+func where(path []step) string {
 	var field strings.Builder
 	for i, s := range path {
 		switch {
@@ -343,7 +343,7 @@ func (w *walker) report(c consequence, format string, args ...any) error {
 		}
 		w.rejected = true
 	default:
-		w.current.Deviations = append(w.current.Deviations, w.where(w.path[w.inEvent:]))
+		w.current.Deviations = append(w.current.Deviations, where(w.path[w.inEvent:]))
 	}
 	return nil
 }
