@@ -29,7 +29,9 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 				secrets.Create("token")
 				secrets.Put("credentials", `{"client_id":"c","client_secret":"s"}`)
 				server := awstest.NewOutage(t, lasts,
-					func(r *http.Request) bool { return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation) },
+					func(r *http.Request) bool {
+						return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation)
+					},
 					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 					func(w http.ResponseWriter, r *http.Request) {
 						if strings.HasPrefix(r.Header.Get(awstest.TargetHeader), "AmazonSSM") {

@@ -205,11 +205,11 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
 		// Without notifyOK: what was lost meanwhile is not back.
 		{name: "bus-missing", metric: over(5, sum, ownMetric(conf, names.BusMissingMetric)), threshold: 1,
-			description: "The bus does not exist, so redrive publishes nothing. EventBridge answers the webhook function " +
-				"as if it existed: the events of webhooks are lost until it does.",
-			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or deploy " +
-				"the right bus if a wrong one was given. Have consumers add their rules; what is pending is published " +
-				"then. The events that were accepted since it was deleted are lost: take them from the records of " +
+			description: "The bus does not exist, so redrive publishes nothing. EventBridge answers the webhook " +
+				"function as if it existed: the events of webhooks are lost until it does.",
+			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or " +
+				"deploy the right bus if a wrong one was given. Have consumers add their rules; what is pending is " +
+				"published then. The events that were accepted since it was deleted are lost: take them from the records of " +
 				"evidence, or ask the service for them, and put them on the bus yourself, because a repeated webhook " +
 				"is a duplicate. Then replace the stack (infra/RECOVERY.md): the policy and the archive of the bus " +
 				"are gone."},

@@ -156,7 +156,8 @@ func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 			existing)
 		stack := awscdk.Stack_Of(p)
 		p.UseKey(awskms.Key_FromKeyArn(stack, jsii.String("Further"), jsii.String(furtherKey)))
-		if slices.ContainsFunc(printed(p, "warning"), func(w string) bool { return strings.Contains(w, useKeyWarning) }) {
+		named := func(w string) bool { return strings.Contains(w, useKeyWarning) }
+		if slices.ContainsFunc(printed(p, "warning"), named) {
 			t.Errorf("%s: it warns of keys although one is given", encryption)
 		}
 		p.GrantReadToken(awsiam.NewRole(stack, jsii.String("Reader"), &awsiam.RoleProps{

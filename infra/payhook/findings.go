@@ -74,7 +74,8 @@ func findings(conf settings.Deployment) []finding {
 				"writes a log for every log."},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "[RW]*/Role/DefaultPolicy", reason: wildcard},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "*/Role/Network",
-			reason: "Lambda makes these calls for network interfaces, and AWS requires all resources. The code of the " +
+			reason: "Lambda makes these calls for network interfaces, and AWS requires all resources. The code of " +
+				"the " +
 				"function cannot make them."},
 		{id: "AwsSolutions-IAM4", kind: "AWS::IAM::Role", path: "Canary/*/*",
 			reason: "It is CodeDeploy's role, with the policy that AWS maintains for deployments of Lambda functions."},

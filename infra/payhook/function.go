@@ -97,7 +97,8 @@ func (f function) connect(conf settings.Deployment) {
 	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
 		SubnetIds: jsii.Strings(conf.SubnetIDs...), SecurityGroupIds: jsii.Strings(conf.SecurityGroupIDs...)})
 	manage := awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface",
+		Actions: jsii.Strings("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface",
+			"ec2:DeleteNetworkInterface",
 			"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"),
 		Resources:  jsii.Strings("*"),
 		Conditions: &map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}},

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// stays is, for each type of resource, whether its logical id must stay: it keeps data, has an address or a name that no
-// other can have at the same time, or is the only one of its kind for another resource, such as a policy.
+// stays is, for each type of resource, whether its logical id must stay: it keeps data, has an address or a name
+// that no other can have at the same time, or is the only one of its kind for another resource, such as a policy.
 var stays = map[string]bool{
 	"AWS::ApiGatewayV2::Api": false, "AWS::ApiGatewayV2::ApiMapping": true, "AWS::ApiGatewayV2::DomainName": true,
 	"AWS::ApiGatewayV2::Integration": false, "AWS::ApiGatewayV2::Route": false, "AWS::ApiGatewayV2::Stage": true,
@@ -31,8 +31,8 @@ var stays = map[string]bool{
 // that is renamed or moved changes the logical ids of all that is in it, and no other test sees it.
 //
 // The list has each logical id of any reviewed variant, with its type. With -update, the test adds new ones. It removes
-// none: restore the path of the construct, or set the id with OverrideLogicalId. If a resource must go, remove its line,
-// and describe in infra/RECOVERY.md what a deployment does to a stack that has it.
+// none: restore the path of the construct, or set the id with OverrideLogicalId. If a resource must go, remove its
+// line, and describe in infra/RECOVERY.md what a deployment does to a stack that has it.
 func TestLogicalIDsStay(t *testing.T) {
 	file := filepath.Join("testdata", "logicalids.txt")
 	listed, now := strings.Fields(string(readFile(t, file))), map[string]string{}

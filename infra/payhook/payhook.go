@@ -230,7 +230,8 @@ func (p *Payhook) warn(props *Props) {
 	if conf.Encryption == settings.EncryptionCMK && conf.LedgerTable+conf.ClaimBucket+conf.ParkingBucket != "" {
 		warn(useKeyWarning,
 			"encryption is cmk, and a table or bucket exists already: the stack does not change its key. If that is a "+
-				"customer managed key, let the functions use it by Payhook.UseKey. Otherwise, webhooks are answered 503.")
+				"customer managed key, let the functions use it by Payhook.UseKey. Otherwise, webhooks are "+
+					"answered 503.")
 	}
 	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
 		warn("alarmEmail",

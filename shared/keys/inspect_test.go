@@ -36,7 +36,8 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 		"not a JWK":   {"[]", false, true},
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
-		i := item{KeyID: itemID, JWK: test.jwk, FetchedAt: millisecondsOf(f.now), ExpiresAt: f.now.Add(time.Hour).Unix()}
+		i := item{KeyID: itemID, JWK: test.jwk, FetchedAt: millisecondsOf(f.now),
+			ExpiresAt: f.now.Add(time.Hour).Unix()}
 		if err := NewTable(f.db, "keys").put(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}

@@ -595,7 +595,8 @@ func (c *Cache) parse(i *item) *entry {
 	if i == nil || i.FetchedAt.time().After(c.opts.Now().Add(maxSkew)) {
 		return nil
 	}
-	e := &entry{sentAs: i.SentAs, fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(), expires: i.ExpiresAt}
+	e := &entry{sentAs: i.SentAs, fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(),
+		expires: i.ExpiresAt}
 	if i.JWK != "" {
 		var err error
 		if e.key, err = ParseJWK([]byte(i.JWK), i.KeyID); err != nil {

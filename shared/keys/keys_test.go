@@ -561,7 +561,8 @@ func TestAnotherSpellingMakesNoKeyUnknown(t *testing.T) {
 		found := inUse(c, Service)
 		for range 3 { // freshness ends, and the grace of an unknown key
 			for _, other := range others {
-				if again, err := f.refetch(c, other, found, netip.Addr{}); err != nil || again.Key != nil || again.Withdrawn {
+				again, err := f.refetch(c, other, found, netip.Addr{})
+				if err != nil || again.Key != nil || again.Withdrawn {
 					t.Errorf("%s: %+v, %v", other, again, err)
 				}
 				if found, err := f.lookup(c, other, netip.Addr{}); err != nil || found.Withdrawn {

@@ -128,7 +128,8 @@ func TestTextsHaveForms(t *testing.T) {
 				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",
 				"192.0.2.0/24;192.0.2.0/24", "192.0.2.0/24;192.0.2.128/25", "2001:db8:1::/48;2001:db8::/32",
 				"0.0.0.0/0;192.0.2.0/24", "2001:db8::/32;0.0.0.0/0", "0.0.0.0/0;2001:db8::/32", "0.0.0.0/0;::/0"}},
-		"subnetIds": {[]string{"subnet-01234567;subnet-0123456789abcdef0"}, []string{"subnet-0123456", "subnet-0123456G",
+		"subnetIds": {[]string{"subnet-01234567;subnet-0123456789abcdef0"}, []string{"subnet-0123456",
+			"subnet-0123456G",
 			"subnet-0123456789", "sg-01234567", "subnet-01234567;", "subnet-01234567,subnet-01234567"}},
 		"securityGroupIds": {[]string{"sg-01234567;sg-0123456789abcdef0"}, []string{"subnet-01234567", "sg-1"}},
 		"alarmEmail": {[]string{"", "payments+alarms@mail.payments.example"}, []string{"ops", "ops@localhost",
@@ -262,11 +263,14 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		// Lambda takes 4 KB of environment variables.
 		{"allowedSources=" + networks(150), ""},
 		{"allowedSources=" + networks(220),
-			"allowedSources: is too long: with its 3409 bytes, the environment variables of the webhook function have about 4"},
+			"allowedSources: is too long: with its 3409 bytes, the environment variables of the webhook " +
+				"function have about 4"},
 		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 29), ""},
 		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 44),
-			"clientCertPins: is too long: with its 2924 bytes, the environment variables of the webhook function have about 4"},
-		{"scopes=" + strings.Repeat("a", 4000), "scopes: is too long: with its 4000 bytes, the environment variables of " +
+			"clientCertPins: is too long: with its 2924 bytes, the environment variables of the webhook " +
+				"function have about 4"},
+		{"scopes=" + strings.Repeat("a", 4000), "scopes: is too long: with its 4000 bytes, the environment variables " +
+			"of " +
 			"the token function have about 48"},
 
 		// Authentication.

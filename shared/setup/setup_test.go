@@ -185,8 +185,8 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 	}
 	for auth, want := range map[string]string{"none": "", "bearer": "Bearer t"} {
 		for _, cas := range []*x509.CertPool{nil, own} {
-			s := settings.Function{KeyService: base, TokenSecret: "token", ServiceCAs: cas}
-			s.KeysAuth = auth
+			s := settings.Function{KeyService: base, TokenSecret: "token", ServiceCAs: cas,
+				KeysAuth: auth}
 			c := clients(t, secrets.URL)
 			response, err := setup.KeyService(c, s).Get(server.URL)
 			if cas == nil {
