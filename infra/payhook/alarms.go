@@ -209,10 +209,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"function as if it existed: the events of webhooks are lost until it does.",
 			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or " +
 				"deploy the right bus if a wrong one was given. Have consumers add their rules; what is pending is " +
-				"published then. The events that were accepted since it was deleted are lost: take them from the records of " +
-				"evidence, or ask the service for them, and put them on the bus yourself, because a repeated webhook " +
-				"is a duplicate. Then replace the stack (infra/RECOVERY.md): the policy and the archive of the bus " +
-				"are gone."},
+				"published then. The events that were accepted since it was deleted are lost: take them from " +
+				"the records of evidence, or ask the service for them, and put them on the bus yourself, because a " +
+				"repeated webhook is a duplicate. Then replace the stack (infra/RECOVERY.md): the policy and the " +
+				"archive of the bus are gone."},
 	}
 	if conf.UsesToken() {
 		all = append(all, tokenAlarms(conf)...)

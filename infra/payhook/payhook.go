@@ -231,7 +231,7 @@ func (p *Payhook) warn(props *Props) {
 		warn(useKeyWarning,
 			"encryption is cmk, and a table or bucket exists already: the stack does not change its key. If that is a "+
 				"customer managed key, let the functions use it by Payhook.UseKey. Otherwise, webhooks are "+
-					"answered 503.")
+				"answered 503.")
 	}
 	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
 		warn("alarmEmail",

@@ -320,7 +320,7 @@ func TestVersionsAreShownWhateverTheirTypes(t *testing.T) {
 	for event, want := range map[string]version{
 		`{"eventData":{"amount":"1.00","paymentCurrency":null,"paymentStatus":"X"}}`: {Amount: "1.00",
 			Currency: "null"},
-		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`:                    {Amount: "1", Status: "7"},
+		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`: {Amount: "1", Status: "7"},
 		`{"eventData":[1]}`: {}, `{"eventData":null}`: {}, `{}`: {},
 	} {
 		var got version
