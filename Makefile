@@ -155,13 +155,12 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
-# Where modules come from. Nothing else of go env -w is used for a release: infra/build/build.go says why.
-MODULE_SOURCE := GOPROXY GOPRIVATE GONOPROXY GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS GOMODCACHE
-
-# The programs of a release: the functions as the CDK app builds them, and the program payhook.
+# The programs of a release: the functions as the CDK app builds them, and the program payhook. As there, go env -w
+# says only where modules come from.
 .PHONY: release
 release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
-	@set -eu; for name in $(MODULE_SOURCE); do value=$$(go env "$$name"); export "$$name=$$value"; done; \
+	@set -eu; for name in GOPROXY GOPRIVATE GONOPROXY GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS GOMODCACHE; do \
+		value=$$(go env "$$name"); export "$$name=$$value"; done; \
 	export GOENV=off GOFLAGS= GOARM64= GOAMD64= GOEXPERIMENT= GOFIPS140=; \
 	out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
 		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \

@@ -4,7 +4,6 @@ package build
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -57,23 +56,17 @@ func Functions(arch string) (map[string][]byte, error) {
 // neither from variables nor from go env -w, whose values count where a variable is empty
 // (https://go.dev/issue/50335). Where modules come from is the user's. go.mod determines the version of Go.
 func environment() ([]string, error) {
+	kept := []string{"GOPROXY", "GOPRIVATE", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOINSECURE", "GOAUTH", "GOVCS",
+		"GOCACHE", "GOMODCACHE"}
 	env := append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off")
-	cmd := exec.Command("go", "env", "-json", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOINSECURE",
-		"GOAUTH", "GOVCS", "GOCACHE", "GOMODCACHE")
-	cmd.Env = env
+	cmd := exec.Command("go", append([]string{"env"}, kept...)...)
+	cmd.Env, cmd.Stderr = env, os.Stderr // it may download Go
 	out, err := cmd.Output()
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("%w\n%s", err, bytes.TrimSpace(failed.Stderr))
-	}
-	users := map[string]string{}
-	if err == nil {
-		err = json.Unmarshal(out, &users)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
 	}
-	for name, value := range users {
-		env = append(env, name+"="+value)
+	for i, value := range strings.SplitN(strings.TrimSpace(string(out)), "\n", len(kept)) {
+		env = append(env, kept[i]+"="+value)
 	}
 	return append(env, "GOENV=off", "CGO_ENABLED=0", "GOOS=linux", "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
 		"GOFIPS140="), nil

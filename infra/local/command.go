@@ -9,6 +9,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"os/signal"
@@ -112,9 +113,22 @@ func (o *options) command(p *cli.Program, do func(context.Context, *cli.Program,
 		further := make(chan os.Signal, 1)
 		signal.Notify(further, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		defer signal.Stop(further)
-		return do(cmd.Context(), p, *o)
+		return withDisk(do(cmd.Context(), p, *o), o.top, 300) // the CDK's library takes 221
 	}
 	return cmd
+}
+
+// withDisk adds to an error that the disk of a folder has less than a number of MB free. What programs write about a
+// full disk can be lost, or is between other messages.
+func withDisk(err error, folder string, least uint64) error {
+	var disk syscall.Statfs_t
+	if err == nil || syscall.Statfs(folder, &disk) != nil || disk.Blocks == 0 { // of a size that is not known
+		return err
+	}
+	if free := disk.Bavail * uint64(disk.Bsize) >> 20; free < least {
+		return fmt.Errorf("%w\nthe disk of %s is almost full: %d MB are free", err, folder, free)
+	}
+	return err
 }
 
 // complete sets what is not given by flags.

@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -151,6 +153,20 @@ func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
 			out != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s%s", flags, status, out, stderr)
 		}
+	}
+}
+
+func TestAFailureOnAFullDiskSaysSo(t *testing.T) {
+	failed, folder := errors.New("it failed"), t.TempDir()
+	if err := withDisk(failed, folder, math.MaxUint64); !errors.Is(err, failed) ||
+		!strings.Contains(err.Error(), "it failed\nthe disk of "+folder+" is almost full: ") {
+		t.Error(err)
+	}
+	if err := withDisk(failed, folder, 0); err != failed {
+		t.Errorf("on a disk that is not full: %v", err)
+	}
+	if err := withDisk(nil, folder, math.MaxUint64); err != nil {
+		t.Errorf("without a failure: %v", err)
 	}
 }
 
