@@ -51,14 +51,9 @@ func newFunction(getenv func(string) string) (*handler, error) {
 // clients are the services that the function calls.
 type clients struct {
 	dynamoDB    dynamoDB
-	eventBridge eventBridge
+	eventBridge bus.FindAPI
 	s3          setup.ObjectAPI
 	keyService  *http.Client // only for captured webhooks
-}
-
-type eventBridge interface {
-	bus.API
-	bus.FindAPI
 }
 
 type dynamoDB interface {

@@ -76,12 +76,6 @@ type calls struct {
 	not    []string
 }
 
-// findingBus is what redrive needs of EventBridge.
-type findingBus interface {
-	bus.API
-	bus.FindAPI
-}
-
 // clients are the interfaces of the clients that each function is given, by the resource that it calls with them, and
 // the actions that it does not need.
 var clients = map[string]map[string]calls{
@@ -99,7 +93,7 @@ var clients = map[string]map[string]calls{
 	"Redrive": {
 		"Ledger":  {reflect.TypeFor[ledger.API](), nil},
 		"Keys":    {reflect.TypeFor[keys.CertificateReadAPI](), nil},
-		"Bus":     {reflect.TypeFor[findingBus](), nil},
+		"Bus":     {reflect.TypeFor[bus.FindAPI](), nil},
 		"Claims":  {reflect.TypeFor[claimcheck.StoreAPI](), nil},
 		"Parking": {reflect.TypeFor[parking.API](), nil},
 	},

@@ -13,8 +13,9 @@ import (
 // ErrMissing is returned by [Find] if the bus does not exist.
 var ErrMissing = errors.New("bus: it does not exist")
 
-// FindAPI is what of EventBridge [Find] needs.
+// FindAPI is what of EventBridge the bus and [Find] need.
 type FindAPI interface {
+	API
 	DescribeEventBus(context.Context, *eventbridge.DescribeEventBusInput,
 		...func(*eventbridge.Options)) (*eventbridge.DescribeEventBusOutput, error)
 }

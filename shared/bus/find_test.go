@@ -14,6 +14,7 @@ import (
 
 // answers are the errors of calls, one after another.
 type answers struct {
+	bus.API
 	t    *testing.T
 	errs []error
 }
@@ -41,7 +42,7 @@ func TestOnlyABusThatIsNotFoundIsMissing(t *testing.T) {
 		"a failure first": {[]error{internal, internal, internal, missing}, bus.ErrMissing},
 		"failures":        {[]error{internal, internal, internal, internal}, internal},
 	} {
-		a := &answers{t, c.errs}
+		a := &answers{t: t, errs: c.errs}
 		if err := bus.Find(t.Context(), a, "payments"); !errors.Is(err, c.want) || len(a.errs) > 0 {
 			t.Errorf("%s: %v, and %d calls less", name, err, len(a.errs))
 		}
