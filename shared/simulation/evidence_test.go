@@ -61,9 +61,9 @@ func (f *facts) evidenced(inv *invocation) {
 	switch r.Outcome {
 	case intake.EvidenceUnavailable:
 		f.Unproven++
-	case intake.Accepted, intake.Conflict:
-		if f.records[f.request(s)] == 0 {
-			f.violated("%s is accepted, and no record exists", s.name)
+	case intake.Accepted, intake.Conflict, intake.Invalid:
+		if f.records[f.request(s)] == 0 && !s.invalid {
+			f.violated("%s is answered %s, and no record exists", s.name, r.Outcome)
 		}
 	}
 }

@@ -133,7 +133,7 @@ var paths = sync.OnceValue(func() []path {
 	conflicted.conflicting = true
 	first := *one
 	first.conflicting = true
-	anew := of("other white space", newEvent(base, 1))
+	anew := of("spelled otherwise", newEvent(base, respelled))
 	anew.conflicting = true
 	twice := of("twice", one.events[0], three.events[0], one.events[0])
 	contents := of("two contents", newEvent(base+80, 0), newEvent(base+80, 5))
@@ -141,6 +141,10 @@ var paths = sync.OnceValue(func() []path {
 	broken := *of("not valid", plain(70, 1)...)
 	broken.invalid = true
 	broken.payload = []byte(strings.Replace(string(broken.payload), "eventId", "eventID", 1))
+
+	partly := of("partly valid", plain(90, 2)...)
+	partly.partly = true
+	partly.payload = []byte(strings.Replace(string(partly.payload), `"events":[`, `"events":[{"eventId":null},`, 1))
 
 	const later = 7 * time.Second
 	rejected := fault{kind: partial, mask: 1, code: "MalformedDetail"}
@@ -161,6 +165,7 @@ var paths = sync.OnceValue(func() []path {
 		}},
 		{name: "a large event and a small one", begin: deliver(0, claim)},
 		{name: "not a delivery", every: 1, begin: deliver(0, &broken)},
+		{name: "an event without identity beside two others", begin: deliver(0, partly)},
 		{name: "not authentic", every: 1, begin: deliver(0, one.forged(wrongSignature))},
 		{name: "with the key cache", setup: setup{keyCache: true}, begin: deliver(0, one)},
 		{name: "repeated later", every: 1, begin: deliver(later, one, one)},
@@ -168,7 +173,7 @@ var paths = sync.OnceValue(func() []path {
 		{name: "half new", begin: deliver(later, two, four)},
 		{name: "half new at once", begin: deliver(0, two, four)},
 		{name: "conflict", begin: deliver(later, &first, conflicted)},
-		{name: "other white space", begin: deliver(later, &first, anew)},
+		{name: "spelled otherwise", begin: deliver(later, &first, anew)},
 		{name: "an event twice in a delivery", begin: deliver(0, twice)},
 		{name: "an id with two contents in a delivery", begin: deliver(0, contents)},
 		{name: "signed too long ago", every: 1, begin: deliver(0, one.forged(tooOld))},

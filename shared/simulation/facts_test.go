@@ -90,6 +90,7 @@ type counts struct {
 	Accepted           int
 	Recovered          int // published by redrive
 	ParkedEvents       int
+	Duplicated         int // on the bus more than once
 	Died, Suspended    int // published twice: the publisher crashed or was suspended
 	AnswerLost         int // likewise: the answer was lost
 	NotMark            int // likewise: the mark failed
@@ -483,6 +484,10 @@ func (f *facts) answer(inv *invocation) int {
 		return 200
 	case intake.Invalid:
 		f.checkInvalid(inv)
+		if inv.sent.partly {
+			f.checkCounts(inv)
+			f.checkEvents(inv)
+		}
 		return 422
 	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
 		f.unauthentic(inv)
@@ -542,7 +547,7 @@ func (f *facts) checkConflict(inv *invocation) {
 }
 
 func (f *facts) checkInvalid(inv *invocation) {
-	if inv.result.Parked == "" || !inv.sent.invalid {
+	if inv.result.Parked == "" || !inv.sent.invalid && !inv.sent.partly {
 		f.violated("%s answers invalid to %s, parked as %q", inv.name, inv.sent.name, inv.result.Parked)
 	}
 }
@@ -551,7 +556,7 @@ func (f *facts) checkInvalid(inv *invocation) {
 func (f *facts) checkEvents(inv *invocation) {
 	s := inv.sent
 	f.w.keyService.accepted(inv)
-	if s.invalid {
+	if s.invalid || s.partly && inv.result.Outcome != intake.Invalid {
 		f.violated("%s accepts %s, which is not valid", inv.name, s.name)
 		return
 	}
@@ -589,7 +594,7 @@ func (f *facts) match(inv *invocation, e *event) matching {
 	}
 	// The window may have ended meanwhile, and other content may be recorded.
 	held := latest.during(inv)
-	i := slices.IndexFunc(held, func(g *generation) bool { return g.event.compact == e.compact })
+	i := slices.IndexFunc(held, func(g *generation) bool { return g.event.content == e.content })
 	switch {
 	case i < 0:
 		return conflicts
@@ -646,6 +651,7 @@ func (f *facts) check() counts {
 			c.Recovered++
 		}
 		if len(on) > 1 {
+			c.Duplicated++
 			f.explain(g, on, &c)
 		}
 	}

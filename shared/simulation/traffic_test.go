@@ -61,7 +61,7 @@ type event struct {
 	id, label, name string
 	at              time.Time
 	raw             string
-	compact         string // without white space, as the digest covers it
+	content         string // in one spelling
 }
 
 func (e *event) String() string { return e.label }
@@ -73,17 +73,20 @@ var (
 )
 
 // outside is the variant whose amount is an integer outside 64 bits, which
-// EventBridge rejects.
-const outside = 99
+// EventBridge rejects. respelled is that with another order of members and escapes.
+const (
+	outside   = 99
+	respelled = 98
+)
 
-// newEvent returns the n-th event in a variant: 0 and 1 differ only in white space,
-// the others in the amount. Every seventh event is large.
+// newEvent returns the n-th event in a variant: 0, 1 (white space) and respelled have the same
+// content, the others another amount. Every seventh event is large.
 func newEvent(n, variant int) *event {
 	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n),
 		name: "PAYMENT_STATUS.RELEASED"}
 	e.at = time.Date(2000, 1, 1, 0, 0, n, 123e6, time.UTC)
 	amount := fmt.Sprintf("%d.%d0", 1000+n, n%10)
-	if variant > 1 {
+	if variant > 1 && variant != respelled {
 		amount = fmt.Sprintf("%d.00", variant)
 	}
 	if variant == outside {
@@ -105,7 +108,11 @@ func newEvent(n, variant int) *event {
 			`%[2]s"eventData":{"amount":%[5]s,"note":%[6]s}}`,
 			e.name, space, e.id, e.at.Format("2006-01-02T15:04:05.000Z"), amount, filling)
 	}
-	e.raw, e.compact = text(space), text("")
+	e.raw, e.content = text(space), text("")
+	if variant == respelled {
+		e.raw = strings.Replace(e.raw, `{"eventName":"`+e.name+`",`, `{`, 1)
+		e.raw = strings.TrimSuffix(e.raw, "}") + `,"event\u004eame":"` + e.name + `"}`
+	}
 	if variant > 0 {
 		e.label += fmt.Sprintf("'%d", variant)
 	}
@@ -138,6 +145,7 @@ type delivery struct {
 	payload  []byte
 	forgery  forgery
 	invalid  bool // authentic, but not a delivery of section 2.2
+	partly   bool // invalid, because of an element of events that is not in events
 
 	// conflicting: one of its events has other content here or in another delivery
 	conflicting bool
