@@ -17,10 +17,8 @@ import (
 type Delivery struct {
 	DeliveryID string     // a UUID, as sent
 	Events     []RawEvent // at least one, in the order of the payload
-	// Rejected are the elements of events that are not among Events, because they have no identity.
-	Rejected []Rejected
-	// Err is why the first of Rejected has none. It wraps a [*FieldError]; nil if there are none.
-	Err error
+	Rejected   []Rejected // the other elements of events: those without identity
+	Err        error      // why the first of Rejected has none, wrapping a [*FieldError]; nil if there are none
 }
 
 // Rejected is an element of a delivery's events without identity.
@@ -37,9 +35,8 @@ type RawEvent struct {
 	EventTimestamp time.Time // in UTC; zero if it is absent or can't be read
 	SentTimestamp  string    // eventTimestamp as sent; "" if it is no string, or longer than 128 bytes
 	Bytes          []byte    // the JSON object; shares the payload's memory
-	// Deviations are the fields that have another type than in the interface, and eventTimestamp
-	// if EventTimestamp is zero, as in eventData.amount. Null is no deviation, and of an array only the
-	// first element is named. They contain no value, and no name that the interface does not define.
+	// Deviations are the paths to values of another type than in the interface, null excepted and of an
+	// array the first alone, and eventTimestamp if EventTimestamp is zero. They have only names of the interface.
 	Deviations []string
 }
 
@@ -53,23 +50,17 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// DecodeDelivery decodes the payload of a webhook, after a byte order mark. It is strict in what identifies
-// a delivery and its events, and accepts everything in eventData. The bytes of the events are parts of
-// payload, which must not change while they are in use. Every error wraps a [*FieldError]. It is safe for
+// DecodeDelivery decodes the payload of a webhook, after a byte order mark. The bytes of the events are parts
+// of payload, which must not change while they are in use. Every error wraps a [*FieldError]. It is safe for
 // concurrent use.
 //
-// It rejects the payload:
-//   - if it is not exactly one JSON object (RFC 8259), or has objects with duplicate names, invalid UTF-8 or
-//     unpaired surrogates, at any depth;
-//   - without a deliveryId that is a UUID;
-//   - without an array events, or if none of its elements has an identity;
-//   - with a name beside them that differs from one of these only in case.
+// It rejects a payload that is not exactly one JSON object (RFC 8259) or has, at any depth, duplicate names in
+// an object, invalid UTF-8 or unpaired surrogates; that has no deliveryId that is a UUID, no events with an
+// identity, or a name that differs from one of these two only in case.
 //
-// It rejects an element of events, and not the others:
-//   - if it is not an object;
-//   - without an eventId that is a UUID, or an eventName of the form GROUP.STATUS;
-//   - with a field claimCheck, which is reserved for package claimcheck;
-//   - with a name that differs from claimCheck or a field of section 2.3 only in case.
+// An element of events has an identity if it is an object with an eventId that is a UUID, an eventName of the
+// form GROUP.STATUS, no claimCheck (which is reserved for package claimcheck), and no name that differs from
+// claimCheck or a field of section 2.3 only in case. Everything in eventData is accepted.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
 	defer w.free()
@@ -117,8 +108,7 @@ func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 	return deliveryID, eventIDs
 }
 
-// maxPeeked is how many bytes of a payload PeekDeliveryID reads. Anybody can send a payload that is not
-// authentic, and reading it must cost less than verifying it.
+// maxPeeked limits what a payload that is not authentic costs.
 const maxPeeked = 64 << 10
 
 // PeekDeliveryID returns the first deliveryId that is a UUID in the first 64 KiB of a payload, or "".
@@ -373,11 +363,7 @@ func (w *walker) value(s *schema) error {
 		w.delivery.Events = append(w.delivery.Events, w.current)
 		return nil
 	}
-	r := Rejected{Position: w.path[len(w.path)-1].index}
-	if IsUUID(w.current.EventID) {
-		r.EventID = w.current.EventID
-	}
-	w.delivery.Rejected = append(w.delivery.Rejected, r)
+	w.delivery.Rejected = append(w.delivery.Rejected, Rejected{w.path[len(w.path)-1].index, w.current.EventID})
 	return nil
 }
 
@@ -562,7 +548,9 @@ func (w *walker) deliveryID(text string) string {
 }
 
 func (w *walker) eventID(text string) string {
-	w.current.EventID = text
+	if IsUUID(text) {
+		w.current.EventID = text
+	}
 	return wrongID(text)
 }
 
