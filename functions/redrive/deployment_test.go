@@ -104,7 +104,7 @@ func (d *deployment) line() (line map[string]any) {
 }
 
 // record writes an event that is due.
-func (d *deployment) record(bus string, event []byte) {
+func (d *deployment) record(event []byte) {
 	d.t.Helper()
 	raw, err := payment.DecodeRawEvent(event)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *deployment) record(bus string, event []byte) {
 	}
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewEntry(raw, uuid.New().String(), at)
-	if err := ledger.New(d.db, "ledger", bus, ledger.Options{}).Record(d.t.Context(), []ledger.Entry{e},
+	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(d.t.Context(), []ledger.Entry{e},
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...
 	d.t.Helper()
 	id := uuid.New().String()
 	p := parking.Parked{
-		Reason: reason, ParkedAt: noon, Bus: "bus", DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
+		Reason: reason, ParkedAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
 		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID, JWK: signingKey().JWK(),
 	}
 	for _, raw := range inConflict {

@@ -38,11 +38,6 @@ type event struct {
 	Version intake.Version `json:"version,omitempty"`
 	// Again replays what was replayed or dismissed before as well.
 	Again bool `json:"again,omitempty"`
-	// Bus is the bus that they were parked for, if it is not the function's.
-	Bus string `json:"bus,omitempty"`
-	// MoveFrom is another bus, whose pending events are moved to that of the function,
-	// instead of a run.
-	MoveFrom string `json:"moveFrom,omitempty"`
 	// Captured has the names of captured webhooks to receive, for the given Reason. Unless
 	// AcceptAge, they must not be too old by now.
 	Captured  []string `json:"captured,omitempty"`
@@ -62,11 +57,8 @@ type report struct {
 	Published int `json:"published"`
 	Failed    int `json:"failed"`
 	Parked    int `json:"parked,omitempty"` // failed items that were parked
-	// Left is true if the run ended before it had tried every item, or the move before it
-	// had moved every item that is due.
+	// Left is true if the run ended before it had tried every item.
 	Left bool `json:"left"`
-
-	Moved int `json:"moved,omitempty"`
 
 	Replayed  []replayed  `json:"replayed,omitempty"`
 	Dismissed []dismissed `json:"dismissed,omitempty"`
@@ -107,8 +99,6 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		return report{}, errors.New("redrive: replay, captured and dismiss exclude each other")
 	case len(e.Dismiss) > 0:
 		return h.dismiss(ctx, e)
-	case e.MoveFrom != "":
-		return h.move(ctx, e.MoveFrom)
 	case e.Certificates:
 		t, err := h.trust.report(ctx, h.now())
 		if err != nil {
@@ -130,20 +120,6 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		return h.replayCaptured(ctx, e)
 	}
 	return h.write(ctx, h.redriver.Run(ctx), err)
-}
-
-// move moves the pending events of another bus.
-func (h *handler) move(ctx context.Context, from string) (report, error) {
-	moved, left, err := h.redriver.Move(ctx, from)
-	level := slog.LevelInfo
-	attrs := []slog.Attr{slog.String("from", from), slog.Int("moved", moved), slog.Bool("left", left)}
-	if err != nil {
-		level = slog.LevelError
-		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
-		err = fmt.Errorf("redrive: %s", awsenv.Cause(err))
-	}
-	h.log.Logger().LogAttrs(ctx, level, "move", attrs...)
-	return report{Moved: moved, Left: left}, err
 }
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
@@ -202,7 +178,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			result.Outcome, err = h.decided(ctx, name)
 		}
 		if err == nil {
-			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
+			r := h.replayer.Replay(ctx, p, e.Version)
 			result, err = newReplayed(name, r), r.Err
 			if r.Done() {
 				err = cmp.Or(h.decide(ctx, name, e), rejected(r))

@@ -28,7 +28,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		return nil
 	}
 	pending := newEvent()
-	d.record("bus", pending)
+	d.record(pending)
 	const wait = "intake: an event is recorded and not published yet: redrive publishes or parks it; " +
 		"repeat the replay later"
 	for name, test := range map[string]struct {
@@ -131,29 +131,6 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 	if r, err := d.Handle(ctx, event{Replay: []string{name}}); err != nil || r.Replayed[0].Outcome != intake.Accepted ||
 		calls == 0 {
 		t.Errorf("%+v, %v, %d calls", r, err, calls)
-	}
-}
-
-// A table and a bucket that two stacks share have what is for both buses.
-func TestTheEventsOfAnotherBusAreMovedAndReplayed(t *testing.T) {
-	d := deploy(t, nil)
-	d.record("gone", newEvent())
-	for _, step := range []struct {
-		event event
-		want  report
-	}{{event{}, report{}}, {event{MoveFrom: "gone"}, report{Moved: 1}}, {event{}, report{Found: 1, Published: 1}}} {
-		if diff := cmp.Diff(step.want, d.handle(step.event)); diff != "" {
-			t.Error(diff)
-		}
-		if step.event.MoveFrom != "" && !strings.Contains(d.log.String(), `"msg":"move","from":"gone","moved":1`) {
-			t.Errorf("logged %s", &d.log)
-		}
-	}
-	if _, err := d.Handle(t.Context(), event{MoveFrom: "bus"}); err == nil {
-		t.Error("events are moved to their own bus")
-	}
-	if r := d.replay(event{Bus: "third"}, d.park(parking.Invalid, nil, newEvent())); r.Outcome != intake.OtherBus {
-		t.Errorf("%+v", r)
 	}
 }
 

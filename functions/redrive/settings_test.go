@@ -21,7 +21,7 @@ func rejecting(t *testing.T, key, value string) *deployment {
 	d.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 		return map[int]string{0: "InvalidArgument"}, nil
 	}
-	d.record("bus", newEvent())
+	d.record(newEvent())
 	return d
 }
 
@@ -110,7 +110,7 @@ func verifies(t *testing.T) {
 // onItsBus tests that the function publishes with its settings.
 func onItsBus(t *testing.T) {
 	d := deploy(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
-	d.record("bus", newEvent())
+	d.record(newEvent())
 	d.handle(event{})
 	if got := *d.bus.Entries()[0].Source; got != "payments.example" {
 		t.Errorf("the source is %s", got)

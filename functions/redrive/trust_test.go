@@ -108,7 +108,7 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, newEvent())
 	name := d.parkIt(parking.Parked{
-		Reason: parking.Invalid, ParkedAt: time.Now(), Bus: "bus", DeliveryID: id, Payload: payload,
+		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: id, Payload: payload,
 		Certificate: evidence.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
 	})
 	if r := d.replay(event{}, name); r.Outcome != intake.Accepted || r.Unverified == "" ||

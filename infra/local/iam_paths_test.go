@@ -83,7 +83,7 @@ func (f *fixture) webhookPaths() []path {
 // last one is published or parked. One that is corrupt cannot be published.
 func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 	client := dynamodb.NewFromConfig(f.AWS)
-	l := ledger.New(client, f.LedgerTable, f.Bus, ledger.Options{})
+	l := ledger.New(client, f.LedgerTable, ledger.Options{})
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 	var e ledger.Entry
 	for range n {
@@ -151,7 +151,7 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 		return "", err
 	}
 	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(),
-		Bus: f.Bus, DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK()})
+		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK()})
 	return name, err
 }
 
@@ -166,7 +166,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Unpublishable, ParkedAt: time.Now(), Bus: f.Bus,
+	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Unpublishable, ParkedAt: time.Now(), 
 		DeliveryID: uuid.New().String(), EventIDs: []string{raw.EventID}, Event: text, Digest: digest[:], Claimed: true,
 		RecordedAt: time.Now(), Attempts: redriveAttempts})
 	return name, err

@@ -54,7 +54,7 @@ func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 		}
 		return next(ctx, in)
 	}
-	p := intake.NewPipeline(ledger.New(s.db, "ledger", "bus", ledger.Options{}), bus.New(f, "bus", "source", 1<<20),
+	p := intake.NewPipeline(ledger.New(s.db, "ledger", ledger.Options{}), bus.New(f, "bus", "source", 1<<20),
 		nil, s.parking, intake.Options{})
 	return f, p, intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
@@ -143,7 +143,7 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 			}
 			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
 		}
-		for _, r := range ledger.New(f.table, "ledger", "bus", ledger.Options{}).Record(t.Context(), entries,
+		for _, r := range ledger.New(f.table, "ledger", ledger.Options{}).Record(t.Context(), entries,
 			ledger.NewHolder(), time.Now()) {
 			if r.Err != nil {
 				t.Fatal(r.Err)

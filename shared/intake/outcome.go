@@ -57,7 +57,6 @@ const (
 	// Of a replay only.
 	StillPending   Outcome = "pending"         // an event was recorded before, and is not published yet
 	Gone           Outcome = "gone"            // the large event of a claim check is not stored any more
-	OtherBus       Outcome = "other-bus"       // it was parked for another bus than the one that the caller named
 	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
 	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
 	Altered        Outcome = "altered"         // what is stored is not what was parked
@@ -86,7 +85,6 @@ var (
 	errEvidence       = errors.New("intake: the evidence is not stored")
 	errPending        = errors.New("intake: an event is recorded and not published yet: redrive publishes or parks " +
 		"it; repeat the replay later")
-	errOtherBus       = errors.New("intake: parked for another bus")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
 )
@@ -170,7 +168,6 @@ var rows = []row{
 
 	{match: is(errPending), outcome: StillPending},
 	{match: is(claimcheck.ErrGone), outcome: Gone},
-	{match: is(errOtherBus), outcome: OtherBus},
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},
 	{match: is(evidence.ErrAltered), outcome: Altered},

@@ -58,7 +58,7 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 // parkDelivery parks a delivery with its proof.
 func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte,
 	proof proof) (ParkedAs, error) {
-	parked.ParkedAt, parked.Bus, parked.Proof = p.opts.Now(), p.bus.Name(), proof.of(payload)
+	parked.ParkedAt, parked.Proof = p.opts.Now(), proof.of(payload)
 	name, before, err := p.parking.Park(ctx, parked)
 	if err != nil {
 		return ParkedAs{}, fmt.Errorf("%w: %w", errParking, err)
@@ -113,7 +113,7 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 // parkEvent parks an event that is pending in the ledger, and marks it so.
 func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	if _, _, err := p.parking.Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(), Bus: p.bus.Name(),
+		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(),
 		DeliveryID: f.DeliveryID, EventIDs: []string{f.EventID},
 		Event: f.Detail, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
 	}); err != nil {

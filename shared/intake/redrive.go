@@ -3,7 +3,6 @@ package intake
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -74,25 +73,6 @@ func (r *Redriver) Run(ctx context.Context) Redriven {
 	run.timeout = min(publishTimeout, inv.workUntil.Sub(inv.start)/3)
 	run.publishDue(ctx)
 	return run.result
-}
-
-// ErrOwnBus is returned when the items of a bus are to be moved to itself.
-var ErrOwnBus = errors.New("intake: the items are of this bus already")
-
-// Move gives the pending events of another bus to the bus of the pipeline, for a later run to
-// publish, and returns how many. It takes only what is due. It reports that some may be left
-// if ctx's deadline is near. [ledger.Ledger.Move] says what it does not move.
-func (r *Redriver) Move(ctx context.Context, from string) (moved int, left bool, err error) {
-	if from == r.pipeline.bus.Name() {
-		return 0, false, ErrOwnBus
-	}
-	_, ctx, cancel := r.pipeline.begin(ctx)
-	defer cancel()
-	moved, err = r.pipeline.ledger.Move(ctx, from)
-	if err != nil && ctx.Err() != nil {
-		return moved, true, nil
-	}
-	return moved, false, err
 }
 
 // run is one run of redrive.

@@ -51,7 +51,7 @@ func newStack() *stack {
 func (s *stack) clock() time.Time { return s.now }
 
 func (s *stack) ledger(api ledger.API) *ledger.Ledger {
-	return ledger.New(api, "ledger", "bus", ledger.Options{Now: s.clock})
+	return ledger.New(api, "ledger", ledger.Options{Now: s.clock})
 }
 
 func (s *stack) eventBus() *bus.Bus {
@@ -150,7 +150,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
 		}
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		oneByOne := ledger.New(s.db, "ledger", "bus", ledger.Options{Parallel: 1, Now: s.clock})
+		oneByOne := ledger.New(s.db, "ledger", ledger.Options{Parallel: 1, Now: s.clock})
 		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock})
 		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()

@@ -75,17 +75,10 @@ func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocat
 // An event has no proof: the ledger had accepted it. Package parking says who must be
 // trusted.
 //
-// Several stacks may share what is parked. Replay publishes on the bus of the pipeline. The
-// outcome is OtherBus unless parked is of the bus that the caller names; "" stands for
-// the bus of the pipeline.
-//
 // The window of a replayed event begins when it is published.
-func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Version, bus string) Result {
+func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Version) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	if parked.Bus != cmp.Or(bus, r.pipeline.bus.Name()) {
-		return failed(fmt.Errorf("%w: %q", errOtherBus, parked.Bus))
-	}
 	if err := checkVersion(parked.Reason, version); err != nil {
 		return Result{Outcome: OutcomeOf(err)} // which says it all
 	}

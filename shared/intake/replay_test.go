@@ -135,7 +135,7 @@ func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Re
 
 func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
 	r := intake.NewReplayer(w.pipeline(w.db, w.opts), w.truststore, w.revoked)
-	return r.Replay(ctx, p, version, "")
+	return r.Replay(ctx, p, version)
 }
 
 // redrive makes one run of redrive.

@@ -59,7 +59,7 @@ func newDistant() *distant {
 // attempt delivers a payload to a function that has two seconds.
 func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	t.Helper()
-	p := intake.NewPipeline(ledger.New(d.db, "ledger", "bus", ledger.Options{Parallel: d.parallel}), d.eventBus(),
+	p := intake.NewPipeline(ledger.New(d.db, "ledger", ledger.Options{Parallel: d.parallel}), d.eventBus(),
 		claimcheck.NewStore(waitingS3{d.buckets, func(ctx context.Context) error {
 			return smithytime.SleepWithContext(ctx, 10*d.takes)
 		}}, "claims"), d.parking, intake.Options{ClaimBytes: 1500})

@@ -19,8 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -359,43 +357,5 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	}
 	if item := w.itemOf(t, p.EventIDs[0]); !item.Claimed {
 		t.Errorf("%+v", item)
-	}
-}
-
-// Several stacks may share a ledger and a parking bucket. What belongs to another bus is
-// taken only if its name is given.
-func TestWhatBelongsToAnotherBusNeedsItsName(t *testing.T) {
-	w := newParkedWorld(t)
-	_, other, _, p := w.conflict()
-	second := intake.NewPipeline(ledger.New(w.db, "ledger", "second", ledger.Options{Now: w.clock}),
-		bus.New(w.bus, "second", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
-	for name, want := range map[string]intake.Outcome{"": intake.OtherBus, "second": intake.OtherBus,
-		"bus": intake.Accepted} {
-		r := intake.NewReplayer(second, nil, nil).Replay(w.ctx(), p, intake.ParkedVersion, name)
-		if r.Outcome != want || (r.Recorded == 1) != (want == intake.Accepted) {
-			t.Errorf("replayed for %q: %+v", name, r)
-		}
-	}
-	s := intake.NewRedriver(second, 1)
-	if r := s.Run(w.ctx()); r.Published != 1 || *w.bus.Entries()[2].EventBusName != "second" ||
-		*w.bus.Entries()[2].Detail != string(other) {
-		t.Errorf("%+v", r)
-	}
-	w.pend(t, 3)
-	if n, left, err := s.Move(w.ctx(), "second"); n != 0 || left || !errors.Is(err, intake.ErrOwnBus) {
-		t.Errorf("from its own bus: %d, %v, %v", n, left, err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if n, left, err := s.Move(ended, "bus"); n != 0 || !left || err != nil {
-		t.Errorf("without time: %d, %v, %v", n, left, err)
-	}
-	w.db.Hook = failing{query: "#due"}.hook
-	if n, left, err := s.Move(w.ctx(), "bus"); n != 0 || left || !errors.Is(err, errDown) {
-		t.Errorf("without an answer: %d, %v, %v", n, left, err)
-	}
-	w.db.Hook = nil
-	if n, left, err := s.Move(w.ctx(), "bus"); n != 3 || left || err != nil {
-		t.Errorf("%d moved, %v, %v", n, left, err)
 	}
 }

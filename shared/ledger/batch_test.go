@@ -101,7 +101,7 @@ func onBatches(do func(in *dynamodb.BatchExecuteStatementInput,
 func newFaulty(t *testing.T) (*fixture, *faulty) {
 	b, f := newFixture(t), &faulty{}
 	b.db.Hook = f.hook
-	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1})
+	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1})
 	return b, f
 }
 
@@ -213,7 +213,7 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 
 func TestOptionsOfALedger(t *testing.T) {
 	b, f := newFaulty(t)
-	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
+	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
 		Now: func() time.Time { return b.now }})
 	entries := b.entries(t, 10)
 	b.recordAll(t, entries)
@@ -632,13 +632,6 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 					t.Errorf("%d: %+v", i, l)
 				}
 			}
-		}
-		b.now = b.now.Add(time.Hour)
-		if moved, err := b.of("second").Move(t.Context(), "bus"); moved != n || err != nil {
-			t.Errorf("%d moved, %v", moved, err)
-		}
-		if err := errors.Join(b.of("second").Ledger.MarkPublished(t.Context(), entries)...); err != nil {
-			t.Error(err)
 		}
 	}
 }

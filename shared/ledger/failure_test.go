@@ -40,7 +40,6 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 	errs["mark parked"] = l.MarkParked(ctx, e)
 	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
 	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
-	_, errs["move"] = l.Move(ctx, "other")
 	_, errs["known"] = l.Known(ctx, []string{e.EventID})
 	_, _, errs["find"] = i.Find(ctx, e.EventID)
 	_, errs["backlog"] = i.Backlog(ctx)
@@ -49,7 +48,7 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 
 func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 	b := newFixture(t)
-	for name, err := range operations(t, ledger.New(b.db, "no such table", "bus", ledger.Options{}),
+	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}),
 		ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
 			t.Errorf("%s: %v", name, err)
@@ -154,12 +153,6 @@ func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
 	if i, ok, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), bad); !ok || i.Digest != entries[0].Digest ||
 		fmt.Sprint(err) != "ledger: find "+bad+": can't decode expiresAt" {
 		t.Errorf("find: %+v, %t, %v", i, ok, err)
-	}
-	// Without its due, it is reported and stays.
-	b.put(t, entries[1].EventID, awstest.Item{names.LedgerPendingDue: &types.AttributeValueMemberN{Value: "0.5"}})
-	if moved, err := b.of("second").Move(t.Context(), "bus"); moved != 2 ||
-		fmt.Sprint(err) != "ledger: move "+entries[1].EventID+": can't decode due" {
-		t.Errorf("%d are moved, %v", moved, err)
 	}
 }
 

@@ -66,7 +66,7 @@ func (i *Inspector) find(ctx context.Context, id, wanted string) (Item, bool, er
 	return found, true, err
 }
 
-// Backlog returns everything that the index of pending items holds, of every bus, due or
+// Backlog returns everything that the index of pending items holds, due or
 // not, the longest due first, even items that could not be decoded ([Item.Err]). The index
 // follows the table with a delay, so an item may be missing, or no longer pending. It takes
 // about 100 bytes of memory for each. The error is DynamoDB's.
@@ -98,7 +98,6 @@ func (i *Inspector) Backlog(ctx context.Context) ([]Item, error) {
 // Counts are of a [Inspector.Backlog].
 type Counts struct {
 	Pending int
-	Buses   map[string]int // of these, by bus
 	Overdue int
 	Oldest  time.Time // when the oldest was recorded
 	Damaged []string  // each event that could not be decoded, with the error
@@ -106,9 +105,8 @@ type Counts struct {
 
 // Count counts items that are pending.
 func Count(items []Item, now time.Time) Counts {
-	n := Counts{Pending: len(items), Buses: map[string]int{}, Oldest: now}
+	n := Counts{Pending: len(items), Oldest: now}
 	for _, item := range items {
-		n.Buses[item.Bus()]++
 		if item.Overdue(now) {
 			n.Overdue++
 		}

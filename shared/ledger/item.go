@@ -30,7 +30,7 @@ type Item struct {
 	// While the event is pending.
 	Detail   []byte    `dynamodbav:"event"` // what is published
 	Size     int       `dynamodbav:"size"`  // bytes of Detail
-	Shard    string    `dynamodbav:"shard"` // BUS/N, with N from the eventId; the index's partition key
+	Shard    string    `dynamodbav:"shard"` // pending/N, with N from the eventId; the index's partition key
 	Due      time.Time `dynamodbav:"due"`   // until then, only the holder writes; the index's sort key
 	Holder   []byte    `dynamodbav:"holder"`
 	Attempts int       `dynamodbav:"attempts"` // how often redrive has leased it
@@ -56,12 +56,6 @@ func (i Item) Overdue(now time.Time) bool { return now.Sub(i.Due) > 2*time.Minut
 
 // Pending reports whether the event is neither published nor parked.
 func (i Item) Pending() bool { return i.Shard != "" }
-
-// Bus returns the bus of a pending item.
-func (i Item) Bus() string {
-	bus, _, _ := strings.Cut(i.Shard, "/")
-	return bus
-}
 
 // Current reports whether the window of an item has not passed. A pending item is current,
 // however old it is. An item that is not current may be deleted at any time, and its eventId
@@ -107,14 +101,14 @@ func (l *Ledger) update(ctx context.Context, eventID, change, condition string,
 }
 
 // newItem returns the pending item of e.
-func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
+func newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	attributes := map[string]types.AttributeValue{
 		"eventId":    &types.AttributeValueMemberS{Value: e.EventID},
 		"digest":     binary(e.Digest[:]),
 		"recordedAt": number(e.RecordedAt.UnixMilli()),
 		"event":      binary(e.Detail),
 		"size":       number(int64(len(e.Detail))),
-		"shard":      l.shardOf(e.EventID),
+		"shard":      shardOf(e.EventID),
 		"due":        number(due.UnixMilli()),
 		"holder":     binary(holder[:]),
 		// PartiQL can increment what exists only.
@@ -204,13 +198,13 @@ func number(n int64) *types.AttributeValueMemberN {
 
 func binary(b []byte) *types.AttributeValueMemberB { return &types.AttributeValueMemberB{Value: b} }
 
-// shardOf returns the shard of a pending item of the ledger's bus.
-func (l *Ledger) shardOf(eventID string) *types.AttributeValueMemberS {
+// shardOf returns the shard of a pending item.
+func shardOf(eventID string) *types.AttributeValueMemberS {
 	h := fnv.New32a()
 	h.Write([]byte(eventID))
-	return shardName(l.bus, int(h.Sum32()%Shards))
+	return shardName(int(h.Sum32() % Shards))
 }
 
-func shardName(bus string, shard int) *types.AttributeValueMemberS {
-	return &types.AttributeValueMemberS{Value: bus + "/" + strconv.Itoa(shard)}
+func shardName(shard int) *types.AttributeValueMemberS {
+	return &types.AttributeValueMemberS{Value: "pending/" + strconv.Itoa(shard)}
 }

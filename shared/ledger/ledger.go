@@ -5,22 +5,20 @@
 // recorded event can be found until it is marked as published or parked: nothing
 // deletes a pending item, neither the window nor DynamoDB's TTL.
 //
-// Several stacks may share the table. A pending item belongs to the bus of the ledger that
-// wrote it. A ledger leases, postpones and marks only the items of its own bus; [Ledger.Move]
-// gives it those of another. Whether an eventId is new does not depend on the bus.
+// The table belongs to one stack: redrive publishes everything in it on the bus of the stack.
 //
 // # Layout
 //
 // One DynamoDB table, one item for each event: the type item documents the
 // attributes. The index "pending" has the keys, recordedAt and size. It is sparse: what
-// is published has no shard and is not in it. A shard belongs to one bus. An event arrives in one write to the
+// is published has no shard and is not in it. An event arrives in one write to the
 // table and one to the index, and is published by one more of each. At 10,000
 // events a second that is about 310 index writes a second for each of 64 shards,
 // under a third of what one partition takes (AWS, "Best practices for designing
 // and using partition keys").
 //
-// All but the event takes about 200 bytes and the name of the bus. So with the bus payhook,
-// an event of up to 810 bytes costs one write unit (1 KiB) for each write; the
+// All but the event takes about 210 bytes. So an event of up to 810 bytes
+// costs one write unit (1 KiB) for each write; the
 // representative event of section 2 of the interface has about 720.
 package ledger
 
@@ -79,20 +77,18 @@ type Options struct {
 type Ledger struct {
 	client API
 	table  *string
-	bus    string
 	opts   Options
 }
 
-// New returns the ledger in the table of that name, for the events of that bus. The name of
-// a bus has no slash.
-func New(client API, table, bus string, opts Options) *Ledger {
+// New returns the ledger in the table of that name.
+func New(client API, table string, opts Options) *Ledger {
 	opts.Window = cmp.Or(opts.Window, DefaultWindow)
 	opts.Parallel = cmp.Or(opts.Parallel, defaultParallel)
 	opts.Batch = cmp.Or(opts.Batch, maxBatch)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Ledger{client, &table, bus, opts}
+	return &Ledger{client, &table, opts}
 }
 
 // Digest identifies an event's content.

@@ -49,7 +49,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	b.db.CreateLedger("ledger")
-	b.one = one{ledger.New(b.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})}
+	b.one = one{ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})}
 	return b
 }
 
@@ -445,6 +445,23 @@ func TestOutcomesOfRestoreAndReplace(t *testing.T) {
 			if r := do(t.Context(), []ledger.Entry{e}, b.now)[0]; r.Outcome != want || r.Err != nil {
 				t.Errorf("%s what is %s, other %v: %+v, want %d", name, test.state, test.other, r, want)
 			}
+		}
+	}
+}
+
+// The sizes that the documents name: a write unit has 1 KiB, and an item at most 400 KiB.
+func TestAnItemHasItsDocumentedSize(t *testing.T) {
+	for _, test := range []struct{ event, item int }{
+		{810, 1 << 10}, {ledger.MaxEventBytes, 400 << 10},
+	} {
+		b := newFixture(t)
+		e := b.entry(t, uuid.New().String(), "")
+		e.Detail = fmt.Appendf(e.Detail, "%*s", test.event-len(e.Detail), "")
+		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
+			t.Fatal(err)
+		}
+		if got := awstest.ItemSize(b.db.Items("ledger")[e.EventID]); got > test.item {
+			t.Errorf("an event of %d bytes takes %d", test.event, got)
 		}
 	}
 }

@@ -16,8 +16,7 @@ const (
 )
 
 // MarkPublished marks entries as published and removes their bytes, and returns
-// the error of each. It does nothing for an entry that is not pending any more, or was
-// moved to another bus.
+// the error of each. It does nothing for an entry that is not pending any more.
 // It keeps the time that the event has on the bus, by which an archive of the bus is
 // searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
@@ -87,7 +86,7 @@ func (l *Ledger) marking(e Entry, at string) marking {
 	}
 	m := marking{
 		set:   []attribute{{at, number(now.UnixMilli())}, {"expiresAt", number(begin.Add(l.opts.Window).Unix())}},
-		where: []attribute{{"shard", l.shardOf(e.EventID)}, {"digest", binary(e.Digest[:])}},
+		where: []attribute{{"shard", shardOf(e.EventID)}, {"digest", binary(e.Digest[:])}},
 	}
 	// An event whose time the SDK can't represent has that of the PutEvents request on the bus.
 	if t := e.EventTimestamp; at == published && t.Equal(time.Unix(0, t.UnixNano())) {

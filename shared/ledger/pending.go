@@ -21,14 +21,14 @@ type Cursor map[string]types.AttributeValue
 // more. The index follows the table with a delay, so an item may be missing, or no
 // longer pending. [Item.Err] may be set.
 func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Item, Cursor, error) {
-	return l.query(ctx, shardName(l.bus, shard), at, dueBy, true, after, limit)
+	return l.query(ctx, shardName(shard), at, dueBy, true, after, limit)
 }
 
 // Waiting returns up to limit items of a shard of the ledger's bus that are due only after the given
 // time, the last due first: those that were postponed most often, then those that
 // are held. The index follows the table with a delay.
 func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Item, error) {
-	waiting, _, err := l.query(ctx, shardName(l.bus, shard), at, "#shard = :shard AND #due > :at", false, nil, limit)
+	waiting, _, err := l.query(ctx, shardName(shard), at, "#shard = :shard AND #due > :at", false, nil, limit)
 	return waiting, err
 }
 
@@ -67,7 +67,7 @@ type Leased struct {
 
 // Lease takes pending items for holder alone until the given time, and returns the
 // result of each. Of two callers that lease the same [Item] only one holds it.
-// An item that is not held was taken by another caller, belongs to another bus or is no
+// An item that is not held was taken by another caller or is no
 // longer pending, unless there is an error. An item that is not what was recorded is leased all the
 // same; its error wraps [ErrCorrupt].
 func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []Leased {
@@ -95,7 +95,7 @@ func (l *Ledger) leaseBatch(ctx context.Context, pending []Item, results []Lease
 			Statement: &statement,
 			Parameters: []types.AttributeValue{
 				number(until.UnixMilli()), binary(holder[:]), number(1),
-				&types.AttributeValueMemberS{Value: p.EventID}, number(p.Due.UnixMilli()), l.shardOf(p.EventID),
+				&types.AttributeValueMemberS{Value: p.EventID}, number(p.Due.UnixMilli()), shardOf(p.EventID),
 			},
 			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		}
@@ -122,7 +122,7 @@ func (l *Ledger) lease(ctx context.Context, p Item, holder Holder, until time.Ti
 		map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":seen":   number(p.Due.UnixMilli()),
-			":shard":  l.shardOf(p.EventID),
+			":shard":  shardOf(p.EventID),
 			":holder": binary(holder[:]),
 			":zero":   number(0),
 			":one":    number(1),
@@ -141,7 +141,7 @@ func (l *Ledger) lease(ctx context.Context, p Item, holder Holder, until time.Ti
 func (l *Ledger) ownLease(p Item, attributes map[string]types.AttributeValue, holder Holder,
 	until time.Time) Leased {
 	found := decode(attributes)
-	if found.Bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due.UnixMilli() != until.UnixMilli() {
+	if !bytes.Equal(found.Holder, holder[:]) || found.Due.UnixMilli() != until.UnixMilli() {
 		return Leased{}
 	}
 	return leasedOf(p, attributes)
@@ -165,7 +165,7 @@ func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until tim
 		map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":holder": binary(holder[:]),
-			":shard":  l.shardOf(e.EventID),
+			":shard":  shardOf(e.EventID),
 		}, types.ReturnValueNone)
 	if err != nil {
 		return fmt.Errorf("ledger: postpone %s: %w", e.EventID, err)

@@ -172,7 +172,7 @@ func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []exe
 	}
 	statements := make([]types.BatchStatementRequest, len(entries))
 	for i, e := range entries {
-		statements[i] = l.insert(l.newItem(e, holder, due))
+		statements[i] = l.insert(newItem(e, holder, due))
 	}
 	copy(results, l.execute(ctx, statements))
 }
@@ -257,7 +257,7 @@ func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time,
 	values map[string]types.AttributeValue) (old *Item, err error) {
 	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           l.table,
-		Item:                                l.newItem(e, holder, due),
+		Item:                                newItem(e, holder, due),
 		ConditionExpression:                 aws.String(condition),
 		ExpressionAttributeNames:            expressionNames(condition),
 		ExpressionAttributeValues:           values,

@@ -60,7 +60,6 @@ type Parked struct {
 	Reason   Reason    `json:"reason"`
 	Cause    string    `json:"cause,omitempty"` // as in events[3].eventId: must be a UUID
 	ParkedAt time.Time `json:"parkedAt"`
-	Bus      string    `json:"bus"` // the bus on which its events are not published
 
 	DeliveryID string `json:"deliveryId,omitempty"` // "" if it could not be read
 	// EventIDs are those of the events at Positions or in conflict, or all ids that could be read.

@@ -81,7 +81,7 @@ type ObjectAPI interface {
 func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parking.Store,
 	s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
-		ledger.New(db, s.LedgerTable, s.EventBusName, ledger.Options{Window: s.DeduplicationWindow}),
+		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),

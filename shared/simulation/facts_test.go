@@ -412,14 +412,12 @@ func (f *facts) updated(i *instance, what op, id string) {
 	switch {
 	case g == nil:
 		f.violated("%s: %s of %s, which was not recorded", i.name, what, short(id))
-	case what == lease, what == move:
+	case what == lease:
 		prev := g.owner
 		if prev != f.executing.inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
 			f.violated("%s takes %s from %s, which may still hold it", i.name, short(id), prev.name)
 		}
-		if what == lease { // who moves an event does not hold it
-			g.owner = f.executing.inv
-		}
+		g.owner = f.executing.inv
 	case what == postpone && g.owner != f.executing.inv:
 		f.violated("%s postpones %s, which %s holds", i.name, short(id), g.owner.name)
 	case what == mark:

@@ -25,7 +25,6 @@ const (
 	mark
 	markParked
 	postpone
-	move
 	put // on the bus
 	readKnown
 	recordBatch
@@ -37,7 +36,7 @@ const (
 
 func (o op) String() string {
 	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
-		"mark", "mark parked", "postpone", "move", "put", "read known", "record batch", "lease batch",
+		"mark", "mark parked", "postpone", "put", "read known", "record batch", "lease batch",
 		"mark batch", "keep"}[o]
 }
 
@@ -146,7 +145,7 @@ func (k kind) applies(o op) bool {
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == markParked || o == postpone || o == move ||
+		return o == record || o == lease || o == mark || o == markParked || o == postpone ||
 			o.ofStatements()
 	case noKey:
 		return o == fetchKey

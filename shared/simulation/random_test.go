@@ -178,16 +178,6 @@ func history(seed uint64) (*world, counts) {
 	if r.IntN(6) == 0 {
 		w.after(time.Duration(r.Int64N(int64(3*time.Minute))), w.redeploy)
 	}
-	if r.IntN(6) == 0 {
-		// A second stack moves what is pending to its bus, and publishes it.
-		w.newInstance("second", skew())
-		for range 1 + r.IntN(3) {
-			at := time.Duration(r.Int64N(int64(4 * time.Minute)))
-			w.after(at, func() { w.redrive(w.free("redrive")) }) // at the same time
-			w.after(at, w.move)
-			w.after(at+time.Duration(r.Int64N(int64(time.Minute))), func() { w.redrive(w.free("second")) })
-		}
-	}
 	if r.IntN(3) == 0 {
 		// Parked objects are replayed or dismissed, during the deliveries or after them.
 		version := func() intake.Version {
@@ -324,16 +314,16 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	}
 }
 
-// The history of this seed dismisses what is parked, and moves events.
+// The history of this seed dismisses what is parked.
 func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
 	var histories [2]string
 	for i := range histories {
 		output, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRandomHistoriesLoseNothing$",
-			"-test.v", "-seed=7").CombinedOutput()
+			"-test.v", "-seed=36").CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, output)
 		}
-		_, history, found := strings.Cut(string(output), "seed 7:\n")
+		_, history, found := strings.Cut(string(output), "seed 36:\n")
 		histories[i], _, _ = strings.Cut(history, "--- PASS")
 		if !found || !strings.Contains(history, "is to be dismissed") {
 			t.Fatalf("no such history:\n%s", output)

@@ -109,7 +109,6 @@ type world struct {
 	rejected      map[string]string
 	poison        map[string]bool // events that make every request with them fail
 	interfered    int
-	second        bool // a second stack has the same ledger
 	// sourceKnown is when the table first had the sender's address.
 	sourceKnown time.Time
 
@@ -194,11 +193,8 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
-	name := "bus"
-	if kind == "second" {
-		name, w.second = kind, true
-	}
-	table := ledger.New(i, ledgerTable, name, ledger.Options{
+	const name = "bus"
+	table := ledger.New(i, ledgerTable, ledger.Options{
 		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now,
 	})
 	events := bus.New(i, name, "payhook", 1<<20)
@@ -210,7 +206,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store,
 		opts)
 	switch kind {
-	case "redrive", "second":
+	case "redrive":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
 	case "replay":
 		var truststore *clientcert.Truststore
@@ -263,15 +259,6 @@ func (w *world) deliver(i *instance, s *sent) {
 	})
 }
 
-// move invokes redrive of a second stack, which has the same ledger and another bus, to move
-// what is pending for the first bus to its own.
-func (w *world) move() {
-	i := w.free("second")
-	w.invoke(&invocation{instance: i}, redriveTime, "", "moves", func(ctx context.Context) {
-		_, _, _ = i.redriver.Move(ctx, "bus")
-	})
-}
-
 // redrive invokes an instance for a run of redrive.
 func (w *world) redrive(i *instance) {
 	w.invoke(&invocation{instance: i}, redriveTime, "", "starts a run", func(ctx context.Context) {
@@ -300,7 +287,7 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	inv := &invocation{instance: i, replay: &replayed{name: name, parked: p, version: version}}
 	w.facts.decide(parking.Replayed, name)
 	w.invoke(inv, redriveTime, name, "is replayed", func(ctx context.Context) {
-		inv.result = i.replayer.Replay(ctx, p, version, p.Bus)
+		inv.result = i.replayer.Replay(ctx, p, version)
 		if inv.result.Done() {
 			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
@@ -624,8 +611,6 @@ func updateOf(in *dynamodb.UpdateItemInput) op {
 	switch {
 	case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
 		return lease
-	case strings.HasPrefix(text, "SET #shard"):
-		return move
 	case !strings.Contains(text, "REMOVE"):
 		return postpone
 	case strings.HasPrefix(text, "SET #parkedAt"):
@@ -1168,9 +1153,6 @@ func (w *world) drain() {
 	w.db.CatchUp()
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
 		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
-		if w.second {
-			w.after(2*time.Hour, func() { w.redrive(w.free("second")) })
-		}
 		w.run()
 	}
 }

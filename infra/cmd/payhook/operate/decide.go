@@ -17,7 +17,7 @@ import (
 type replayOptions struct {
 	filter          filter
 	all, yes, again bool
-	version, bus    string
+	version         string
 }
 
 func (p *program) replayCommand() *cobra.Command {
@@ -53,9 +53,6 @@ which is right, name the conflict, and choose:
 An event that could not be published, whose eventId has other content by now, needs
 --version parked as well.
 
-What was parked for another bus is published on the bus of this stack only with --bus,
-which names that other bus. "payhook parked show" shows it.
-
 It asks before it replays more than one, and always before it publishes a parked version:
 then it shows both versions with amount, currency and status.
 
@@ -74,7 +71,6 @@ Status 1: the outcome of at least one is neither accepted nor recorded.`,
 	p.filterFlags(cmd, &o.filter)
 	cli.ChoiceVar(cmd, &o.version, "version", "`version` of a conflict: first or parked", firstVersion, parkedVersion)
 	f.BoolVar(&o.again, "again", false, "also what was replayed or dismissed before")
-	f.StringVar(&o.bus, "bus", "", "the `bus` that it was parked for, if that is not the bus of this stack")
 	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }
@@ -139,7 +135,7 @@ func (p *program) replay(ctx context.Context, d *stack, o replayOptions, names [
 		}
 	}
 	return p.decide(ctx, d, names, func(name string) request {
-		return request{Replay: []string{name}, Version: o.version, Again: o.again, Bus: o.bus}
+		return request{Replay: []string{name}, Version: o.version, Again: o.again}
 	})
 }
 

@@ -43,7 +43,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 	conflict := strings.ReplaceAll(name, "invalid", "conflict")
 	for call, want := range map[string]request{
 		"parked replay parked/" + name + " " + name:    {Replay: []string{name}},
-		"parked replay --again --bus gone " + name:     {Replay: []string{name}, Again: true, Bus: "gone"},
+		"parked replay --again " + name:                {Replay: []string{name}, Again: true},
 		"parked replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
 		"parked replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
 		"parked dismiss --reason why " + name:          {Dismiss: []string{name}, Reason: "why"},

@@ -45,7 +45,6 @@ type eventState struct {
 	EventTimestamp time.Time `json:"eventTimestamp,omitzero"`
 	ParkedAt       time.Time `json:"parkedAt,omitzero"`
 	Due            time.Time `json:"due,omitzero"`
-	Bus            string    `json:"bus,omitempty"` // while it is pending
 	Attempts       int       `json:"attempts"`
 	Claimed        bool      `json:"claimed"`
 	ExpiresAt      time.Time `json:"expiresAt,omitzero"`
@@ -75,7 +74,7 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
 			ParkedAt: item.ParkedAt,
-			Due:      item.Due, Bus: item.Bus(), Attempts: item.Attempts, Claimed: item.Claimed,
+			Due:      item.Due, Attempts: item.Attempts, Claimed: item.Claimed,
 			ExpiresAt: item.ExpiresAt,
 			SHA256:    hex.EncodeToString(item.Digest[:]),
 		}
@@ -93,6 +92,6 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 	}
 	return attention(p.Show(s, "eventId", s.EventID, "state", s.State, "cause", s.Cause, "deliveryId", s.DeliveryID,
 		"recordedAt", s.RecordedAt, "publishedAt", s.PublishedAt, "eventTimestamp", s.EventTimestamp,
-		"parkedAt", s.ParkedAt, "due", s.Due, "bus", s.Bus, "attempts", s.Attempts, "claimed", s.Claimed,
+		"parkedAt", s.ParkedAt, "due", s.Due, "attempts", s.Attempts, "claimed", s.Claimed,
 		"expiresAt", s.ExpiresAt, "sha256", s.SHA256, "parked", rows(s.Parked)), wrong)
 }

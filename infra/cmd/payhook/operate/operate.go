@@ -3,7 +3,7 @@
 // run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
-// "parked dismiss", "captured replay", "pending move" and "keys --drop", that it never changes
+// "parked dismiss", "captured replay", and "keys --drop", that it never changes
 // more than one thing without confirmation, and that it shows a payload only with the flag
 // --payload of "parked show" and "captured show". Of both versions of a conflict, it shows
 // amount, currency and status.
@@ -145,7 +145,6 @@ type request struct {
 	Replay  []string `json:"replay,omitempty"`
 	Version string   `json:"version,omitempty"`
 	Again   bool     `json:"again,omitempty"`
-	Bus     string   `json:"bus,omitempty"`
 	Dismiss []string `json:"dismiss,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	By      string   `json:"by,omitempty"`
@@ -153,8 +152,7 @@ type request struct {
 	Captured  []string `json:"captured,omitempty"`
 	AcceptAge bool     `json:"acceptAge,omitempty"`
 
-	MoveFrom     string `json:"moveFrom,omitempty"`
-	Certificates bool   `json:"certificates,omitempty"`
+	Certificates bool `json:"certificates,omitempty"`
 }
 
 // answer is what the redrive function returns.
@@ -162,8 +160,6 @@ type answer struct {
 	ErrorMessage string    `json:"errorMessage"`
 	Replayed     []decided `json:"replayed"`
 	Dismissed    []decided `json:"dismissed"`
-	Moved        int       `json:"moved"`
-	Left         bool      `json:"left"`
 
 	Certificates *certificates `json:"certificates"`
 }

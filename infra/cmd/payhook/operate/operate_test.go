@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.s3.MakeBucket("claims")
-	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return w.now }})
+	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
 	w.store = parking.NewStore(w.s3, "parking")
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
@@ -175,9 +175,7 @@ func lines[T any](t *testing.T, text string) (all []T) {
 const secretAmount = "987654321.10"
 
 // record records an event that was accepted that long ago, and is due a minute later.
-func (w *world) record(age time.Duration) ledger.Entry { return w.recordOn("bus", age) }
-
-func (w *world) recordOn(bus string, age time.Duration) ledger.Entry {
+func (w *world) record(age time.Duration) ledger.Entry {
 	w.t.Helper()
 	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
@@ -186,7 +184,7 @@ func (w *world) recordOn(bus string, age time.Duration) ledger.Entry {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	l := ledger.New(w.db, "ledger", bus, ledger.Options{})
+	l := ledger.New(w.db, "ledger", ledger.Options{})
 	if r := l.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)
@@ -251,8 +249,6 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 	for call, says := range map[string]string{
 		"pending --local --region eu-north-1":             "cannot be used with --local",
 		"pending extra":                                   `"extra"`,
-		"pending move":                                    "must name another bus",
-		"pending move --from bus":                         "must name another bus",
 		"parked":                                          "payhook parked needs a command",
 		"parked list --from yesterday":                    "24h",
 		"parked list --from -5m":                          "how long ago",

@@ -254,7 +254,7 @@ func (p *program) parkedShow(ctx context.Context, d *stack, given string, payloa
 		}
 	}
 	pairs := []any{"name", name, "state", state, "reason", parked.Reason, "cause", parked.Cause,
-		"parkedAt", parked.ParkedAt, "bus", parked.Bus, "deliveryId", parked.DeliveryID, "eventIds", parked.EventIDs,
+		"parkedAt", parked.ParkedAt, "deliveryId", parked.DeliveryID, "eventIds", parked.EventIDs,
 		"positions", parked.Positions,
 		"timestamp", parked.Timestamp, "keyId", parked.KeyID, "signature", parked.Signature, "jwk", parked.JWK,
 		"digest", s.Digest, "claimed", parked.Claimed, "recordedAt", parked.RecordedAt, "attempts", parked.Attempts,

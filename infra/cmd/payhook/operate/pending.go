@@ -24,10 +24,8 @@ func (p *program) pendingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pending",
 		Short: "Show what is recorded and not published yet",
-		Long: `Shows what is recorded and not on the bus yet: how many events, of which buses, and the
-ten oldest. Normally that is nothing, or what is being processed. Stacks can share a
-ledger: an event belongs to the bus of the stack that recorded it, and redrive of that
-stack publishes it. "payhook pending move" moves it.
+		Long: `Shows what is recorded and not on the bus yet: how many events, and the ten oldest.
+Normally that is nothing, or what is being processed.
 
   overdue  was due for longer than 2 minutes: redrive does not run, or is too slow
   failing  of the ten oldest: redrive has tried twice or more, and will try again
@@ -38,7 +36,6 @@ Status 1: something is overdue, failing or damaged.`,
 		Args:    cli.Args(),
 		RunE:    p.on(p.pending),
 	}
-	cmd.AddCommand(p.moveCommand())
 	return cmd
 }
 
@@ -48,19 +45,17 @@ type waiting struct {
 	Due        time.Time `json:"due"`
 	Attempts   int       `json:"attempts"`
 	Claimed    bool      `json:"claimed"`
-	Bus        string    `json:"bus"`
 	EventID    string    `json:"eventId"`
 	DeliveryID string    `json:"deliveryId"`
 }
 
 // backlog is everything that is pending.
 type backlog struct {
-	Pending int            `json:"pending"`
-	Buses   map[string]int `json:"buses"`
-	Overdue int            `json:"overdue"`
-	Failing int            `json:"failing"`
-	Damaged []string       `json:"damaged,omitempty"` // each event with what can't be decoded
-	Events  []waiting      `json:"events"`            // the oldest
+	Pending int       `json:"pending"`
+	Overdue int       `json:"overdue"`
+	Failing int       `json:"failing"`
+	Damaged []string  `json:"damaged,omitempty"` // each event with what can't be decoded
+	Events  []waiting `json:"events"`            // the oldest
 }
 
 func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
@@ -85,22 +80,21 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 			if item.Attempts >= failingFrom {
 				b.Failing++
 			}
-			b.Events = append(b.Events, waiting{item.RecordedAt, item.Due, item.Attempts, item.Claimed, item.Bus(),
-				item.EventID, item.DeliveryID})
+			b.Events = append(b.Events, waiting{item.RecordedAt, item.Due, item.Attempts, item.Claimed, item.EventID,
+				item.DeliveryID})
 		}
 		kept = append(kept, pending)
 	}
 	n := ledger.Count(kept, p.Now())
-	b.Pending, b.Buses, b.Overdue, b.Damaged = n.Pending, n.Buses, n.Overdue, n.Damaged
+	b.Pending, b.Overdue, b.Damaged = n.Pending, n.Overdue, n.Damaged
 	if b.Pending == 0 && !p.JSON {
 		_, err := fmt.Fprintln(p.Out, "nothing is pending")
 		return err
 	}
-	rows := cli.Rows{{"RECORDEDAT", "DUE", "ATTEMPTS", "CLAIMED", "BUS", "EVENTID", "DELIVERYID"}}
+	rows := cli.Rows{{"RECORDEDAT", "DUE", "ATTEMPTS", "CLAIMED", "EVENTID", "DELIVERYID"}}
 	for _, e := range b.Events {
-		rows = append(rows, []any{e.RecordedAt, e.Due, e.Attempts, e.Claimed, e.Bus, e.EventID, e.DeliveryID})
+		rows = append(rows, []any{e.RecordedAt, e.Due, e.Attempts, e.Claimed, e.EventID, e.DeliveryID})
 	}
-	pairs := slices.Concat([]any{"pending", b.Pending}, cli.Pairs("buses", b.Buses),
-		[]any{"overdue", b.Overdue, "failing", b.Failing, "damaged", b.Damaged, "events", rows})
-	return attention(p.Show(b, pairs...), b.Overdue > 0 || b.Failing > 0 || len(b.Damaged) > 0)
+	return attention(p.Show(b, "pending", b.Pending, "overdue", b.Overdue, "failing", b.Failing, "damaged", b.Damaged,
+		"events", rows), b.Overdue > 0 || b.Failing > 0 || len(b.Damaged) > 0)
 }

@@ -3,7 +3,6 @@ package operate
 import (
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ func TestWhatIsPublishedIsNotPending(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	out, _ := w.expect(0, "pending", "--json")
-	if diff := cmp.Diff(backlog{Buses: map[string]int{}, Events: []waiting{}}, document[backlog](t, out)); diff != "" {
+	if diff := cmp.Diff(backlog{Events: []waiting{}}, document[backlog](t, out)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -38,9 +37,9 @@ func TestPendingNeedsAttentionIfOverdueOrFailing(t *testing.T) {
 		status int
 		want   string
 	}{
-		"under way": {2*time.Minute + 59*time.Second, 1, 0, "pending    1"},
-		"overdue":   {3*time.Minute + time.Second, 0, cli.StatusFailed, "overdue    1"},
-		"failing":   {time.Second, 2, cli.StatusFailed, "failing    1"},
+		"under way": {2*time.Minute + 59*time.Second, 1, 0, "pending  1"},
+		"overdue":   {3*time.Minute + time.Second, 0, cli.StatusFailed, "overdue  1"},
+		"failing":   {time.Second, 2, cli.StatusFailed, "failing  1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -49,7 +48,7 @@ func TestPendingNeedsAttentionIfOverdueOrFailing(t *testing.T) {
 				w.lease(e, w.now.Add(time.Minute))
 			}
 			out, _ := w.expect(test.status, "pending")
-			w.contains(out, test.want, "buses.bus  1", e.EventID, e.DeliveryID)
+			w.contains(out, test.want, e.EventID, e.DeliveryID)
 		})
 	}
 }
@@ -57,17 +56,17 @@ func TestPendingNeedsAttentionIfOverdueOrFailing(t *testing.T) {
 func TestOldestEventsAreListed(t *testing.T) {
 	w := newWorld(t)
 	for range mostListed {
-		w.recordOn("gone", time.Hour)
+		w.record(time.Hour)
 	}
 	old := w.record(3 * time.Hour)
 	w.lease(old, w.now.Add(time.Hour)) // it is due last
 	out, _ := w.expect(cli.StatusFailed, "pending", "--json")
 	got := document[backlog](t, out)
-	want := waiting{old.RecordedAt, w.now.Add(time.Hour), 1, false, "bus", old.EventID, old.DeliveryID}
+	want := waiting{old.RecordedAt, w.now.Add(time.Hour), 1, false, old.EventID, old.DeliveryID}
 	if diff := cmp.Diff(want, got.Events[0]); diff != "" {
 		t.Error(diff)
 	}
-	if got.Pending != 11 || got.Overdue != 10 || got.Buses["gone"] != 10 || len(got.Events) != mostListed {
+	if got.Pending != 11 || got.Overdue != 10 || len(got.Events) != mostListed {
 		t.Errorf("%+v", got)
 	}
 }
@@ -85,7 +84,7 @@ func (w *world) damage(e ledger.Entry, attribute string) {
 
 func TestDamagedEventsAreShownWithTheOthers(t *testing.T) {
 	w := newWorld(t)
-	other, size, attempts := w.record(time.Second), w.recordOn("gone", time.Hour), w.record(time.Second)
+	other, size, attempts := w.record(time.Second), w.record(time.Hour), w.record(time.Second)
 	w.damage(size, names.LedgerSize)
 	w.damage(attempts, "attempts") // which the index does not have
 	out, _ := w.expect(cli.StatusFailed, "pending", "--json")
@@ -99,9 +98,6 @@ func TestDamagedEventsAreShownWithTheOthers(t *testing.T) {
 	w.publish(other)
 	out, _ = w.expect(cli.StatusFailed, "pending")
 	w.contains(out, want...)
-	w.moves(`{"moved":1}`)
-	_, err := w.expect(0, "pending", "move", "--from", "gone", "--yes")
-	w.contains(err, size.EventID+": can't decode size")
 }
 
 func TestADamagedEventIsShownAsFarAsItCanBeRead(t *testing.T) {
@@ -110,49 +106,4 @@ func TestADamagedEventIsShownAsFarAsItCanBeRead(t *testing.T) {
 	w.damage(e, "attempts")
 	out, _ := w.expect(cli.StatusFailed, "event", e.EventID)
 	w.contains(out, "damaged", "can't decode attempts", e.DeliveryID)
-}
-
-// moves lets the redrive function answer one move after another.
-func (w *world) moves(answers ...string) {
-	w.redrive = func(request) (string, error) {
-		answer := answers[0]
-		answers = answers[1:]
-		return answer, nil
-	}
-}
-
-func TestDueEventsOfAnotherBusAreMoved(t *testing.T) {
-	w := newWorld(t)
-	w.record(time.Hour) // of the bus of the stack
-	for range 3 {
-		w.recordOn("gone", time.Hour)
-	}
-	w.recordOn("gone", 0) // not due
-	w.expect(cli.StatusUsage, "pending", "move", "--from", "gone")
-	w.terminal, w.answer = true, strings.NewReader("y\n")
-	w.moves(`{"moved":2,"left":true}`, `{"moved":1,"left":false}`)
-	out, err := w.expect(cli.StatusFailed, "pending", "move", "--from", "gone", "--json")
-	w.contains(err, "Move 3 of the 4 that are pending for gone to bus in stack Payhook (nowhere)?",
-		"Consumers of gone do not get them. [y/N]")
-	want := move{From: "gone", To: "bus", Pending: 4, Moved: 3, NotDue: 1, Until: w.now.Add(time.Minute)}
-	if diff := cmp.Diff(want, document[move](t, out)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]request{{MoveFrom: "gone"}, {MoveFrom: "gone"}}, w.requests); diff != "" {
-		t.Error(diff)
-	}
-	w.moves(`{"moved":2,"left":true}`, `{"errorMessage":"no time"}`)
-	_, err = w.expect(cli.StatusUnreachable, "pending", "move", "--from", "gone", "--yes")
-	w.contains(err, "2 events are moved", "the redrive function failed: no time")
-}
-
-func TestNothingIsMovedIfNothingIsDue(t *testing.T) {
-	w := newWorld(t)
-	w.expect(0, "pending", "move", "--from", "gone")
-	w.recordOn("gone", 0)
-	out, _ := w.expect(cli.StatusFailed, "pending", "move", "--from", "gone")
-	w.contains(out, "notDue   1", "2026-01-31T12:01:00.000Z (in 1m)")
-	if len(w.requests) > 0 {
-		t.Errorf("%v", w.requests)
-	}
 }

@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), window: ledger.DefaultWindow}
 	w.db.CreateLedger("ledger")
 	w.s3.MakeBucket("parking")
-	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return noon }})
+	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return noon }})
 	w.store = parking.NewStore(w.s3, "parking")
 	return w
 }
@@ -295,7 +295,7 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	for range 20 { // in any order of the items
 		w, text := newWorld(t), "event,sent\n"
 		for _, window := range []time.Duration{24 * time.Hour, 240 * time.Hour} {
-			w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Window: window,
+			w.ledger = ledger.New(w.db, "ledger", ledger.Options{Window: window,
 				Now: func() time.Time { return noon }})
 			list, _ := w.record(1)
 			w.publish(list...)

@@ -219,13 +219,13 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["Payhook_Reports-parked"] = types.StateValueAlarm
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
-		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
+		"overdue": {func(w *world) { w.record(time.Hour) }, "NOT HEALTHY",
 			"pending       attention  1 event, the oldest for 1h, 1 overdue\n" +
 				"                           payhook pending --stack Bank\n"},
-		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
+		"under way": {func(w *world) { w.record(time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
 		"damaged": {func(w *world) {
-			w.record("bus", time.Second)
+			w.record(time.Second)
 			for id, item := range w.db.Items("ledger") {
 				item = maps.Clone(item)
 				item["recordedAt"] = &dynamodbtypes.AttributeValueMemberS{Value: id}
@@ -234,13 +234,9 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 					w.t.Fatal(err)
 				}
 			}
-			w.record("bus", time.Second)
+			w.record(time.Second)
 		}, "NOT HEALTHY",
 			"pending       attention  2 events, the oldest for 1s, 1 damaged\n" +
-				"                           payhook pending --stack Bank\n"},
-		// Another stack has the same ledger, or had it.
-		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue\n" +
 				"                           payhook pending --stack Bank\n"},
 		"parked": {func(w *world) {
 			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
@@ -501,7 +497,7 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 }
 
 // record records an event that was due that long ago, less a minute.
-func (w *world) record(bus string, age time.Duration) {
+func (w *world) record(age time.Duration) {
 	w.t.Helper()
 	event, err := payment.DecodeRawEvent([]byte(fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":1}}`, uuid.New().String())))
@@ -509,7 +505,7 @@ func (w *world) record(bus string, age time.Duration) {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	table := ledger.New(w.db, "ledger", bus, ledger.Options{})
+	table := ledger.New(w.db, "ledger", ledger.Options{})
 	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)
