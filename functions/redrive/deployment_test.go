@@ -12,6 +12,7 @@ import (
 	"time"
 	"uuid"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
@@ -112,7 +113,7 @@ func (d *deployment) record(event []byte) {
 	}
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewEntry(raw, uuid.New().String(), at)
-	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(d.t.Context(), []ledger.Entry{e},
+	if err := ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{}).Record(d.t.Context(), []ledger.Entry{e},
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}

@@ -13,11 +13,11 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
@@ -57,7 +57,7 @@ type clients struct {
 }
 
 type dynamoDB interface {
-	ledger.API
+	dynamodb.LedgerAPI
 	keys.API
 }
 

@@ -70,7 +70,7 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 // EventBridge loses what is published on a bus that does not exist, and reports no error.
 func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d := deploy(t, nil)
-	d.record("bus", newEvent())
+	d.record(newEvent())
 	parked := d.park(parking.Invalid, nil, newEvent())
 	d.bus.Missing = true
 	if r, err := d.Handle(t.Context(), event{}); err == nil || err.Error() != "redrive: bus: it does not exist" ||
@@ -106,7 +106,7 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 // Without the permission, or if EventBridge does not answer, it is not known whether the bus exists.
 func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
 	d := deploy(t, nil)
-	d.record("bus", newEvent())
+	d.record(newEvent())
 	d.bus.Describe = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "arn:aws:events:bus"}
 	r := d.handle(event{})
 	if line := d.line(); r.Published != 1 || line["busCause"] != "AccessDeniedException" || line["level"] != "WARN" ||

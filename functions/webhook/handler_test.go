@@ -266,7 +266,7 @@ func TestTheAnswerComesBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newServices()
 		e.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-			if put, ok := in.(*dynamodb.PutItemInput); ok && *put.TableName == "ledger" {
+			if _, ok := in.(*dynamodb.ExecuteStatementInput); ok {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}

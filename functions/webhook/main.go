@@ -11,12 +11,12 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
@@ -64,7 +64,7 @@ type clients struct {
 
 type dynamoDB interface {
 	keys.API
-	ledger.API
+	dynamodb.LedgerAPI
 }
 
 // newHandler creates the handler from its clients and settings.

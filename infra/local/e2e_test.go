@@ -22,14 +22,13 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/ledger"
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 )
@@ -385,7 +384,7 @@ func (f *fixture) testConsole(t *testing.T) {
 // can work on it any more, and later if a run of the schedule could not publish it.
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
-	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable)
+	inspector := dynamodb.NewLedgerInspector(dynamodb.NewClient(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
 		failed := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{})
 		pending, err := inspector.Backlog(t.Context())

@@ -29,7 +29,8 @@ func (f *fixture) testFaults(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random, calls, done := rand.New(rand.NewPCG(seed, 0)), 0, map[fault]int{}
 	f.proxy.decide(func(operation string) fault { // one call at a time
-		if !slices.Contains([]string{"PutItem", "UpdateItem", "BatchExecuteStatement", "PutEvents", "Query", "GetItem",
+		if !slices.Contains([]string{"PutItem", "UpdateItem", "ExecuteStatement", "BatchExecuteStatement", "PutEvents",
+			"Query", "GetItem",
 			"PutObject"}, operation) {
 			return ""
 		}

@@ -9,9 +9,8 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"payhook.example/infra/local/scenario"
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -82,8 +81,8 @@ func (f *fixture) webhookPaths() []path {
 // pending writes events as pending, and runs the redrive function until the ledger says that the
 // last one is published or parked. One that is corrupt cannot be published.
 func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
-	client := dynamodb.NewFromConfig(f.AWS)
-	l := ledger.New(client, f.LedgerTable, ledger.Options{})
+	client := dynamodb.NewClient(f.AWS)
+	l := ledger.New(dynamodb.NewLedger(client, f.LedgerTable), ledger.Options{})
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 	var e ledger.Entry
 	for range n {
@@ -110,7 +109,7 @@ func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		var ran any
 		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
-		item, _, err := ledger.NewInspector(client, f.LedgerTable).Find(ctx, e.EventID)
+		item, _, err := dynamodb.NewLedgerInspector(client, f.LedgerTable).Find(ctx, e.EventID)
 		if err != nil || !item.PublishedAt.IsZero() || !item.ParkedAt.IsZero() {
 			return err
 		}
@@ -166,7 +165,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Unpublishable, ParkedAt: time.Now(), 
+	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Unpublishable, ParkedAt: time.Now(),
 		DeliveryID: uuid.New().String(), EventIDs: []string{raw.EventID}, Event: text, Digest: digest[:], Claimed: true,
 		RecordedAt: time.Now(), Attempts: redriveAttempts})
 	return name, err

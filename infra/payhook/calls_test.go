@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	tokens "payhook.example/shared/token"
 )
@@ -34,8 +34,9 @@ var (
 		"s3:ListObjectsV2":               {"s3:ListBucket"},
 		"s3:ListObjectVersions":          {"s3:ListBucketVersions"},
 		"lambda:Invoke":                  {"lambda:InvokeFunction"},
-		"dynamodb:BatchExecuteStatement": {"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, // package ledger
-		"sts:GetCallerIdentity":          nil,                                                  // needs no permission
+		"dynamodb:ExecuteStatement":      {"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"},
+		"dynamodb:BatchExecuteStatement": {"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"},
+		"sts:GetCallerIdentity":          nil, // needs no permission
 	}
 )
 
@@ -80,7 +81,7 @@ type calls struct {
 // the actions that it does not need.
 var clients = map[string]map[string]calls{
 	"Webhook": {
-		"Ledger": {reflect.TypeFor[ledger.API](), []string{"dynamodb:Query"}},
+		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
 		"Keys":   {reflect.TypeFor[keys.API](), nil},
 		"Bus":    {reflect.TypeFor[bus.API](), nil},
 		"Claims": {reflect.TypeFor[claimcheck.StoreAPI](), []string{"s3:ListBucket"}},
@@ -91,7 +92,7 @@ var clients = map[string]map[string]calls{
 		parameter:      {reflect.TypeFor[tokens.ParameterGetter](), nil},
 	},
 	"Redrive": {
-		"Ledger":  {reflect.TypeFor[ledger.API](), nil},
+		"Ledger":  {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
 		"Keys":    {reflect.TypeFor[keys.CertificateReadAPI](), nil},
 		"Bus":     {reflect.TypeFor[bus.FindAPI](), nil},
 		"Claims":  {reflect.TypeFor[claimcheck.StoreAPI](), nil},
@@ -178,18 +179,18 @@ var policies = map[string]struct {
 }{
 	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[keys.InspectAPI](),
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[keys.InspectAPI](),
 			reflect.TypeFor[parking.API](), reflect.TypeFor[claimcheck.FindAPI]()}, []string{"s3:PutObject"}},
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},
-		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI](), reflect.TypeFor[parking.API](),
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[parking.API](),
 			reflect.TypeFor[tokens.Getter](), reflect.TypeFor[tokens.ParameterGetter]()},
 		[]string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
 	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
-		[]reflect.Type{reflect.TypeFor[ledger.InspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
 	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[ledger.ListAPI](), reflect.TypeFor[parking.API]()},
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[parking.API]()},
 		[]string{"s3:PutObject"}},
 	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},
 	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",

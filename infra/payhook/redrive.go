@@ -29,7 +29,7 @@ func (p *Payhook) newRedrive() {
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a
 	// conflict, it reads the item of the first version.
-	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
+	f.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
 	switch {

@@ -39,7 +39,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 		concurrency: conf.WebhookConcurrency,
 		resources:   resources,
 	})
-	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
+	f.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)

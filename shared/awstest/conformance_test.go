@@ -31,11 +31,11 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
@@ -48,8 +48,8 @@ const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 // The operations are those that the packages call.
 type (
 	dynamoDB interface {
-		ledger.API
-		ledger.InspectAPI
+		adapter.LedgerAPI
+		adapter.LedgerInspectAPI
 		keys.API
 		keys.InspectAPI
 	}

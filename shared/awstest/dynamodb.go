@@ -511,7 +511,7 @@ func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 		if err != nil {
 			return nil, err
 		}
-		items, next := scanned.page(in.ExclusiveStartKey, 0, always,
+		items, next := scanned.page(in.ExclusiveStartKey, int(aws.ToInt32(in.Limit)), always,
 			func(a, b Item) int { return cmp.Compare(text(a[scanned.key]), text(b[scanned.key])) })
 		for n, item := range items {
 			items[n] = project(item, attributes)

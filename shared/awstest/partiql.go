@@ -118,3 +118,25 @@ func (s statement) problem(err error) *types.BatchStatementError {
 	problem.Message = aws.String(err.Error())
 	return problem
 }
+
+// ExecuteStatement runs one statement. Its error is that of a single write, or that an item exists (AWS,
+// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_ExecuteStatement.html).
+func (db *DynamoDB) ExecuteStatement(ctx context.Context, in *dynamodb.ExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.ExecuteStatementOutput, error) {
+	return processed(ctx, db, in, func(in *dynamodb.ExecuteStatementInput) (*dynamodb.ExecuteStatementOutput, error) {
+		s, err := db.prepare(types.BatchStatementRequest{Statement: in.Statement, Parameters: in.Parameters,
+			ReturnValuesOnConditionCheckFailure: in.ReturnValuesOnConditionCheckFailure})
+		if err != nil {
+			return nil, err
+		}
+		item, err := db.write(s.write)
+		if _, ok := err.(*types.ConditionalCheckFailedException); ok && s.insert {
+			return nil, &types.DuplicateItemException{Message: aws.String("Duplicate primary key exists in table")}
+		}
+		out := &dynamodb.ExecuteStatementOutput{}
+		if err == nil && s.returning {
+			out.Items = []map[string]types.AttributeValue{item}
+		}
+		return out, err
+	})
+}

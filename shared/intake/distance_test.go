@@ -14,6 +14,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -54,7 +55,8 @@ func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 		}
 		return next(ctx, in)
 	}
-	p := intake.NewPipeline(ledger.New(s.db, "ledger", ledger.Options{}), bus.New(f, "bus", "source", 1<<20),
+	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(s.db, "ledger"), ledger.Options{}),
+		bus.New(f, "bus", "source", 1<<20),
 		nil, s.parking, intake.Options{})
 	return f, p, intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
@@ -143,8 +145,8 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 			}
 			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
 		}
-		for _, r := range ledger.New(f.table, "ledger", ledger.Options{}).Record(t.Context(), entries,
-			ledger.NewHolder(), time.Now()) {
+		l := ledger.New(dynamodb.NewLedger(f.table, "ledger"), ledger.Options{})
+		for _, r := range l.Record(t.Context(), entries, ledger.NewHolder(), time.Now()) {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}

@@ -201,7 +201,7 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 		case !known.Current(p.opts.Now()):
 			unknown = append(unknown, i)
 		case known.Digest == entry.Digest:
-			w.results[i] = ledger.Recording{Outcome: ledger.Duplicate, Pending: known.Pending()}
+			w.results[i] = ledger.Recording{Outcome: ledger.Duplicate, Pending: known.State == ledger.Pending}
 		default:
 			w.results[i].Outcome = ledger.Conflict
 		}

@@ -15,6 +15,7 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -50,8 +51,8 @@ func newStack() *stack {
 
 func (s *stack) clock() time.Time { return s.now }
 
-func (s *stack) ledger(api ledger.API) *ledger.Ledger {
-	return ledger.New(api, "ledger", ledger.Options{Now: s.clock})
+func (s *stack) ledger(api adapter.LedgerAPI) *ledger.Ledger {
+	return ledger.New(adapter.NewLedger(api, "ledger"), ledger.Options{Now: s.clock})
 }
 
 func (s *stack) eventBus() *bus.Bus {
@@ -61,14 +62,14 @@ func (s *stack) eventBus() *bus.Bus {
 func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 // pipeline is one with the ledger that api has, and with the buckets.
-func (s *stack) pipeline(api ledger.API, opts intake.Options) *intake.Pipeline {
+func (s *stack) pipeline(api adapter.LedgerAPI, opts intake.Options) *intake.Pipeline {
 	return intake.NewPipeline(s.ledger(api), s.eventBus(), claimcheck.NewStore(s.buckets, "claims"), s.parking, opts)
 }
 
 // maxAttempts is how often redrive tries an event in most tests.
 const maxAttempts = 20
 
-func (s *stack) redriver(api ledger.API) *intake.Redriver {
+func (s *stack) redriver(api adapter.LedgerAPI) *intake.Redriver {
 	return intake.NewRedriver(s.pipeline(api, intake.Options{Now: s.clock}), maxAttempts)
 }
 
@@ -150,7 +151,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
 		}
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		oneByOne := ledger.New(s.db, "ledger", ledger.Options{Parallel: 1, Now: s.clock})
+		oneByOne := ledger.New(adapter.NewLedger(s.db, "ledger"), ledger.Options{Parallel: 1, Now: s.clock})
 		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock})
 		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()

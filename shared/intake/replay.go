@@ -192,7 +192,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		case first.Digest == e.entry.Digest:
 			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit,
 				e.entry.EventID)
-		case first.Pending():
+		case first.State == ledger.Pending:
 			result.Err = cmp.Or(result.Err, errPending)
 		}
 	}

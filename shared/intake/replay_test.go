@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
@@ -226,7 +227,7 @@ func (w *parkedWorld) known(raw []byte) (ledger.Item, bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	item, ok, err := ledger.NewInspector(w.db, "ledger").Find(w.t.Context(), event.EventID)
+	item, ok, err := adapter.NewLedgerInspector(w.db, "ledger").Find(w.t.Context(), event.EventID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -487,8 +488,8 @@ func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
 	raw := amount(0, "1000000000000000000000")(0, paymenttest.Encode(paymenttest.Event()))
 	marks := errDown
 	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		update, ok := in.(*dynamodb.UpdateItemInput)
-		if ok && strings.Contains(*update.UpdateExpression, "#parkedAt") && marks != nil {
+		update, ok := in.(*dynamodb.ExecuteStatementInput)
+		if ok && strings.Contains(*update.Statement, `SET "parkedAt"`) && marks != nil {
 			return nil, marks
 		}
 		return next(ctx, in)
@@ -525,7 +526,7 @@ func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
 	if err := w.ledger(w.db).MarkParked(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
-	if item, _ := w.known(raw); !item.Pending() {
+	if item, _ := w.known(raw); item.State != ledger.Pending {
 		t.Errorf("the replayed event is %+v", item)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -101,23 +102,24 @@ type failing struct {
 
 var errDown = errors.New("it is down")
 
-// hook leaves everything to single writes, of which some fail.
+func isInsert(in *dynamodb.ExecuteStatementInput) bool {
+	return strings.HasPrefix(*in.Statement, "INSERT")
+}
+
+func isLease(in *dynamodb.ExecuteStatementInput) bool {
+	return strings.Contains(*in.Statement, "RETURNING")
+}
+
+// hook leaves everything to single statements, of which some fail.
 func (f failing) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
 	fails := false
 	switch in := in.(type) {
 	case *dynamodb.BatchExecuteStatementInput:
-		out := &dynamodb.BatchExecuteStatementOutput{}
-		for range in.Statements {
-			out.Responses = append(out.Responses, types.BatchStatementResponse{Error: &types.BatchStatementError{
-				Code: types.BatchStatementErrorCodeEnumValidationError}})
-		}
-		return out, nil
-	case *dynamodb.PutItemInput:
-		id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS)
-		fails = ok && id.Value == f.put
-	case *dynamodb.UpdateItemInput:
-		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #publishedAt") ||
-			f.leases && in.ReturnValues != ""
+		return nil, &smithy.GenericAPIError{Code: "ValidationException"}
+	case *dynamodb.ExecuteStatementInput:
+		id, ok := in.Parameters[0].(*types.AttributeValueMemberS)
+		fails = isInsert(in) && ok && id.Value == f.put ||
+			f.marks && strings.Contains(*in.Statement, `SET "publishedAt"`) || f.leases && isLease(in)
 	case *dynamodb.QueryInput:
 		if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
 			return nil, fmt.Errorf("%w: %s", errDown, *in.KeyConditionExpression)
@@ -316,10 +318,9 @@ func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
 func TestTheTimeOfEachStep(t *testing.T) {
 	w := newParkedWorld(t)
 	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		switch in.(type) {
-		case *dynamodb.PutItemInput:
+		if statement, ok := in.(*dynamodb.ExecuteStatementInput); ok && isInsert(statement) {
 			w.now = w.now.Add(2 * time.Second)
-		case *dynamodb.UpdateItemInput:
+		} else if ok {
 			w.now = w.now.Add(4 * time.Second)
 		}
 		return next(ctx, in)
@@ -386,13 +387,10 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			}
 			w.mechanisms.Signature.Keys = oneKey{func(ctx context.Context) { forKey = left(ctx) }}
 			w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-				switch in := in.(type) {
-				case *dynamodb.PutItemInput:
+				if statement, ok := in.(*dynamodb.ExecuteStatementInput); ok && isInsert(statement) {
 					forLedger = left(ctx)
-				case *dynamodb.UpdateItemInput:
-					if in.ReturnValues == types.ReturnValueAllNew {
-						time.Sleep(test.lease)
-					}
+				} else if ok && isLease(statement) {
+					time.Sleep(test.lease)
 				}
 				return next(ctx, in)
 			}

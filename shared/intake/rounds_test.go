@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
@@ -59,7 +60,8 @@ func newDistant() *distant {
 // attempt delivers a payload to a function that has two seconds.
 func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	t.Helper()
-	p := intake.NewPipeline(ledger.New(d.db, "ledger", ledger.Options{Parallel: d.parallel}), d.eventBus(),
+	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{Parallel: d.parallel}),
+		d.eventBus(),
 		claimcheck.NewStore(waitingS3{d.buckets, func(ctx context.Context) error {
 			return smithytime.SleepWithContext(ctx, 10*d.takes)
 		}}, "claims"), d.parking, intake.Options{ClaimBytes: 1500})

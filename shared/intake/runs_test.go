@@ -18,6 +18,7 @@ import (
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -28,7 +29,7 @@ import (
 )
 
 // runWith makes one run of redrive that has a time.
-func (s *stack) runWith(t *testing.T, api ledger.API, timeout time.Duration) intake.Redriven {
+func (s *stack) runWith(t *testing.T, api adapter.LedgerAPI, timeout time.Duration) intake.Redriven {
 	t.Helper()
 	return s.redriver(api).Run(deadlined{t.Context(), s.now.Add(timeout)})
 }
@@ -36,7 +37,7 @@ func (s *stack) runWith(t *testing.T, api ledger.API, timeout time.Duration) int
 // itemOf returns the item of an event.
 func (s *stack) itemOf(t *testing.T, id string) ledger.Item {
 	t.Helper()
-	item, ok, err := ledger.NewInspector(s.db, "ledger").Find(t.Context(), id)
+	item, ok, err := adapter.NewLedgerInspector(s.db, "ledger").Find(t.Context(), id)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -191,7 +192,7 @@ func TestAnItemThatCannotBeDecodedStopsNoOther(t *testing.T) {
 	for attribute, failed := range map[string]int{names.LedgerSize: 0, names.LedgerRecordedAt: 1, "deliveryId": 1} {
 		s := newStack()
 		var ids []string
-		for s.db.Indexed("ledger", "bus/1") < 2 {
+		for s.db.Indexed("ledger", "pending/1") < 2 {
 			ids = append(ids, s.pend(t, 1)...)
 		}
 		bad := ids[len(ids)-1]
@@ -313,7 +314,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		want = intake.Result{Outcome: intake.Accepted, DeliveryID: p.DeliveryID,
 			Events: 1, Recorded: 1, Pending: 1}
 		expect(name, w.replay(p, intake.NoVersion), want, "")
-		if item := w.itemOf(t, p.EventIDs[0]); !item.Pending() || item.Claimed != p.Claimed {
+		if item := w.itemOf(t, p.EventIDs[0]); item.State != ledger.Pending || item.Claimed != p.Claimed {
 			t.Errorf("%s: %+v", name, item)
 		}
 	}

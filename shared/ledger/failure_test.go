@@ -13,13 +13,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 )
 
 // operations calls every method for the entry e, and returns their errors.
-func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.Entry, at time.Time) map[string]error {
+func operations(t *testing.T, l *ledger.Ledger, i *adapter.LedgerInspector, e ledger.Entry,
+	at time.Time) map[string]error {
 	t.Helper()
 	ctx, entries, holder := t.Context(), []ledger.Entry{e}, ledger.NewHolder()
 	errs := map[string]error{}
@@ -48,8 +50,8 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 
 func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 	b := newFixture(t)
-	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}),
-		ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
+	for name, err := range operations(t, ledger.New(adapter.NewLedger(b.db, "missing"), ledger.Options{}),
+		adapter.NewLedgerInspector(b.db, "missing"), b.entry(t, uuid.New().String(), ""), b.now) {
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -129,7 +131,7 @@ func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
 		}
 		return all
 	}
-	backlog, err := ledger.NewInspector(b.db, "ledger").Backlog(t.Context())
+	backlog, err := adapter.NewLedgerInspector(b.db, "ledger").Backlog(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
@@ -150,7 +152,8 @@ func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
 		": can't decode expiresAt" {
 		t.Errorf("known: %v, %v", known, err)
 	}
-	if i, ok, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), bad); !ok || i.Digest != entries[0].Digest ||
+	i, ok, err := adapter.NewLedgerInspector(b.db, "ledger").Find(t.Context(), bad)
+	if !ok || i.Digest != entries[0].Digest ||
 		fmt.Sprint(err) != "ledger: find "+bad+": can't decode expiresAt" {
 		t.Errorf("find: %+v, %t, %v", i, ok, err)
 	}

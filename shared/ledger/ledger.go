@@ -9,8 +9,7 @@
 //
 // # Layout
 //
-// One DynamoDB table, one item for each event: the type item documents the
-// attributes. The index "pending" has the keys, recordedAt and size. It is sparse: what
+// One item for each event ([Item]), and an index that is sparse: what
 // is published has no shard and is not in it. An event arrives in one write to the
 // table and one to the index, and is published by one more of each. At 10,000
 // events a second that is about 310 index writes a second for each of 64 shards,
@@ -24,14 +23,11 @@ package ledger
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json/jsontext"
 	"strings"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/payment"
 )
@@ -48,18 +44,6 @@ const MaxEventBytes = 400<<10 - 1<<10
 // otherwise.
 const DefaultWindow = 30 * 24 * time.Hour
 
-// API is what of DynamoDB the ledger needs.
-type API interface {
-	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
-		error)
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
-		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
-	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
-		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
-}
-
 // defaultParallel is how many calls a ledger makes at the same time: enough for a thousand
 // entries. It makes three times as many reads. A client should keep as many connections.
 const defaultParallel = 40
@@ -69,26 +53,25 @@ const defaultParallel = 40
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
 	Parallel int              // calls at the same time, of reads three times as many; 40
-	Batch    int              // entries in one call; 25, which is also the most
+	Batch    int              // entries in one call; MaxWrites, which is also the most
 	Now      func() time.Time // time.Now
 }
 
 // Ledger is the table. It is safe for concurrent use.
 type Ledger struct {
-	client API
-	table  *string
-	opts   Options
+	store Store
+	opts  Options
 }
 
-// New returns the ledger in the table of that name.
-func New(client API, table string, opts Options) *Ledger {
+// New returns the ledger that is in store.
+func New(store Store, opts Options) *Ledger {
 	opts.Window = cmp.Or(opts.Window, DefaultWindow)
 	opts.Parallel = cmp.Or(opts.Parallel, defaultParallel)
-	opts.Batch = cmp.Or(opts.Batch, maxBatch)
+	opts.Batch = cmp.Or(opts.Batch, MaxWrites)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Ledger{client, &table, opts}
+	return &Ledger{store, opts}
 }
 
 // Digest identifies an event's content.

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -49,7 +50,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	b.db.CreateLedger("ledger")
-	b.one = one{ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})}
+	b.one = one{ledger.New(dynamodb.NewLedger(b.db, "ledger"), ledger.Options{Now: func() time.Time { return b.now }})}
 	return b
 }
 
@@ -83,7 +84,7 @@ func (b *fixture) due(t *testing.T) []ledger.Item {
 	t.Helper()
 	var all []ledger.Item
 	for shard := range ledger.Shards {
-		var after ledger.Cursor
+		var after *ledger.Cursor
 		for {
 			page, cursor, err := b.Due(t.Context(), shard, b.now, after, 10)
 			if err != nil {
@@ -148,6 +149,7 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 		"digest":      &types.AttributeValueMemberB{Value: e.Digest[:]},
 		"deliveryId":  &types.AttributeValueMemberS{Value: e.DeliveryID},
 		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
+		"state":       &types.AttributeValueMemberS{Value: "published"},
 		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
 		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
 		"eventTimestamp": &types.AttributeValueMemberN{
@@ -339,7 +341,7 @@ func TestAShardIsReadInOrder(t *testing.T) {
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
 			t.Fatal(err)
 		}
-		shard, err := strconv.Atoi(strings.TrimPrefix(b.shard(e), "bus/"))
+		shard, err := strconv.Atoi(strings.TrimPrefix(b.shard(e), "pending/"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +351,7 @@ func TestAShardIsReadInOrder(t *testing.T) {
 	}
 	for shard, want := range inShard {
 		var got []ledger.Item
-		for after, pages := ledger.Cursor(nil), 0; pages <= len(want); pages++ {
+		for after, pages := (*ledger.Cursor)(nil), 0; pages <= len(want); pages++ {
 			page, next, err := b.Due(t.Context(), shard, b.now.Add(time.Hour), after, 2)
 			if err != nil || len(page) > 2 {
 				t.Fatalf("%d items, %v", len(page), err)
@@ -379,7 +381,7 @@ func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
 		if err := b.MarkPublished(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+		item, _, err := dynamodb.NewLedgerInspector(b.db, "ledger").Find(t.Context(), e.EventID)
 		if err != nil || !item.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !item.PublishedAt.Equal(b.now) {
 			t.Errorf("%s ahead: %+v, %v", ahead, item, err)
 		}

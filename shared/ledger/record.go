@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/parallel"
 )
@@ -54,28 +49,25 @@ const slowAfter = 8
 // write, one after the other, take less than the other seven eighths, and the items of all
 // entries can be read in half of these. New entries are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
-	attempts := make([]executed, len(entries))
-	first := min(len(entries), l.opts.Parallel*l.opts.Batch)
-
-	var known map[string]Item
-	lookedUp := make(chan struct{})
-	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() {
-		defer close(lookedUp)
-		known = l.lookUp(ctx, entries, nil)
-	})
-	l.insertAll(ctx, entries[:first], attempts[:first], holder, due)
-	left := first // the first entry that is not tried
-	if !slow.Stop() {
-		<-lookedUp
-	} else {
-		if !slices.ContainsFunc(attempts, executed.exists) {
-			l.insertAll(ctx, entries[first:], attempts[first:], holder, due)
-			left = len(entries)
-		}
-		known = l.lookUp(ctx, entries, attempts[:left])
+	w := l.newWrite(entries, holder, due, func(old Item, _ Entry) bool { return !old.Current(l.opts.Now()) })
+	first, rest := w.all(), []int(nil)
+	if n := l.opts.Parallel * l.opts.Batch; n < len(entries) {
+		first, rest = first[:n], first[n:]
 	}
-	l.insertUnknown(ctx, entries[left:], attempts[left:], known, holder, due)
-	return l.decide(ctx, entries, attempts, known, holder, due)
+	lookedUp := make(chan map[string]Item, 1)
+	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() { lookedUp <- l.lookUp(ctx, w.ids(w.all())) })
+	exist := w.insert(ctx, first)
+	var known map[string]Item
+	switch {
+	case !slow.Stop():
+		known = <-lookedUp
+	case len(exist) > 0:
+		known = l.lookUp(ctx, w.ids(slices.Concat(exist, rest)))
+	}
+	w.decide(known)
+	exist = append(w.undecided(exist), w.insert(ctx, w.undecided(rest))...)
+	w.replace(ctx, exist, known)
+	return w.results
 }
 
 // timeLeft returns the time until ctx's deadline.
@@ -86,126 +78,210 @@ func timeLeft(ctx context.Context) time.Duration {
 	return math.MaxInt64
 }
 
-// lookUp returns what the table has of entries within the window. Of those that were
-// tried, it looks up those of which the attempt only says that there is an item. It takes
-// at most half of the time that is left. What it can't read counts as unknown: the
-// condition of the write decides.
-func (l *Ledger) lookUp(ctx context.Context, entries []Entry, tried []executed) map[string]Item {
-	var ids []string
-	for i, e := range entries {
-		if i >= len(tried) || tried[i].exists() {
-			ids = append(ids, e.EventID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
+// lookUp returns what the table has of eventIds. It takes at most half of the time that is
+// left. What it can't read counts as unknown: the condition of the write decides.
+func (l *Ledger) lookUp(ctx context.Context, ids []string) map[string]Item {
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	defer cancel()
 	found, _ := l.Known(ctx, ids)
-	maps.DeleteFunc(found, func(_ string, i Item) bool { return !i.Current(l.opts.Now()) })
 	return found
 }
 
-// insertUnknown inserts the entries that are not known.
-func (l *Ledger) insertUnknown(ctx context.Context, entries []Entry, attempts []executed, known map[string]Item,
-	holder Holder, due time.Time) {
-	var unknown []Entry
-	var positions []int
-	for i, e := range entries {
-		if _, ok := known[e.EventID]; !ok {
-			unknown, positions = append(unknown, e), append(positions, i)
+// readsPerWrite is how many reads are made at the same time for each write: most items of
+// a large delivery that is repeated must be read in one round if calls are slow.
+const readsPerWrite = 3
+
+// Known returns what the ledger has of different eventIds in lower case, by eventId,
+// as the last write left it and without the events' bytes, but is billed for them. With an
+// error it returns what it could read.
+func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item, error) {
+	parts := slices.Collect(slices.Chunk(eventIDs, MaxReads))
+	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))
+	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
+		found[n], errs[n] = l.store.Get(ctx, parts[n])
+	})
+	all := make(map[string]Item, len(eventIDs))
+	for n, part := range found {
+		for _, i := range part {
+			if i.Err != nil {
+				errs[n] = errors.Join(errs[n], fmt.Errorf("ledger: read %s: %w", i.EventID, i.Err))
+				delete(part, i.EventID)
+			}
 		}
+		maps.Copy(all, part)
 	}
-	results := make([]executed, len(unknown))
-	l.insertAll(ctx, unknown, results, holder, due)
+	return all, errors.Join(errs...)
+}
+
+// write writes entries as pending. Its methods take positions of entries.
+type write struct {
+	ledger  *Ledger
+	entries []Entry
+	results []Recording // zero: not decided
+	holder  Holder
+	due     time.Time
+	may     func(old Item, e Entry) bool // whether e may replace an item
+}
+
+func (l *Ledger) newWrite(entries []Entry, holder Holder, due time.Time, may func(old Item, e Entry) bool) write {
+	return write{l, entries, make([]Recording, len(entries)), holder, due, may}
+}
+
+func (w write) all() []int {
+	all := make([]int, len(w.entries))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func (w write) ids(positions []int) []string {
+	ids := make([]string, len(positions))
 	for n, i := range positions {
-		attempts[i] = results[n]
+		ids[n] = w.entries[i].EventID
 	}
+	return ids
 }
 
-// decide returns the result of each entry. What is not decided yet is written alone.
-func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []executed, known map[string]Item,
-	holder Holder, due time.Time) []Recording {
-	results := make([]Recording, len(entries))
-	var undecided []int
-	for i, a := range attempts {
-		old, ok := known[entries[i].EventID]
-		switch {
-		case ok:
-			results[i] = recordingOf(old, entries[i], holder)
-		case a.undecided():
-			undecided = append(undecided, i)
-		case a.err != nil:
-			results[i].Err = fmt.Errorf("ledger: record %s: %w", entries[i].EventID, a.err)
-		default:
-			results[i].Outcome = Recorded
+// undecided returns those of the positions that have no result.
+func (w write) undecided(positions []int) (left []int) {
+	for _, i := range positions {
+		if w.results[i] == (Recording{}) {
+			left = append(left, i)
 		}
 	}
-	parallel.Each(len(undecided), l.opts.Parallel, func(n int) {
-		i := undecided[n]
-		results[i] = l.record(ctx, entries[i], holder, due)
-	})
-	return results
+	return left
 }
 
-// insertAll inserts entries, in batches.
-func (l *Ledger) insertAll(ctx context.Context, entries []Entry, results []executed, holder Holder, due time.Time) {
-	l.inBatches(len(entries), func(i int) int { return len(entries[i].Detail) }, func(begin, end int) {
-		l.insertBatch(ctx, entries[begin:end], results[begin:end], holder, due)
-	})
-}
-
-// insertBatch inserts the entries of one batch. A single entry is left to the single
-// write.
-func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []executed, holder Holder,
-	due time.Time) {
-	if len(entries) == 1 {
-		results[0].err = errAlone
-		return
-	}
-	if err := ctx.Err(); err != nil {
-		for i := range results {
-			results[i].err = err
+// decide sets the results of the entries whose items are known and must not be replaced.
+func (w write) decide(known map[string]Item) {
+	for i, e := range w.entries {
+		if old, ok := known[e.EventID]; ok && !w.may(old, e) {
+			w.results[i] = w.resultOf(old, e)
 		}
-		return
 	}
-	statements := make([]types.BatchStatementRequest, len(entries))
-	for i, e := range entries {
-		statements[i] = l.insert(newItem(e, holder, due))
-	}
-	copy(results, l.execute(ctx, statements))
 }
 
-func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Time) Recording {
-	if err := ctx.Err(); err != nil {
-		return Recording{Err: fmt.Errorf("ledger: %w", err)}
-	}
-	old, err := l.put(ctx, e, holder, due,
-		// TTL deletes up to days late, so the window is checked here. A pending item
-		// does not expire, however old it is.
-		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
-		map[string]types.AttributeValue{":now": number(l.opts.Now().Unix())})
-	switch {
-	case err != nil:
-		return Recording{Err: fmt.Errorf("ledger: record %s: %w", e.EventID, err)}
-	case old == nil:
-		return Recording{Outcome: Recorded}
-	}
-	return recordingOf(*old, e, holder)
-}
-
-// recordingOf returns the result for an entry whose eventId the ledger has within the
-// window.
-func recordingOf(old Item, e Entry, holder Holder) Recording {
+// resultOf returns the result of an entry whose item the ledger keeps.
+func (w write) resultOf(old Item, e Entry) Recording {
 	switch {
 	case old.Digest != e.Digest:
 		return Recording{Outcome: Conflict}
-	case bytes.Equal(old.Holder, holder[:]):
+	case old.Holder == w.holder:
 		// Our own write, whose answer was lost before it was tried again.
 		return Recording{Outcome: Recorded}
 	}
-	return Recording{Outcome: Duplicate, Pending: old.Pending()}
+	return Recording{Outcome: Duplicate, Pending: old.State == Pending}
+}
+
+func (w write) fail(i int, err error) {
+	w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", w.entries[i].EventID, err)}
+}
+
+// insert inserts the entries at these positions, and returns those that the table has.
+func (w write) insert(ctx context.Context, positions []int) (exist []int) {
+	found := make([]bool, len(positions))
+	size := func(n int) int { return len(w.entries[positions[n]].Detail) }
+	w.ledger.inBatches(len(positions), size, func(begin, end int) {
+		batch := positions[begin:end]
+		if err := ctx.Err(); err != nil {
+			for _, i := range batch {
+				w.fail(i, err)
+			}
+			return
+		}
+		items := make([]Item, len(batch))
+		for n, i := range batch {
+			items[n] = newItem(w.entries[i], w.holder, w.due)
+		}
+		for n, r := range w.ledger.store.Insert(ctx, items) {
+			switch i := batch[n]; {
+			case r.Err != nil:
+				w.fail(i, r.Err)
+			case r.Done:
+				w.results[i] = Recording{Outcome: Recorded}
+			default:
+				found[begin+n] = true
+			}
+		}
+	})
+	for n, i := range positions {
+		if found[n] {
+			exist = append(exist, i)
+		}
+	}
+	return exist
+}
+
+// errContended is the error of an entry whose item others write again and again.
+var errContended = errors.New("the item changed after each read")
+
+// replaceRounds is how often an item is read and changed, or inserted after it was deleted.
+const replaceRounds = 3
+
+// replace decides about the entries at these positions, which the table had a moment ago: it reads their items,
+// unless they are known, and replaces those that it may.
+func (w write) replace(ctx context.Context, positions []int, known map[string]Item) {
+	for range replaceRounds {
+		if len(positions) == 0 {
+			return
+		}
+		unknown := slices.DeleteFunc(w.ids(positions), func(id string) bool { return known[id].EventID != "" })
+		read, err := w.ledger.Known(ctx, unknown)
+		maps.Copy(read, known)
+		known = nil // later rounds read all
+		var changed, gone []int
+		for _, i := range positions {
+			old, ok := read[w.entries[i].EventID]
+			switch {
+			case ok && w.may(old, w.entries[i]):
+				changed = append(changed, i)
+			case ok:
+				w.results[i] = w.resultOf(old, w.entries[i])
+			case err != nil:
+				w.fail(i, err)
+			default: // deleted since
+				gone = append(gone, i)
+			}
+		}
+		positions = append(w.change(ctx, changed, read), w.insert(ctx, gone)...)
+	}
+	for _, i := range positions {
+		w.fail(i, errContended)
+	}
+}
+
+// change replaces the items of entries if they still are as they were read. It returns the positions of those that
+// are not.
+func (w write) change(ctx context.Context, positions []int, known map[string]Item) (left []int) {
+	changed := make([]bool, len(positions))
+	size := func(n int) int { return len(w.entries[positions[n]].Detail) }
+	w.ledger.inBatches(len(positions), size, func(begin, end int) {
+		batch := positions[begin:end]
+		changes := make([]Change, len(batch))
+		for n, i := range batch {
+			e := w.entries[i]
+			old := known[e.EventID]
+			changes[n] = Change{EventID: e.EventID, Set: newItem(e, w.holder, w.due), Where: Item{
+				State: old.State, Digest: old.Digest, RecordedAt: old.RecordedAt, ExpiresAt: old.ExpiresAt}}
+		}
+		for n, r := range w.ledger.store.Change(ctx, changes) {
+			switch i := batch[n]; {
+			case r.Err != nil:
+				w.fail(i, r.Err)
+			case r.Done:
+				w.results[i] = Recording{Outcome: Recorded}
+			default:
+				changed[begin+n] = true
+			}
+		}
+	})
+	for n, i := range positions {
+		if changed[n] {
+			left = append(left, i)
+		}
+	}
+	return left
 }
 
 // Restore writes events that were parked as pending again, for redrive to publish
@@ -213,8 +289,9 @@ func recordingOf(old Item, e Entry, holder Holder) Recording {
 // ledger has the event as pending or published, and Conflict if it has other
 // content under its id. All entries have the present time as RecordedAt.
 func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []Recording {
-	return l.restore(ctx, entries, due,
-		"attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)")
+	return l.rewrite(ctx, entries, due, func(old Item, e Entry) bool {
+		return old.State == Parked && old.Digest == e.Digest
+	})
 }
 
 // Replace writes events as pending, for redrive to publish from due on, even if
@@ -224,49 +301,14 @@ func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []
 // It is Conflict if other content is pending: nothing is written before that is
 // published or parked. All entries have the present time as RecordedAt.
 func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []Recording {
-	return l.restore(ctx, entries, due,
-		"attribute_not_exists(#eventId) OR "+
-			"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))")
+	return l.rewrite(ctx, entries, due, func(old Item, e Entry) bool {
+		return old.State == Parked || old.State == Published && old.Digest != e.Digest
+	})
 }
 
-func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string) []Recording {
-	results := make([]Recording, len(entries))
-	parallel.Each(len(entries), l.opts.Parallel, func(i int) {
-		if err := ctx.Err(); err != nil {
-			results[i].Err = fmt.Errorf("ledger: %w", err)
-			return
-		}
-		e, holder := entries[i], NewHolder()
-		old, err := l.put(ctx, e, holder, due, condition,
-			map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
-		switch {
-		case err != nil:
-			results[i].Err = fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
-		case old == nil:
-			results[i].Outcome = Recorded
-		default:
-			results[i] = recordingOf(*old, e, holder)
-		}
-	})
-	return results
-}
-
-// put writes the pending item of e if condition holds. Otherwise it returns the
-// item that the ledger has.
-func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string,
-	values map[string]types.AttributeValue) (old *Item, err error) {
-	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName:                           l.table,
-		Item:                                newItem(e, holder, due),
-		ConditionExpression:                 aws.String(condition),
-		ExpressionAttributeNames:            expressionNames(condition),
-		ExpressionAttributeValues:           values,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	exists, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
-	if !ok {
-		return nil, err
-	}
-	found := decode(exists.Item)
-	return &found, found.Err
+func (l *Ledger) rewrite(ctx context.Context, entries []Entry, due time.Time,
+	may func(old Item, e Entry) bool) []Recording {
+	w := l.newWrite(entries, NewHolder(), due, may)
+	w.replace(ctx, w.insert(ctx, w.all()), nil)
+	return w.results
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -46,7 +46,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 		o.Retryer = aws.NopRetryer{}
 		o.HTTPClient = connections.Once()
 	}
-	return Clients{cfg, connections, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once),
+	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewFromConfig(cfg, once),
 		s3.NewFromConfig(cfg)}, nil
 }
 
@@ -59,9 +59,8 @@ const connectTimeout = time.Second
 func (c Clients) Connect(others ...*url.URL) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	d := dynamodb.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
-	if e, err := dynamodb.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, d); err == nil {
-		others = append(others, &e.URI)
+	if e, err := dynamodb.Endpoint(ctx, c.Config); err == nil {
+		others = append(others, &e)
 	}
 	b := eventbridge.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
 	if e, err := eventbridge.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, b); err == nil {
@@ -78,10 +77,10 @@ type ObjectAPI interface {
 
 // Pipeline returns the pipeline that a function with these settings publishes with. evidence can
 // be nil.
-func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, evidence *parking.Store,
+func Pipeline(db dynamodb.LedgerAPI, events bus.API, objects ObjectAPI, evidence *parking.Store,
 	s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
-		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
+		ledger.New(dynamodb.NewLedger(db, s.LedgerTable), ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),

@@ -22,8 +22,10 @@ type script struct {
 	always func(c *call) fault // the faults that belong to the path
 }
 
-func (s *script) pick(int) int                               { return 0 }
-func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "bus/1" } // one empty shard represents all
+func (s *script) pick(int) int { return 0 }
+
+// schedulesEmpty lets one empty shard represent all.
+func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "pending/1" }
 func (s *script) fault(_ *world, c *call) fault {
 	if f, ok := s.faults[c.n]; ok {
 		return f
@@ -188,7 +190,7 @@ var paths = sync.OnceValue(func() []path {
 		{name: "pending for longer than the window", setup: setup{window: 20 * time.Minute},
 			begin: func(w *world, retries int) {
 				w.send(one, 0, retries)
-				w.after(22*time.Minute, w.expire)
+				w.after(22*time.Minute, func() { w.ledger.Expire(time.Now()) })
 				w.send(one, 23*time.Minute, retries)
 				w.redriveAt(30 * time.Minute)
 			}, always: crashAt(put)},

@@ -11,14 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -199,14 +197,13 @@ func (f *facts) begin(c *call) {
 	inv := c.inv
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
 		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op == keep ||
-			c.op.ofStatements() ||
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
 	if inv != nil && inv.dismiss != nil && c.op != park {
 		f.violated("%s: %s, while it dismisses %s", c.instance.name, c.op, inv.dismiss.name)
 	}
-	if c.op == mark || c.op == markBatch {
+	if c.op == mark {
 		for _, id := range c.ids {
 			if g := f.latest[id]; g != nil {
 				g.marks = append(g.marks, c)
@@ -241,51 +238,6 @@ func (f *facts) out(c *call) {
 	}
 }
 
-// batch is a batch of statements, some of which fail if the fault says so.
-func (f *facts) batch(i *instance, what op, ids []string,
-	statements []dynamodbtypes.BatchStatementRequest) *dynamodb.BatchExecuteStatementOutput {
-	hit := f.executing.fault
-	out := &dynamodb.BatchExecuteStatementOutput{}
-	for n, s := range statements {
-		code := ""
-		if hit.kind.ofEntries() && hit.hits(n) {
-			code = cmp.Or(hit.code, "InternalServerError")
-		}
-		var r dynamodbtypes.BatchStatementResponse
-		if code == "" || hit.kind == partial && code == afterEffect {
-			r = f.statement(i, what, ids[n], s)
-		}
-		if code != "" {
-			code, _, _ = strings.Cut(code, " ")
-			r = dynamodbtypes.BatchStatementResponse{Error: &dynamodbtypes.BatchStatementError{
-				Code: dynamodbtypes.BatchStatementErrorCodeEnum(code)}}
-		}
-		out.Responses = append(out.Responses, r)
-	}
-	return out
-}
-
-// statement is one statement of a batch that takes effect, if its condition holds.
-func (f *facts) statement(i *instance, what op, id string,
-	s dynamodbtypes.BatchStatementRequest) dynamodbtypes.BatchStatementResponse {
-	out, err := f.w.db.BatchExecuteStatement(context.Background(),
-		&dynamodb.BatchExecuteStatementInput{Statements: []dynamodbtypes.BatchStatementRequest{s}})
-	if err != nil {
-		panic(err) // the engine in memory does not fail
-	}
-	r := out.Responses[0]
-	switch {
-	case r.Error != nil:
-	case what == recordBatch:
-		f.recorded(i, id)
-	case what == leaseBatch:
-		f.updated(i, lease, id)
-	default:
-		f.updated(i, mark, id)
-	}
-	return r
-}
-
 // recorded handles that a new item was written.
 func (f *facts) recorded(i *instance, id string) {
 	old := f.latest[id]
@@ -300,9 +252,8 @@ func (f *facts) recorded(i *instance, id string) {
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
 	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
-	item := f.w.db.Items(ledgerTable)[id]
-	if b, ok := item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
-		g.event = f.eventOf(string(b.Value))
+	if detail := f.w.ledger.Items()[id].Detail; detail != nil {
+		g.event = f.eventOf(string(detail))
 	}
 	if g.event == nil || !f.authentic[g.event.raw] {
 		f.violated("%s records %s with content that is in no authentic delivery", i.name, short(id))
@@ -612,8 +563,8 @@ func (f *facts) match(inv *invocation, e *event) matching {
 
 // pending reports whether the ledger has pending items.
 func (f *facts) pending() bool {
-	for _, item := range f.w.db.Items(ledgerTable) {
-		if item[names.LedgerPendingShard] != nil {
+	for _, item := range f.w.ledger.Items() {
+		if item.State == ledger.Pending {
 			return true
 		}
 	}
@@ -738,15 +689,12 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 
 // checkLedger checks the items of the ledger.
 func (f *facts) checkLedger() {
-	for id, item := range f.w.db.Items(ledgerTable) {
-		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, names.LedgerSize, "event",
-			"holder", "claimed",
-			"attempts"} {
-			if item[name] != nil {
-				f.violated("%s has %s, but is not pending", short(id), name)
-			}
+	for id, item := range f.w.ledger.Items() {
+		if item.Shard != "" || item.Detail != nil || item.Size+item.Attempts != 0 ||
+			item.Holder != (ledger.Holder{}) || item.Claimed || !item.Due.IsZero() {
+			f.violated("%s is as if it were pending: %+v", short(id), item)
 		}
-		if item[names.LedgerTTL] == nil {
+		if item.ExpiresAt.IsZero() {
 			f.violated("%s never expires", short(id))
 		}
 	}
@@ -846,18 +794,20 @@ func describe(c *call, out any, err error) string {
 		return err.Error()
 	}
 	switch out := out.(type) {
-	case *eventbridge.PutEventsOutput:
-		return fmt.Sprintf("%d accepted, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
-	case *dynamodb.BatchExecuteStatementOutput:
-		failed := 0
-		for _, r := range out.Responses {
-			if r.Error != nil {
+	case []ledger.Result:
+		done, failed := 0, 0
+		for _, r := range out {
+			if r.Done {
+				done++
+			} else if r.Err != nil {
 				failed++
 			}
 		}
-		return fmt.Sprintf("%d done, %d failed", len(out.Responses)-failed, failed)
-	case *dynamodb.QueryOutput:
-		return fmt.Sprintf("%d items", len(out.Items))
+		return fmt.Sprintf("%d done, %d not, %d failed", done, len(out)-done-failed, failed)
+	case []ledger.Item:
+		return fmt.Sprintf("%d items", len(out))
+	case *eventbridge.PutEventsOutput:
+		return fmt.Sprintf("%d accepted, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
 	}
 	if c.op == fetchKey {
 		return "answered"

@@ -27,23 +27,17 @@ const (
 	postpone
 	put // on the bus
 	readKnown
-	recordBatch
-	leaseBatch
-	markBatch
 	keep // a record, in S3
 	ops
 )
 
 func (o op) String() string {
 	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
-		"mark", "mark parked", "postpone", "put", "read known", "record batch", "lease batch",
-		"mark batch", "keep"}[o]
+		"mark", "mark parked", "postpone", "put", "read known", "keep"}[o]
 }
 
-// ofStatements reports whether a call is a batch of statements.
-func (o op) ofStatements() bool {
-	return o == recordBatch || o == leaseBatch || o == markBatch
-}
+// ofItems reports whether a call is about several items of the ledger.
+func (o op) ofItems() bool { return o == record || o == lease || o == mark }
 
 // writes reports whether a call can change anything.
 func (o op) writes() bool { return o != fetchKey && o != readKey && o != query && o != readKnown }
@@ -62,8 +56,8 @@ const (
 	late               // takes effect after its caller has given up
 	slow               // takes some time
 	slowest            // takes nearly all the time of its context
-	partial            // some entries or statements fail, once
-	partialLost        // some statements take effect; the answer is an error
+	partial            // it fails for some entries or items, once
+	partialLost        // it takes effect for some items; the answer is an error
 	failing            // fails, and so do all later calls of this kind by the caller
 	rejecting          // some events fail in every request
 	poisoned           // some events make every request with them fail as a whole
@@ -108,17 +102,13 @@ func (f fault) String() string {
 	return text
 }
 
-// ofEntries reports whether a kind of fault applies to some entries or statements of a request.
+// ofEntries reports whether a kind of fault applies to some entries or items of a request.
 func (k kind) ofEntries() bool {
 	return k == partial || k == partialLost || k == rejecting || k == poisoned
 }
 
-// afterEffect is the code of a statement that fails after it took effect.
+// afterEffect is the code of an item that fails after the call took effect for it.
 const afterEffect = "InternalServerError after effect"
-
-// statementCodes are the codes with which statements fail.
-var statementCodes = []string{"ThrottlingError", afterEffect, "InternalServerError", "AccessDenied", "ValidationError",
-	"TransactionConflict"}
 
 // codesOf returns the codes with which parts of a call fail.
 func (k kind) codesOf(o op) []string {
@@ -127,8 +117,8 @@ func (k kind) codesOf(o op) []string {
 		return []string{""}
 	case k == poisoned:
 		return []string{"ValidationException"}
-	case o.ofStatements():
-		return statementCodes[:5]
+	case o != put:
+		return []string{"AccessDenied", afterEffect}
 	}
 	return []string{"ThrottlingException", "MalformedDetail"}
 }
@@ -137,16 +127,15 @@ func (k kind) codesOf(o op) []string {
 func (k kind) applies(o op) bool {
 	switch k {
 	case partial:
-		return o == put || o.ofStatements()
+		return o == put || o.ofItems()
 	case partialLost:
-		return o.ofStatements()
+		return o.ofItems()
 	case rejecting, poisoned:
 		return o == put
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == markParked || o == postpone ||
-			o.ofStatements()
+		return o == record || o == lease || o == mark || o == markParked || o == postpone
 	case noKey:
 		return o == fetchKey
 	}

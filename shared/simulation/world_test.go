@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,7 +36,6 @@ import (
 )
 
 const (
-	ledgerTable  = "ledger"
 	keysTable    = "keys"
 	claimBucket  = "claims"
 	parkedBucket = "parked"
@@ -88,7 +88,8 @@ type world struct {
 	setup
 	decide decider
 	start  time.Time
-	db     *awstest.DynamoDB
+	ledger *ledger.Memory
+	db     *awstest.DynamoDB // with the table of keys
 	s3     *awstest.S3
 	bus    *awstest.EventBridge
 
@@ -126,10 +127,9 @@ type planned struct {
 func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
-		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		ledger: &ledger.Memory{}, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.db.CreateLedger(ledgerTable)
 	w.db.CreateTable(keysTable, names.KeysKey)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
@@ -194,16 +194,14 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	const name = "bus"
-	table := ledger.New(i, ledgerTable, ledger.Options{
-		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now,
-	})
+	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
 	events := bus.New(i, name, "payhook", 1<<20)
-	store := parking.NewStore(i, parkedBucket)
+	parked := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
 	if kind == "webhook" && w.evidence {
 		opts.Evidence = parking.NewStore(i, evidenceBucket)
 	}
-	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store,
+	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), parked,
 		opts)
 	switch kind {
 	case "redrive":
@@ -213,7 +211,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		if w.mechanism != bySignature {
 			truststore = pki().truststore
 		}
-		i.replayer, i.parking = intake.NewReplayer(pipeline, truststore, nil), store
+		i.replayer, i.parking = intake.NewReplayer(pipeline, truststore, nil), parked
 	default:
 		i.receiver = intake.NewReceiver(pipeline, w.mechanisms(i, now))
 	}
@@ -463,8 +461,7 @@ type call struct {
 	sends  []*send
 
 	sent, answered, failed int // moments; 0: never
-	// failedOf has the moments at which statements were said to have failed, by their
-	// ids, though the call was answered.
+	// failedOf has the moments at which it failed for events, by their ids, though the call was answered.
 	failedOf map[string]int
 }
 
@@ -549,107 +546,117 @@ func do[T any](i *instance, ctx context.Context, op op, key string, ids []string
 }
 
 func idOf(item awstest.Item) string {
-	for _, name := range []string{names.LedgerKey, names.KeysKey} {
-		if s, ok := item[name].(*dynamodbtypes.AttributeValueMemberS); ok {
-			return s.Value
-		}
-	}
-	return ""
+	return item[names.KeysKey].(*dynamodbtypes.AttributeValueMemberS).Value
 }
 
-// hook handles the calls of an instance to DynamoDB.
+// hook handles the calls of an instance to the table of keys.
 func (i *instance) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
 	work := func() (any, error) { return next(context.Background(), in) }
-	// writes is work that changes an item of the ledger.
-	writes := func(changed func()) func() (any, error) {
-		return func() (any, error) {
-			out, err := work()
-			if err == nil {
-				changed()
-			}
-			return out, err
-		}
-	}
 	switch in := in.(type) {
 	case *dynamodb.GetItemInput:
 		return do(i, ctx, readKey, idOf(in.Key), nil, work)
-	case *dynamodb.BatchGetItemInput:
-		return do(i, ctx, readKnown, idOf(in.RequestItems[ledgerTable].Keys[0]), nil, work)
 	case *dynamodb.PutItemInput:
-		id := idOf(in.Item)
-		if *in.TableName == keysTable {
-			return do(i, ctx, writeKey, id, nil, work)
-		}
-		return do(i, ctx, record, id, []string{id}, writes(func() { i.w.facts.recorded(i, id) }))
+		return do(i, ctx, writeKey, idOf(in.Item), nil, work)
 	case *dynamodb.UpdateItemInput:
-		id := idOf(in.Key)
-		if *in.TableName == keysTable {
-			return do(i, ctx, spendKey, id, nil, work)
-		}
-		what := updateOf(in)
-		return do(i, ctx, what, id, []string{id}, writes(func() { i.w.facts.updated(i, what, id) }))
-	case *dynamodb.BatchExecuteStatementInput:
-		// The caller reuses the slice.
-		statements := slices.Clone(in.Statements)
-		what, ids := statementsOf(statements)
-		return do(i, ctx, what, ids[0], ids, func() (any, error) {
-			return i.w.facts.batch(i, what, ids, statements), nil
-		})
-	case *dynamodb.QueryInput:
-		shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberS).Value
-		if i.unscheduled(ctx, in, shard) {
-			return &dynamodb.QueryOutput{}, nil
-		}
-		return do(i, ctx, query, "shard "+shard, nil, work)
+		return do(i, ctx, spendKey, idOf(in.Key), nil, work)
 	}
 	panic(fmt.Sprintf("a call that the simulation does not know: %T", in))
 }
 
-// updateOf returns the kind of an update of the ledger.
-func updateOf(in *dynamodb.UpdateItemInput) op {
-	text := *in.UpdateExpression
-	switch {
-	case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
-		return lease
-	case !strings.Contains(text, "REMOVE"):
-		return postpone
-	case strings.HasPrefix(text, "SET #parkedAt"):
-		return markParked
+// store is the store of the ledger, as an instance calls it.
+type store struct{ *instance }
+
+func (s store) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+	ids := make([]string, len(items))
+	for n, i := range items {
+		ids[n] = i.EventID
 	}
-	return mark
+	return s.each(ctx, record, ids, func(n int) ledger.Result {
+		r := s.w.ledger.Insert(context.Background(), items[n:n+1])[0]
+		if r.Done {
+			s.w.facts.recorded(s.instance, ids[n])
+		}
+		return r
+	})
 }
 
-// statementsOf returns the kind of a batch, and the ids of its events.
-func statementsOf(statements []dynamodbtypes.BatchStatementRequest) (what op, ids []string) {
-	what, ids = markBatch, make([]string, len(statements))
-	for n, s := range statements {
+func (s store) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
+	ids, what := make([]string, len(changes)), postpone
+	for n, c := range changes {
+		ids[n] = c.EventID
+	}
+	switch c := changes[0]; {
+	case c.Lease:
+		what = lease
+	case c.Set.State == ledger.Pending:
+		what = record
+	case c.Set.State == ledger.Parked:
+		what = markParked
+	case c.Set.State == ledger.Published:
+		what = mark
+	}
+	return s.each(ctx, what, ids, func(n int) ledger.Result {
+		r := s.w.ledger.Change(context.Background(), changes[n:n+1])[0]
 		switch {
-		case strings.HasPrefix(*s.Statement, "INSERT"):
-			what = recordBatch
-		case strings.HasSuffix(*s.Statement, "RETURNING ALL NEW *"):
-			what = leaseBatch
-		case !strings.Contains(*s.Statement, `SET "publishedAt"`):
-			panic("an unknown statement: " + *s.Statement)
+		case !r.Done:
+		case what == record:
+			s.w.facts.recorded(s.instance, ids[n])
+		default:
+			s.w.facts.updated(s.instance, what, ids[n])
 		}
-		for _, p := range s.Parameters {
-			if id, ok := p.(*dynamodbtypes.AttributeValueMemberS); ok && ids[n] == "" {
-				ids[n] = id.Value
+		return r
+	})
+}
+
+// each makes a call about items, for some of which it fails if the fault says so.
+func (s store) each(ctx context.Context, what op, ids []string, one func(n int) ledger.Result) []ledger.Result {
+	results, err := do(s.instance, ctx, what, ids[0], ids, func() ([]ledger.Result, error) {
+		results, hit := make([]ledger.Result, len(ids)), s.w.facts.executing.fault
+		for n := range results {
+			fails := hit.kind.ofEntries() && hit.hits(n)
+			if !fails || hit.kind == partial && hit.code == afterEffect {
+				results[n] = one(n)
+			}
+			if fails {
+				results[n] = ledger.Result{Err: errors.New(hit.code)}
 			}
 		}
+		return results, nil
+	})
+	if err != nil {
+		results = slices.Repeat([]ledger.Result{{Err: err}}, len(ids))
 	}
-	return what, ids
+	return results
+}
+
+func (s store) Get(ctx context.Context, ids []string) (map[string]ledger.Item, error) {
+	return do(s.instance, ctx, readKnown, ids[0], nil, func() (map[string]ledger.Item, error) {
+		return s.w.ledger.Get(context.Background(), ids)
+	})
+}
+
+func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	if s.unscheduled(ctx, q) {
+		return nil, nil, nil
+	}
+	var next *ledger.Cursor
+	items, err := do(s.instance, ctx, query, "shard "+q.Shard, nil, func() (items []ledger.Item, err error) {
+		items, next, err = s.w.ledger.Query(context.Background(), q)
+		return items, err
+	})
+	return items, next, err
 }
 
 // unscheduled reports whether a query is of an empty shard and not handled by the
 // scheduler. Most shards are empty, and a run of redrive queries all 64, so the scheduler
 // handles only some of these queries. Another 64 queries only measure the age of postponed
 // items.
-func (i *instance) unscheduled(ctx context.Context, in *dynamodb.QueryInput, shard string) bool {
-	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
+func (i *instance) unscheduled(ctx context.Context, q ledger.Query) bool {
 	i.w.mu.Lock()
-	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !i.w.decide.schedulesEmpty(i, shard))
+	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (q.Later || !i.w.decide.schedulesEmpty(i, q.Shard))
 	i.w.mu.Unlock()
-	return plain && i.w.db.Indexed(ledgerTable, shard) == 0
+	items, _, _ := i.w.ledger.Query(ctx, ledger.Query{Shard: q.Shard, At: time.Now().Add(1000 * time.Hour), Limit: 1})
+	return plain && len(items) == 0
 }
 
 func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
@@ -787,7 +794,7 @@ func (w *world) admitCall(c *call) {
 	c.made = time.Now()
 	c.at = c.made
 	if c.op == readKnown && slices.ContainsFunc(w.pending, func(other *call) bool {
-		return other.inv == c.inv && other.op == recordBatch
+		return other.inv == c.inv && other.op == record
 	}) {
 		w.facts.ReadMeanwhile++
 	}
@@ -1001,8 +1008,8 @@ func (w *world) startLasting(c *call) {
 	case failing:
 		w.failing[c.instance.name+c.op.String()] = errorOf(f.kind, c.op)
 	case lag:
-		w.db.HoldIndexes()
-		w.after(kindLag, w.db.CatchUp)
+		w.ledger.Lag(true)
+		w.after(kindLag, func() { w.ledger.Lag(false) })
 	case poisoned:
 		for n, id := range c.ids {
 			if f.hits(n) {
@@ -1086,24 +1093,16 @@ func (w *world) answer(c *call, out any, err error) {
 		c.failed = w.moment
 	} else {
 		c.answered = w.moment
-		c.note(out)
+		results, _ := out.([]ledger.Result)
+		c.failedOf = map[string]int{}
+		for n, r := range results {
+			if r.Err != nil {
+				c.failedOf[c.ids[n]] = c.answered
+			}
+		}
 	}
 	w.log(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
 	c.reply <- answer{out, err}
-}
-
-// note records which statements of a batch failed.
-func (c *call) note(out any) {
-	batch, ok := out.(*dynamodb.BatchExecuteStatementOutput)
-	if !ok {
-		return
-	}
-	c.failedOf = map[string]int{}
-	for n, r := range batch.Responses {
-		if r.Error != nil && r.Error.Code != dynamodbtypes.BatchStatementErrorCodeEnumConditionalCheckFailed {
-			c.failedOf[c.ids[n]] = c.answered
-		}
-	}
 }
 
 // finish handles the end of an invocation.
@@ -1154,21 +1153,5 @@ func (w *world) drain() {
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
 		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
 		w.run()
-	}
-}
-
-// expire deletes expired items, as DynamoDB's TTL does.
-func (w *world) expire() {
-	for id, item := range w.db.Items(ledgerTable) {
-		n, ok := item[names.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN)
-		if !ok {
-			continue
-		}
-		if at, err := strconv.ParseInt(n.Value, 10, 64); err == nil && time.Unix(at, 0).Before(time.Now()) {
-			_, _ = w.db.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
-				TableName: &[]string{ledgerTable}[0],
-				Key:       awstest.Item{names.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}},
-			})
-		}
 	}
 }

@@ -12,14 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
 	records "payhook.example/shared/evidence"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 )
 
@@ -112,7 +111,7 @@ const longest = 31 * 24 * time.Hour
 
 // hours returns the time in which the records of an event are searched.
 func hours(ctx context.Context, d *deployment.Deployment, id string) (from, to time.Time, err error) {
-	item, known, err := ledger.NewInspector(dynamodb.NewFromConfig(d.AWS), d.LedgerTable).Find(ctx, id)
+	item, known, err := dynamodb.NewLedgerInspector(dynamodb.NewClient(d.AWS), d.LedgerTable).Find(ctx, id)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
 			"also for a deliveryId")

@@ -55,7 +55,7 @@ type eventState struct {
 // stateOf returns the state of an event that the ledger has, and since when it has it.
 func stateOf(item ledger.Item) (string, time.Time) {
 	switch {
-	case item.Pending():
+	case item.State == ledger.Pending:
 		return "pending", item.RecordedAt
 	case !item.ParkedAt.IsZero():
 		return "parked", item.ParkedAt

@@ -20,15 +20,14 @@ import (
 	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -99,7 +98,7 @@ func attention(err error, wrong bool) error {
 type stack struct {
 	*deployment.Deployment
 
-	ledger  *ledger.Inspector
+	ledger  *dynamodb.LedgerInspector
 	keys    *keys.Inspector
 	objects parking.API
 	store   *parking.Store
@@ -117,11 +116,11 @@ func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*stack,
 }
 
 func newStack(d *deployment.Deployment, objects parking.API) *stack {
-	db := dynamodb.NewFromConfig(d.AWS)
+	db := dynamodb.NewClient(d.AWS)
 	return &stack{
 		Deployment: d,
 
-		ledger:  ledger.NewInspector(db, d.LedgerTable),
+		ledger:  dynamodb.NewLedgerInspector(db, d.LedgerTable),
 		keys:    keys.NewInspector(db, d.KeysTable),
 		objects: objects,
 		store:   parking.NewStore(objects, d.ParkingBucket),

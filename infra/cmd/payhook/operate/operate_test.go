@@ -18,6 +18,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -54,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.s3.MakeBucket("claims")
-	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
+	w.ledger = ledger.New(dynamodb.NewLedger(w.db, "ledger"), ledger.Options{Now: func() time.Time { return w.now }})
 	w.store = parking.NewStore(w.s3, "parking")
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
@@ -184,7 +185,7 @@ func (w *world) record(age time.Duration) ledger.Entry {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	l := ledger.New(w.db, "ledger", ledger.Options{})
+	l := ledger.New(dynamodb.NewLedger(w.db, "ledger"), ledger.Options{})
 	if r := l.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)
@@ -203,7 +204,7 @@ func (w *world) publish(e ledger.Entry) {
 // lease lets redrive lease an event once more, and leave it alone until then.
 func (w *world) lease(e ledger.Entry, until time.Time) {
 	w.t.Helper()
-	item, _, err := ledger.NewInspector(w.db, "ledger").Find(w.t.Context(), e.EventID)
+	item, _, err := dynamodb.NewLedgerInspector(w.db, "ledger").Find(w.t.Context(), e.EventID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

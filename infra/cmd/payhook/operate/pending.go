@@ -73,7 +73,7 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 			if err != nil && item.Err == nil {
 				return err
 			}
-			if !item.Pending() {
+			if item.State != ledger.Pending {
 				continue
 			}
 			pending.Err = cmp.Or(item.Err, pending.Err)

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
@@ -173,7 +173,7 @@ func (o options) open(p *cli.Program, name string) ([]entry, error) {
 type run struct {
 	*cli.Program
 	options
-	ledger *ledger.Lister
+	ledger *dynamodb.LedgerLister
 	store  *parking.Store
 	// scan calls got with each record of the evidence.
 	scan func(ctx context.Context, got func(r records.Record, storedAt time.Time, err error)) error
@@ -197,7 +197,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 	next := time.NewTicker(pause)
 	return &run{
 		Program: p, options: o,
-		ledger: ledger.NewLister(dynamodb.NewFromConfig(d.AWS), d.LedgerTable),
+		ledger: dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable),
 		store:  parking.NewStore(client, d.ParkingBucket),
 		scan: func(ctx context.Context, got func(records.Record, time.Time, error)) error {
 			to := cmp.Or(o.to, p.Now().Add(evidence.Ahead))
@@ -332,7 +332,7 @@ func (r *run) eventsOf(id string) []string {
 func (r *run) loadDeliveries(ctx context.Context, wanted map[string]bool) error {
 	n := 0
 	return r.ledger.Each(ctx, func() (err error) {
-		for waited := 0; waited < ledger.PageUnits && err == nil; waited += atOnce {
+		for waited := 0; waited < dynamodb.PageUnits && err == nil; waited += atOnce {
 			err = r.pause(ctx)
 		}
 		r.say(n, "items read")
@@ -416,7 +416,7 @@ func (r *run) stateOf(id string, began time.Time) state {
 	open, decided := r.decisions(id)
 	at := r.times[id]
 	switch {
-	case known && item.Pending():
+	case known && item.State == ledger.Pending:
 		return pending
 	case known && item.ParkedAt.IsZero() && item.PublishedAt.IsZero():
 		return damaged

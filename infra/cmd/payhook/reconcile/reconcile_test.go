@@ -21,6 +21,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
@@ -48,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), window: ledger.DefaultWindow}
 	w.db.CreateLedger("ledger")
 	w.s3.MakeBucket("parking")
-	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return noon }})
+	w.ledger = ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{Now: func() time.Time { return noon }})
 	w.store = parking.NewStore(w.s3, "parking")
 	return w
 }
@@ -122,7 +123,7 @@ func (w *world) reconcile(o options, text string) (rows []row, stderr string, er
 		return nil, said.String(), err
 	}
 	r := newRun(p, &deployment.Deployment{}, o)
-	r.ledger, r.store = ledger.NewLister(w.db, "ledger"), w.store
+	r.ledger, r.store = adapter.NewLedgerLister(w.db, "ledger"), w.store
 	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
 	r.pause = func(ctx context.Context) error {
 		w.pauses++
@@ -295,7 +296,7 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	for range 20 { // in any order of the items
 		w, text := newWorld(t), "event,sent\n"
 		for _, window := range []time.Duration{24 * time.Hour, 240 * time.Hour} {
-			w.ledger = ledger.New(w.db, "ledger", ledger.Options{Window: window,
+			w.ledger = ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{Window: window,
 				Now: func() time.Time { return noon }})
 			list, _ := w.record(1)
 			w.publish(list...)

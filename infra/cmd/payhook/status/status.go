@@ -16,13 +16,13 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -66,7 +66,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			if err != nil {
 				return cli.Unreachable(err)
 			}
-			s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), d.Token(),
+			s := stack{d, dynamodb.NewClient(d.AWS), d.S3(), d.Token(),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
 				compare, lambda.NewFromConfig(d.AWS), build.Functions}
@@ -81,7 +81,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 type stack struct {
 	*deployment.Deployment
 
-	db      ledger.InspectAPI
+	db      dynamodb.LedgerInspectAPI
 	buckets parking.API
 	token   *token.Reader
 	metrics interface {
@@ -204,7 +204,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 // pending counts what is in the index of pending events, also those of another stack that has
 // the same ledger, or had it.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	all, err := ledger.NewInspector(d.db, d.LedgerTable).Backlog(ctx)
+	all, err := dynamodb.NewLedgerInspector(d.db, d.LedgerTable).Backlog(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -505,7 +506,7 @@ func (w *world) record(age time.Duration) {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	table := ledger.New(w.db, "ledger", ledger.Options{})
+	table := ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{})
 	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)

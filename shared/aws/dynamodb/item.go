@@ -1,0 +1,235 @@
+package dynamodb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+)
+
+type attributes = map[string]types.AttributeValue
+
+// codec is an attribute of the ledger's table. Times are in Unix milliseconds, the TTL in Unix seconds.
+type codec struct {
+	name    string
+	lasting bool                                    // a new state keeps it
+	encode  func(*ledger.Item) types.AttributeValue // nil if the field is zero
+	decode  func(*ledger.Item, types.AttributeValue) error
+}
+
+// codecs are the attributes of the ledger's table, in the order in which they are written.
+var codecs = [...]codec{
+	ofText(names.LedgerKey, true, func(i *ledger.Item) *string { return &i.EventID }),
+	ofBytes("digest", true, func(i *ledger.Item) []byte { return i.Digest[:] },
+		func(i *ledger.Item, b []byte) bool { return copy(i.Digest[:], b) == len(i.Digest) }),
+	ofText("deliveryId", true, func(i *ledger.Item) *string { return &i.DeliveryID }),
+	ofTime(names.LedgerRecordedAt, true, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
+	ofText("state", false, func(i *ledger.Item) *ledger.State { return &i.State }),
+	{"event", false,
+		func(i *ledger.Item) types.AttributeValue {
+			if i.Detail == nil {
+				return nil
+			}
+			return binary(i.Detail)
+		},
+		func(i *ledger.Item, v types.AttributeValue) (err error) {
+			i.Detail, err = bytesOf(v)
+			return err
+		}},
+	ofInt(names.LedgerSize, func(i *ledger.Item) *int { return &i.Size }),
+	ofText(names.LedgerPendingShard, false, func(i *ledger.Item) *string { return &i.Shard }),
+	ofTime(names.LedgerPendingDue, false, func(i *ledger.Item) *time.Time { return &i.Due }),
+	ofBytes("holder", false, func(i *ledger.Item) []byte { return i.Holder[:] },
+		func(i *ledger.Item, b []byte) bool { return copy(i.Holder[:], b) == len(i.Holder) }),
+	{"attempts", false,
+		func(i *ledger.Item) types.AttributeValue {
+			if i.Detail == nil { // otherwise it is zero, too: PartiQL can increment only what exists
+				return nil
+			}
+			return number(int64(i.Attempts))
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			n, err := intOf(v)
+			i.Attempts = int(n)
+			return err
+		}},
+	{"claimed", false,
+		func(i *ledger.Item) types.AttributeValue {
+			if !i.Claimed {
+				return nil
+			}
+			return &types.AttributeValueMemberBOOL{Value: true}
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			b, ok := v.(*types.AttributeValueMemberBOOL)
+			if !ok {
+				return errType
+			}
+			i.Claimed = b.Value
+			return nil
+		}},
+	ofTime("publishedAt", false, func(i *ledger.Item) *time.Time { return &i.PublishedAt }),
+	ofTime("eventTimestamp", false, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
+	ofTime("parkedAt", false, func(i *ledger.Item) *time.Time { return &i.ParkedAt }),
+	{names.LedgerTTL, false,
+		func(i *ledger.Item) types.AttributeValue {
+			if i.ExpiresAt.IsZero() {
+				return nil
+			}
+			return number(i.ExpiresAt.Unix())
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			n, err := intOf(v)
+			if err == nil {
+				i.ExpiresAt = time.Unix(n, 0).UTC()
+			}
+			return err
+		}},
+}
+
+// errType is the error of an attribute that has another type.
+var errType = errors.New("another type")
+
+func ofText[T ~string](name string, lasting bool, at func(*ledger.Item) *T) codec {
+	return codec{name, lasting,
+		func(i *ledger.Item) types.AttributeValue {
+			if *at(i) == "" {
+				return nil
+			}
+			return text(string(*at(i)))
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			s, ok := v.(*types.AttributeValueMemberS)
+			if !ok {
+				return errType
+			}
+			*at(i) = T(s.Value)
+			return nil
+		}}
+}
+
+// ofBytes is of an array of bytes. set returns false for another length.
+func ofBytes(name string, lasting bool, at func(*ledger.Item) []byte, set func(*ledger.Item, []byte) bool) codec {
+	return codec{name, lasting,
+		func(i *ledger.Item) types.AttributeValue {
+			if strings.Trim(string(at(i)), "\x00") == "" {
+				return nil
+			}
+			return binary(at(i))
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			b, err := bytesOf(v)
+			if err == nil && !set(i, b) {
+				err = errType
+			}
+			return err
+		}}
+}
+
+func ofTime(name string, lasting bool, at func(*ledger.Item) *time.Time) codec {
+	return codec{name, lasting,
+		func(i *ledger.Item) types.AttributeValue {
+			if at(i).IsZero() {
+				return nil
+			}
+			return number(at(i).UnixMilli())
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			n, err := intOf(v)
+			if err == nil {
+				*at(i) = time.UnixMilli(n).UTC()
+			}
+			return err
+		}}
+}
+
+func ofInt(name string, at func(*ledger.Item) *int) codec {
+	return codec{name, false,
+		func(i *ledger.Item) types.AttributeValue {
+			if *at(i) == 0 {
+				return nil
+			}
+			return number(int64(*at(i)))
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			n, err := intOf(v)
+			*at(i) = int(n)
+			return err
+		}}
+}
+
+func bytesOf(v types.AttributeValue) ([]byte, error) {
+	b, ok := v.(*types.AttributeValueMemberB)
+	if !ok {
+		return nil, errType
+	}
+	return b.Value, nil
+}
+
+func intOf(v types.AttributeValue) (int64, error) {
+	n, ok := v.(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, errType
+	}
+	return strconv.ParseInt(n.Value, 10, 64)
+}
+
+// encode appends the values of the fields that are not zero, and returns a bit for each of them.
+func encode(i *ledger.Item, values []types.AttributeValue) (uint32, []types.AttributeValue) {
+	var bits uint32
+	for n := range codecs {
+		if v := codecs[n].encode(i); v != nil {
+			bits |= 1 << n
+			values = append(values, v)
+		}
+	}
+	return bits, values
+}
+
+// decode returns an item that was read, as far as its attributes can be decoded.
+func decode(read attributes) (i ledger.Item) {
+	var failed []string
+	for n := range codecs {
+		c := &codecs[n]
+		if v, ok := read[c.name]; ok && c.decode(&i, v) != nil {
+			failed = append(failed, c.name)
+		}
+	}
+	if failed != nil {
+		slices.Sort(failed)
+		i.Err = fmt.Errorf("can't decode %s", strings.Join(failed, ", "))
+	}
+	return i
+}
+
+// decodeNew returns the new item of a write. Its size is left out: only the index needs it.
+func decodeNew(written attributes) ledger.Item {
+	delete(written, names.LedgerSize)
+	return decode(written)
+}
+
+// decodeAll returns the items that were read.
+func decodeAll(list []attributes) []ledger.Item {
+	items := make([]ledger.Item, len(list))
+	for n, read := range list {
+		items[n] = decode(read)
+	}
+	return items
+}
+
+func keyOf(eventID string) attributes { return attributes{names.LedgerKey: text(eventID)} }
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func binary(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }

@@ -1,0 +1,283 @@
+// Package dynamodb has the stores of a deployment that are in DynamoDB.
+package dynamodb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
+)
+
+// LedgerAPI is what a [Ledger] needs of DynamoDB. The functions that record or publish events have it.
+type LedgerAPI interface {
+	ExecuteStatement(context.Context, *dynamodb.ExecuteStatementInput,
+		...func(*dynamodb.Options)) (*dynamodb.ExecuteStatementOutput, error)
+	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	BatchGetter
+}
+
+// Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes have
+// the names of [codecs], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
+// has no conditions. A statement is billed like the single write that it stands for. It is safe for concurrent use.
+type Ledger struct {
+	client LedgerAPI
+	table  string
+	texts  sync.Map // of statements, by shape
+}
+
+// NewLedger returns the store in the table of that name.
+func NewLedger(client LedgerAPI, table string) *Ledger { return &Ledger{client: client, table: table} }
+
+// shape is what the text of a statement depends on.
+type shape struct {
+	insert     bool
+	set, where uint32 // a bit for each of codecs
+	state      bool   // set has all attributes of a state: the others are removed
+	lease      bool
+}
+
+// text returns the text of the statements of a shape. All values are parameters (AWS,
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.insert.html and
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
+func (l *Ledger) text(s shape) *string {
+	if text, ok := l.texts.Load(s); ok {
+		return text.(*string)
+	}
+	var b strings.Builder
+	if s.insert {
+		b.WriteString("INSERT INTO " + quote(l.table) + " VALUE {")
+	} else {
+		b.WriteString("UPDATE " + quote(l.table))
+	}
+	var and string
+	for n, c := range codecs {
+		set := s.set&(1<<n) != 0
+		switch {
+		case s.insert && set:
+			b.WriteString(and + "'" + c.name + "': ?")
+			and = ", "
+		case s.insert:
+		case set:
+			b.WriteString(" SET " + quote(c.name) + " = ?")
+		case s.state && !c.lasting:
+			b.WriteString(" REMOVE " + quote(c.name))
+		}
+	}
+	if s.insert {
+		b.WriteString("}")
+	} else {
+		if s.lease {
+			b.WriteString(` SET "attempts" = "attempts" + ?`)
+		}
+		b.WriteString(" WHERE " + quote(names.LedgerKey) + " = ?")
+		for n, c := range codecs {
+			if s.where&(1<<n) != 0 {
+				b.WriteString(" AND " + quote(c.name) + " = ?")
+			}
+		}
+		if s.lease {
+			b.WriteString(returning)
+		}
+	}
+	text := b.String()
+	l.texts.Store(s, &text)
+	return &text
+}
+
+const returning = " RETURNING ALL NEW *"
+
+// quote returns a name as PartiQL has it: some are its keywords.
+func quote(name string) string { return `"` + name + `"` }
+
+// Insert implements [ledger.Store].
+func (l *Ledger) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+	statements := make([]types.BatchStatementRequest, len(items))
+	for n := range items {
+		set, parameters := encode(&items[n], make([]types.AttributeValue, 0, len(codecs)))
+		statements[n] = types.BatchStatementRequest{Statement: l.text(shape{insert: true, set: set}),
+			Parameters: parameters}
+	}
+	return l.run(ctx, statements)
+}
+
+// Change implements [ledger.Store].
+func (l *Ledger) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
+	statements := make([]types.BatchStatementRequest, len(changes))
+	for n := range changes {
+		c := &changes[n]
+		s := shape{state: c.Set.State != "", lease: c.Lease}
+		parameters := make([]types.AttributeValue, 0, len(codecs))
+		s.set, parameters = encode(&c.Set, parameters)
+		if c.Lease {
+			parameters = append(parameters, number(1))
+		}
+		s.where, parameters = encode(&c.Where, append(parameters, text(c.EventID)))
+		statements[n] = types.BatchStatementRequest{Statement: l.text(s), Parameters: parameters,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
+	}
+	return l.run(ctx, statements)
+}
+
+// transient are the errors after which a statement may succeed if it is tried again.
+// One that reports InternalServerError may have taken effect, as a single write may
+// have whose answer was lost. The conditions of all statements allow for that.
+var transient = []types.BatchStatementErrorCodeEnum{
+	types.BatchStatementErrorCodeEnumThrottlingError, types.BatchStatementErrorCodeEnumProvisionedThroughputExceeded,
+	types.BatchStatementErrorCodeEnumRequestLimitExceeded, types.BatchStatementErrorCodeEnumTransactionConflict,
+	types.BatchStatementErrorCodeEnumInternalServerError,
+}
+
+// run runs statements, and returns the result of each. If the answer of a call is
+// lost, each of its statements has that error: it may have taken effect. If DynamoDB rejects the call
+// because of one of them, each is run alone.
+func (l *Ledger) run(ctx context.Context, statements []types.BatchStatementRequest) []ledger.Result {
+	if len(statements) == 1 {
+		return []ledger.Result{l.runOne(ctx, statements[0])}
+	}
+	results, err := l.runBatch(ctx, statements)
+	for n := range results {
+		switch {
+		case err == nil:
+			// AWS documents an item in the answer, and not that there always is one. The condition of a lease that
+			// was made does not hold again, and the answer that says so has the item.
+			leased := strings.HasSuffix(*statements[n].Statement, returning) && results[n].Done
+			if leased && results[n].Item.EventID == "" {
+				results[n] = l.runOne(ctx, statements[n])
+			}
+		case isCode(err, "ValidationException"):
+			results[n] = l.runOne(ctx, statements[n])
+		default:
+			results[n].Err = err
+		}
+	}
+	return results
+}
+
+// runOne runs a single statement.
+func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledger.Result {
+	out, err := l.client.ExecuteStatement(ctx, &dynamodb.ExecuteStatementInput{Statement: s.Statement,
+		Parameters: s.Parameters, ReturnValuesOnConditionCheckFailure: s.ReturnValuesOnConditionCheckFailure})
+	if err == nil {
+		r := ledger.Result{Done: true}
+		if len(out.Items) > 0 {
+			r.Item = decodeNew(out.Items[0])
+		}
+		return r
+	}
+	if unmet, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return ledger.Result{Item: decode(unmet.Item)}
+	}
+	if _, ok := errors.AsType[*types.DuplicateItemException](err); ok {
+		return ledger.Result{}
+	}
+	return ledger.Result{Err: err}
+}
+
+// runBatch runs the statements of one batch. It tries
+// again those that failed for a moment, and no others. The error is that of the call.
+func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatementRequest) ([]ledger.Result, error) {
+	results := make([]ledger.Result, len(statements))
+	at := make([]int, len(statements)) // the positions of the statements that are left
+	for i := range at {
+		at[i] = i
+	}
+	statements = slices.Clone(statements)
+	for attempt := 1; ; attempt++ {
+		out, err := l.client.BatchExecuteStatement(ctx, &dynamodb.BatchExecuteStatementInput{Statements: statements})
+		if err == nil && len(out.Responses) != len(statements) {
+			err = errors.New("BatchExecuteStatement did not answer every statement")
+		}
+		if err != nil && attempt == 1 {
+			return results, err
+		}
+		left := 0
+		for n, i := range at {
+			switch {
+			case err != nil:
+				results[i] = ledger.Result{Err: err}
+			case out.Responses[n].Error == nil:
+				results[i] = ledger.Result{Done: true, Item: decodeNew(out.Responses[n].Item)}
+			default:
+				results[i] = resultOf(out.Responses[n].Error)
+				if slices.Contains(transient, out.Responses[n].Error.Code) {
+					statements[left], at[left] = statements[n], i
+					left++
+				}
+			}
+		}
+		if left == 0 || attempt == parallel.Attempts || ctx.Err() != nil {
+			return results, nil
+		}
+		_ = parallel.Pause(ctx, parallel.Backoff(attempt))
+		statements, at = statements[:left], at[:left]
+	}
+}
+
+// resultOf returns the result of a statement that failed in a batch that was run (AWS,
+// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
+func resultOf(e *types.BatchStatementError) ledger.Result {
+	switch e.Code {
+	case types.BatchStatementErrorCodeEnumConditionalCheckFailed:
+		return ledger.Result{Item: decode(e.Item)}
+	case types.BatchStatementErrorCodeEnumDuplicateItem: // without the item, whatever the statement asks for
+		return ledger.Result{}
+	}
+	return ledger.Result{Err: &smithy.OperationError{ServiceID: dynamodb.ServiceID,
+		OperationName: "BatchExecuteStatement",
+		Err:           &smithy.GenericAPIError{Code: string(e.Code), Message: aws.ToString(e.Message)}}}
+}
+
+func isCode(err error, code string) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && api.ErrorCode() == code
+}
+
+// Get implements [ledger.Store].
+func (l *Ledger) Get(ctx context.Context, eventIDs []string) (map[string]ledger.Item, error) {
+	const wanted = "#eventId, #digest, #deliveryId, #recordedAt, #state, #shard, #due, #holder, #attempts, #claimed, " +
+		"#publishedAt, #eventTimestamp, #parkedAt, #expiresAt"
+	return readItems(ctx, l.client, l.table, eventIDs, wanted)
+}
+
+// Query implements [ledger.Store].
+func (l *Ledger) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	condition := "#shard = :shard AND #due <= :at"
+	if q.Later {
+		condition = "#shard = :shard AND #due > :at"
+	}
+	in := &dynamodb.QueryInput{
+		TableName:                 &l.table,
+		IndexName:                 aws.String(names.LedgerPendingIndex),
+		KeyConditionExpression:    &condition,
+		ExpressionAttributeNames:  expressionNames(condition),
+		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
+		ScanIndexForward:          aws.Bool(!q.Later),
+		Limit:                     aws.Int32(int32(q.Limit)),
+	}
+	if q.After != nil {
+		in.ExclusiveStartKey = attributes{names.LedgerKey: text(q.After.EventID),
+			names.LedgerPendingShard: text(q.After.Shard), names.LedgerPendingDue: number(q.After.Due.UnixMilli())}
+	}
+	out, err := l.client.Query(ctx, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	var next *ledger.Cursor
+	if out.LastEvaluatedKey != nil {
+		last := decode(out.LastEvaluatedKey)
+		next = &ledger.Cursor{EventID: last.EventID, Shard: last.Shard, Due: last.Due}
+	}
+	return decodeAll(out.Items), next, nil
+}
