@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
@@ -28,7 +29,7 @@ func newCaptured(s settings.Function, c clients) *captured {
 	}
 	return &captured{
 		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
-			intake.Mechanisms{Signature: setup.Signature(c.dynamoDB, c.keyService, s)}),
+			intake.Mechanisms{Signature: setup.Signature(dynamodb.NewKeys(c.dynamoDB, s.KeysTable), c.keyService, s)}),
 		allowed: s.Networks, maxPayloadBytes: s.MaxPayloadBytes,
 	}
 }

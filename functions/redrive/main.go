@@ -17,7 +17,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
@@ -58,7 +57,7 @@ type clients struct {
 
 type dynamoDB interface {
 	dynamodb.LedgerAPI
-	keys.API
+	dynamodb.KeysAPI
 }
 
 // findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
@@ -82,7 +81,7 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	}
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
-		h.trust = &trust{s.MTLS, s.Authentication, c.dynamoDB, s.KeysTable}
+		h.trust = &trust{s.MTLS, s.Authentication, dynamodb.NewCertificate(c.dynamoDB, s.KeysTable)}
 	} else if s.KeysTable != "" {
 		h.captured = newCaptured(s, c)
 	}

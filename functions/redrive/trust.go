@@ -14,8 +14,7 @@ import (
 type trust struct {
 	*settings.MTLS
 	authentication string
-	client         keys.CertificateReadAPI
-	table          string
+	accepted       keys.CertificateReader
 }
 
 // trusted is its report.
@@ -44,7 +43,7 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	if t == nil {
 		return &trusted{Authentication: settings.BySignature}, nil
 	}
-	last, err := keys.LastCertificate(ctx, t.client, t.table)
+	last, err := t.accepted.LastCertificate(ctx)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
 		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
 	for _, c := range t.Truststore.Certificates() {

@@ -10,8 +10,7 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
+	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
@@ -44,7 +43,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 		if got := d.daysLeft(); math.Round(got) != math.Round(ca.Certificate.NotAfter.Sub(now).Hours()/24) {
 			t.Errorf("%s: %v days before the first webhook", authentication, got)
 		}
-		if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, now); err != nil {
+		if err := keys.NewCertificates(dynamodb.NewKeys(d.db, "keys")).Record(t.Context(), client, now); err != nil {
 			t.Fatal(err)
 		}
 		if got := d.daysLeft(); got != 20 {
@@ -62,12 +61,12 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 
 func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 	d := deploy(t, withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")))
-	d.trust.client, d.now = brokenKeys{}, time.Now
+	d.trust.accepted, d.now = brokenKeys{}, time.Now
 	if got := d.daysLeft(); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
 		t.Errorf("%v days: %s", got, d.log.String())
 	}
 	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
-		"redrive: keys: ") {
+		"redrive: ") {
 		t.Error("the report lacks the certificate without an error")
 	}
 }
@@ -78,7 +77,7 @@ func TestCertificatesAreReported(t *testing.T) {
 	client := ca.Client(nil).Leaf
 	d := deploy(t, withCertificates(t, settings.ByBoth, ca))
 	d.now = time.Now
-	if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, time.Now()); err != nil {
+	if err := keys.NewCertificates(dynamodb.NewKeys(d.db, "keys")).Record(t.Context(), client, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	r, err := d.Handle(t.Context(), event{Certificates: true})
@@ -122,7 +121,6 @@ var errNoAnswer = errors.New("no answer")
 // brokenKeys is a table that does not answer.
 type brokenKeys struct{}
 
-func (brokenKeys) GetItem(context.Context, *dynamodb.GetItemInput,
-	...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (brokenKeys) LastCertificate(context.Context) (*keys.AcceptedCertificate, error) {
 	return nil, errNoAnswer
 }

@@ -204,7 +204,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		certificateAttr(r.Certificate),
 		slog.String("cause", awsenv.Cause(cmp.Or(r.Err, r.PublishErr))),
 		slog.String("keyId", r.KeyID),
-		slog.String("keySource", string(unless(r.Key.Source, keys.Memory))),
+		slog.String("keySource", string(unless(r.Key.Source, keys.InMemory))),
 		slog.Bool("keyTableFailed", r.Key.TableFailed),
 		slog.String("keyContentType", r.Key.UnexpectedType),
 		slog.String("deliveryId", r.DeliveryID),

@@ -119,7 +119,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 		"not authentic": {settings.BySignature, intake.Result{Outcome: "o", UnverifiedID: "c"},
 			map[string]any{"outcome": "o", "status": 1.0, "unverifiedDeliveryId": "c"}},
 		"a key in memory": {settings.BySignature,
-			intake.Result{Outcome: "o", KeyID: "k", Key: keys.Found{Source: keys.Memory}},
+			intake.Result{Outcome: "o", KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
 			map[string]any{"outcome": "o", "status": 1.0, "keyId": "k"}},
 		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: "o", PublishErr: errors.New("second"),
 			Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,

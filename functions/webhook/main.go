@@ -63,7 +63,7 @@ type clients struct {
 }
 
 type dynamoDB interface {
-	keys.API
+	dynamodb.KeysAPI
 	dynamodb.LedgerAPI
 }
 
@@ -77,21 +77,22 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 		maxPayloadBytes: s.MaxPayloadBytes,
 	}
 	var mechanisms intake.Mechanisms
+	store := dynamodb.NewKeys(c.dynamoDB, s.KeysTable)
 	if s.UsesSignature() {
-		mechanisms.Signature = setup.Signature(c.dynamoDB, c.keyService, s)
+		mechanisms.Signature = setup.Signature(store, c.keyService, s)
 	}
 	if m := s.MTLS; m != nil {
 		h.origin = &origin{m.DomainName, m.APIID}
 		mechanisms.MTLS = &intake.MTLS{
 			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
-			Accepted: keys.NewCertificates(c.dynamoDB, s.KeysTable),
+			Accepted: keys.NewCertificates(store),
 		}
 	}
 	if !s.CaptureUntil.IsZero() {
 		h.proof = s.Proof
 		h.capturer = parking.NewCapturer(
 			parking.NewStore(c.s3, s.ParkingBucket),
-			keys.NewTable(c.dynamoDB, s.KeysTable),
+			store,
 			s.CaptureUntil,
 		)
 	}

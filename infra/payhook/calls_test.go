@@ -17,7 +17,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/evidence"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
 	tokens "payhook.example/shared/token"
 )
@@ -82,7 +81,7 @@ type calls struct {
 var clients = map[string]map[string]calls{
 	"Webhook": {
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
-		"Keys":   {reflect.TypeFor[keys.API](), nil},
+		"Keys":   {reflect.TypeFor[dynamodb.KeysAPI](), nil},
 		"Bus":    {reflect.TypeFor[bus.API](), nil},
 		"Claims": {reflect.TypeFor[claimcheck.StoreAPI](), []string{"s3:ListBucket"}},
 		// It parks, captures and keeps records, and reads none of them.
@@ -93,7 +92,7 @@ var clients = map[string]map[string]calls{
 	},
 	"Redrive": {
 		"Ledger":  {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
-		"Keys":    {reflect.TypeFor[keys.CertificateReadAPI](), nil},
+		"Keys":    {reflect.TypeFor[dynamodb.CertificateAPI](), nil},
 		"Bus":     {reflect.TypeFor[bus.FindAPI](), nil},
 		"Claims":  {reflect.TypeFor[claimcheck.StoreAPI](), nil},
 		"Parking": {reflect.TypeFor[parking.API](), nil},
@@ -179,7 +178,7 @@ var policies = map[string]struct {
 }{
 	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[keys.InspectAPI](),
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
 			reflect.TypeFor[parking.API](), reflect.TypeFor[claimcheck.FindAPI]()}, []string{"s3:PutObject"}},
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},

@@ -87,6 +87,15 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	}
 }
 
+// What decides about events and keys works with any store.
+func TestTheCoreNeedsNoSDK(t *testing.T) {
+	for _, p := range packages(t, "-deps", "./shared/keys", "./shared/ledger") {
+		if strings.HasPrefix(p, "github.com/aws/") {
+			t.Errorf("keys or ledger links %s", p)
+		}
+	}
+}
+
 func TestEveryFunctionIsDeployed(t *testing.T) {
 	var folders []string
 	for _, p := range packages(t, "./functions/...") {

@@ -35,7 +35,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
@@ -50,8 +49,8 @@ type (
 	dynamoDB interface {
 		adapter.LedgerAPI
 		adapter.LedgerInspectAPI
-		keys.API
-		keys.InspectAPI
+		adapter.KeysAPI
+		adapter.KeysInspectAPI
 	}
 	eventBridge interface{ bus.API }
 	objects     interface{ parking.API }

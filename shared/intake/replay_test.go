@@ -54,7 +54,7 @@ func (k oneKey) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found
 	if id != serviceKey().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
-	return keys.Found{Key: &serviceKey().Private.PublicKey, Source: keys.Memory}, nil
+	return keys.Found{Key: &serviceKey().Private.PublicKey, Source: keys.InMemory}, nil
 }
 
 func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -35,7 +36,8 @@ func (l *lookup) take(ctx context.Context, b *budget) bool {
 	if !l.tableFailed {
 		var left bool
 		err := l.withTable(ctx, func(ctx context.Context) (err error) {
-			left, err = l.table.spend(ctx, b.name, now, b.limit)
+			name := b.name + "#" + strconv.FormatInt(minute.Unix()/60, 10)
+			left, err = l.store.Take(ctx, name, b.limit, minute.Add(time.Hour))
 			return err
 		})
 		if err == nil {
@@ -57,4 +59,11 @@ func (l *lookup) take(ctx context.Context, b *budget) bool {
 	}
 	b.used++
 	return true
+}
+
+// TakeHourly takes one from a budget of this hour, which all functions share, and
+// reports whether one was left. name must not be one of this package.
+func TakeHourly(ctx context.Context, store Store, name string, now time.Time, limit int) (bool, error) {
+	hour := now.Truncate(time.Hour)
+	return store.Take(ctx, name+"#"+strconv.FormatInt(hour.Unix()/3600, 10), limit, hour.Add(2*time.Hour))
 }

@@ -4,30 +4,38 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
 
+// recorder is a store that counts the certificates.
+type recorder struct {
+	keys.Memory
+	calls int
+	fail  func(context.Context) error // nil: no call fails
+}
+
+func (r *recorder) RecordCertificate(ctx context.Context, c keys.AcceptedCertificate) error {
+	if r.fail != nil {
+		return r.fail(ctx)
+	}
+	r.calls++
+	return r.Memory.RecordCertificate(ctx, c)
+}
+
 func TestRecordWritesACertificateOnceADay(t *testing.T) {
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	if last, err := keys.LastCertificate(t.Context(), db, "keys"); last != nil || err != nil {
+	db := &recorder{}
+	if last, err := db.LastCertificate(t.Context()); last != nil || err != nil {
 		t.Fatalf("before the first: %+v, %v", last, err)
 	}
 	ca := paymenttest.NewCA("Operator CA")
 	old, next := ca.Client(nil).Leaf, ca.Client(nil).Leaf
-	certificates := keys.NewCertificates(db, "keys")
+	certificates := keys.NewCertificates(db)
 	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for i, step := range []struct {
 		after    time.Duration
@@ -39,11 +47,11 @@ func TestRecordWritesACertificateOnceADay(t *testing.T) {
 		if err := certificates.Record(t.Context(), step.accepted, start.Add(step.after)); err != nil {
 			t.Fatal(err)
 		}
-		if n := db.Calls("PutItem"); n != step.writes {
+		if n := db.calls; n != step.writes {
 			t.Errorf("step %d: %d writes, want %d", i, n, step.writes)
 		}
 		want := step.last
-		last, err := keys.LastCertificate(t.Context(), db, "keys")
+		last, err := db.LastCertificate(t.Context())
 		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) ||
 			last.Subject != clientcert.Subject(want) || last.Pin != clientcert.PinOf(want).String() ||
 			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != want.SerialNumber.Text(16) {
@@ -51,60 +59,41 @@ func TestRecordWritesACertificateOnceADay(t *testing.T) {
 		}
 	}
 	// Another instance writes an older certificate late.
-	if err := keys.NewCertificates(db, "keys").Record(t.Context(), next, start); err != nil {
+	if err := keys.NewCertificates(db).Record(t.Context(), next, start); err != nil {
 		t.Fatal(err)
 	}
-	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil ||
+	if last, err := db.LastCertificate(t.Context()); err != nil ||
 		last.Fingerprint != clientcert.Fingerprint(old) || !last.AcceptedAt.Equal(start.Add(24*time.Hour)) {
 		t.Errorf("%+v, %v", last, err)
 	}
 }
 
 func TestRecordRetriesWithTheNextWebhook(t *testing.T) {
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	certificates := keys.NewCertificates(db, "keys")
+	db := &recorder{}
+	certificates := keys.NewCertificates(db)
 	c := paymenttest.NewCA("Operator CA").Certificate
-	db.Hook = func(context.Context, any, awstest.Next) (any, error) { return nil, errors.New("no answer") }
+	db.fail = func(context.Context) error { return errors.New("no answer") }
 	if err := certificates.Record(t.Context(), c, time.Now()); err == nil {
 		t.Error("a write that failed is not reported")
 	}
-	db.Hook = nil
+	db.fail = nil
 	if err := certificates.Record(t.Context(), c, time.Now()); err != nil {
 		t.Error(err)
 	}
-	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last == nil {
+	if last, err := db.LastCertificate(t.Context()); err != nil || last == nil {
 		t.Errorf("%+v, %v", last, err)
-	}
-	for id, item := range db.Items("keys") {
-		for attribute, value := range map[string]types.AttributeValue{
-			"notAfter":   &types.AttributeValueMemberS{Value: "1"},
-			"acceptedAt": &types.AttributeValueMemberN{Value: "0.5"},
-		} {
-			item := maps.Clone(item)
-			item[attribute] = value
-			if _, err := db.PutItem(t.Context(),
-				&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
-				t.Fatal(err)
-			}
-			if last, err := keys.LastCertificate(t.Context(), db, "keys"); err == nil || last != nil {
-				t.Errorf("%s with a wrong %s: %+v", id, attribute, last)
-			}
-		}
 	}
 }
 
 // The answer to the webhook waits for the write.
 func TestRecordDoesNotWaitForATableThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := awstest.NewDynamoDB()
-		db.CreateTable("keys", names.KeysKey)
-		db.Hook = func(ctx context.Context, _ any, _ awstest.Next) (any, error) {
+		db := &recorder{fail: func(ctx context.Context) error {
 			<-ctx.Done()
-			return nil, ctx.Err()
-		}
+			return ctx.Err()
+		}}
 		start := time.Now()
-		err := keys.NewCertificates(db, "keys").Record(t.Context(), paymenttest.NewCA("Operator CA").Certificate, start)
+		err := keys.NewCertificates(db).Record(t.Context(), paymenttest.NewCA("Operator CA").Certificate, start)
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != 500*time.Millisecond {
 			t.Errorf("%v after %s", err, took)
 		}

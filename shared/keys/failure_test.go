@@ -2,18 +2,14 @@ package keys
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 )
 
 // tableCalls returns the number of calls of the table.
 func (f *fleet) tableCalls() int {
-	return f.db.Calls("GetItem") + f.db.Calls("PutItem") + f.db.Calls("UpdateItem")
+	return f.db.Calls("Get", "Put", "Remove", "ReportUnknown", "Take", "RecordSource", "Source")
 }
 
 // Each case makes calls of the table. TableFailed is true if and only if one of them
@@ -88,7 +84,7 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 // fetched later.
 func TestAReportReturnsOnlyALaterKey(t *testing.T) {
 	f := newFleet(t)
-	at, table := f.now, NewTable(f.db, "keys")
+	at := f.now
 	for name, test := range map[string]struct {
 		jwk      string
 		age, ttl time.Duration
@@ -99,15 +95,15 @@ func TestAReportReturnsOnlyALaterKey(t *testing.T) {
 		"a later unknown":    {"", -time.Second, time.Hour, false},
 		"an earlier unknown": {"", time.Second, time.Hour, false},
 	} {
-		if err := table.put(t.Context(), item{KeyID: name, JWK: test.jwk, FetchedAt: millisecondsOf(at.Add(-test.age)),
-			ExpiresAt: at.Add(test.ttl).Unix()}); err != nil {
+		if err := f.db.Put(t.Context(), Record{ID: name, JWK: test.jwk, FetchedAt: at.Add(-test.age),
+			ExpiresAt: at.Add(test.ttl)}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := table.reportUnknown(t.Context(), name, at, at); (got != nil) != test.returns || err != nil {
+		if got, err := f.db.ReportUnknown(t.Context(), name, at, at); (got != nil) != test.returns || err != nil {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if got, err := table.reportUnknown(t.Context(), "nothing", at, at); got != nil || err != nil {
+	if got, err := f.db.ReportUnknown(t.Context(), "nothing", at, at); got != nil || err != nil {
 		t.Errorf("nothing: %+v, %v", got, err)
 	}
 }
@@ -119,21 +115,20 @@ func TestSpentBudgetCostsNoWrite(t *testing.T) {
 	c.RecordSource(t.Context(), sender)
 	f.flood(c, sender, 10)
 	minute := strconv.FormatInt(f.now.Truncate(time.Minute).Unix()/60, 10)
-	for key, want := range map[string]int64{"misses#" + minute: 5, "reserve#" + minute: 5} {
-		item := f.db.Items("keys")[key]
-		n, _ := item["misses"].(*types.AttributeValueMemberN)
-		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
-		if n == nil || n.Value != strconv.FormatInt(want, 10) || expires == nil ||
-			expires.Value != strconv.FormatInt(f.now.Truncate(time.Minute).Add(time.Hour).Unix(), 10) {
-			t.Errorf("%s: %v", key, item)
+	if got := f.db.Counters(); len(got) != 2 || got["misses#"+minute] != 5 || got["reserve#"+minute] != 5 {
+		t.Errorf("%v", got)
+	}
+	for name, expires := range f.db.expires {
+		if !strings.HasPrefix(name, "source#") && !expires.Equal(f.now.Truncate(time.Minute).Add(time.Hour)) {
+			t.Errorf("%s expires at %s", name, expires)
 		}
 	}
 	f.flood(c, sender, 1) // finds that nothing is left
-	reads, writes := f.db.Calls("GetItem"), f.db.Calls("UpdateItem")
+	reads, writes := f.db.Calls("Get"), f.db.Calls("Take")
 	if n := f.flood(c, sender, 20); n != 0 {
 		t.Errorf("%d calls of the service", n)
 	}
-	if r, w := f.db.Calls("GetItem")-reads, f.db.Calls("UpdateItem")-writes; r != 20 || w != 0 {
+	if r, w := f.db.Calls("Get")-reads, f.db.Calls("Take")-writes; r != 20 || w != 0 {
 		t.Errorf("%d reads and %d writes for 20 ids", r, w)
 	}
 }
@@ -151,19 +146,5 @@ func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
 	f.pass(time.Hour)
 	if found := f.expect(c, nil, Stale, 1); !generated(1).PublicKey.Equal(found.Key) {
 		t.Error("the older key of the table is used")
-	}
-}
-
-func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	garbage := &types.AttributeValueMemberN{Value: "1.5"}
-	for name, item := range map[string]awstest.Item{
-		"nothing": {}, "a text": {"fetchedAt": text("1")}, "not a whole number": {"fetchedAt": garbage},
-		"expires at no time":      {"fetchedAt": number(1000), names.KeysTTL: garbage},
-		"unknown since no number": {"fetchedAt": number(1000), "unknownSince": text("1")},
-	} {
-		if r := itemOf(item); r != nil {
-			t.Errorf("%s: %+v", name, r)
-		}
 	}
 }

@@ -4,8 +4,8 @@
 // service's interface ([ParseJWK]), and that it is not used for longer than
 // Options.MaxAge after it was requested from the service.
 //
-// [Cache.Lookup] looks in memory, then in the DynamoDB table that all functions
-// share, and then calls the service ([Origin]). A slow or failing table delays a
+// [Cache.Lookup] looks in memory, then in the table that all functions share
+// ([Store]), and then calls the service ([Origin]). A slow or failing table delays a
 // lookup but does not make it fail.
 //
 // # Withdrawal
@@ -45,7 +45,7 @@
 // ids of new real keys. The service is called at most 2 * MissBudget times a minute for
 // ids that are not cached.
 //
-// The cost in DynamoDB is one conditional write for each function process, source
+// The cost in the table is one conditional write for each function process, source
 // address and day, after a webhook was verified; it changes the item once a day.
 // When the budget of a minute is used up, it is one read for each process, source
 // address and minute. A webhook whose key is in memory causes no call.
@@ -58,7 +58,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -116,7 +115,7 @@ type Source string
 
 // The sources of a result.
 const (
-	Memory      Source = "memory"
+	InMemory    Source = "memory"
 	SharedTable Source = "table"
 	Service     Source = "origin"
 	Stale       Source = "stale" // cached and due to be fetched again, but the service did not return it
@@ -175,7 +174,7 @@ type Cache struct {
 	origin interface {
 		Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error)
 	}
-	table  *Table
+	store  Store
 	opts   Options
 	flight singleflight.Group
 
@@ -197,7 +196,7 @@ type entry struct {
 	// unknown; zero if it has not.
 	unknownSince time.Time
 	retryAt      time.Time // the service is not called before this time
-	expires      int64     // the expiry of the item in the table; Unix seconds
+	expires      time.Time // the expiry of the record in the table
 }
 
 // unknown is a cached answer that the service does not know an id.
@@ -213,12 +212,12 @@ func (e *entry) found(from Source) Found {
 	return Found{Key: e.key, FetchedAt: e.fetchedAt, Source: from, Withdrawn: e.withdrawn()}
 }
 
-// New returns a Cache that fetches keys from origin and shares them through table.
-func New(origin *Origin, table *Table, opts Options) *Cache {
+// New returns a Cache that fetches keys from origin and shares them through store.
+func New(origin *Origin, store Store, opts Options) *Cache {
 	opts.setDefaults()
 	return &Cache{
 		origin:  origin,
-		table:   table,
+		store:   store,
 		opts:    opts,
 		keys:    map[string]*entry{},
 		unknown: map[string]unknown{},
@@ -305,13 +304,13 @@ func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	if e := c.keys[id]; e != nil {
 		switch age := now.Sub(e.fetchedAt); {
 		case c.fresh(e, now):
-			return e.found(Memory), nil, true
+			return e.found(InMemory), nil, true
 		case age < c.opts.MaxAge && now.Before(e.retryAt):
 			return e.found(Stale), nil, true
 		}
 	}
 	if u, ok := c.unknown[id]; ok && u.sentAs == sentAs && now.Before(u.until) {
-		return Found{Source: Memory, Withdrawn: u.withdrawn}, fmt.Errorf("%w (cached)", ErrUnknown), true
+		return Found{Source: InMemory, Withdrawn: u.withdrawn}, fmt.Errorf("%w (cached)", ErrUnknown), true
 	}
 	return Found{}, nil, false
 }
@@ -409,7 +408,7 @@ func newest(own, shared *entry) *entry {
 		sentAs:       shared.sentAs,
 		fetchedAt:    shared.fetchedAt,
 		unknownSince: earliest(own.unknownSince, shared.unknownSince),
-		retryAt:      slices.MaxFunc([]time.Time{own.retryAt, shared.retryAt}, time.Time.Compare),
+		retryAt:      latest(own.retryAt, shared.retryAt),
 		expires:      shared.expires,
 	}
 }
@@ -417,6 +416,13 @@ func newest(own, shared *entry) *entry {
 // earliest returns the earlier of two times. The zero time stands for none.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a
@@ -451,27 +457,26 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	case errors.Is(err, ErrUnavailable):
 		return found, err
 	}
-	i := item{KeyID: l.id, SentAs: l.sentAs, FetchedAt: millisecondsOf(asked),
-		ExpiresAt: asked.Add(l.opts.MaxAge).Unix()}
+	r := Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.MaxAge)}
 	if key == nil { // rejected
 		found.Withdrawn = cached != nil
 		l.forget(asked, found.Withdrawn)
 		if found.Withdrawn {
-			i.UnknownSince = i.FetchedAt
+			r.UnknownSince = asked
 		} else {
-			i.ExpiresAt = asked.Add(l.opts.UnknownTTL).Unix()
+			r.ExpiresAt = asked.Add(l.opts.UnknownTTL)
 		}
 	} else {
 		found.Key = key
 		l.remember(l.id, &entry{key: key, sentAs: l.sentAs, fetchedAt: asked})
-		i.JWK = string(FormatJWK(l.sentAs, key))
+		r.JWK = string(FormatJWK(l.sentAs, key))
 	}
 	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
 		found.writing = w
 		go func() {
 			defer close(w.done)
-			put := func(ctx context.Context) error { return l.table.put(ctx, i) }
+			put := func(ctx context.Context) error { return l.store.Put(ctx, r) }
 			w.failed = l.Cache.withTable(ctx, put) != nil
 		}()
 	}
@@ -546,8 +551,8 @@ func (l *lookup) removed(asked time.Time, withdrawn bool) (Found, error) {
 // the table's record; nil if the table contains no usable key.
 func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (shared *entry, err error) {
 	err = l.withTable(ctx, func(ctx context.Context) error {
-		i, err := l.table.reportUnknown(ctx, l.id, asked, since)
-		shared = l.parse(i)
+		r, err := l.store.ReportUnknown(ctx, l.id, asked, since)
+		shared = l.parse(r)
 		return err
 	})
 	return shared, err
@@ -556,17 +561,17 @@ func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (sha
 // remove records in the table that the id is unknown. It reports whether the cached key is
 // removed: the table rejects this if it contains a key that must not be removed yet.
 func (l *lookup) remove(ctx context.Context, asked, since time.Time, cached, shared *entry) (removed bool) {
-	i := item{KeyID: l.id, SentAs: l.sentAs, FetchedAt: millisecondsOf(asked),
-		ExpiresAt: asked.Add(l.opts.UnknownTTL).Unix()}
+	r := Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}
 	if cached != nil {
-		i.UnknownSince = millisecondsOf(since)
-		i.ExpiresAt = max(i.ExpiresAt, cached.fetchedAt.Add(l.opts.MaxAge).Unix()) // as long as a copy can be used
+		r.UnknownSince = since
+		r.ExpiresAt = latest(r.ExpiresAt, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
 	}
 	if shared != nil {
-		i.ExpiresAt = max(i.ExpiresAt, shared.expires)
+		r.ExpiresAt = latest(r.ExpiresAt, shared.expires)
 	}
-	err := l.withTable(ctx, func(ctx context.Context) (err error) {
-		removed, err = l.table.remove(ctx, i, asked.Add(-l.opts.UnknownGrace))
+	err := l.withTable(ctx, func(ctx context.Context) error {
+		kept, err := l.store.Remove(ctx, r, asked.Add(-l.opts.UnknownGrace))
+		removed = kept == nil
 		return err
 	})
 	return removed || err != nil // without the table, each process decides on its own
@@ -582,27 +587,26 @@ func (c *Cache) withTable(ctx context.Context, call func(context.Context) error)
 // read returns the table's record of the id; nil for none that can be used.
 func (l *lookup) read(ctx context.Context) (shared *entry) {
 	_ = l.withTable(ctx, func(ctx context.Context) error {
-		i, err := l.table.get(ctx, l.id)
-		shared = l.parse(i)
+		r, err := l.store.Get(ctx, l.id)
+		shared = l.parse(r)
 		return err
 	})
 	return shared
 }
 
-// parse returns the entry of an item, with a nil key if the id is unknown. It returns
-// nil for an item that the policy rejects.
-func (c *Cache) parse(i *item) *entry {
-	if i == nil || i.FetchedAt.time().After(c.opts.Now().Add(maxSkew)) {
+// parse returns the entry of a record, with a nil key if the id is unknown. It returns
+// nil for a record that the policy rejects.
+func (c *Cache) parse(r *Record) *entry {
+	if r == nil || r.FetchedAt.After(c.opts.Now().Add(maxSkew)) {
 		return nil
 	}
-	e := &entry{sentAs: i.SentAs, fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(),
-		expires: i.ExpiresAt}
-	if i.JWK != "" {
+	e := &entry{sentAs: r.SentAs, fetchedAt: r.FetchedAt, unknownSince: r.UnknownSince, expires: r.ExpiresAt}
+	if r.JWK != "" {
 		var err error
-		if e.key, err = ParseJWK([]byte(i.JWK), i.KeyID); err != nil {
+		if e.key, err = ParseJWK([]byte(r.JWK), r.ID); err != nil {
 			return nil
 		}
-		e.retryAt = i.UnknownAt.time().Add(retryPause) // long past if it was never reported as unknown
+		e.retryAt = r.UnknownAt.Add(retryPause) // long past if it was never reported as unknown
 	}
 	return e
 }

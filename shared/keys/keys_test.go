@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -19,16 +18,13 @@ import (
 	"testing/synctest"
 	"time"
 	"uuid"
-
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 )
 
 // fleet is a payment service, a shared table and a clock. Each of its caches
 // represents one function process.
 type fleet struct {
 	t       *testing.T
-	db      *awstest.DynamoDB
+	db      *table
 	server  *httptest.Server
 	fetches atomic.Int32
 	now     time.Time
@@ -58,13 +54,12 @@ func (f *fleet) fails() bool {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-	f.db.CreateTable("keys", names.KeysKey)
-	f.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+	f := &fleet{t: t, db: &table{}, now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+	f.db.Hook = func(_ context.Context, next func() error) error {
 		if f.fails() {
-			return nil, errors.New("table is broken")
+			return errors.New("table is broken")
 		}
-		return next(ctx, in)
+		return next()
 	}
 	f.serve(0)
 	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +111,7 @@ func (f *fleet) cache(change ...func(*Options)) *Cache {
 	for _, c := range change {
 		c(&opts)
 	}
-	return New(origin(f.t, f.server.Client(), f.server.URL), NewTable(f.db, "keys"), opts)
+	return New(origin(f.t, f.server.Client(), f.server.URL), f.db, opts)
 }
 
 func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
@@ -155,9 +150,9 @@ func TestLookupFetchesAKeyOnceForAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	one, other := f.cache(), f.cache()
 	f.expect(one, nil, Service, 1)
-	f.expect(one, nil, Memory, 0)
+	f.expect(one, nil, InMemory, 0)
 	f.expect(other, nil, SharedTable, 0)
-	f.expect(other, nil, Memory, 0)
+	f.expect(other, nil, InMemory, 0)
 
 	f.pass(time.Hour) // no copy is fresh any more
 	f.expect(other, nil, Service, 1)
@@ -188,18 +183,18 @@ func TestLookupCachesAnUnknownIDForAMinute(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusNotFound) })
-	for _, found := range []Found{f.expect(c, ErrUnknown, Service, 1), f.expect(c, ErrUnknown, Memory, 0),
+	for _, found := range []Found{f.expect(c, ErrUnknown, Service, 1), f.expect(c, ErrUnknown, InMemory, 0),
 		f.expect(f.cache(), ErrUnknown, SharedTable, 0)} {
 		if found.Withdrawn {
 			t.Errorf("it is withdrawn: %+v", found)
 		}
 	}
-	if r := f.stored(); r.JWK != "" || r.UnknownSince != 0 || r.ExpiresAt != f.now.Add(time.Minute).Unix() {
+	if r := f.stored(); r.JWK != "" || !r.UnknownSince.IsZero() || !r.ExpiresAt.Equal(f.now.Add(time.Minute)) {
 		t.Errorf("stored %+v", r)
 	}
 	f.serve(0)
 	f.pass(time.Minute - time.Millisecond)
-	f.expect(c, ErrUnknown, Memory, 0)
+	f.expect(c, ErrUnknown, InMemory, 0)
 	f.pass(time.Millisecond)
 	f.expect(c, nil, Service, 1)
 }
@@ -242,7 +237,7 @@ func TestLookupWorksWithoutTheTable(t *testing.T) {
 	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
 		t.Error("TableFailed is false")
 	}
-	f.expect(c, nil, Memory, 0)
+	f.expect(c, nil, InMemory, 0)
 	f.pass(2 * time.Hour)
 	f.expect(c, nil, Service, 1)
 	// Each function then has its own budget.
@@ -286,12 +281,10 @@ func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			db := awstest.NewDynamoDB()
-			db.Hook = func(ctx context.Context, _ any, _ awstest.Next) (any, error) {
+			c := New(nil, &table{Hook: func(ctx context.Context, _ func() error) error {
 				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			c := New(nil, NewTable(db, "keys"), Options{})
+				return ctx.Err()
+			}}, Options{})
 			c.origin = answering{key}
 			start := time.Now()
 			if right := call(t.Context(), c); !right || time.Since(start) != tableTimeout {
@@ -392,7 +385,7 @@ func TestRefetchFindsAKeyRotatedUnderTheSameID(t *testing.T) {
 	f.pass(time.Minute)
 	refetch(c, old, 1, 1)
 	refetch(other, old, 0, 1) // from the table
-	now := f.expect(c, nil, Memory, 0)
+	now := f.expect(c, nil, InMemory, 0)
 	refetch(c, now, 0, -1)
 	f.pass(time.Minute)
 	refetch(late, old, 1, 1) // the record in the table is a minute old
@@ -401,10 +394,10 @@ func TestRefetchFindsAKeyRotatedUnderTheSameID(t *testing.T) {
 	refetch(c, now, 1, -1) // the same key
 	f.down()
 	f.pass(time.Minute)
-	now = f.expect(c, nil, Memory, 0)
+	now = f.expect(c, nil, InMemory, 0)
 	refetch(c, now, 1, -1)
 	refetch(c, now, 0, -1) // forged signatures cause no further call
-	f.expect(c, nil, Memory, 0)
+	f.expect(c, nil, InMemory, 0)
 }
 
 func TestRefetchAgeFollowsAShortFreshness(t *testing.T) {
@@ -433,7 +426,7 @@ func TestRefetchIsCountedAgainstTheBudget(t *testing.T) {
 		!errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
 		t.Errorf("got %v, %v", found.Key, err)
 	}
-	f.expect(c, nil, Memory, 0)
+	f.expect(c, nil, InMemory, 0)
 }
 
 func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
@@ -448,28 +441,13 @@ func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, Service},
 	} {
 		f := newFleet(t)
-		if err := NewTable(f.db, "keys").put(t.Context(), item{KeyID: itemID, JWK: string(test.jwk),
-			FetchedAt: millisecondsOf(f.now.Add(test.ahead)),
-			ExpiresAt: f.now.Add(48 * time.Hour).Unix()}); err != nil {
+		if err := f.db.Put(t.Context(), Record{ID: itemID, JWK: string(test.jwk),
+			FetchedAt: f.now.Add(test.ahead), ExpiresAt: f.now.Add(48 * time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := f.lookup(f.cache(), id, netip.Addr{}); found.Source != test.want || err != nil {
 			t.Errorf("%s: found in %q, %v", name, found.Source, err)
 		}
-	}
-}
-
-func TestPutDoesNotReplaceANewerKey(t *testing.T) {
-	f := newFleet(t)
-	table := NewTable(f.db, "keys")
-	for _, age := range []time.Duration{0, time.Minute} {
-		if err := table.put(t.Context(), item{KeyID: itemID, FetchedAt: millisecondsOf(f.now.Add(-age))}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	i, err := table.get(t.Context(), itemID)
-	if err != nil || i.FetchedAt != millisecondsOf(f.now) {
-		t.Errorf("got %v, %v", i, err)
 	}
 }
 
@@ -482,7 +460,7 @@ func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}
-	if n := f.fetches.Load() + int32(f.db.Calls("GetItem")); n != 0 {
+	if n := f.fetches.Load() + int32(f.db.Calls("Get")); n != 0 {
 		t.Errorf("%d calls were made", n)
 	}
 }
@@ -508,12 +486,11 @@ func TestAllSpellingsOfAnIDAreOneKey(t *testing.T) {
 	c := f.cache()
 	find(c, spellings[3], Service)
 	for _, spelling := range spellings {
-		find(c, spelling, Memory)
+		find(c, spelling, InMemory)
 		find(f.cache(), spelling, SharedTable)
 	}
-	items := f.db.Items("keys")
-	maps.DeleteFunc(items, func(name string, _ awstest.Item) bool { return strings.Contains(name, "#") })
-	if len(items) != 1 || items[itemID] == nil || !slices.Equal(asked, spellings[3:]) {
+	items, _ := f.db.Records(t.Context())
+	if len(items) != 1 || items[0].ID != itemID || !slices.Equal(asked, spellings[3:]) {
 		t.Errorf("asked for %q, items %v", asked, items)
 	}
 	// The service knows this spelling, so it is asked for this one again.
@@ -627,7 +604,7 @@ func TestLookupSendsTheIDAsReceived(t *testing.T) {
 	}
 }
 
-// Memory has 4096 entries of each kind, and begins again when it is full.
+// InMemory has 4096 entries of each kind, and begins again when it is full.
 func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()

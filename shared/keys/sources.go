@@ -68,7 +68,7 @@ func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 	now := c.opts.Now()
 	recorded := now
 	err := c.withTable(ctx, func(ctx context.Context) (err error) {
-		recorded, err = c.table.recordSource(ctx, sourceName(source), now)
+		recorded, err = c.store.RecordSource(ctx, sourceName(source), now, now.Add(-recordEvery), now.Add(knownFor))
 		return err
 	})
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *lookup) knows(ctx context.Context) bool {
 	}
 	var at time.Time
 	err := l.withTable(ctx, func(ctx context.Context) (err error) {
-		at, err = l.table.sourceSeen(ctx, sourceName(l.source))
+		at, err = l.store.Source(ctx, sourceName(l.source))
 		return err
 	})
 	if err != nil {

@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 	"uuid"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 )
 
 var (
@@ -116,14 +110,14 @@ func TestRecordSourceWritesOnceADay(t *testing.T) {
 	one, other := f.cache(), f.cache()
 	record := func(c *Cache, calls int, at time.Time) {
 		t.Helper()
-		before := f.db.Calls("PutItem") + f.db.Calls("GetItem") + f.db.Calls("UpdateItem")
+		before := f.tableCalls()
 		for range 3 {
 			c.RecordSource(t.Context(), sender)
 		}
-		if n := f.db.Calls("PutItem") + f.db.Calls("GetItem") + f.db.Calls("UpdateItem") - before; n != calls {
+		if n := f.tableCalls() - before; n != calls {
 			t.Errorf("%d calls, want %d", n, calls)
 		}
-		if got := seenAt(f.db.Items("keys")[sourceName(network(sender))]); !got.Equal(at) {
+		if got := f.db.Sources()[sourceName(network(sender))]; !got.Equal(at) {
 			t.Errorf("seen at %v, want %v", got.UTC(), at)
 		}
 	}
@@ -136,9 +130,8 @@ func TestRecordSourceWritesOnceADay(t *testing.T) {
 	record(other, 0, first)
 	f.pass(time.Second)
 	record(other, 1, f.now)
-	expires := f.db.Items("keys")[sourceName(network(sender))][names.KeysTTL].(*types.AttributeValueMemberN).Value
-	if want := strconv.FormatInt(f.now.Add(7*24*time.Hour).Unix(), 10); expires != want {
-		t.Errorf("expires at %s, want %s", expires, want)
+	if expires := f.db.expires[sourceName(network(sender))]; !expires.Equal(f.now.Add(7 * 24 * time.Hour)) {
+		t.Errorf("expires at %s", expires)
 	}
 }
 
@@ -147,15 +140,12 @@ func TestTableContainsNoAddress(t *testing.T) {
 	c := f.cache()
 	c.RecordSource(t.Context(), sender)
 	c.RecordSource(t.Context(), netip.Addr{}) // is ignored
-	for key, item := range f.db.Items("keys") {
+	for key := range f.db.Sources() {
 		if !strings.HasPrefix(key, "source#") || len(key) != len("source#")+43 {
 			t.Errorf("key %q", key)
 		}
-		if len(item) != 3 {
-			t.Errorf("the item has %d attributes", len(item))
-		}
 	}
-	if n := len(f.db.Items("keys")); n != 1 {
+	if n := len(f.db.Sources()); n != 1 {
 		t.Errorf("%d items", n)
 	}
 }
@@ -200,12 +190,12 @@ func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	// A failed write is retried after a pause.
 	f.broken.Store(false)
 	c.RecordSource(t.Context(), sender)
-	if n := len(f.db.Items("keys")); n != 0 {
+	if n := len(f.db.Sources()); n != 0 {
 		t.Errorf("%d items", n)
 	}
 	f.pass(time.Minute)
 	c.RecordSource(t.Context(), sender)
-	if _, ok := f.db.Items("keys")[sourceName(network(sender))]; !ok {
+	if _, ok := f.db.Sources()[sourceName(network(sender))]; !ok {
 		t.Error("not recorded")
 	}
 }
@@ -218,13 +208,13 @@ func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
 	f.flood(c, stranger, 1)
 	asked, release := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
-	f.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		out, err := next(ctx, in)
+	f.db.Hook = func(_ context.Context, next func() error) error {
+		err := next()
 		if !held.Swap(true) { // the first read
 			close(asked)
 			<-release
 		}
-		return out, err
+		return err
 	}
 	strangers := make(chan error)
 	go func() { strangers <- f.find(c, stranger) }()
@@ -261,29 +251,27 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 		{"not asked again", other, false, true, false, false, 0},
 	} {
 		f.broken.Store(test.broken)
-		before := f.db.Calls("GetItem")
+		before := f.db.Calls("Source")
 		l := &lookup{Cache: c, source: test.source, tableFailed: test.tableFailed}
 		known := l.knows(t.Context())
 		failed := l.tableFailed
-		if known != test.known || failed != test.failed || f.db.Calls("GetItem")-before != test.calls {
-			t.Errorf("%s: %v, %v, %d calls", test.name, known, failed, f.db.Calls("GetItem")-before)
+		if known != test.known || failed != test.failed || f.db.Calls("Source")-before != test.calls {
+			t.Errorf("%s: %v, %v, %d calls", test.name, known, failed, f.db.Calls("Source")-before)
 		}
 	}
 }
 
-func TestTheItemOfAnHourExpiresAnHourAfterIt(t *testing.T) {
+func TestTheCounterOfAnHourExpiresAnHourAfterIt(t *testing.T) {
 	f := newFleet(t)
-	table := NewTable(f.db, "keys")
 	at := time.Date(2026, 1, 31, 12, 59, 59, 0, time.UTC)
 	for call := range 2 {
-		if ok, err := table.SpendHourly(t.Context(), "hourly", at, 1); ok != (call == 0) || err != nil {
+		if ok, err := TakeHourly(t.Context(), f.db, "hourly", at, 1); ok != (call == 0) || err != nil {
 			t.Fatalf("call %d: %v, %v", call, ok, err)
 		}
 	}
-	for key, item := range f.db.Items("keys") {
-		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
-		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); expires == nil || *expires != *number(want.Unix()) {
-			t.Errorf("%s: %v", key, item)
+	for name, expires := range f.db.expires {
+		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); !expires.Equal(want) || len(f.db.expires) != 1 {
+			t.Errorf("%s expires at %s", name, expires)
 		}
 	}
 }

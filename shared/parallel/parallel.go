@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	smithytime "github.com/aws/smithy-go/time"
 )
 
 // Attempts is how often a call of a store is tried in total. With the pauses of [Backoff], the
@@ -29,8 +27,13 @@ var PauseOf = func(longest time.Duration) time.Duration { return longest/2 + ran
 // Pause waits for a random part of the longest pause ([PauseOf]), so that functions that fail together
 // do not try again together. It returns as soon as ctx has ended, with the error of ctx.
 func Pause(ctx context.Context, longest time.Duration) error {
-	_ = smithytime.SleepWithContext(ctx, PauseOf(longest)) // nil at random if both end together
-	return ctx.Err()
+	timer := time.NewTimer(PauseOf(longest))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() // also if both end together
 }
 
 // Each calls do once for each number from 0 to n-1, with at most limit calls at

@@ -118,14 +118,14 @@ func OutcomeOf(name string) string {
 // concurrent use.
 type Capturer struct {
 	store  *Store
-	budget *keys.Table
+	budget keys.Store
 	until  time.Time
 	spent  atomic.Int64 // the hour whose budget is used up, in Unix seconds
 }
 
 // NewCapturer returns a Capturer that stores until that time. The functions share their
 // limit through budget.
-func NewCapturer(store *Store, budget *keys.Table, until time.Time) *Capturer {
+func NewCapturer(store *Store, budget keys.Store, until time.Time) *Capturer {
 	return &Capturer{store: store, budget: budget, until: until}
 }
 
@@ -143,7 +143,7 @@ func (c *Capturer) Capture(ctx context.Context, webhook Captured) (name string, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, CaptureTimeout)
 	defer cancel()
-	left, err := c.budget.SpendHourly(ctx, "captured", now, CapturedPerHour)
+	left, err := keys.TakeHourly(ctx, c.budget, "captured", now, CapturedPerHour)
 	if err != nil {
 		return "", err
 	}

@@ -14,14 +14,20 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
 
-func budget() (*keys.Table, *awstest.DynamoDB) {
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	return keys.NewTable(db, "keys"), db
+// budget is a store that counts the calls of its counters.
+type budget struct {
+	keys.Memory
+	calls int
+	err   error // of each call
+}
+
+func (b *budget) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
+	b.calls++
+	left, _ := b.Memory.Take(ctx, name, limit, expires)
+	return left && b.err == nil, b.err
 }
 
 func captured(payload string) parking.Captured {
@@ -83,7 +89,7 @@ func TestCredentialsAreNotCaptured(t *testing.T) {
 func TestAllFunctionsShareTheLimitOfAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // starts at the beginning of an hour
 		store, bucket := newStore()
-		shared, db := budget()
+		shared := &budget{}
 		var functions []*parking.Capturer
 		for range 3 {
 			functions = append(functions, parking.NewCapturer(store, shared, time.Now().Add(2*time.Hour)))
@@ -110,7 +116,7 @@ func TestAllFunctionsShareTheLimitOfAnHour(t *testing.T) {
 			}
 		}
 		// A function that knows that the limit is reached does not ask again.
-		if n := db.Calls("UpdateItem"); n != parking.CapturedPerHour+3+11 {
+		if n := shared.calls; n != parking.CapturedPerHour+3+11 {
 			t.Errorf("%d calls of the table", n)
 		}
 	})
@@ -118,7 +124,7 @@ func TestAllFunctionsShareTheLimitOfAnHour(t *testing.T) {
 
 func TestNothingIsCapturedWithoutTheBudget(t *testing.T) {
 	store, bucket := newStore()
-	missing := keys.NewTable(awstest.NewDynamoDB(), "none")
+	missing := &budget{err: errors.New("no answer")}
 	name, err := parking.NewCapturer(store, missing, time.Now().Add(time.Hour)).Capture(t.Context(), captured("x"))
 	if err == nil || name != "" || len(bucket.Objects("parking")) != 0 {
 		t.Errorf("%q, %v", name, err)
@@ -144,7 +150,7 @@ func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
 func TestACaptureTakesALimitedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, bucket := newStore()
-		shared, _ := budget()
+		shared := &budget{}
 		slow := &gate{S3: bucket, open: make(chan struct{})}
 		c := parking.NewCapturer(parking.NewStore(slow, "parking"), shared, time.Now().Add(time.Hour))
 		start := time.Now()

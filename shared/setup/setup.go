@@ -110,10 +110,10 @@ func WithToken(source token.Source, s settings.Function) *http.Client {
 }
 
 // Signature returns what verifies the signatures of webhooks with these settings.
-func Signature(db keys.API, keyService *http.Client, s settings.Function) *intake.Signature {
+func Signature(store keys.Store, keyService *http.Client, s settings.Function) *intake.Signature {
 	origin := keys.NewOrigin(keyService, s.KeyService, settings.KeyTimeout)
 	return &intake.Signature{Scheme: s.Scheme, Window: s.Window, Revoked: s.Revoked,
-		Keys: keys.New(origin, keys.NewTable(db, s.KeysTable), KeyOptions(s))}
+		Keys: keys.New(origin, store, KeyOptions(s))}
 }
 
 // KeyOptions returns the options of the cache of keys.

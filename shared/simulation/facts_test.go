@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/claimcheck"
@@ -780,17 +778,9 @@ func shortened(text string) string {
 	return text
 }
 
-func isConditional(err error) bool {
-	_, ok := errors.AsType[*dynamodbtypes.ConditionalCheckFailedException](err)
-	return ok
-}
-
 // describe returns a short text for an answer.
 func describe(c *call, out any, err error) string {
-	switch {
-	case isConditional(err):
-		return "condition failed"
-	case err != nil:
+	if err != nil {
 		return err.Error()
 	}
 	switch out := out.(type) {

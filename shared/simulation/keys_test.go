@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
@@ -108,17 +107,8 @@ func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response
 // stored reports whether the table has a key that can be used for the given time.
 func (w *world) stored(id string, lasts time.Duration) bool {
 	canonical, _ := payment.KeyID(id)
-	item := w.db.Items(keysTable)[canonical]
-	return item["jwk"] != nil && time.Since(timeOf(item["fetchedAt"]))+lasts+2*maxSkew < keyMaxAge
-}
-
-func timeOf(v dynamodbtypes.AttributeValue) time.Time {
-	n, ok := v.(*dynamodbtypes.AttributeValueMemberN)
-	if !ok {
-		return time.Time{}
-	}
-	ms, _ := strconv.ParseInt(n.Value, 10, 64)
-	return time.UnixMilli(ms)
+	r, _ := w.keys.Get(context.Background(), canonical)
+	return r != nil && r.JWK != "" && time.Since(r.FetchedAt)+lasts+2*maxSkew < keyMaxAge
 }
 
 // unauthentic checks a 401 answer to an authentic delivery.
@@ -148,8 +138,7 @@ func (f *facts) outOfBudget(inv *invocation) {
 	}
 	now := time.Now().Add(inv.skew)
 	for _, at := range []time.Time{now, now.Add(-time.Minute)} {
-		item := w.db.Items(keysTable)["reserve#"+strconv.FormatInt(at.Unix()/60, 10)]
-		if n, ok := item["misses"].(*dynamodbtypes.AttributeValueMemberN); ok && n.Value == strconv.Itoa(keyBudget) {
+		if w.keys.Counters()["reserve#"+strconv.FormatInt(at.Unix()/60, 10)] == keyBudget {
 			return
 		}
 	}
@@ -172,11 +161,11 @@ func (s *keyService) accepted(inv *invocation) {
 			w.facts.violated("%s accepts a delivery with a key that was withdrawn %v ago", inv.name, over)
 		}
 	}
-	for id := range w.db.Items(keysTable) {
-		if strings.HasPrefix(id, "source#") && w.sourceKnown.IsZero() {
-			w.sourceKnown = time.Now()
-		}
-		if strings.HasPrefix(id, "reserve#") {
+	if len(w.keys.Sources()) > 0 && w.sourceKnown.IsZero() {
+		w.sourceKnown = time.Now()
+	}
+	for name := range w.keys.Counters() {
+		if strings.HasPrefix(name, "reserve#") {
 			s.reserve++
 		}
 	}

@@ -44,7 +44,7 @@ func (fixedKeys) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found,
 	if id != serviceKey().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
-	return keys.Found{Key: public(), Source: keys.Memory}, nil
+	return keys.Found{Key: public(), Source: keys.InMemory}, nil
 }
 
 func (fixedKeys) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {

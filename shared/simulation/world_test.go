@@ -16,8 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -29,14 +27,12 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
 )
 
 const (
-	keysTable    = "keys"
 	claimBucket  = "claims"
 	parkedBucket = "parked"
 
@@ -89,7 +85,7 @@ type world struct {
 	decide decider
 	start  time.Time
 	ledger *ledger.Memory
-	db     *awstest.DynamoDB // with the table of keys
+	keys   *keys.Memory
 	s3     *awstest.S3
 	bus    *awstest.EventBridge
 
@@ -127,10 +123,9 @@ type planned struct {
 func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
-		ledger: &ledger.Memory{}, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		ledger: &ledger.Memory{}, keys: &keys.Memory{}, s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.db.CreateTable(keysTable, names.KeysKey)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
 	w.s3.MakeBucket(evidenceBucket)
@@ -141,7 +136,6 @@ func newWorld(s setup, d decider) *world {
 // instance is an instance of a function: its code, its clock and its clients. It
 // handles one invocation at a time.
 type instance struct {
-	*awstest.DynamoDB
 	w    *world
 	n    int
 	name string
@@ -189,7 +183,6 @@ type sent struct {
 
 func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i := &instance{w: w, n: len(w.instances), skew: skew}
-	i.DynamoDB = w.db.With(i.hook)
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
@@ -226,13 +219,13 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
 			m.Signature.Keys = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
-				keys.NewTable(i, keysTable), w.keyService.options(now))
+				keyStore{Memory: w.keys, instance: i}, w.keyService.options(now))
 		}
 	}
 	if w.mechanism != bySignature {
 		m.MTLS = &intake.MTLS{
 			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}),
-			Accepted: keys.NewCertificates(i, keysTable),
+			Accepted: keys.NewCertificates(keyStore{Memory: w.keys, instance: i}),
 		}
 	}
 	return m
@@ -545,22 +538,54 @@ func do[T any](i *instance, ctx context.Context, op op, key string, ids []string
 	}
 }
 
-func idOf(item awstest.Item) string {
-	return item[names.KeysKey].(*dynamodbtypes.AttributeValueMemberS).Value
+// keyStore is the store of keys, as an instance calls it.
+type keyStore struct {
+	*keys.Memory // of the world
+	*instance
 }
 
-// hook handles the calls of an instance to the table of keys.
-func (i *instance) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
-	work := func() (any, error) { return next(context.Background(), in) }
-	switch in := in.(type) {
-	case *dynamodb.GetItemInput:
-		return do(i, ctx, readKey, idOf(in.Key), nil, work)
-	case *dynamodb.PutItemInput:
-		return do(i, ctx, writeKey, idOf(in.Item), nil, work)
-	case *dynamodb.UpdateItemInput:
-		return do(i, ctx, spendKey, idOf(in.Key), nil, work)
-	}
-	panic(fmt.Sprintf("a call that the simulation does not know: %T", in))
+func (s keyStore) Get(ctx context.Context, id string) (*keys.Record, error) {
+	return do(s.instance, ctx, readKey, id, nil, func() (*keys.Record, error) { return s.Memory.Get(ctx, id) })
+}
+
+func (s keyStore) Source(ctx context.Context, name string) (time.Time, error) {
+	return do(s.instance, ctx, readKey, name, nil, func() (time.Time, error) { return s.Memory.Source(ctx, name) })
+}
+
+func (s keyStore) Put(ctx context.Context, r keys.Record) error {
+	_, err := do(s.instance, ctx, writeKey, r.ID, nil, func() (any, error) { return r, s.Memory.Put(ctx, r) })
+	return err
+}
+
+func (s keyStore) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
+	return do(s.instance, ctx, writeKey, name, nil, func() (time.Time, error) {
+		return s.Memory.RecordSource(ctx, name, now, oldest, expires)
+	})
+}
+
+func (s keyStore) RecordCertificate(ctx context.Context, c keys.AcceptedCertificate) error {
+	_, err := do(s.instance, ctx, writeKey, "certificate", nil, func() (any, error) {
+		return c, s.Memory.RecordCertificate(ctx, c)
+	})
+	return err
+}
+
+func (s keyStore) Remove(ctx context.Context, r keys.Record, oldest time.Time) (*keys.Record, error) {
+	return do(s.instance, ctx, spendKey, r.ID, nil, func() (*keys.Record, error) {
+		return s.Memory.Remove(ctx, r, oldest)
+	})
+}
+
+func (s keyStore) ReportUnknown(ctx context.Context, id string, asked, since time.Time) (*keys.Record, error) {
+	return do(s.instance, ctx, spendKey, id, nil, func() (*keys.Record, error) {
+		return s.Memory.ReportUnknown(ctx, id, asked, since)
+	})
+}
+
+func (s keyStore) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
+	return do(s.instance, ctx, spendKey, name, nil, func() (bool, error) {
+		return s.Memory.Take(ctx, name, limit, expires)
+	})
 }
 
 // store is the store of the ledger, as an instance calls it.
@@ -1089,7 +1114,7 @@ func (w *world) answer(c *call, out any, err error) {
 		// A suspended caller gets the answer when it continues.
 		w.after(kindBrief, func() { w.answer(c, out, err) })
 		return
-	} else if err != nil && !isConditional(err) {
+	} else if err != nil {
 		c.failed = w.moment
 	} else {
 		c.answered = w.moment
@@ -1149,7 +1174,6 @@ func (w *world) finish(inv *invocation) {
 func (w *world) drain() {
 	w.run()
 	w.withoutFaults = true
-	w.db.CatchUp()
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
 		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
 		w.run()

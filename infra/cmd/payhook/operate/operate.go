@@ -121,7 +121,7 @@ func newStack(d *deployment.Deployment, objects parking.API) *stack {
 		Deployment: d,
 
 		ledger:  dynamodb.NewLedgerInspector(db, d.LedgerTable),
-		keys:    keys.NewInspector(db, d.KeysTable),
+		keys:    keys.NewInspector(dynamodb.NewKeysInspector(db, d.KeysTable)),
 		objects: objects,
 		store:   parking.NewStore(objects, d.ParkingBucket),
 		lambda:  lambda.NewFromConfig(d.AWS),

@@ -1,0 +1,108 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/keys"
+)
+
+// KeyStore is a store of keys with all its parts.
+type KeyStore struct {
+	keys.Store
+	keys.CertificateReader
+	keys.InspectStore
+}
+
+// Keys makes n random calls of each store and fails the test if their results differ. The stores must be empty.
+func Keys(t *testing.T, seed uint64, n int, stores ...KeyStore) {
+	t.Helper()
+	r := &random{rand.New(rand.NewPCG(seed, 1)), time.UnixMilli(1769860800123).UTC()}
+	for call := range n {
+		what, do := r.keyCall()
+		want := do(t.Context(), stores[0])
+		for _, other := range stores[1:] {
+			if diff := gocmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff != "" {
+				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0].Store, other.Store, diff)
+			}
+		}
+	}
+}
+
+// record returns a record of few times, so that conditions hold as often as not.
+func (r *random) record() keys.Record {
+	k := keys.Record{ID: r.id(), SentAs: r.id(), FetchedAt: r.time(), ExpiresAt: r.time().Add(2 * time.Second)}
+	if r.IntN(4) > 0 {
+		k.JWK = fmt.Sprintf(`{"n":%d}`, r.IntN(1000))
+	}
+	for _, at := range []*time.Time{&k.UnknownSince, &k.UnknownAt} {
+		if r.IntN(3) == 0 {
+			*at = r.time()
+		}
+	}
+	return k
+}
+
+// keyCall returns what a call does, and the call, which returns its result.
+func (r *random) keyCall() (what string, do func(ctx context.Context, s KeyStore) any) {
+	k, one, other, name := r.record(), r.time(), r.time(), fmt.Sprint("name#", r.IntN(3))
+	result := func(values ...any) any { return values }
+	switch r.IntN(12) {
+	case 0, 1:
+		return "put", func(ctx context.Context, s KeyStore) any { return s.Put(ctx, k) }
+	case 2, 3:
+		k.JWK, k.UnknownAt = "", time.Time{}
+		return "remove", func(ctx context.Context, s KeyStore) any {
+			kept, err := s.Remove(ctx, k, one)
+			return result(kept, err)
+		}
+	case 4, 5:
+		return "report unknown", func(ctx context.Context, s KeyStore) any {
+			found, err := s.ReportUnknown(ctx, k.ID, one, other)
+			return result(found, err)
+		}
+	case 6:
+		limit := r.IntN(20)
+		return "take", func(ctx context.Context, s KeyStore) any {
+			left, err := s.Take(ctx, name, limit, one)
+			return result(left, err)
+		}
+	case 7:
+		return "record source", func(ctx context.Context, s KeyStore) any {
+			at, err := s.RecordSource(ctx, "source "+name, one, other, one)
+			seen, failed := s.Source(ctx, "source "+name)
+			return result(at, err, seen, failed)
+		}
+	case 8:
+		c := keys.AcceptedCertificate{Subject: "subject " + name, Issuer: "issuer", SerialNumber: "1a", Fingerprint: name,
+			Pin: "pin", NotAfter: one, AcceptedAt: other}
+		return "record certificate", func(ctx context.Context, s KeyStore) any {
+			err := s.RecordCertificate(ctx, c)
+			last, failed := s.LastCertificate(ctx)
+			return result(err, last, failed)
+		}
+	case 9:
+		return "list", func(ctx context.Context, s KeyStore) any {
+			all, err := s.Records(ctx)
+			slices.SortFunc(all, func(a, b keys.Record) int { return cmp.Compare(a.ID, b.ID) })
+			last, failed := s.LastCertificate(ctx)
+			return result(all, err, last, failed)
+		}
+	case 10:
+		return "delete", func(ctx context.Context, s KeyStore) any { return s.Delete(ctx, k.ID) }
+	}
+	return "get", func(ctx context.Context, s KeyStore) any {
+		found, err := s.Store.Get(ctx, k.ID)
+		again, failed := s.InspectStore.Get(ctx, k.ID)
+		seen, unseen := s.Source(ctx, "source "+name)
+		return result(found, err, again, failed, seen, unseen)
+	}
+}
