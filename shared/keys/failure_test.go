@@ -43,7 +43,7 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 		"a source that memory knows": {4, false, flooded},
 		"a source that the table knows": {5, false,
 			func(f *fleet, _ *Cache) { flooded(f, f.cache(one)) }},
-		"a removal": {2, false, func(f *fleet, c *Cache) {
+		"a removal": {3, false, func(f *fleet, c *Cache) {
 			fetched((*fleet).gone)(f, c)
 			f.expect(c, nil, Stale, 1)
 			f.pass(time.Hour)

@@ -25,8 +25,8 @@ type Cached struct {
 	ID string // as it was sent to the service
 	// Key is the key; nil if the service did not know the id, or if Refused.
 	Key *rsa.PublicKey
-	// Refused is the reason why the functions do not use the stored key; nil if they
-	// use it.
+	// Refused is the reason why the functions do not use the key that the service
+	// returned; nil if they use it.
 	Refused   error
 	FetchedAt time.Time // when the request was sent to the service
 	// UnknownSince is the time at which the service first reported a known key as
@@ -74,7 +74,10 @@ func (i *Inspector) List(ctx context.Context) ([]Cached, error) {
 func cachedIn(r *Record) Cached {
 	found := Cached{ID: cmp.Or(r.SentAs, r.ID), FetchedAt: r.FetchedAt, UnknownSince: r.UnknownSince,
 		ExpiresAt: r.ExpiresAt}
-	if r.JWK != "" {
+	switch {
+	case r.Rejected != nil:
+		found.Refused = &PolicyError{r.Rejected}
+	case r.JWK != "":
 		found.Key, found.Refused = ParseJWK([]byte(r.JWK), r.ID)
 	}
 	return found

@@ -24,7 +24,8 @@
 // the key. These calls are not counted against a budget, because the key is known.
 //
 // A JWK that the policy rejects removes the cached key at once, because it says that
-// the key with this id must not be used. Any other answer, with any status, means that
+// the key with this id must not be used. The table has the reason, so all functions return
+// the same [*PolicyError], also for a key that was never used. Any other answer, with any status, means that
 // the service is unavailable ([ErrNotJWK]): anyone can make the functions call the
 // service, so an answer that does not name the key must not remove it.
 //
@@ -180,36 +181,37 @@ type Cache struct {
 
 	mu      sync.Mutex
 	keys    map[string]*entry // by the canonical form of their ids, like unknown
-	unknown map[string]unknown
+	unknown map[string]*entry
 	misses  budget
 	reserve budget
 	sources sources
 }
 
-// entry is a cached key. With a nil key, it is the table's record of an unknown id.
-// It is immutable.
+// entry is what is known of a key id: a record and its key, which is nil if the service does
+// not know the id or the policy rejects the key. It is immutable.
 type entry struct {
-	key       *rsa.PublicKey
-	sentAs    string // the id in the request to the service
-	fetchedAt time.Time
-	// unknownSince is the time at which the service first reported a known key as
-	// unknown; zero if it has not.
-	unknownSince time.Time
-	retryAt      time.Time // the service is not called before this time
-	expires      time.Time // the expiry of the record in the table
+	Record
+	key     *rsa.PublicKey
+	retryAt time.Time // the service is not called before this time
 }
 
-// unknown is a cached answer that the service does not know an id.
-type unknown struct {
-	sentAs    string // the id in the request to the service
-	until     time.Time
-	withdrawn bool
-}
-
-func (e *entry) withdrawn() bool { return e != nil && !e.unknownSince.IsZero() }
+func (e *entry) withdrawn() bool { return e != nil && !e.UnknownSince.IsZero() }
 
 func (e *entry) found(from Source) Found {
-	return Found{Key: e.key, FetchedAt: e.fetchedAt, Source: from, Withdrawn: e.withdrawn()}
+	return Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: e.withdrawn()}
+}
+
+// refusal returns why there is no key.
+func (e *entry) refusal() error {
+	if e.Rejected != nil {
+		return &PolicyError{e.Rejected}
+	}
+	return ErrUnknown
+}
+
+// cached returns the result of an entry without a key.
+func (e *entry) cached(from Source) (Found, error) {
+	return e.found(from), fmt.Errorf("%w (cached)", e.refusal())
 }
 
 // New returns a Cache that fetches keys from origin and shares them through store.
@@ -220,7 +222,7 @@ func New(origin *Origin, store Store, opts Options) *Cache {
 		store:   store,
 		opts:    opts,
 		keys:    map[string]*entry{},
-		unknown: map[string]unknown{},
+		unknown: map[string]*entry{},
 		misses:  budget{name: "misses", limit: opts.MissBudget},
 		reserve: budget{name: "reserve", limit: opts.MissBudget},
 		sources: sources{known: map[netip.Prefix]sighting{}, unknown: map[netip.Prefix]time.Time{}},
@@ -292,7 +294,12 @@ func (c *Cache) entry(id string) *entry {
 
 // fresh reports whether a key can be used without a call of the service.
 func (c *Cache) fresh(e *entry, now time.Time) bool {
-	return !e.withdrawn() && now.Sub(e.fetchedAt) < c.opts.Freshness
+	return !e.withdrawn() && now.Sub(e.FetchedAt) < c.opts.Freshness
+}
+
+// answered reports whether e says that an id has no key, for this spelling and not too long ago.
+func (c *Cache) answered(e *entry, sentAs string, now time.Time) bool {
+	return e != nil && e.key == nil && e.SentAs == sentAs && now.Sub(e.FetchedAt) < c.opts.UnknownTTL
 }
 
 // remembered returns the result that is in memory. It reports false if there is none
@@ -302,15 +309,16 @@ func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.keys[id]; e != nil {
-		switch age := now.Sub(e.fetchedAt); {
+		switch age := now.Sub(e.FetchedAt); {
 		case c.fresh(e, now):
 			return e.found(InMemory), nil, true
 		case age < c.opts.MaxAge && now.Before(e.retryAt):
 			return e.found(Stale), nil, true
 		}
 	}
-	if u, ok := c.unknown[id]; ok && u.sentAs == sentAs && now.Before(u.until) {
-		return Found{Source: InMemory, Withdrawn: u.withdrawn}, fmt.Errorf("%w (cached)", ErrUnknown), true
+	if u := c.unknown[id]; c.answered(u, sentAs, now) {
+		found, err := u.cached(InMemory)
+		return found, err, true
 	}
 	return Found{}, nil, false
 }
@@ -344,10 +352,9 @@ func (l *lookup) find(ctx context.Context) (Found, error) {
 	cached := l.usable(l.id, shared)
 	now := l.opts.Now()
 	switch {
-	case cached == nil && shared != nil && shared.key == nil && shared.sentAs == l.sentAs &&
-		now.Sub(shared.fetchedAt) < l.opts.UnknownTTL:
-		l.forget(shared.fetchedAt, shared.withdrawn())
-		return Found{Source: SharedTable, Withdrawn: shared.withdrawn()}, fmt.Errorf("%w (cached)", ErrUnknown)
+	case cached == nil && l.answered(shared, l.sentAs, now):
+		l.forget(shared)
+		return shared.cached(SharedTable)
 	case cached == nil:
 		if !l.spend(ctx) {
 			return Found{TableFailed: l.tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
@@ -367,8 +374,8 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 	shared := l.read(ctx)
 	cached := l.usable(l.id, shared)
 	// Another function can have fetched it already.
-	if cached != nil && cached.fetchedAt.After(failed.FetchedAt) &&
-		l.opts.Now().Sub(cached.fetchedAt) < l.refetchAge() {
+	if cached != nil && cached.FetchedAt.After(failed.FetchedAt) &&
+		l.opts.Now().Sub(cached.FetchedAt) < l.refetchAge() {
 		l.remember(l.id, cached)
 		return cached.found(SharedTable), nil
 	}
@@ -379,53 +386,18 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 }
 
 // usable returns the usable key that is cached for id in memory or in the table, or
-// nil. shared is the table's record; nil for none.
+// nil. shared is the table's record; nil for none. One without a key that was written by a
+// function without a copy of the key does not apply to the copy in memory.
 func (c *Cache) usable(id string, shared *entry) *entry {
-	e := newest(c.entry(id), shared)
-	if e == nil || e.key == nil || c.opts.Now().Sub(e.fetchedAt) >= c.opts.MaxAge {
+	e := c.entry(id)
+	if shared != nil && (e == nil || shared.key != nil && shared.FetchedAt.After(e.FetchedAt) ||
+		shared.withdrawn() && !shared.FetchedAt.Before(e.FetchedAt)) {
+		e = shared
+	}
+	if e == nil || e.key == nil || c.opts.Now().Sub(e.FetchedAt) >= c.opts.MaxAge {
 		return nil
 	}
 	return e
-}
-
-// newest returns the later of the two records of an id, in memory and in the table; nil for none.
-func newest(own, shared *entry) *entry {
-	switch {
-	case own == nil:
-		return shared
-	case shared == nil, own.fetchedAt.After(shared.fetchedAt):
-		return own
-	case shared.key == nil && !shared.withdrawn():
-		// A function without a copy of the key wrote this record, so it does not apply
-		// to this copy.
-		return own
-	case shared.fetchedAt.After(own.fetchedAt):
-		return shared
-	}
-	// Both are from the same answer of the service.
-	return &entry{
-		key:          shared.key,
-		sentAs:       shared.sentAs,
-		fetchedAt:    shared.fetchedAt,
-		unknownSince: earliest(own.unknownSince, shared.unknownSince),
-		retryAt:      latest(own.retryAt, shared.retryAt),
-		expires:      shared.expires,
-	}
-}
-
-// earliest returns the earlier of two times. The zero time stands for none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // fetch calls the service and stores its answer in memory and in the table. cached is
@@ -435,12 +407,10 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	// The age starts before the request, because the answer can be that old. It is in
 	// milliseconds, as in the table.
 	asked := l.opts.Now().Truncate(time.Millisecond)
-	found := Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed}
 	if cached != nil {
-		l.sentAs = cmp.Or(cached.sentAs, l.sentAs)
+		l.sentAs = cmp.Or(cached.SentAs, l.sentAs)
 	}
 	text, unexpected, err := l.origin.Fetch(ctx, l.sentAs)
-	found.UnexpectedType = unexpected
 	var key *rsa.PublicKey
 	if err == nil {
 		if key, err = ParseJWK(text, l.sentAs); errors.Is(err, ErrNotJWK) {
@@ -455,28 +425,26 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 		last.UnexpectedType = unexpected
 		return last, nil
 	case errors.Is(err, ErrUnavailable):
-		return found, err
+		return Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed, UnexpectedType: unexpected}, err
 	}
-	r := Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.MaxAge)}
-	if key == nil { // rejected
-		found.Withdrawn = cached != nil
-		l.forget(asked, found.Withdrawn)
-		if found.Withdrawn {
-			r.UnknownSince = asked
-		} else {
-			r.ExpiresAt = asked.Add(l.opts.UnknownTTL)
-		}
+	e := &entry{key: key, Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked,
+		ExpiresAt: asked.Add(l.opts.MaxAge)}}
+	if rejected, ok := errors.AsType[*PolicyError](err); ok {
+		e = l.gone(asked, cached, shared)
+		e.Rejected = rejected.Violations
+		l.forget(e)
 	} else {
-		found.Key = key
-		l.remember(l.id, &entry{key: key, sentAs: l.sentAs, fetchedAt: asked})
-		r.JWK = string(FormatJWK(l.sentAs, key))
+		e.JWK = string(FormatJWK(l.sentAs, key))
+		l.remember(l.id, e)
 	}
+	found := e.found(Service)
+	found.TableFailed, found.UnexpectedType = l.tableFailed, unexpected
 	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
 		found.writing = w
 		go func() {
 			defer close(w.done)
-			put := func(ctx context.Context) error { return l.store.Put(ctx, r) }
+			put := func(ctx context.Context) error { return l.store.Put(ctx, e.Record) }
 			w.failed = l.Cache.withTable(ctx, put) != nil
 		}()
 	}
@@ -492,89 +460,88 @@ func (l *lookup) stale(cached entry) Found {
 	return found
 }
 
-// notKnown handles the answer that the service does not know the id. It decides whether
-// the cached key is removed.
+// notKnown handles the answer that the service does not know the id. It removes a cached key
+// if the service has given the first such answer long enough ago.
 func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *entry) (Found, error) {
-	// The pause starts at the answer: Lambda can freeze the process during the call.
+	// The grace starts at the answer: Lambda can freeze the process during the call.
 	since := l.opts.Now().Truncate(time.Millisecond)
-	if cached.withdrawn() {
-		since = cached.unknownSince
-	}
-	graceOver := asked.Sub(since) >= l.opts.UnknownGrace
-	switch {
-	case cached == nil:
-		// The table can contain the key, so it is tried again even if it has just failed.
-		if l.remove(ctx, asked, since, nil, shared) {
-			return l.removed(asked, shared.withdrawn())
+	if cached == nil {
+		// The table can contain a key that could not be read.
+		gone := l.gone(asked, nil, shared)
+		if cached = l.remove(ctx, gone); cached == nil {
+			return l.removed(gone)
 		}
-		reported, err := l.reportUnknown(ctx, asked, since)
-		if err != nil {
-			return Found{Source: Service, FetchedAt: asked, TableFailed: true},
-				unavailable("the table contains a key that could not be read", nil)
-		}
-		if reported == nil {
-			return l.removed(asked, shared.withdrawn())
-		}
-		cached = reported
-	case l.tableFailed:
-		if graceOver {
-			return l.removed(asked, true)
-		}
-	default:
-		if graceOver && l.remove(ctx, asked, since, cached, shared) {
-			return l.removed(asked, true)
-		}
-		reported, _ := l.reportUnknown(ctx, asked, since)
-		cached = newest(cached, reported)
-	}
-	if cached.fetchedAt.After(asked) { // another function has just fetched the key
-		l.remember(l.id, cached)
-		found := cached.found(SharedTable)
-		found.TableFailed = l.tableFailed
-		return found, nil
 	}
 	last := *cached
 	if !last.withdrawn() {
-		last.unknownSince = since
+		last.UnknownSince = since
+	}
+	if reported := l.reportUnknown(ctx, asked, last.UnknownSince); reported != nil {
+		last = *reported
+	}
+	if last.FetchedAt.After(asked) { // another function has just fetched the key
+		l.remember(l.id, &last)
+		found := last.found(SharedTable)
+		found.TableFailed = l.tableFailed
+		return found, nil
+	}
+	if asked.Sub(last.UnknownSince) >= l.opts.UnknownGrace {
+		if gone := l.gone(asked, &last, shared); l.remove(ctx, gone) == nil {
+			return l.removed(gone)
+		}
 	}
 	return l.stale(last), nil
 }
 
-// removed stores in memory that the service does not know the id, and returns this result.
-func (l *lookup) removed(asked time.Time, withdrawn bool) (Found, error) {
-	l.forget(asked, withdrawn)
-	return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
-		fmt.Errorf("%w to the service", ErrUnknown)
+// gone returns the entry of an id that has no key, after the service was asked at that time.
+// It is needed as long as a copy of the key can be used.
+func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
+	e := &entry{Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}}
+	needed := e.ExpiresAt
+	switch {
+	case cached != nil:
+		e.UnknownSince, needed = cached.UnknownSince, cached.FetchedAt.Add(l.opts.MaxAge)
+		if !cached.withdrawn() {
+			e.UnknownSince = asked
+		}
+	case shared != nil:
+		e.UnknownSince, needed = shared.UnknownSince, shared.ExpiresAt
+	}
+	if needed.After(e.ExpiresAt) {
+		e.ExpiresAt = needed
+	}
+	return e
 }
 
-// reportUnknown records in the table that the service reported the key as unknown, and returns
-// the table's record; nil if the table contains no usable key.
-func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (shared *entry, err error) {
-	err = l.withTable(ctx, func(ctx context.Context) error {
+// removed stores in memory that the service does not know the id, and returns this result.
+func (l *lookup) removed(e *entry) (Found, error) {
+	l.forget(e)
+	found := e.found(Service)
+	found.TableFailed = l.tableFailed
+	return found, fmt.Errorf("%w to the service", ErrUnknown)
+}
+
+// reportUnknown records in the table that the service does not know the key since then, and
+// returns the table's record; nil if the table contains no usable key or has failed.
+func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (shared *entry) {
+	_ = l.withTable(ctx, func(ctx context.Context) error {
 		r, err := l.store.ReportUnknown(ctx, l.id, asked, since)
 		shared = l.parse(r)
 		return err
 	})
-	return shared, err
+	return shared
 }
 
-// remove records in the table that the id is unknown. It reports whether the cached key is
-// removed: the table rejects this if it contains a key that must not be removed yet.
-func (l *lookup) remove(ctx context.Context, asked, since time.Time, cached, shared *entry) (removed bool) {
-	r := Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}
-	if cached != nil {
-		r.UnknownSince = since
-		r.ExpiresAt = latest(r.ExpiresAt, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
-	}
-	if shared != nil {
-		r.ExpiresAt = latest(r.ExpiresAt, shared.expires)
-	}
-	err := l.withTable(ctx, func(ctx context.Context) error {
-		kept, err := l.store.Remove(ctx, r, asked.Add(-l.opts.UnknownGrace))
-		removed = kept == nil
+// remove records in the table that the id has no key. It returns the key that the table
+// contains and that must not be removed yet; nil for none. Without the table, each process
+// decides on its own.
+func (l *lookup) remove(ctx context.Context, gone *entry) (kept *entry) {
+	_ = l.withTable(ctx, func(ctx context.Context) error {
+		r, err := l.store.Remove(ctx, gone.Record, gone.FetchedAt.Add(-l.opts.UnknownGrace))
+		kept = l.parse(r)
 		return err
 	})
-	return removed || err != nil // without the table, each process decides on its own
+	return kept
 }
 
 // withTable runs a call of the table with its timeout.
@@ -600,7 +567,7 @@ func (c *Cache) parse(r *Record) *entry {
 	if r == nil || r.FetchedAt.After(c.opts.Now().Add(maxSkew)) {
 		return nil
 	}
-	e := &entry{sentAs: r.SentAs, fetchedAt: r.FetchedAt, unknownSince: r.UnknownSince, expires: r.ExpiresAt}
+	e := &entry{Record: *r}
 	if r.JWK != "" {
 		var err error
 		if e.key, err = ParseJWK([]byte(r.JWK), r.ID); err != nil {
@@ -621,13 +588,13 @@ func (c *Cache) remember(id string, e *entry) {
 	c.keys[id] = e
 }
 
-// forget stores in memory that the service did not know the id at that time.
-func (l *lookup) forget(at time.Time, withdrawn bool) {
+// forget stores in memory that the id has no key.
+func (l *lookup) forget(e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.keys, l.id)
 	if len(l.unknown) >= maxRemembered {
 		clear(l.unknown)
 	}
-	l.unknown[l.id] = unknown{l.sentAs, at.Add(l.opts.UnknownTTL), withdrawn}
+	l.unknown[l.id] = e
 }

@@ -613,7 +613,7 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 	for i := range 4097 {
 		name := fmt.Sprint(i)
-		(&lookup{Cache: c, id: "unknown " + name}).forget(f.now, false)
+		(&lookup{Cache: c, id: "unknown " + name}).forget(&entry{})
 		c.remember("key "+name, &entry{})
 		c.know(source(i), sighting{})
 		other := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)
@@ -630,7 +630,7 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 	// What becomes known is no longer unknown, and the other way round.
 	c.remember("unknown 4096", &entry{})
-	(&lookup{Cache: c, id: "key 4096"}).forget(f.now, false)
+	(&lookup{Cache: c, id: "key 4096"}).forget(&entry{})
 	if c.keys["key 4096"] != nil || len(c.unknown) != 1 {
 		t.Errorf("%v, %v", c.keys, c.unknown)
 	}

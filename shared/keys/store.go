@@ -53,15 +53,16 @@ type InspectStore interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Record is what the store has of a key id. Without JWK, the id was unknown at FetchedAt; with
-// UnknownSince, the key was known before and was removed. ExpiresAt is in seconds, the other
+// Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with
+// UnknownSince, it had one before that was removed. ExpiresAt is in seconds, the other
 // times are in milliseconds, and zero for none.
 type Record struct {
 	ID           string // in its canonical form
 	SentAs       string // the id in the request to the service
 	JWK          string
-	FetchedAt    time.Time // when the request was sent to the service
-	UnknownSince time.Time // when the service first reported a known key as unknown
-	UnknownAt    time.Time // when it last did
-	ExpiresAt    time.Time // from then, no function uses the record
+	Rejected     []Violation // why the policy rejects the key that the service returned
+	FetchedAt    time.Time   // when the request was sent to the service
+	UnknownSince time.Time   // when the service first reported a known key as unknown
+	UnknownAt    time.Time   // when it last did
+	ExpiresAt    time.Time   // from then, no function uses the record
 }

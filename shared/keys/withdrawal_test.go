@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,42 @@ func TestGraceIsSharedByAllFunctions(t *testing.T) {
 	f.expect(idle, ErrUnavailable, Service, 1)
 }
 
+// A function that cannot read that a key was removed does not make others use their copies.
+func TestARemovalOutlivesAFunctionThatCannotReadIt(t *testing.T) {
+	f := newFleet(t)
+	idle := f.cache()
+	f.expectInUse(idle, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.expectWithdrawn(f.cache(), nil, Stale, 1)
+	f.pass(5 * time.Minute)
+	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
+	f.failNext(true) // the read
+	f.expect(f.cache(), ErrUnknown, Service, 1)
+	f.down()
+	f.pass(2 * time.Minute)
+	f.expect(idle, ErrUnavailable, Service, 1)
+}
+
+// The service returned the key again, and the write failed.
+func TestACopyIsUsedIfItIsNewerThanItsRemoval(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.expectWithdrawn(c, nil, Stale, 1)
+	f.pass(5 * time.Minute)
+	f.expectWithdrawn(c, ErrUnknown, Service, 1)
+	f.serve(0)
+	f.pass(time.Minute)
+	f.failNext(false, false, true) // the write
+	f.expectInUse(c, Service, 1)
+	f.down()
+	f.pass(time.Hour)
+	f.expectInUse(c, Stale, 1)
+}
+
 func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f := newFleet(t)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache(), f.cache()}
@@ -205,7 +242,7 @@ func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f.pass(time.Second)
 	f.expectInUse(other, Service, 1)
 	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).notKnown(t.Context(), asked, cached, nil)
-	if err != nil || found.Withdrawn || found.Key == nil {
+	if err != nil || found.Withdrawn || found.Key == nil || found.Source != SharedTable {
 		t.Errorf("%+v, %v", found, err)
 	}
 	f.expectInUse(c, InMemory, 0)
@@ -254,18 +291,86 @@ func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f.expectWithdrawn(f.cache(), ErrUnknown, SharedTable, 0)
 }
 
+// expectRejected looks id up, and checks that its key is rejected for the same reason wherever that is found.
+func (f *fleet) expectRejected(c *Cache, withdrawn bool, source Source, fetches int32) {
+	f.t.Helper()
+	before := f.fetches.Load()
+	found, err := f.lookup(c, id, netip.Addr{})
+	if got := violations(err); !slices.Equal(got, []Violation{WrongAlgorithm}) || found.Key != nil ||
+		found.Withdrawn != withdrawn || found.Source != source || f.fetches.Load()-before != fetches {
+		f.t.Errorf("%+v, %v, %d fetches", found, err, f.fetches.Load()-before)
+	}
+}
+
+func (f *fleet) reject() {
+	f.answerJSON(strings.Replace(string(text(f.t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
+}
+
 func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 	f := newFleet(t)
 	c, other := f.cache(), f.cache()
 	f.expectInUse(c, Service, 1)
 	f.expectInUse(other, SharedTable, 0)
-	f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
+	f.reject()
 	f.pass(time.Hour)
-	found, err := f.lookup(c, id, netip.Addr{})
-	if violations(err) == nil || found.Key != nil || !found.Withdrawn {
+	f.expectRejected(c, true, Service, 1)
+	f.expectRejected(c, true, InMemory, 0)
+	f.expectRejected(other, true, SharedTable, 0)
+	f.expectRejected(f.cache(), true, SharedTable, 0)
+	if found, ok, err := NewInspector(f.db).Find(t.Context(), id); !ok || err != nil || violations(found.Refused) == nil {
 		t.Errorf("%+v, %v", found, err)
 	}
-	f.expectWithdrawn(other, ErrUnknown, SharedTable, 0)
+	// It is asked for again, and stays withdrawn. Then the service has it no more, and then a good one.
+	f.pass(time.Minute)
+	f.expectRejected(other, true, Service, 1)
+	f.gone()
+	f.pass(time.Minute)
+	f.expectWithdrawn(c, ErrUnknown, Service, 1)
+	if r := f.stored(); r.Rejected != nil || !r.UnknownSince.Equal(f.now.Add(-2*time.Minute)) {
+		t.Errorf("stored %+v", r)
+	}
+	f.serve(0)
+	f.pass(time.Minute)
+	f.expectInUse(other, Service, 1)
+	f.expectInUse(f.cache(), SharedTable, 0)
+}
+
+// A webhook comes every 15 minutes, and each has a new process.
+func TestAKeyThatTheServiceWithdrewIsSoonRejectedByNewProcesses(t *testing.T) {
+	const every = 15 * time.Minute
+	for offset := range every / time.Minute { // from the fetch to the withdrawal, and to the next webhook
+		f := newFleet(t)
+		f.expectInUse(f.cache(), Service, 1)
+		f.pass(offset * time.Minute)
+		f.gone()
+		withdrawn := f.now
+		for {
+			f.pass(every)
+			_, err := f.lookup(f.cache(), id, netip.Addr{})
+			if took := f.now.Sub(withdrawn); took > time.Hour+30*time.Minute {
+				t.Fatalf("%s later: %v", took, err)
+			}
+			if errors.Is(err, ErrUnknown) {
+				break
+			}
+		}
+	}
+}
+
+func TestA404BetweenGoodAnswersRemovesNoKey(t *testing.T) {
+	f := newFleet(t)
+	f.expectInUse(f.cache(), Service, 1)
+	f.pass(time.Hour)
+	for range 3 { // each 404 is the first one
+		f.gateway404()
+		f.expectWithdrawn(f.cache(), nil, Stale, 1)
+		f.pass(15 * time.Minute)
+		f.down() // changes nothing
+		f.expectWithdrawn(f.cache(), nil, Stale, 1)
+		f.serve(0)
+		f.expectInUse(f.cache(), Service, 1)
+		f.pass(time.Hour)
+	}
 }
 
 // Anyone can make a function call the service, with a forged signature that names the id
@@ -330,38 +435,25 @@ func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
-// Unknown would be answered 401, but the table can contain the key.
-func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
-	f := newFleet(t)
-	f.expectInUse(f.cache(), Service, 1)
-	f.gateway404()
-	c := f.cache()
-	f.failNext(true, false, true) // the read fails, the removal is rejected, the report fails
-	f.expect(c, ErrUnavailable, Service, 1)
-}
-
 // A key that must not be used and was never in use is looked up again after as long as one
 // that the service does not know, also without the table.
 func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		f := newFleet(t)
 		f.broken.Store(broken)
-		f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
+		f.reject()
 		c := f.cache()
-		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
-			t.Fatal(err)
-		}
-		if !broken && !f.stored().ExpiresAt.Equal(f.now.Add(time.Minute)) {
-			t.Errorf("stored until %s", f.stored().ExpiresAt)
+		f.expectRejected(c, false, Service, 1)
+		if !broken {
+			f.expectRejected(f.cache(), false, SharedTable, 0)
+			if expires := f.stored().ExpiresAt; !expires.Equal(f.now.Add(time.Minute)) {
+				t.Errorf("stored until %s", expires)
+			}
 		}
 		f.pass(59 * time.Second)
-		if _, err := f.lookup(c, id, netip.Addr{}); !errors.Is(err, ErrUnknown) || f.fetches.Load() != 1 {
-			t.Errorf("after 59 s: %v, %d fetches", err, f.fetches.Load())
-		}
+		f.expectRejected(c, false, InMemory, 0)
 		f.pass(time.Second)
-		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil || f.fetches.Load() != 2 {
-			t.Errorf("after a minute: %v, %d fetches", err, f.fetches.Load())
-		}
+		f.expectRejected(c, false, Service, 1)
 	}
 }
 

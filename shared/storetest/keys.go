@@ -43,6 +43,9 @@ func (r *random) record() keys.Record {
 	if r.IntN(4) > 0 {
 		k.JWK = fmt.Sprintf(`{"n":%d}`, r.IntN(1000))
 	}
+	if k.JWK == "" && r.IntN(2) == 0 {
+		k.Rejected = []keys.Violation{keys.WrongUse, keys.WrongAlgorithm}
+	}
 	for _, at := range []*time.Time{&k.UnknownSince, &k.UnknownAt} {
 		if r.IntN(3) == 0 {
 			*at = r.time()
@@ -59,7 +62,7 @@ func (r *random) keyCall() (what string, do func(ctx context.Context, s KeyStore
 	case 0, 1:
 		return "put", func(ctx context.Context, s KeyStore) any { return s.Put(ctx, k) }
 	case 2, 3:
-		k.JWK, k.UnknownAt = "", time.Time{}
+		k.JWK, k.Rejected, k.UnknownAt = "", nil, time.Time{}
 		return "remove", func(ctx context.Context, s KeyStore) any {
 			kept, err := s.Remove(ctx, k, one)
 			return result(kept, err)

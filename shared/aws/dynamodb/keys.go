@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -36,13 +35,14 @@ func NewKeys(client KeysAPI, table string) *Keys { return &Keys{NewCertificate(c
 
 // keyItem is the item of a key id.
 type keyItem struct {
-	ID           string `dynamodbav:"keyId"`
-	SentAs       string `dynamodbav:"sentAs,omitempty"`
-	JWK          string `dynamodbav:"jwk,omitempty"`
-	FetchedAt    millis `dynamodbav:"fetchedAt,omitempty"`
-	UnknownSince millis `dynamodbav:"unknownSince,omitempty"`
-	UnknownAt    millis `dynamodbav:"unknownAt,omitempty"`
-	ExpiresAt    int64  `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the TTL
+	ID           string           `dynamodbav:"keyId"`
+	SentAs       string           `dynamodbav:"sentAs,omitempty"`
+	JWK          string           `dynamodbav:"jwk,omitempty"`
+	Rejected     []keys.Violation `dynamodbav:"rejected,omitempty"`
+	FetchedAt    millis           `dynamodbav:"fetchedAt,omitempty"`
+	UnknownSince millis           `dynamodbav:"unknownSince,omitempty"`
+	UnknownAt    millis           `dynamodbav:"unknownAt,omitempty"`
+	ExpiresAt    int64            `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the TTL
 }
 
 // millis is a time in Unix milliseconds; 0 stands for none.
@@ -66,10 +66,10 @@ func millisOf(t time.Time) millis {
 // if it has attributes of other types: such a key is fetched again.
 func recordOf(read attributes) *keys.Record {
 	var i keyItem
-	if err := attributevalue.UnmarshalMap(read, &i); err != nil || i.FetchedAt == 0 || strings.Contains(i.ID, "#") {
+	if err := attributevalue.UnmarshalMap(read, &i); err != nil || i.FetchedAt == 0 {
 		return nil
 	}
-	r := &keys.Record{ID: i.ID, SentAs: i.SentAs, JWK: i.JWK, FetchedAt: i.FetchedAt.time(),
+	r := &keys.Record{ID: i.ID, SentAs: i.SentAs, JWK: i.JWK, Rejected: i.Rejected, FetchedAt: i.FetchedAt.time(),
 		UnknownSince: i.UnknownSince.time(), UnknownAt: i.UnknownAt.time()}
 	if i.ExpiresAt != 0 {
 		r.ExpiresAt = time.Unix(i.ExpiresAt, 0).UTC()
@@ -110,7 +110,7 @@ func (k *Keys) put(ctx context.Context, what string, item any, attribute string,
 
 // Put implements [keys.Store].
 func (k *Keys) Put(ctx context.Context, r keys.Record) error {
-	return k.put(ctx, "put", keyItem{ID: r.ID, SentAs: r.SentAs, JWK: r.JWK, FetchedAt: millisOf(r.FetchedAt),
+	return k.put(ctx, "put", keyItem{ID: r.ID, SentAs: r.SentAs, JWK: r.JWK, Rejected: r.Rejected, FetchedAt: millisOf(r.FetchedAt),
 		UnknownSince: millisOf(r.UnknownSince), UnknownAt: millisOf(r.UnknownAt), ExpiresAt: r.ExpiresAt.Unix()},
 		"fetchedAt", r.FetchedAt)
 }
@@ -132,7 +132,7 @@ func (k *Keys) Remove(ctx context.Context, r keys.Record, oldest time.Time) (*ke
 	_, err := k.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:        &k.table,
 		Key:              keysKey(r.ID),
-		UpdateExpression: aws.String(update + " REMOVE jwk, unknownAt"),
+		UpdateExpression: aws.String(update + " REMOVE jwk, rejected, unknownAt"),
 		ConditionExpression: aws.String("attribute_not_exists(jwk) OR expiresAt <= :now " +
 			"OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
 		ExpressionAttributeValues:           values,
@@ -343,8 +343,7 @@ func (i *KeysInspector) Records(ctx context.Context) (all []keys.Record, err err
 
 // Delete implements [keys.InspectStore].
 func (i *KeysInspector) Delete(ctx context.Context, id string) error {
-	if _, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &i.table, Key: keysKey(id)}); err != nil {
-		return fmt.Errorf("keys: table: drop: %w", err)
-	}
-	return nil
+	_, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &i.table, Key: keysKey(id)})
+	_, _, err = unmet("delete", err)
+	return err
 }
