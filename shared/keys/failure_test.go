@@ -115,7 +115,7 @@ func TestSpentBudgetCostsNoWrite(t *testing.T) {
 	c.RecordSource(t.Context(), sender)
 	f.flood(c, sender, 10)
 	minute := strconv.FormatInt(f.now.Truncate(time.Minute).Unix()/60, 10)
-	if got := f.db.Counters(); len(got) != 2 || got["misses#"+minute] != 5 || got["reserve#"+minute] != 5 {
+	if got := f.db.counters; len(got) != 2 || got["misses#"+minute] != 5 || got["reserve#"+minute] != 5 {
 		t.Errorf("%v", got)
 	}
 	for name, expires := range f.db.expires {

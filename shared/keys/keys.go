@@ -247,7 +247,8 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 	}
 	source := network(from)
 	// The lookup of an unknown source must not determine the result of a known one.
-	return c.once(ctx, id+" "+source.String(), (&lookup{Cache: c, id: canonical, sentAs: id, source: source}).find)
+	l := &lookup{Cache: c, id: canonical, sentAs: id, source: source}
+	return l.once(ctx, id+" "+source.String(), l.find)
 }
 
 // Refetch fetches a key again after a signature did not verify with it, because the
@@ -263,7 +264,7 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 	}
 	source := network(from)
 	l := &lookup{Cache: c, id: canonical, sentAs: id, source: source}
-	found, err := c.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
+	found, err := l.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
 		return l.refetch(ctx, failed)
 	})
 	if found.Key != nil && found.Key.Equal(failed.Key) {
@@ -276,8 +277,12 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 func (c *Cache) refetchAge() time.Duration { return min(time.Minute, c.opts.Freshness/3) }
 
 // once runs work once for all concurrent callers with the same name.
-func (c *Cache) once(ctx context.Context, name string, work func(context.Context) (Found, error)) (Found, error) {
-	result := c.flight.DoChan(name, func() (any, error) { return work(context.WithoutCancel(ctx)) })
+func (l *lookup) once(ctx context.Context, name string, work func(context.Context) (Found, error)) (Found, error) {
+	result := l.flight.DoChan(name, func() (any, error) {
+		found, err := work(context.WithoutCancel(ctx))
+		found.TableFailed = l.tableFailed
+		return found, err
+	})
 	select {
 	case r := <-result:
 		return r.Val.(Found), r.Err
@@ -357,7 +362,7 @@ func (l *lookup) find(ctx context.Context) (Found, error) {
 		return shared.cached(SharedTable)
 	case cached == nil:
 		if !l.spend(ctx) {
-			return Found{TableFailed: l.tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
+			return Found{}, fmt.Errorf("keys: %w", ErrOutOfBudget)
 		}
 	case l.fresh(cached, now):
 		l.remember(l.id, cached)
@@ -380,7 +385,7 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 		return cached.found(SharedTable), nil
 	}
 	if !l.spend(ctx) {
-		return Found{TableFailed: l.tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
+		return Found{}, fmt.Errorf("keys: %w", ErrOutOfBudget)
 	}
 	return l.fetch(ctx, cached, shared)
 }
@@ -425,7 +430,7 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 		last.UnexpectedType = unexpected
 		return last, nil
 	case errors.Is(err, ErrUnavailable):
-		return Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed, UnexpectedType: unexpected}, err
+		return Found{Source: Service, FetchedAt: asked, UnexpectedType: unexpected}, err
 	}
 	e := &entry{key: key, Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked,
 		ExpiresAt: asked.Add(l.opts.MaxAge)}}
@@ -438,7 +443,7 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 		l.remember(l.id, e)
 	}
 	found := e.found(Service)
-	found.TableFailed, found.UnexpectedType = l.tableFailed, unexpected
+	found.UnexpectedType = unexpected
 	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
 		found.writing = w
@@ -455,9 +460,7 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 func (l *lookup) stale(cached entry) Found {
 	cached.retryAt = l.opts.Now().Add(retryPause)
 	l.remember(l.id, &cached)
-	found := cached.found(Stale)
-	found.TableFailed = l.tableFailed
-	return found
+	return cached.found(Stale)
 }
 
 // notKnown handles the answer that the service does not know the id. It removes a cached key
@@ -468,25 +471,29 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	if cached == nil {
 		// The table can contain a key that could not be read.
 		gone := l.gone(asked, nil, shared)
-		if cached = l.remove(ctx, gone); cached == nil {
+		cached = l.remove(ctx, gone, time.Time{})
+		switch {
+		case cached == nil:
 			return l.removed(gone)
+		case cached.SentAs != l.sentAs: // the service was asked for another spelling
+			return l.stale(*cached), nil
 		}
 	}
 	last := *cached
 	if !last.withdrawn() {
 		last.UnknownSince = since
 	}
-	if reported := l.reportUnknown(ctx, asked, last.UnknownSince); reported != nil {
+	if reported := l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
+		return l.store.ReportUnknown(ctx, l.id, asked, last.UnknownSince)
+	}); reported != nil {
 		last = *reported
 	}
 	if last.FetchedAt.After(asked) { // another function has just fetched the key
 		l.remember(l.id, &last)
-		found := last.found(SharedTable)
-		found.TableFailed = l.tableFailed
-		return found, nil
+		return last.found(SharedTable), nil
 	}
 	if asked.Sub(last.UnknownSince) >= l.opts.UnknownGrace {
-		if gone := l.gone(asked, &last, shared); l.remove(ctx, gone) == nil {
+		if gone := l.gone(asked, &last, shared); l.remove(ctx, gone, asked.Add(-l.opts.UnknownGrace)) == nil {
 			return l.removed(gone)
 		}
 	}
@@ -516,32 +523,16 @@ func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
 // removed stores in memory that the service does not know the id, and returns this result.
 func (l *lookup) removed(e *entry) (Found, error) {
 	l.forget(e)
-	found := e.found(Service)
-	found.TableFailed = l.tableFailed
-	return found, fmt.Errorf("%w to the service", ErrUnknown)
-}
-
-// reportUnknown records in the table that the service does not know the key since then, and
-// returns the table's record; nil if the table contains no usable key or has failed.
-func (l *lookup) reportUnknown(ctx context.Context, asked, since time.Time) (shared *entry) {
-	_ = l.withTable(ctx, func(ctx context.Context) error {
-		r, err := l.store.ReportUnknown(ctx, l.id, asked, since)
-		shared = l.parse(r)
-		return err
-	})
-	return shared
+	return e.found(Service), fmt.Errorf("%w to the service", ErrUnknown)
 }
 
 // remove records in the table that the id has no key. It returns the key that the table
-// contains and that must not be removed yet; nil for none. Without the table, each process
-// decides on its own.
-func (l *lookup) remove(ctx context.Context, gone *entry) (kept *entry) {
-	_ = l.withTable(ctx, func(ctx context.Context) error {
-		r, err := l.store.Remove(ctx, gone.Record, gone.FetchedAt.Add(-l.opts.UnknownGrace))
-		kept = l.parse(r)
-		return err
+// contains, unless it was reported as unknown by oldest; nil for none. Without the table, each
+// process decides on its own.
+func (l *lookup) remove(ctx context.Context, gone *entry, oldest time.Time) (kept *entry) {
+	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
+		return l.store.Remove(ctx, gone.Record, oldest)
 	})
-	return kept
 }
 
 // withTable runs a call of the table with its timeout.
@@ -551,14 +542,19 @@ func (c *Cache) withTable(ctx context.Context, call func(context.Context) error)
 	return call(ctx)
 }
 
-// read returns the table's record of the id; nil for none that can be used.
-func (l *lookup) read(ctx context.Context) (shared *entry) {
+// fromTable returns the record that a call of the table returns; nil for none that can be used.
+func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Record, error)) (e *entry) {
 	_ = l.withTable(ctx, func(ctx context.Context) error {
-		r, err := l.store.Get(ctx, l.id)
-		shared = l.parse(r)
+		r, err := call(ctx)
+		e = l.parse(r)
 		return err
 	})
-	return shared
+	return e
+}
+
+// read returns the table's record of the id.
+func (l *lookup) read(ctx context.Context) *entry {
+	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) { return l.store.Get(ctx, l.id) })
 }
 
 // parse returns the entry of a record, with a nil key if the id is unknown. It returns

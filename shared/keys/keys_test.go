@@ -558,6 +558,21 @@ func TestAnotherSpellingMakesNoKeyUnknown(t *testing.T) {
 	}
 }
 
+// A function that cannot read the table learns from another spelling nothing about the key.
+func TestAnotherSpellingWithoutTheTableRemovesNoKey(t *testing.T) {
+	f := newFleet(t)
+	f.expect(f.cache(), nil, Service, 1)
+	f.pass(time.Hour)
+	for range 3 {
+		f.failNext(true) // the read
+		found, err := f.lookup(f.cache(), strings.ToUpper(id), netip.Addr{})
+		if err != nil || found.Withdrawn || !f.stored().UnknownSince.IsZero() {
+			t.Errorf("%+v, %v", found, err)
+		}
+		f.pass(5 * time.Minute)
+	}
+}
+
 // A service that changes how it writes the same key, or forgets a spelling, makes nothing unknown.
 func TestAKeyThatTheServiceSpellsOtherwiseStaysInUse(t *testing.T) {
 	good := generated(0).PublicKey

@@ -109,13 +109,6 @@ func (m *Memory) Take(_ context.Context, name string, limit int, _ time.Time) (b
 	return true, nil
 }
 
-// Counters returns what was taken, by name.
-func (m *Memory) Counters() map[string]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.counters)
-}
-
 // RecordSource implements [Store].
 func (m *Memory) RecordSource(_ context.Context, name string, now, oldest, _ time.Time) (time.Time, error) {
 	m.mu.Lock()
@@ -132,13 +125,6 @@ func (m *Memory) Source(_ context.Context, name string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sources[name], nil
-}
-
-// Sources returns when each source was seen, by name.
-func (m *Memory) Sources() map[string]time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.sources)
 }
 
 // RecordCertificate implements [Store].

@@ -117,7 +117,7 @@ func TestRecordSourceWritesOnceADay(t *testing.T) {
 		if n := f.tableCalls() - before; n != calls {
 			t.Errorf("%d calls, want %d", n, calls)
 		}
-		if got := f.db.Sources()[sourceName(network(sender))]; !got.Equal(at) {
+		if got := f.db.sources[sourceName(network(sender))]; !got.Equal(at) {
 			t.Errorf("seen at %v, want %v", got.UTC(), at)
 		}
 	}
@@ -140,12 +140,12 @@ func TestTableContainsNoAddress(t *testing.T) {
 	c := f.cache()
 	c.RecordSource(t.Context(), sender)
 	c.RecordSource(t.Context(), netip.Addr{}) // is ignored
-	for key := range f.db.Sources() {
+	for key := range f.db.sources {
 		if !strings.HasPrefix(key, "source#") || len(key) != len("source#")+43 {
 			t.Errorf("key %q", key)
 		}
 	}
-	if n := len(f.db.Sources()); n != 1 {
+	if n := len(f.db.sources); n != 1 {
 		t.Errorf("%d items", n)
 	}
 }
@@ -190,12 +190,12 @@ func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	// A failed write is retried after a pause.
 	f.broken.Store(false)
 	c.RecordSource(t.Context(), sender)
-	if n := len(f.db.Sources()); n != 0 {
+	if n := len(f.db.sources); n != 0 {
 		t.Errorf("%d items", n)
 	}
 	f.pass(time.Minute)
 	c.RecordSource(t.Context(), sender)
-	if _, ok := f.db.Sources()[sourceName(network(sender))]; !ok {
+	if _, ok := f.db.sources[sourceName(network(sender))]; !ok {
 		t.Error("not recorded")
 	}
 }

@@ -138,7 +138,7 @@ func (f *facts) outOfBudget(inv *invocation) {
 	}
 	now := time.Now().Add(inv.skew)
 	for _, at := range []time.Time{now, now.Add(-time.Minute)} {
-		if w.keys.Counters()["reserve#"+strconv.FormatInt(at.Unix()/60, 10)] == keyBudget {
+		if w.taken["reserve#"+strconv.FormatInt(at.Unix()/60, 10)] == keyBudget {
 			return
 		}
 	}
@@ -161,10 +161,7 @@ func (s *keyService) accepted(inv *invocation) {
 			w.facts.violated("%s accepts a delivery with a key that was withdrawn %v ago", inv.name, over)
 		}
 	}
-	if len(w.keys.Sources()) > 0 && w.sourceKnown.IsZero() {
-		w.sourceKnown = time.Now()
-	}
-	for name := range w.keys.Counters() {
+	for name := range w.taken {
 		if strings.HasPrefix(name, "reserve#") {
 			s.reserve++
 		}

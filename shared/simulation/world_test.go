@@ -86,6 +86,7 @@ type world struct {
 	start  time.Time
 	ledger *ledger.Memory
 	keys   *keys.Memory
+	taken  map[string]int // of the budgets of keys, by name
 	s3     *awstest.S3
 	bus    *awstest.EventBridge
 
@@ -123,7 +124,7 @@ type planned struct {
 func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
-		ledger: &ledger.Memory{}, keys: &keys.Memory{}, s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{}, s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.s3.MakeBucket(claimBucket)
@@ -559,6 +560,7 @@ func (s keyStore) Put(ctx context.Context, r keys.Record) error {
 
 func (s keyStore) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
 	return do(s.instance, ctx, writeKey, name, nil, func() (time.Time, error) {
+		s.w.sourceKnown = cmp.Or(s.w.sourceKnown, time.Now())
 		return s.Memory.RecordSource(ctx, name, now, oldest, expires)
 	})
 }
@@ -584,7 +586,11 @@ func (s keyStore) ReportUnknown(ctx context.Context, id string, asked, since tim
 
 func (s keyStore) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
 	return do(s.instance, ctx, spendKey, name, nil, func() (bool, error) {
-		return s.Memory.Take(ctx, name, limit, expires)
+		left, err := s.Memory.Take(ctx, name, limit, expires)
+		if left {
+			s.w.taken[name]++
+		}
+		return left, err
 	})
 }
 

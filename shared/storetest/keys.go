@@ -85,8 +85,8 @@ func (r *random) keyCall() (what string, do func(ctx context.Context, s KeyStore
 			return result(at, err, seen, failed)
 		}
 	case 8:
-		c := keys.AcceptedCertificate{Subject: "subject " + name, Issuer: "issuer", SerialNumber: "1a", Fingerprint: name,
-			Pin: "pin", NotAfter: one, AcceptedAt: other}
+		c := keys.AcceptedCertificate{Subject: "subject " + name, Issuer: "issuer", SerialNumber: "1a",
+			Fingerprint: name, Pin: "pin", NotAfter: one, AcceptedAt: other}
 		return "record certificate", func(ctx context.Context, s KeyStore) any {
 			err := s.RecordCertificate(ctx, c)
 			last, failed := s.LastCertificate(ctx)

@@ -25,6 +25,7 @@ func TestTheTableOfKeysAndTheMemoryHaveTheSameResults(t *testing.T) {
 		db.CreateTable("keys", names.KeysKey)
 		table := dynamodb.NewKeys(db, "keys")
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
-			storetest.KeyStore{Store: table, CertificateReader: table, InspectStore: dynamodb.NewKeysInspector(db, "keys")})
+			storetest.KeyStore{Store: table, CertificateReader: table,
+				InspectStore: dynamodb.NewKeysInspector(db, "keys")})
 	}
 }

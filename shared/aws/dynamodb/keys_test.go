@@ -88,7 +88,8 @@ func TestWhatIsNotNeededAnyMoreExpires(t *testing.T) {
 	}
 	items := db.Items("keys")
 	for name, item := range items {
-		if n, ok := item[names.KeysTTL].(*types.AttributeValueMemberN); !ok || n.Value != strconv.FormatInt(expires.Unix(), 10) {
+		n, ok := item[names.KeysTTL].(*types.AttributeValueMemberN)
+		if !ok || n.Value != strconv.FormatInt(expires.Unix(), 10) {
 			t.Errorf("%s: %v", name, item)
 		}
 	}
