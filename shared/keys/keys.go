@@ -201,17 +201,12 @@ func (e *entry) found(from Source) Found {
 	return Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: e.withdrawn()}
 }
 
-// refusal returns why there is no key.
-func (e *entry) refusal() error {
-	if e.Rejected != nil {
-		return &PolicyError{e.Rejected}
-	}
-	return ErrUnknown
-}
-
 // cached returns the result of an entry without a key.
 func (e *entry) cached(from Source) (Found, error) {
-	return e.found(from), fmt.Errorf("%w (cached)", e.refusal())
+	if e.Rejected != nil {
+		return e.found(from), fmt.Errorf("%w (cached)", &PolicyError{e.Rejected})
+	}
+	return e.found(from), fmt.Errorf("%w (cached)", ErrUnknown)
 }
 
 // New returns a Cache that fetches keys from origin and shares them through store.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -64,11 +65,11 @@ func unmarshal(read attributes, item any) error {
 	})
 }
 
-// recordOf returns the record in the item of a key id. It returns nil if there is none, or
-// if it has attributes of other types: such a key is fetched again.
+// recordOf returns the record in the item of a key id. It returns nil for none or another item, and
+// for one with attributes of other types: such a key is fetched again.
 func recordOf(read attributes) *keys.Record {
 	var i keyItem
-	if err := unmarshal(read, &i); err != nil || i.FetchedAt.IsZero() {
+	if err := unmarshal(read, &i); err != nil || i.FetchedAt.IsZero() || strings.Contains(i.ID, "#") {
 		return nil
 	}
 	i.ExpiresAt = i.ExpiresAt.UTC()
