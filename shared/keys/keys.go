@@ -24,10 +24,10 @@
 // the key. These calls are not counted against a budget, because the key is known.
 //
 // A JWK that the policy rejects removes the cached key at once, because it says that
-// the key with this id must not be used. The table has the reason, so all functions return
-// the same [*PolicyError], also for a key that was never used. Any other answer, with any status, means that
-// the service is unavailable ([ErrNotJWK]): anyone can make the functions call the
-// service, so an answer that does not name the key must not remove it.
+// the key with this id must not be used. The reason is stored in the table, so all functions
+// return the same [*PolicyError]. Any other answer, with any status, means that the service
+// is unavailable ([ErrNotJWK]): anyone can make the functions call the service, so an answer
+// that does not name the key must not remove it.
 //
 // # Key ids
 //

@@ -124,7 +124,8 @@ type planned struct {
 func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
-		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{}, s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{},
+		s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.s3.MakeBucket(claimBucket)
