@@ -478,9 +478,10 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	if !last.withdrawn() {
 		last.UnknownSince = since
 	}
-	if reported := l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
+	reported := l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
 		return l.store.ReportUnknown(ctx, l.id, asked, last.UnknownSince)
-	}); reported != nil {
+	})
+	if reported != nil && !reported.FetchedAt.Before(last.FetchedAt) { // the table can lack the copy
 		last = *reported
 	}
 	if last.FetchedAt.After(asked) { // another function has just fetched the key
@@ -496,21 +497,16 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 }
 
 // gone returns the entry of an id that has no key, after the service was asked at that time.
-// It is needed as long as a copy of the key can be used.
+// One that had a key is needed as long as a copy can be used, which is older than the report.
 func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
 	e := &entry{Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}}
-	needed := e.ExpiresAt
-	switch {
-	case cached != nil:
-		e.UnknownSince, needed = cached.UnknownSince, cached.FetchedAt.Add(l.opts.MaxAge)
-		if !cached.withdrawn() {
-			e.UnknownSince = asked
-		}
-	case shared != nil:
-		e.UnknownSince, needed = shared.UnknownSince, shared.ExpiresAt
+	if known := cmp.Or(cached, shared); known.withdrawn() {
+		e.UnknownSince = known.UnknownSince
+	} else if cached != nil {
+		e.UnknownSince = asked
 	}
-	if needed.After(e.ExpiresAt) {
-		e.ExpiresAt = needed
+	if end := e.UnknownSince.Add(l.opts.MaxAge); end.After(e.ExpiresAt) {
+		e.ExpiresAt = end
 	}
 	return e
 }

@@ -173,6 +173,27 @@ func TestACopyIsUsedIfItIsNewerThanItsRemoval(t *testing.T) {
 	f.expectInUse(c, Stale, 1)
 }
 
+// The service returned another key after the report, and the write failed.
+func TestAReportOfAnOlderKeyIsNotForTheCopy(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.expectWithdrawn(c, nil, Stale, 1)
+	f.serve(1)
+	f.pass(time.Minute)
+	f.failNext(false, true) // the write
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	if found := f.expect(c, nil, Stale, 1); !generated(1).PublicKey.Equal(found.Key) || !found.Withdrawn {
+		t.Errorf("%+v", found)
+	}
+	f.pass(5 * time.Minute)
+	f.expectWithdrawn(c, ErrUnknown, Service, 1)
+}
+
 func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f := newFleet(t)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache(), f.cache()}
@@ -417,7 +438,7 @@ func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 	r := f.stored()
 	if r.JWK != "" || !r.UnknownSince.Equal(fetched.Add(time.Hour)) ||
-		!r.ExpiresAt.Equal(fetched.Add(24*time.Hour)) {
+		!r.ExpiresAt.Equal(fetched.Add(25*time.Hour)) {
 		t.Errorf("stored %+v", r)
 	}
 }
