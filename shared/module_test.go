@@ -40,6 +40,7 @@ const consumer = `package main
 import (
 	"fmt"
 
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
@@ -50,6 +51,7 @@ var (
 	_ = claimcheck.Resolve
 	_ = signature.Verify
 	_ = token.NewClient
+	_ = tokenstore.Source
 )
 
 func main() {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/token"
 )
 
@@ -64,7 +65,7 @@ func run(args []string) error {
 
 	// Create the reader once, in main or in the init phase of a Lambda function: it caches
 	// the token and reads a new one before the token expires.
-	source := token.Stored(cfg, os.Getenv("TOKEN_PARAMETER"), os.Getenv("TOKEN_SECRET"))
+	source := tokenstore.Source(cfg, os.Getenv("TOKEN_PARAMETER"), os.Getenv("TOKEN_SECRET"))
 	client := token.NewClient(token.NewReader(source), baseURL)
 
 	// The client is a standard http.Client.

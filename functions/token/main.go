@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
+	"payhook.example/shared/aws/parameterstore"
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
@@ -38,12 +38,12 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	secrets := secretsmanager.NewFromConfig(cfg)
-	store := token.StoreInSecret(secrets, conf.TokenSecret)
+	secrets := secretsmanager.NewClient(cfg)
+	var store token.Store = secretsmanager.NewStore(secrets, conf.TokenSecret)
 	if conf.TokenParameter != "" {
-		store = token.StoreInParameter(ssm.NewFromConfig(cfg), conf.TokenParameter, conf.TokenKey)
+		store = parameterstore.NewStore(parameterstore.NewClient(cfg), conf.TokenParameter, conf.TokenKey)
 	}
-	refresher := token.NewRefresher(store, secrets, conf.CredentialsSecret,
+	refresher := token.NewRefresher(store, secretsmanager.NewCredentials(secrets, conf.CredentialsSecret),
 		token.NewEndpoint(conf.TokenService, conf.TokenManagerID,
 			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes), RootCAs: conf.ServiceCAs,
 				FormEncoded: conf.CredentialEncoding == settings.FormEncoded}))

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
@@ -20,7 +21,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
-	"payhook.example/shared/token"
 )
 
 // answered tests that a webhook with a change has this status with a value of a setting.
@@ -130,7 +130,7 @@ var effects = map[string]func(t *testing.T){
 		e := newServices()
 		e.service = service
 		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets,
-			setup.WithToken(token.InSecret(secrets.SDK(), s.TokenSecret), s)},
+			setup.WithToken(secretsmanager.NewToken(secrets.SDK(), s.TokenSecret), s)},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)

@@ -28,6 +28,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
 
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
@@ -164,7 +165,7 @@ func (d *Deployment) KeepsToken() bool { return d.TokenSecret+d.TokenParameter !
 
 // Token returns a reader of the access token that has read nothing yet.
 func (d *Deployment) Token() *token.Reader {
-	return token.NewReader(token.Stored(d.AWS, d.TokenParameter, d.TokenSecret))
+	return token.NewReader(tokenstore.Source(d.AWS, d.TokenParameter, d.TokenSecret))
 }
 
 // Setting returns the text of a setting in the local run, and its default for another

@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/parameterstore"
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/parking"
-	tokens "payhook.example/shared/token"
 )
 
 // prefixes and iamActions are the names of IAM for packages and operations of the SDK that have other names (AWS,
@@ -87,8 +88,8 @@ var clients = map[string]map[string]calls{
 		// It parks, captures and keeps records, and reads none of them.
 		"Parking":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
 		"Records":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
-		"Token/Secret": {reflect.TypeFor[tokens.Getter](), nil},
-		parameter:      {reflect.TypeFor[tokens.ParameterGetter](), nil},
+		"Token/Secret": {reflect.TypeFor[secretsmanager.ReadAPI](), nil},
+		parameter:      {reflect.TypeFor[parameterstore.ReadAPI](), nil},
 	},
 	"Redrive": {
 		"Ledger":  {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
@@ -98,9 +99,9 @@ var clients = map[string]map[string]calls{
 		"Parking": {reflect.TypeFor[parking.API](), nil},
 	},
 	"Token": {
-		"Token/Secret":      {reflect.TypeFor[tokens.Secrets](), nil},
-		parameter:           {reflect.TypeFor[tokens.Parameters](), nil},
-		"Token/Credentials": {reflect.TypeFor[tokens.Getter](), nil},
+		"Token/Secret":      {reflect.TypeFor[secretsmanager.WriteAPI](), nil},
+		parameter:           {reflect.TypeFor[parameterstore.WriteAPI](), nil},
+		"Token/Credentials": {reflect.TypeFor[secretsmanager.ReadAPI](), nil},
 	},
 }
 
@@ -183,7 +184,7 @@ var policies = map[string]struct {
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[parking.API](),
-			reflect.TypeFor[tokens.Getter](), reflect.TypeFor[tokens.ParameterGetter]()},
+			reflect.TypeFor[secretsmanager.ReadAPI](), reflect.TypeFor[parameterstore.ReadAPI]()},
 		[]string{"dynamodb:GetItem", "s3:GetObject", "s3:PutObject"}},
 	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI]()}, []string{"dynamodb:Scan", "s3:ListBucket"}},
@@ -196,8 +197,8 @@ var policies = map[string]struct {
 		"infra/deployment/connect.go"},
 		nil, nil},
 	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[claimcheck.GetAPI]()}, nil},
-	"events/client": {nil, []reflect.Type{reflect.TypeFor[tokens.Getter](),
-		reflect.TypeFor[tokens.ParameterGetter]()}, nil},
+	"events/client": {nil, []reflect.Type{reflect.TypeFor[secretsmanager.ReadAPI](),
+		reflect.TypeFor[parameterstore.ReadAPI]()}, nil},
 }
 
 func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {

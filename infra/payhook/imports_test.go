@@ -87,11 +87,11 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	}
 }
 
-// What decides about events and keys works with any store.
-func TestTheCoreNeedsNoSDK(t *testing.T) {
-	for _, p := range packages(t, "-deps", "./shared/keys", "./shared/ledger") {
+// The adapters in shared/aws make the calls of the core.
+func TestTheCoreLinksNoSDK(t *testing.T) {
+	for _, p := range packages(t, "-deps", "./shared/keys", "./shared/ledger", "./shared/token") {
 		if strings.HasPrefix(p, "github.com/aws/") {
-			t.Errorf("keys or ledger links %s", p)
+			t.Errorf("the core links %s", p)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -91,7 +92,7 @@ func Pipeline(db dynamodb.LedgerAPI, events bus.API, objects ObjectAPI, evidence
 // KeyService returns the client that calls the key service, with the access token if that needs it.
 func KeyService(c Clients, s settings.Function) *http.Client {
 	if s.KeysAuth == settings.BearerToken {
-		return WithToken(token.Stored(c.Config, s.TokenParameter, s.TokenSecret), s)
+		return WithToken(tokenstore.Source(c.Config, s.TokenParameter, s.TokenSecret), s)
 	}
 	return &http.Client{Transport: trusting(s, c.Connections)}
 }

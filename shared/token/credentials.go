@@ -27,14 +27,14 @@ type CredentialsError struct {
 }
 
 func (e *CredentialsError) Error() string {
-	return "token: " + credentialsSecret + " " + e.Problem +
+	return "token: the secret with the client credentials " + e.Problem +
 		`; store {"client_id": "...", "client_secret": "..."} in it`
 }
 
-// credentials reads the secret with the client credentials. Its errors are
+// credentials loads the client credentials. Its errors are
 // [*CredentialsError] and [*StoreError].
-func credentials(ctx context.Context, secrets Getter, id string) (Credentials, error) {
-	text, err := secret{secrets, id, credentialsSecret}.read(ctx)
+func credentials(ctx context.Context, source Source) (Credentials, error) {
+	text, err := source.Load(ctx)
 	switch {
 	case errors.Is(err, ErrNone), err == nil && strings.TrimSpace(text) == "":
 		return Credentials{}, &CredentialsError{"has no value yet"}

@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/token"
 )
 
@@ -22,8 +22,8 @@ func ExampleNewClient() {
 		log.Fatal(err)
 	}
 	// Once per program: the reader caches the token.
-	reader := token.NewReader(token.InSecret(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET")))
-	client := token.NewClient(reader, baseURL)
+	source := tokenstore.Source(cfg, os.Getenv("TOKEN_PARAMETER"), os.Getenv("TOKEN_SECRET"))
+	client := token.NewClient(token.NewReader(source), baseURL)
 
 	response, err := client.Get(baseURL.JoinPath("/v1/protected/payments").String())
 	if err != nil {

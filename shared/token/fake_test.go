@@ -12,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	sdk "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
+	"payhook.example/shared/aws/parameterstore"
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
@@ -138,7 +140,7 @@ func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 
 // sdk returns the client of the secrets.
 func (r *rig) sdk() *secretsmanager.Client {
-	return secretsmanager.New(r.secrets.SDK().Options(), func(o *secretsmanager.Options) {
+	return sdk.New(r.secrets.SDK().Options(), func(o *sdk.Options) {
 		o.HTTPClient = &http.Client{Transport: direct{http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if r.down {
 				hangsUp(w, q)
@@ -150,7 +152,7 @@ func (r *rig) sdk() *secretsmanager.Client {
 
 // another returns another refresher of the same secrets and parameter.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	return token.NewRefresher(r.store(), r.sdk(), credentialsSecret, newEndpoint(tb, r.endpoint))
+	return token.NewRefresher(r.store(), secretsmanager.NewCredentials(r.sdk(), credentialsSecret), newEndpoint(tb, r.endpoint))
 }
 
 // newParameterRig returns a rig whose token is kept in a parameter, encrypted with the key "key".
@@ -164,9 +166,9 @@ func newParameterRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 
 func (r *rig) store() token.Store {
 	if r.parameter == nil {
-		return token.StoreInSecret(r.sdk(), tokenSecret)
+		return secretsmanager.NewStore(r.sdk(), tokenSecret)
 	}
-	return token.StoreInParameter(ssm.New(r.parameter.SDK().Options(), func(o *ssm.Options) {
+	return parameterstore.NewStore(ssm.New(r.parameter.SDK().Options(), func(o *ssm.Options) {
 		o.HTTPClient = &http.Client{Transport: direct{r.parameter.Config.Handler}}
 	}), tokenParameter, "key")
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
@@ -271,7 +272,7 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 func TestAReadHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		_, err := token.NewReader(token.InSecret(getter(func(ctx context.Context) error {
+		_, err := token.NewReader(secretsmanager.NewToken(getter(func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}), tokenSecret)).Token()

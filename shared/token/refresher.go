@@ -6,18 +6,15 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	smithytime "github.com/aws/smithy-go/time"
 )
 
 // Refresher replaces the stored token before it expires. It is safe for
 // concurrent use: its runs wait for each other. Any number of Refreshers may share a
 // store.
 type Refresher struct {
-	store             Store
-	secrets           Getter
-	credentialsSecret string
-	endpoint          *Endpoint
+	store       Store
+	credentials Source
+	endpoint    *Endpoint
 
 	// The results of earlier runs of this Refresher. They only reduce the calls of the
 	// token endpoint.
@@ -34,10 +31,9 @@ const refreshPercent = 66
 // interval is the time between two runs: settings.TokenInterval.
 const interval = time.Minute
 
-// NewRefresher returns a Refresher that keeps the token in a store and reads the client
-// credentials from a secret, which is a name or an ARN.
-func NewRefresher(store Store, secrets Getter, credentialsSecret string, endpoint *Endpoint) *Refresher {
-	return &Refresher{store: store, secrets: secrets, credentialsSecret: credentialsSecret, endpoint: endpoint}
+// NewRefresher returns a Refresher that keeps the token in a store and loads the client credentials.
+func NewRefresher(store Store, credentials Source, endpoint *Endpoint) *Refresher {
+	return &Refresher{store: store, credentials: credentials, endpoint: endpoint}
 }
 
 // Outcome is the result of a run.
@@ -155,7 +151,7 @@ func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 			return reportOf(Unchanged, stored, 0), nil
 		}
 	}
-	c, err := credentials(ctx, r.secrets, r.credentialsSecret)
+	c, err := credentials(ctx, r.credentials)
 	if err != nil {
 		return reportOf(Failed, stored, 0), err
 	}
@@ -185,7 +181,7 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 		!now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
 	}
-	tooOften := r.store.limited() && fresh.Lifetime() < shortLifetime
+	tooOften := r.store.Limited() && fresh.Lifetime() < shortLifetime
 	if err := r.write(ctx, fresh); err != nil {
 		r.unsaved = fresh
 		report := reportOf(Failed, stored, calls)
@@ -210,7 +206,7 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 
 func (r *Refresher) due(b Bearer) bool {
 	at, lifetime := refreshAt(b.Lifetime()), b.Lifetime()
-	if !r.store.limited() {
+	if !r.store.Limited() {
 		at = max(lifetime/100*refreshPercent, min(reserve, lifetime-interval/2))
 	}
 	return time.Until(b.ExpiresAt) < at || b.ahead()
@@ -244,7 +240,7 @@ func (r *Refresher) write(ctx context.Context, b Bearer) error {
 	if err != nil {
 		return err
 	}
-	return r.store.write(ctx, text)
+	return r.store.Save(ctx, text)
 }
 
 const (
@@ -275,7 +271,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 		if left > interval || calls >= maxCalls || !r.allows(ctx, left) {
 			return fresh, calls, nil
 		}
-		if smithytime.SleepWithContext(ctx, max(left, baseBackoff)) != nil {
+		if !sleep(ctx, max(left, baseBackoff)) {
 			return fresh, calls, nil
 		}
 	}
@@ -292,7 +288,7 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 			return b, err
 		}
 		wait := max(failure.retryAfter, rand.N(backoff))
-		if !r.allows(ctx, wait) || smithytime.SleepWithContext(ctx, wait) != nil {
+		if !r.allows(ctx, wait) || !sleep(ctx, wait) {
 			return Bearer{}, err
 		}
 	}
@@ -302,4 +298,14 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 func (r *Refresher) allows(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Now().Add(d).Before(deadline)
+}
+
+// sleep waits that long, and returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -17,6 +17,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/google/go-cmp/cmp"
 
+	adapter "payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -266,8 +267,9 @@ func TestCredentialsOfAFileAreRead(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
 			r.secrets.Put(credentialsSecret, text+`{"client_id":"client-1","client_secret":"s"}`)
-			for _, secrets := range []token.Getter{r.sdk(), binary{r.sdk()}} {
-				refresher := token.NewRefresher(r.store(), secrets, credentialsSecret, newEndpoint(t, r.endpoint))
+			for _, secrets := range []adapter.ReadAPI{r.sdk(), binary{r.sdk()}} {
+				refresher := token.NewRefresher(r.store(), adapter.NewCredentials(secrets, credentialsSecret),
+					newEndpoint(t, r.endpoint))
 				if report, err := refresher.Run(t.Context(), true); err != nil || report.Calls != 1 {
 					t.Errorf("%+v, %v", report, err)
 				}
@@ -399,7 +401,7 @@ func TestStoreErrorSaysWhetherARequestWasSent(t *testing.T) {
 		cause: "no request was sent: AWS credentials or the region are missing",
 	} {
 		_, err := token.NewReader(
-			token.InSecret(getter(func(context.Context) error { return err }), tokenSecret)).Token()
+			adapter.NewToken(getter(func(context.Context) error { return err }), tokenSecret)).Token()
 		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
 			t.Errorf("%v, want %s", err, want)
 		}

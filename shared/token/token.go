@@ -1,5 +1,4 @@
-// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager or in Parameter
-// Store, and adds it to requests.
+// Package token keeps a valid OAuth 2.0 access token in a [Store], and adds it to requests.
 //
 // It guarantees that:
 //

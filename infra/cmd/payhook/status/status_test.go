@@ -34,6 +34,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	adapter "payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -170,7 +171,7 @@ func (w *world) stack() *stack {
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
 			Version: "commit 012", LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
-		db: w.db, buckets: w.s3, token: token.NewReader(token.InSecret(w.secrets.SDK(), w.secret)),
+		db: w.db, buckets: w.s3, token: token.NewReader(secretsmanager.NewToken(w.secrets.SDK(), w.secret)),
 		metrics: w, stacks: w,
 		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
 		compare: w.functions != nil, functions: w,
