@@ -64,6 +64,10 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("warning", shortLived))
 	}
+	if r.Unreadable != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("unreadable", r.Unreadable.Error()))
+	}
 	if r.UnexpectedType != "" {
 		level = max(level, slog.LevelWarn)
 		attrs = append(attrs, slog.String("contentType", r.UnexpectedType))

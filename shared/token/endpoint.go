@@ -2,8 +2,10 @@ package token
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
@@ -28,6 +30,7 @@ import (
 type Endpoint struct {
 	url         string
 	form        string
+	digest      string // of url, with the token manager, and form, with the scopes
 	formEncoded bool
 	client      *http.Client
 }
@@ -55,9 +58,11 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	transport.DisableKeepAlives = true
 	transport.MaxResponseHeaderBytes = maxAnswer
 	transport.TLSClientConfig.RootCAs = o.RootCAs
+	digest := sha256.Sum256([]byte(target.String() + "\n" + form.Encode()))
 	return &Endpoint{
 		url:         target.String(),
 		form:        form.Encode(),
+		digest:      hex.EncodeToString(digest[:]),
 		formEncoded: o.FormEncoded,
 		client: &http.Client{
 			Transport:     transport,
@@ -148,6 +153,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 			retry: true}
 	case status == http.StatusOK:
 		b, problem := accept(body, sent)
+		b.endpoint = e.digest
 		b.unexpectedType = payment.UnexpectedType(response.Header.Get("Content-Type"))
 		if problem != "" && b.unexpectedType != "" {
 			problem += "; its Content-Type is " + b.unexpectedType

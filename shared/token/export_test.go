@@ -14,6 +14,9 @@ var Legal = legal
 // TextOf is the value of the secret with b.
 func TextOf(b Bearer) (string, error) { return b.text() }
 
+// Digest is the digest that is stored beside the endpoint's tokens.
+func Digest(e *Endpoint) string { return e.digest }
+
 // Direct makes an endpoint use a transport.
 func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
 	e.client.Transport = transport

@@ -152,7 +152,8 @@ func (r *rig) sdk() *secretsmanager.Client {
 
 // another returns another refresher of the same secrets and parameter.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	return token.NewRefresher(r.store(), secretsmanager.NewCredentials(r.sdk(), credentialsSecret), newEndpoint(tb, r.endpoint))
+	return token.NewRefresher(r.store(), secretsmanager.NewCredentials(r.sdk(), credentialsSecret),
+		newEndpoint(tb, r.endpoint))
 }
 
 // newParameterRig returns a rig whose token is kept in a parameter, encrypted with the key "key".
@@ -210,7 +211,13 @@ func (r *rig) put(access string, lifetime time.Duration) {
 	r.secrets.Put(tokenSecret, value(access, time.Now(), time.Now().Add(lifetime)))
 }
 
+// value returns the stored text with a token of newEndpoint.
 func value(access string, issued, expires time.Time) string {
-	return fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-		access, issued.UTC().Format(time.RFC3339Nano), expires.UTC().Format(time.RFC3339Nano))
+	return fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q,"endpoint_sha256":%q}`,
+		access, issued.UTC().Format(time.RFC3339Nano), expires.UTC().Format(time.RFC3339Nano), digest())
 }
+
+var digest = sync.OnceValue(func() string {
+	return token.Digest(token.NewEndpoint(&url.URL{Scheme: "https", Host: "auth.example"}, "manager-1",
+		token.EndpointOptions{}))
+})

@@ -97,7 +97,7 @@ func TestReportsFailuresOfParameterStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation, code, access, want string
 	}{
-		"no read":  {"GetParameter", "AccessDeniedException", "t", "GetParameter: AccessDeniedException"},
+		"no read":  {"GetParameter", "ValidationException", "t", "GetParameter: ValidationException"},
 		"no write": {"PutParameter", "AccessDeniedException", "t", "PutParameter: AccessDeniedException"},
 		"a label": {"PutParameter", "ParameterMaxVersionLimitExceeded", "t",
 			"PutParameter: ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label"},
@@ -138,5 +138,77 @@ func TestReportsFailuresOfParameterStore(t *testing.T) {
 		if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-2" {
 			t.Errorf("%v, %v", got, err)
 		}
+	})
+}
+
+// The key of the parameter is another one now, or no more.
+func TestAParameterThatCannotBeReadIsWrittenAgain(t *testing.T) {
+	for _, code := range []string{"AccessDeniedException", "InvalidKeyId"} {
+		for _, always := range []bool{false, true} {
+			bubble(t, fmt.Sprint(code, always), func(t *testing.T) {
+				r := newParameterRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour))
+				r.run(t, token.Refreshed)
+				time.Sleep(time.Minute)
+				denied := true
+				r.parameter.Before = func(operation string) string {
+					if operation == "PutParameter" {
+						denied = false
+					} else if denied {
+						return code
+					}
+					return ""
+				}
+				report, err := r.refresher.Run(t.Context(), always)
+				if report.Outcome != token.Refreshed || err != nil || fmt.Sprint(report.Unreadable) !=
+					"token: the parameter with the token: GetParameter: "+code {
+					t.Errorf("%+v, %v", report, err)
+				}
+				expectToken(t, r.reader(), "t-2")
+				if report := r.run(t, token.Fresh); report.Unreadable != nil {
+					t.Errorf("%+v", report)
+				}
+			})
+		}
+	}
+	bubble(t, "it cannot be written at first", func(t *testing.T) {
+		r := newParameterRig(t, returns("t-1", time.Hour))
+		denied := true
+		r.parameter.Before = func(operation string) string {
+			if operation == "GetParameter" || denied {
+				return "AccessDeniedException"
+			}
+			return ""
+		}
+		r.run(t, token.Failed)
+		denied = false
+		if report := r.run(t, token.Refreshed); report.Calls != 0 {
+			t.Errorf("%+v", report)
+		}
+	})
+	bubble(t, "it stays so", func(t *testing.T) {
+		r := newParameterRig(t, returns("t-1", time.Hour))
+		denied := true
+		r.parameter.Before = func(operation string) string {
+			if denied && operation == "GetParameter" {
+				return "AccessDeniedException"
+			}
+			return ""
+		}
+		r.run(t, token.Refreshed)
+		for range 20 {
+			time.Sleep(time.Minute)
+			if report := r.run(t, token.Failed); report.Calls != 0 || report.Known {
+				t.Errorf("%+v, want no call", report)
+			}
+		}
+		if report, err := r.refresher.Run(t.Context(), true); err != nil || report.Calls != 1 {
+			t.Errorf("a manual refresh: %+v, %v", report, err)
+		}
+		time.Sleep(21 * time.Minute) // the token is due
+		r.run(t, token.Refreshed)
+		denied = false
+		r.run(t, token.Fresh)
+		denied = true
+		r.run(t, token.Refreshed)
 	})
 }

@@ -16,12 +16,15 @@ type Refresher struct {
 	credentials Source
 	endpoint    *Endpoint
 
-	// The results of earlier runs of this Refresher. They only reduce the calls of the
-	// token endpoint.
-	mu       sync.Mutex // held during a run
-	unsaved  Bearer     // a token that could not be stored
-	repeated Secret     // the stored token that the endpoint returned again
-	askAt    time.Time  // when the endpoint is called again for a token newer than repeated
+	mu      sync.Mutex // held during a run
+	last    answer
+	rewrote bool // the last run stored last.fresh in place of a text that could not be read
+}
+
+// answer is the last token that the endpoint returned. It only reduces the calls of the endpoint.
+type answer struct {
+	fresh, stored Bearer // stored was stored at that time
+	outcome       Outcome
 }
 
 // refreshPercent is the preferred time of a refresh: when less than this percentage of the
@@ -69,6 +72,8 @@ type Report struct {
 	Calls     int // of the token endpoint
 	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
 	UnexpectedType string
+	// Unreadable is the reason why the stored token could not be read, if it counted as none.
+	Unreadable error
 	// WritesTooOften is true if the store is a secret and the run had a new token whose lifetime is
 	// less than 20 minutes, whether or not the token could be stored.
 	WritesTooOften bool
@@ -96,74 +101,92 @@ const (
 // EventBridge Scheduler"), the call and the margin of a Reader.
 const reserve = 4 * interval
 
-// refreshAt returns the remaining life at which a token of that lifetime in a secret is refreshed.
-// In a parameter, it is refreshed earlier or at the same time (see due).
-func refreshAt(lifetime time.Duration) time.Duration {
-	return min(lifetime/100*refreshPercent, max(reserve, lifetime-writeInterval))
+// refreshAt returns the remaining life at which a token of that lifetime is refreshed, which is later if writes are
+// limited.
+func refreshAt(lifetime time.Duration, limited bool) time.Duration {
+	at := lifetime / 100 * refreshPercent
+	if limited {
+		return min(at, max(reserve, lifetime-writeInterval))
+	}
+	return max(at, min(reserve, lifetime-interval/2))
 }
 
-// Run refreshes the stored token if it is due, cannot be read, or was issued in the
-// future, or always, which shows at once whether changed client credentials work.
+// Run refreshes the stored token if it is due, cannot be read, or was issued in the future or by another endpoint:
+// another URL, token manager or list of scopes. With always, it refreshes every token, which shows at once whether
+// changed client credentials work.
 //
-// A token in a parameter is due when less than 66 % of its lifetime or less than 4 minutes are
-// left, and it is half a minute old. So it is due in at least three runs before expiry, or in every
-// run after its own if its lifetime is shorter.
+// A token in a parameter is due when less than 66 % of its lifetime or less than 4 minutes are left, and it is half
+// a minute old. So it is due in at least three runs before expiry, or in every run after its own if its lifetime is
+// shorter.
 //
-// A token in a secret is due when less than 66 % of its lifetime is left and it is 16
-// minutes old. The age limits the secret to 90 versions a day. If this would leave
-// fewer than three runs before expiry (a lifetime under 20 minutes), the token is due
-// three runs before expiry whatever its age. Then [Report.WritesTooOften] is set: the
+// A token in a secret is due when less than 66 % of its lifetime is left and it is 16 minutes old. The age limits
+// the secret to 90 versions a day. If this would leave fewer than three runs before expiry (a lifetime under 20
+// minutes), the token is due three runs before expiry whatever its age. Then [Report.WritesTooOften] is set: the
 // secret can get 100 versions, and accepts no more until some are a day old.
 //
-// Run writes at most once, and only a token that is not in the store. It reads the
-// client credentials when it needs them and does not cache them, so the next refresh
-// uses changed ones. It retries a call of the endpoint if a retry can succeed, up to 5
-// calls in total, with exponential backoff and full jitter, or after Retry-After. No
-// call starts or continues in the last 5 seconds before the deadline of ctx; they are
-// for storing the token.
+// Run writes at most once, and only a token that is not in the store. It reads the client credentials when it needs
+// them and does not cache them, so the next refresh uses changed ones. It retries a call of the endpoint if a retry
+// can succeed, up to 5 calls in total, with exponential backoff and full jitter, or after Retry-After. No call
+// starts or continues in the last 5 seconds before the deadline of ctx; they are for storing the token.
 //
-// The endpoint can return the stored token again, with its remaining lifetime, or one that
-// expires earlier. Run then keeps the stored one and does not call the endpoint again until
-// half of the remaining lifetime has passed, or until the last 4 minutes before expiry, in
-// which every run calls it. If this continues until the stored token has expired, and it
-// expires before the next run, Run waits for the expiry and calls again if the deadline
-// allows. With always, only the same token is not stored.
+// The endpoint can return the stored token again, with its remaining lifetime, or one that expires earlier. Run
+// then keeps the stored one and does not call the endpoint again until half of the remaining lifetime has passed,
+// or until the last 4 minutes before expiry, in which every run calls it. If this continues until the stored token
+// has expired, and it expires before the next run, Run waits for the expiry and calls again if the deadline allows.
+// With always, only the same token is not stored.
 //
-// If a token cannot be stored, the Refresher keeps it in memory. The next runs try to
-// store it without another call of the endpoint, until the token itself is due.
+// If a token cannot be stored, the Refresher keeps it in memory. The next runs try to store it without another call
+// of the endpoint, until the token itself is due.
 //
-// The error is not nil if and only if the outcome is [Failed]. It is an
-// [*EndpointError], a [*CredentialsError] or a [*StoreError].
+// A text that cannot be read, but can be replaced ([StoreError.Replaceable]), counts as none. If the token that
+// replaced it cannot be read either, Run fails until that token is due.
+//
+// The error is not nil if and only if the outcome is [Failed]. It is an [*EndpointError], a [*CredentialsError] or
+// a [*StoreError].
 func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stored, err := r.stored(ctx)
 	if err != nil {
-		return Report{Outcome: Failed}, err
-	}
-	if !always {
-		switch {
-		case !r.due(stored):
-			return reportOf(Fresh, stored, 0), nil
-		case r.unsaved.ExpiresAt.After(stored.ExpiresAt) && !r.due(r.unsaved):
-			return r.save(ctx, stored, r.unsaved, 0)
-		case r.repeated.Equal(stored.AccessToken) && time.Now().Before(r.askAt):
-			return reportOf(Unchanged, stored, 0), nil
+		e, ok := errors.AsType[*StoreError](err)
+		inVain := r.rewrote && !always && !r.due(r.last.fresh)
+		if !ok || !e.Replaceable || inVain {
+			return Report{Outcome: Failed}, err
 		}
+	}
+	report, failure := r.run(ctx, stored, always)
+	report.Unreadable = err
+	r.rewrote = err != nil && report.Outcome == Refreshed
+	return report, failure
+}
+
+// run is [Refresher.Run] with the stored token.
+func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report, error) {
+	var last answer // unless it was about another token
+	if s := r.last.stored; s.AccessToken.Equal(stored.AccessToken) && s.endpoint == stored.endpoint {
+		last = r.last
+	}
+	switch {
+	case always:
+	case last.outcome == Failed && !r.due(last.fresh):
+		return r.save(ctx, stored, last.fresh, 0)
+	case !r.due(stored):
+		return reportOf(Fresh, stored, 0), nil
+	case last.outcome == Unchanged &&
+		time.Until(stored.ExpiresAt) > max(stored.ExpiresAt.Sub(last.fresh.IssuedAt)/2, reserve):
+		return reportOf(Unchanged, stored, 0), nil
 	}
 	c, err := credentials(ctx, r.credentials)
 	if err != nil {
 		return reportOf(Failed, stored, 0), err
 	}
-	useless := func(fresh Bearer) bool { return fresh.same(stored) || !always && fresh.expiresBefore(stored) }
-	fresh, calls, err := r.replacement(ctx, c, stored, useless)
+	fresh, calls, err := r.replacement(ctx, c, stored, always)
 	if err != nil {
 		return reportOf(Failed, stored, calls), err
 	}
 	var report Report
-	if useless(fresh) {
-		r.repeated = stored.AccessToken
-		r.askAt = stored.ExpiresAt.Add(-max(time.Until(stored.ExpiresAt)/2, reserve))
+	if fresh.useless(stored, always) {
+		r.last = answer{fresh, stored, Unchanged}
 		report = reportOf(Unchanged, stored, calls)
 	} else {
 		report, err = r.save(ctx, stored, fresh, calls)
@@ -177,21 +200,21 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	// Another read prevents two refreshers from replacing the later token with the
 	// earlier one, except during this read; then both tokens are valid. If the read
 	// fails, the token is stored nevertheless.
-	if now, err := r.stored(ctx); err == nil && !now.AccessToken.Equal(stored.AccessToken) &&
-		!now.ExpiresAt.Before(fresh.ExpiresAt) {
+	if now, err := r.stored(ctx); err == nil && now.endpoint == fresh.endpoint &&
+		!now.AccessToken.Equal(stored.AccessToken) && !now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
 	}
-	tooOften := r.store.Limited() && fresh.Lifetime() < shortLifetime
-	if err := r.write(ctx, fresh); err != nil {
-		r.unsaved = fresh
-		report := reportOf(Failed, stored, calls)
-		report.WritesTooOften = tooOften
-		return report, err
+	text, err := fresh.text()
+	if err == nil {
+		err = r.store.Save(ctx, text)
 	}
-	r.unsaved = Bearer{}
 	report := reportOf(Refreshed, fresh, calls)
-	report.WritesTooOften = tooOften
-	return report, nil
+	if err != nil {
+		report = reportOf(Failed, stored, calls)
+	}
+	report.WritesTooOften = r.store.Limited() && fresh.Lifetime() < shortLifetime
+	r.last = answer{fresh, stored, report.Outcome}
+	return report, err
 }
 
 // stored returns the token in the store, or the zero Bearer, which has expired, if
@@ -205,24 +228,21 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 }
 
 func (r *Refresher) due(b Bearer) bool {
-	at, lifetime := refreshAt(b.Lifetime()), b.Lifetime()
-	if !r.store.Limited() {
-		at = max(lifetime/100*refreshPercent, min(reserve, lifetime-interval/2))
-	}
-	return time.Until(b.ExpiresAt) < at || b.ahead()
+	return b.endpoint != r.endpoint.digest || b.ahead() ||
+		time.Until(b.ExpiresAt) < refreshAt(b.Lifetime(), r.store.Limited())
 }
 
 // Late reports whether callers can soon be without a token: less life is left than they need after a run,
 // and the token has been due for the time of two runs. One run can start that long after the previous one
 // (see reserve).
 func (b Bearer) Late(now time.Time) bool {
-	return b.ExpiresAt.Sub(now) < min(b.need(), refreshAt(b.Lifetime())-2*interval)
+	return b.ExpiresAt.Sub(now) < min(b.need(), refreshAt(b.Lifetime(), true)-2*interval)
 }
 
 // need is the remaining life that callers need after a run: see [Report.Shortfall].
 func (b Bearer) need() time.Duration {
 	oneRun := interval + b.margin()
-	return max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
+	return max(oneRun, min(refreshAt(b.Lifetime(), true), oneRun+2*interval))
 }
 
 func reportOf(o Outcome, b Bearer, calls int) Report {
@@ -232,15 +252,6 @@ func reportOf(o Outcome, b Bearer, calls int) Report {
 		report.Shortfall = max(0, b.need()-remaining)
 	}
 	return report
-}
-
-// write stores a token.
-func (r *Refresher) write(ctx context.Context, b Bearer) error {
-	text, err := b.text()
-	if err != nil {
-		return err
-	}
-	return r.store.Save(ctx, text)
 }
 
 const (
@@ -255,7 +266,7 @@ const (
 // replacement returns a token that is not useless, or a useless one if the endpoint returns
 // no other.
 func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer,
-	useless func(Bearer) bool) (fresh Bearer, calls int, err error) {
+	always bool) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))
@@ -263,7 +274,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 	}
 	for {
 		fresh, err = r.fetch(ctx, c, &calls)
-		if err != nil || !useless(fresh) {
+		if err != nil || !fresh.useless(stored, always) {
 			return fresh, calls, err
 		}
 		// One second more, because the endpoint can count in whole seconds.

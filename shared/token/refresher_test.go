@@ -42,7 +42,7 @@ func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
 		}
 		want := map[string]string{
 			"access_token": "t-1", "token_type": "Bearer", "issued_at": issued.Format(time.RFC3339Nano),
-			"expires_at": issued.Add(time.Hour).Format(time.RFC3339Nano),
+			"expires_at": issued.Add(time.Hour).Format(time.RFC3339Nano), "endpoint_sha256": digest(),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("the secret (-want +got):\n%s", diff)
@@ -478,6 +478,105 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 			t.Errorf("%+v, want the token of the last call", report)
 		}
 		expectToken(t, r.reader(), "t-2")
+	})
+}
+
+func TestAManualRefreshThatCouldNotBeStoredIsStoredByTheNextRun(t *testing.T) {
+	for name, lifetime := range map[string]time.Duration{"a later one": 2 * time.Hour,
+		"an earlier one": 50 * time.Minute} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRig(t, returns("t-2", lifetime))
+			r.put("t-1", time.Hour)
+			denied := true
+			r.denyWrites(&denied)
+			if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Failed {
+				t.Errorf("%+v, %v", report, err)
+			}
+			r.run(t, token.Failed)
+			denied = false
+			if report := r.run(t, token.Refreshed); report.Calls != 0 {
+				t.Errorf("%+v, want the token of the manual refresh", report)
+			}
+			r.run(t, token.Fresh)
+		})
+	}
+	bubble(t, "one that is due by then", func(t *testing.T) {
+		r := newRig(t, returns("t-2", time.Minute), returns("t-3", time.Hour))
+		r.put("t-1", time.Hour)
+		time.Sleep(21 * time.Minute)
+		denied := true
+		r.denyWrites(&denied)
+		if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Failed {
+			t.Errorf("%+v, %v", report, err)
+		}
+		time.Sleep(time.Minute)
+		denied = false
+		if report := r.run(t, token.Refreshed); report.Calls != 1 {
+			t.Errorf("%+v, want a call", report)
+		}
+	})
+}
+
+// at returns a refresher of the same secrets for another endpoint.
+func (r *rig) at(t *testing.T, authURL, manager string, scopes ...string) *token.Refresher {
+	e := token.NewEndpoint(parse(t, authURL), manager, token.EndpointOptions{Scopes: scopes})
+	return token.NewRefresher(r.store(), adapter.NewCredentials(r.sdk(), credentialsSecret),
+		token.Direct(e, direct{r.endpoint}))
+}
+
+func TestTheTokenOfAnotherEndpointIsReplaced(t *testing.T) {
+	const url, manager = "https://auth.example", "manager-1"
+	for name, change := range map[string]func(*testing.T, *rig) *token.Refresher{
+		"another URL":     func(t *testing.T, r *rig) *token.Refresher { return r.at(t, url+"/eu", manager) },
+		"another manager": func(t *testing.T, r *rig) *token.Refresher { return r.at(t, url, "manager-2") },
+		"another scope":   func(t *testing.T, r *rig) *token.Refresher { return r.at(t, url, manager, "payments") },
+		"a token of a person": func(t *testing.T, r *rig) *token.Refresher {
+			r.secrets.Put(tokenSecret, strings.Replace(value("t-1", time.Now(), time.Now().Add(24*time.Hour)),
+				"endpoint_sha256", "x", 1))
+			return r.at(t, url, manager)
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRig(t, answers(400, ""), returns("t-2", time.Hour))
+			r.put("t-1", 24*time.Hour)
+			r.refresher = change(t, r)
+			stored := r.secrets.Values(tokenSecret)
+			if report := r.run(t, token.Failed); report.Remaining != 24*time.Hour {
+				t.Errorf("%+v", report)
+			}
+			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" {
+				t.Errorf("a failure changes what is stored (-want +got):\n%s", diff)
+			}
+			r.run(t, token.Refreshed)
+			expectToken(t, r.reader(), "t-2")
+			r.run(t, token.Fresh)
+		})
+	}
+	bubble(t, "the same token", func(t *testing.T) {
+		r := newRig(t, returns("t-1", 24*time.Hour))
+		r.put("t-1", 24*time.Hour)
+		r.refresher = r.at(t, url, "manager-2")
+		r.run(t, token.Refreshed)
+		r.run(t, token.Fresh)
+	})
+	bubble(t, "it is stored meanwhile", func(t *testing.T) {
+		r := newRig(t)
+		r.endpoint.then(func(w http.ResponseWriter, q *http.Request) {
+			r.put("t-1", 24*time.Hour) // by a function that has the old settings
+			returns("t-2", time.Hour)(w, q)
+		})
+		r.refresher = r.at(t, url, "manager-2")
+		r.run(t, token.Refreshed)
+		expectToken(t, r.reader(), "t-2")
+	})
+	bubble(t, "after it was repeated", func(t *testing.T) {
+		r := newRig(t, returns("t-1", 30*time.Minute))
+		r.put("t-1", time.Hour)
+		stored := r.secrets.Values(tokenSecret)[0]
+		time.Sleep(30 * time.Minute)
+		r.run(t, token.Unchanged)
+		r.secrets.Put(tokenSecret, strings.Replace(stored, digest(), strings.Repeat("0", 64), 1))
+		r.run(t, token.Refreshed)
 	})
 }
 

@@ -21,13 +21,14 @@ type Store interface {
 	Limited() bool
 }
 
-// StoreError is returned when a text could not be loaded or saved. Its own text contains
-// no ARN and no data that is stored.
+// StoreError is returned when a text could not be loaded or saved. Its own text contains no ARN and no stored data.
 type StoreError struct {
 	Store     string // a description, such as "the secret with the token"
 	Operation string // such as GetSecretValue or PutParameter
 	Problem   string // begins with the code of the answer, such as AccessDeniedException; "": there was no answer
 	Err       error  // the cause, whose text can contain an ARN
+	// Replaceable is true if a text cannot be read, and one that is saved in its place can be.
+	Replaceable bool
 }
 
 func (e *StoreError) Error() string {
@@ -41,8 +42,7 @@ func (e *StoreError) Error() string {
 // Unwrap returns Err.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// bearer returns the token in a source. Its errors are [ErrNone],
-// [ErrUnreadable] and [*StoreError].
+// bearer returns the token in a source. Its errors are [ErrNone], [ErrUnreadable] and [*StoreError].
 func bearer(ctx context.Context, source Source) (Bearer, error) {
 	text, err := source.Load(ctx)
 	if err != nil {

@@ -78,22 +78,25 @@ type Bearer struct {
 	IssuedAt    time.Time // before the request for it was sent
 	ExpiresAt   time.Time
 
+	endpoint       string // the digest of the endpoint that issued it
 	unexpectedType string // of the answer that brought it, unless it is JSON
 }
 
 // Lifetime returns the time between IssuedAt and ExpiresAt.
 func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
 
-// same reports whether both are the same token with the same expiry. Two answers with
-// one token differ by their delay, and by the fraction of a second that expires_in does
-// not contain.
-func (b Bearer) same(other Bearer) bool {
-	return b.AccessToken.Equal(other.AccessToken) && b.ExpiresAt.Sub(other.ExpiresAt).Abs() < 30*time.Second
-}
-
-// expiresBefore reports whether it is another token than the stored one, and expires earlier.
-func (b Bearer) expiresBefore(stored Bearer) bool {
-	return !b.AccessToken.Equal(stored.AccessToken) && b.ExpiresAt.Before(stored.ExpiresAt) && !stored.ahead()
+// useless reports whether it does not replace the stored token: it is the same one with the same expiry or, unless
+// always, another one that expires earlier. A token of another endpoint is always replaced.
+func (b Bearer) useless(stored Bearer, always bool) bool {
+	switch {
+	case b.endpoint != stored.endpoint:
+		return false
+	case b.AccessToken.Equal(stored.AccessToken):
+		// Two answers with one token differ by their delay, and by the fraction of a second that expires_in does
+		// not contain.
+		return b.ExpiresAt.Sub(stored.ExpiresAt).Abs() < 30*time.Second
+	}
+	return !always && b.ExpiresAt.Before(stored.ExpiresAt) && !stored.ahead()
 }
 
 // maxAhead is how far in the future the issue time of a token can be: more than any two
@@ -119,13 +122,14 @@ type storedBearer struct {
 	TokenType   string    `json:"token_type"`
 	IssuedAt    time.Time `json:"issued_at"`
 	ExpiresAt   time.Time `json:"expires_at"`
+	Endpoint    string    `json:"endpoint_sha256"`
 }
 
 // text returns the stored value. Its times are truncated to milliseconds, so that a
 // stored expiry is never later than the true one.
 func (b Bearer) text() (string, error) {
 	text, err := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType,
-		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond)})
+		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond), b.endpoint})
 	if err != nil {
 		return "", ErrUnreadable // the cause could contain the token
 	}
@@ -140,7 +144,8 @@ func parseBearer(text string) (Bearer, error) {
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Bearer{}, ErrUnreadable
 	}
-	b := Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: v.IssuedAt, ExpiresAt: v.ExpiresAt}
+	b := Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: v.IssuedAt, ExpiresAt: v.ExpiresAt,
+		endpoint: v.Endpoint}
 	if v.TokenType != bearerType || !legal(v.AccessToken) || b.Lifetime() <= 0 || b.Lifetime() > maxLifetime {
 		return Bearer{}, ErrUnreadable
 	}

@@ -38,19 +38,24 @@ type Parameter struct {
 
 const theToken = "the parameter with the token"
 
-// NewToken returns the parameter with that name. The only permission that it needs is
-// ssm:GetParameter on that parameter, and kms:Decrypt with a customer managed key (AWS, "AWS KMS
-// encryption for AWS Systems Manager Parameter Store SecureString parameters").
+// NewToken returns the parameter with that name. The only permission that it needs is ssm:GetParameter on that
+// parameter, and kms:Decrypt with a customer managed key (AWS, "AWS KMS encryption for AWS Systems Manager Parameter
+// Store SecureString parameters").
 func NewToken(client ReadAPI, name string) *Parameter { return &Parameter{client, name} }
 
-// Load implements [token.Source].
+// Load implements [token.Source]. A parameter can be replaced if its value cannot be decrypted: after a change of its
+// key, CloudFormation encrypts a secret again, but nothing a parameter.
 func (p *Parameter) Load(ctx context.Context) (string, error) {
 	out, err := p.client.GetParameter(ctx, &ssm.GetParameterInput{Name: &p.name, WithDecryption: aws.Bool(true)})
 	if _, missing := errors.AsType[*types.ParameterNotFound](err); missing {
 		return "", token.ErrNone
 	}
 	if err != nil {
-		return "", failure.Of(theToken, "GetParameter", err, nil)
+		e := failure.Of(theToken, "GetParameter", err, nil)
+		// The codes without kms:Decrypt, and if the key is disabled or deleted (AWS, "GetParameter" in the Systems
+		// Manager API reference).
+		e.Replaceable = e.Problem == "AccessDeniedException" || e.Problem == "InvalidKeyId"
+		return "", e
 	}
 	return aws.ToString(out.Parameter.Value), nil
 }
@@ -62,18 +67,17 @@ type Store struct {
 	keyID  string
 }
 
-// NewStore returns the parameter with that name, a SecureString, which the first write
-// creates: CloudFormation cannot (AWS, "AWS::SSM::Parameter" in the CloudFormation User Guide).
-// keyID is the id or ARN of the key that encrypts it; "" for the key of AWS, aws/ssm.
+// NewStore returns the parameter with that name, a SecureString, which the first write creates: CloudFormation cannot
+// (AWS, "AWS::SSM::Parameter" in the CloudFormation User Guide). keyID is the id or ARN of the key that encrypts it; ""
+// for the key of AWS, aws/ssm.
 func NewStore(client WriteAPI, name, keyID string) *Store {
 	return &Store{NewToken(client, name), client, keyID}
 }
 
 // Save implements [token.Store]. It creates a version, and a second one if the SDK repeats a request whose response
-// was lost. Parameter Store keeps 100 versions and removes the oldest one for a new one (AWS,
-// "ParameterMaxVersionLimitExceeded" in the Systems Manager API reference). With Intelligent-Tiering,
-// a parameter is a standard one, without charge, unless the text has more than 4 KB (AWS, "Managing
-// parameter tiers" in the Systems Manager User Guide).
+// was lost. Parameter Store keeps 100 versions and removes the oldest one for a new one (AWS, "PutParameter" in the
+// Systems Manager API reference). With Intelligent-Tiering, a parameter is a standard one, without charge, unless the
+// text has more than 4 KB (AWS, "Managing parameter tiers" in the Systems Manager User Guide).
 func (s *Store) Save(ctx context.Context, text string) error {
 	if len(text) > maxLength {
 		return &token.StoreError{Store: theToken, Operation: "PutParameter", Problem: "the token is too long: a " +
@@ -90,7 +94,7 @@ func (s *Store) Save(ctx context.Context, text string) error {
 	return nil
 }
 
-// hints explain codes of PutParameter (AWS, "PutParameter" in the Systems Manager API reference).
+// hints explain codes of PutParameter.
 var hints = map[string]string{"ParameterMaxVersionLimitExceeded": ": the oldest of 100 versions has a label, which " +
 	"only a person adds; remove the label"}
 

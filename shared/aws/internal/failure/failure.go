@@ -22,8 +22,8 @@ func Of(store, operation string, err error, hints map[string]string) *token.Stor
 	return e
 }
 
-// sent reports whether the SDK sent a request before err, or was told to stop. It
-// sends none without credentials or a region.
+// sent reports whether the SDK sent a request before err, or was told to stop. It sends none without credentials or a
+// region.
 func sent(err error) bool {
 	_, unanswered := errors.AsType[*smithyhttp.RequestSendError](err)
 	_, answered := errors.AsType[*smithyhttp.ResponseError](err)
