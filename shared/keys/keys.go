@@ -427,8 +427,8 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	case errors.Is(err, ErrUnavailable):
 		return Found{Source: Service, FetchedAt: asked, UnexpectedType: unexpected}, err
 	}
-	e := &entry{key: key, Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked,
-		ExpiresAt: asked.Add(l.opts.MaxAge)}}
+	e := &entry{key: key, ID: l.id, SentAs: l.sentAs, FetchedAt: asked,
+		ExpiresAt: asked.Add(l.opts.MaxAge)}
 	if rejected, ok := errors.AsType[*PolicyError](err); ok {
 		e = l.gone(asked, cached, shared)
 		e.Rejected = rejected.Violations
@@ -499,7 +499,7 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 // gone returns the entry of an id that has no key, after the service was asked at that time.
 // One that had a key is needed as long as a copy can be used, which is older than the report.
 func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
-	e := &entry{Record: Record{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}}
+	e := &entry{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}
 	if known := cmp.Or(cached, shared); known.withdrawn() {
 		e.UnknownSince = known.UnknownSince
 	} else if cached != nil {
