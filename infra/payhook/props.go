@@ -69,12 +69,6 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	if p == nil {
 		p = &Props{}
 	}
-	known := func(part *string) string {
-		if *awscdk.Token_IsUnresolved(part) {
-			return ""
-		}
-		return *part
-	}
 	stack := awscdk.Stack_Of(scope)
 	given := settings.Given{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
 		Account: known(stack.Account()), Region: known(stack.Region()),
@@ -87,7 +81,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 		}
 	}
 
-	problems := []error{checkAccount(given)}
+	problems := []error{checkAccount(given), p.checkTopic(given.Region)}
 	// replace sets a setting to the name or ARN of an existing part.
 	replace := func(field, key string, setting, id *string) {
 		if name := settings.Named(key).Name; *setting != "" {
@@ -110,13 +104,6 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 			given.Fields.ProtectBus = new(false)
 		}
 	}
-	// PutMetricAlarm rejects it ("Invalid region specified").
-	if p.AlarmTopic != nil && given.Region != "" {
-		if region := known(p.AlarmTopic.Env().Region); region != "" && region != given.Region {
-			problems = append(problems, fmt.Errorf("AlarmTopic: must be in the Region %s of the stack, not in %s",
-				given.Region, region))
-		}
-	}
 	conf, err := settings.ParseDeployment(given)
 	err = errors.Join(append(problems, err)...)
 	if err == nil {
@@ -129,6 +116,26 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	}
 	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
 		"NAME=VALUE, or under \"context\" in cdk.json", text)
+}
+
+// known returns an account or Region, and "" if it is known only in the deployment.
+func known(part *string) string {
+	if *awscdk.Token_IsUnresolved(part) {
+		return ""
+	}
+	return *part
+}
+
+// checkTopic returns an error for a topic of another Region than the stack's, which PutMetricAlarm rejects ("Invalid
+// region specified").
+func (p *Props) checkTopic(stack string) error {
+	if p.AlarmTopic == nil || stack == "" {
+		return nil
+	}
+	if region := known(p.AlarmTopic.Env().Region); region != "" && region != stack {
+		return fmt.Errorf("AlarmTopic: must be in the Region %s of the stack, not in %s", stack, region)
+	}
+	return nil
 }
 
 // checkAccount returns an error if a local run would be deployed to AWS, as in a shell without the environment of the

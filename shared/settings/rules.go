@@ -20,15 +20,6 @@ import (
 func (r *reader) relations() {
 	d, given := &r.to, r.given
 
-	// A webhook is accepted from timestampTolerance before its timestamp until
-	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
-	// of the ledger expire at a whole second.
-	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
-		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
-			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
-				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
-		}
-	}
 	if r.valid(&d.KeyMaxAge, &d.KeyFreshness) && d.KeyMaxAge < d.KeyFreshness {
 		r.wrong(&d.KeyMaxAge, "must not be shorter than %s", r.nameOf(&d.KeyFreshness))
 	}
@@ -49,17 +40,6 @@ func (r *reader) relations() {
 	if d.EventBusName == "default" && !given.Unchecked["eventBusName"] {
 		r.wrong(&d.EventBusName, "must not be default, which is the account's own bus: the stack creates one")
 	}
-	// An event must exist for longer than its reference: redrive can publish the
-	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
-	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
-	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
-		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1).Truncate(day)
-		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
-			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
-				"the archive can deliver it again for as long as %s says, and a queue retains it for 14 days",
-				durationText(least), r.nameOf(&d.ArchiveRetention))
-		}
-	}
 	if r.isGiven(&d.EvidenceLock) && d.Evidence == Off {
 		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
 	}
@@ -70,6 +50,7 @@ func (r *reader) relations() {
 			}
 		}
 	}
+	r.retention()
 	r.locations()
 	r.network()
 	r.endpoint()
@@ -78,6 +59,31 @@ func (r *reader) relations() {
 	r.environments()
 	if !d.Local { // the emulator has everything
 		r.place()
+	}
+}
+
+// retention reports what is deleted while it is needed.
+func (r *reader) retention() {
+	d := &r.to
+	// A webhook is accepted from timestampTolerance before its timestamp until
+	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
+	// of the ledger expire at a whole second.
+	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
+		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
+			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
+				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
+		}
+	}
+	// An event must exist for longer than its reference: redrive can publish the
+	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
+	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
+	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
+		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1).Truncate(day)
+		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
+			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
+				"the archive can deliver it again for as long as %s says, and a queue retains it for 14 days",
+				durationText(least), r.nameOf(&d.ArchiveRetention))
+		}
 	}
 }
 
