@@ -87,6 +87,7 @@ func TestDeployedStack(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"every row of make run is right", f.testScenario},
+		{"the stores are like those in memory", f.testStores},
 		{"commands work", f.testCommands},
 		{"a wrong setting loses no webhook", f.testCaptured},
 		{"the console stops the bus and starts it", f.testConsole},

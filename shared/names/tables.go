@@ -6,7 +6,7 @@ const (
 	LedgerKey          = "eventId"   // partition key, a string
 	LedgerTTL          = "expiresAt" // Unix seconds
 	LedgerPendingIndex = "pending"   // global secondary index of the items that are not published
-	LedgerPendingShard = "shard"     // its partition key, a string: the bus and a number
+	LedgerPendingShard = "shard"     // its partition key, a string: pending/ and a number
 	LedgerPendingDue   = "due"       // its sort key, a number: Unix milliseconds
 
 	LedgerRecordedAt = "recordedAt" // Unix milliseconds; also in the index

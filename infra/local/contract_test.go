@@ -1,0 +1,65 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/storetest"
+)
+
+// indexDelay is how long the emulator's index may take to follow its table.
+const indexDelay = 5 * time.Second
+
+// The stores in the emulator's DynamoDB have the results of those in memory.
+func (f *fixture) testStores(t *testing.T) {
+	client := dynamodb.NewClient(f.AWS)
+	for seed := range uint64(3) {
+		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
+		f.createTable(t, client, events, names.LedgerKey, types.GlobalSecondaryIndex{
+			IndexName: aws.String(names.LedgerPendingIndex),
+			KeySchema: []types.KeySchemaElement{
+				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
+			},
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
+				NonKeyAttributes: []string{names.LedgerRecordedAt, names.LedgerSize}},
+		})
+		f.createTable(t, client, ids, names.KeysKey)
+		storetest.Ledger(t, seed, 500, indexDelay, &ledger.Memory{}, dynamodb.NewLedger(client, events))
+		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
+		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
+			storetest.KeyStore{Store: table, CertificateReader: table,
+				InspectStore: dynamodb.NewKeysInspector(client, ids)})
+	}
+}
+
+// createTable creates a table for the time of the test.
+func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key string,
+	indexes ...types.GlobalSecondaryIndex) {
+	t.Helper()
+	in := &sdk.CreateTableInput{TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &key, KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &key, AttributeType: "S"}}}
+	if len(indexes) > 0 {
+		in.GlobalSecondaryIndexes = indexes
+		in.AttributeDefinitions = append(in.AttributeDefinitions,
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingShard), AttributeType: "S"},
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: "N"})
+	}
+	if _, err := client.CreateTable(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = client.DeleteTable(context.WithoutCancel(t.Context()), &sdk.DeleteTableInput{TableName: &name})
+	})
+}
