@@ -178,39 +178,43 @@ func (w write) fail(i int, err error) {
 	w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", w.entries[i].EventID, err)}
 }
 
-// insert inserts the entries at these positions, and returns those that the table has.
-func (w write) insert(ctx context.Context, positions []int) (exist []int) {
-	found := make([]bool, len(positions))
+// inBatches makes the calls of the store for the entries at these positions, sets the results of those that were
+// written or failed, and returns the positions of the others.
+func (w write) inBatches(positions []int, call func(batch []int) []Result) (left []int) {
+	undone := make([]bool, len(positions))
 	size := func(n int) int { return len(w.entries[positions[n]].Detail) }
 	w.ledger.inBatches(len(positions), size, func(begin, end int) {
-		batch := positions[begin:end]
-		if err := ctx.Err(); err != nil {
-			for _, i := range batch {
-				w.fail(i, err)
-			}
-			return
-		}
-		items := make([]Item, len(batch))
-		for n, i := range batch {
-			items[n] = newItem(w.entries[i], w.holder, w.due)
-		}
-		for n, r := range w.ledger.store.Insert(ctx, items) {
-			switch i := batch[n]; {
+		for n, r := range call(positions[begin:end]) {
+			switch i := positions[begin+n]; {
 			case r.Err != nil:
 				w.fail(i, r.Err)
 			case r.Done:
 				w.results[i] = Recording{Outcome: Recorded}
 			default:
-				found[begin+n] = true
+				undone[begin+n] = true
 			}
 		}
 	})
 	for n, i := range positions {
-		if found[n] {
-			exist = append(exist, i)
+		if undone[n] {
+			left = append(left, i)
 		}
 	}
-	return exist
+	return left
+}
+
+// insert inserts the entries at these positions, and returns those that the table has.
+func (w write) insert(ctx context.Context, positions []int) (exist []int) {
+	return w.inBatches(positions, func(batch []int) []Result {
+		if err := ctx.Err(); err != nil {
+			return slices.Repeat([]Result{{Err: err}}, len(batch))
+		}
+		items := make([]Item, len(batch))
+		for n, i := range batch {
+			items[n] = newItem(w.entries[i], w.holder, w.due)
+		}
+		return w.ledger.store.Insert(ctx, items)
+	})
 }
 
 // errContended is the error of an entry whose item others write again and again.
@@ -254,10 +258,7 @@ func (w write) replace(ctx context.Context, positions []int, known map[string]It
 // change replaces the items of entries if they still are as they were read. It returns the positions of those that
 // are not.
 func (w write) change(ctx context.Context, positions []int, known map[string]Item) (left []int) {
-	changed := make([]bool, len(positions))
-	size := func(n int) int { return len(w.entries[positions[n]].Detail) }
-	w.ledger.inBatches(len(positions), size, func(begin, end int) {
-		batch := positions[begin:end]
+	return w.inBatches(positions, func(batch []int) []Result {
 		changes := make([]Change, len(batch))
 		for n, i := range batch {
 			e := w.entries[i]
@@ -265,23 +266,8 @@ func (w write) change(ctx context.Context, positions []int, known map[string]Ite
 			changes[n] = Change{EventID: e.EventID, Set: newItem(e, w.holder, w.due), Where: Item{
 				State: old.State, Digest: old.Digest, RecordedAt: old.RecordedAt, ExpiresAt: old.ExpiresAt}}
 		}
-		for n, r := range w.ledger.store.Change(ctx, changes) {
-			switch i := batch[n]; {
-			case r.Err != nil:
-				w.fail(i, r.Err)
-			case r.Done:
-				w.results[i] = Recording{Outcome: Recorded}
-			default:
-				changed[begin+n] = true
-			}
-		}
+		return w.ledger.store.Change(ctx, changes)
 	})
-	for n, i := range positions {
-		if changed[n] {
-			left = append(left, i)
-		}
-	}
-	return left
 }
 
 // Restore writes events that were parked as pending again, for redrive to publish
