@@ -35,10 +35,10 @@ func newCaptured(s settings.Function, c clients) *captured {
 }
 
 // The outcomes of captured webhooks that cannot be replayed.
-const (
-	notCaptured        intake.Outcome = "certificate-not-captured"
-	incomplete         intake.Outcome = "payload-incomplete"
-	captureRejectedOff intake.Outcome = "capture-rejected-off"
+var (
+	notCaptured        = intake.Outcome{Name: "certificate-not-captured"}
+	incomplete         = intake.Outcome{Name: "payload-incomplete"}
+	captureRejectedOff = intake.Outcome{Name: "capture-rejected-off"}
 )
 
 // receive receives a captured webhook. With acceptAge, its age is that when it arrived.

@@ -181,7 +181,7 @@ func TestACapturedWebhookHasNoClientCertificate(t *testing.T) {
 
 func TestTheReplayOfACapturedWebhookIsExplained(t *testing.T) {
 	d := withCapture(t, nil)
-	if got, state, _ := d.replayIt("20260131T120000.000Z-signature-missing-X.json", false); got.Outcome != "" ||
+	if got, state, _ := d.replayIt("20260131T120000.000Z-signature-missing-X.json", false); got.Outcome != (intake.Outcome{}) ||
 		got.Cause != parking.ErrNotCaptured.Error() || state != parking.Open {
 		t.Errorf("%+v", got)
 	}

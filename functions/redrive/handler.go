@@ -212,7 +212,7 @@ func (h *handler) writeReplay(ctx context.Context, r replayed, further ...slog.A
 		level = slog.LevelWarn
 	}
 	h.log.Logger().LogAttrs(ctx, level, "replay", append([]slog.Attr{slog.String("name", r.Name),
-		slog.String("outcome", string(r.Outcome)), slog.String("cause", r.Cause), slog.Int("recorded", r.Recorded),
+		slog.String("outcome", r.Outcome.Name), slog.String("cause", r.Cause), slog.Int("recorded", r.Recorded),
 		slog.Int("duplicates", r.Duplicates), slog.Int("conflicts", r.Conflicts)}, further...)...)
 }
 
@@ -222,9 +222,9 @@ func (h *handler) writeReplay(ctx context.Context, r replayed, further ...slog.A
 func (h *handler) decided(ctx context.Context, name string) (intake.Outcome, error) {
 	state, note, err := h.parking.Decision(ctx, name)
 	if err != nil || state == parking.Open {
-		return "", err
+		return intake.Outcome{}, err
 	}
-	return intake.Outcome("already-" + state), fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
+	return intake.Outcome{Name: "already-" + string(state)}, fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
 }
 
 // decide stores that an object was replayed. A conflict whose first version stays is

@@ -64,7 +64,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 			delete(line, other)
 		}
 		want := map[string]any{"msg": "replay", "name": test.object, "reason": string(test.reason),
-			"outcome": string(got.Outcome), "cause": got.Cause, "recorded": float64(got.Recorded),
+			"outcome": got.Outcome.Name, "cause": got.Cause, "recorded": float64(got.Recorded),
 			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts)}
 		if test.level != nil {
 			want["level"] = test.level
@@ -93,12 +93,12 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	}{
 		{event{Version: intake.FirstVersion, By: "ann"}, replayed{Outcome: intake.Accepted}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
-		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: "already-dismissed",
+		{event{Version: intake.ParkedVersion, By: "bob"}, replayed{Outcome: intake.Outcome{Name: "already-dismissed"},
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, parking.Dismissed,
 			parking.Note{By: "ann", At: noon, Version: "first", Reason: "the first version stays"}},
 		{event{Version: intake.ParkedVersion, By: "bob", Again: true}, replayed{Outcome: intake.Accepted, Recorded: 1,
 			Pending: 1}, parking.Replayed, parking.Note{By: "bob", At: noon, Version: "parked"}},
-		{event{Version: intake.ParkedVersion}, replayed{Outcome: "already-replayed",
+		{event{Version: intake.ParkedVersion}, replayed{Outcome: intake.Outcome{Name: "already-replayed"},
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, parking.Replayed,
 			parking.Note{By: "bob", At: noon, Version: "parked"}},
 	} {

@@ -17,7 +17,7 @@ import (
 // what is logged about it. Requests without a body are not stored: scanners send them,
 // and they are no webhooks. A failure changes nothing else.
 func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) []slog.Attr {
-	if h.capturer == nil || !intake.BeforeProof(result.Outcome) {
+	if h.capturer == nil || !result.Outcome.BeforeProof() {
 		return nil
 	}
 	// Lambda accepts no event of this size, so no payload is too large to be read.
@@ -31,7 +31,7 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	}
 	stored := parking.Captured{
 		ReceivedAt: received,
-		Outcome:    string(result.Outcome),
+		Outcome:    result.Outcome.Name,
 		Cause:      awsenv.Cause(result.Err),
 		Method:     r.RequestContext.HTTP.Method,
 		Path:       r.RawPath,

@@ -71,10 +71,7 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	case errors.Is(err, errNotJSON):
 		return nil, err
 	}
-	answer := intake.AnswerTo(result.Outcome)
-	if answer.Status == 0 {
-		answer.Status = h.successStatus
-	}
+	answer := result.Outcome.AnswerTo(h.successStatus)
 	response, err := json.Marshal(h.respond(result, answer))
 	h.write(ctx, result, answer, h.capture(ctx, r, result, received)...)
 	return response, err
@@ -198,7 +195,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		deviations = r.Deviations
 	}
 	attrs := []slog.Attr{
-		slog.String("outcome", string(r.Outcome)),
+		slog.String("outcome", r.Outcome.Name),
 		slog.Int("status", answer.Status),
 		slog.String("authentication", unless(h.authentication, settings.BySignature)),
 		certificateAttr(r.Certificate),

@@ -23,6 +23,7 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
@@ -55,7 +56,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		"a forgery with both": {settings.ByBoth, intake.Result{Outcome: intake.SignatureMismatch}, 401,
 			map[string]string{"WWW-Authenticate": "Signature"},
 			`{"title":"Unauthorized","status":401,"detail":"The webhook is not authentic."}`},
-		"no certificate": {settings.ByMTLS, intake.Result{Outcome: "certificate-missing"}, 401,
+		"no certificate": {settings.ByMTLS, intake.Result{Outcome: intake.CertificateOutcome(clientcert.Missing)}, 401,
 			map[string]string{"WWW-Authenticate": "ClientCertificate"},
 			`{"title":"Unauthorized","status":401,"detail":"The webhook is not authentic."}`},
 		"invalid": {settings.BySignature, intake.Result{Outcome: intake.Invalid,
@@ -71,8 +72,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 				`"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3,"unrecorded":4}`},
 	} {
 		h := &handler{authentication: c.authentication}
-		answer := intake.AnswerTo(c.result.Outcome)
-		answer.Status = max(answer.Status, c.status)
+		answer := c.result.Outcome.AnswerTo(c.status)
 		want := response{c.status, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"},
 			c.body}
 		if c.status > 299 {
@@ -116,7 +116,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 			if !allowed {
 				e.nothingHappened(t)
 			}
-			if !allowed && (line["outcome"] != string(intake.SourceNotAllowed) || line["SourceNotAllowed"] != 1.0) {
+			if !allowed && (line["outcome"] != intake.SourceNotAllowed.Name || line["SourceNotAllowed"] != 1.0) {
 				t.Errorf("%s: %q is logged as %v", name, address, line)
 			}
 		}

@@ -97,7 +97,7 @@ func TestTheLevelOfALine(t *testing.T) {
 
 func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
-	full := intake.Result{Outcome: "o", Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
+	full := intake.Result{Outcome: intake.Outcome{Name: "o"}, Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
 		Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
 		EventIDs: ids, Parked: "p",
 		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
@@ -109,19 +109,19 @@ func TestTheFieldsOfALine(t *testing.T) {
 		result         intake.Result
 		want           map[string]any
 	}{
-		"nothing is known": {settings.BySignature, intake.Result{Outcome: "o"},
+		"nothing is known": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}},
 			map[string]any{"outcome": "o", "status": 1.0}},
 		"everything": {settings.ByBoth, full, map[string]any{"outcome": "o", "status": 1.0, "authentication": "both",
 			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "recorded": 6.0,
 			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "keyContentType": "text/html",
 			"unrecorded": 1.0, "unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0,
 			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
-		"not authentic": {settings.BySignature, intake.Result{Outcome: "o", UnverifiedID: "c"},
+		"not authentic": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}, UnverifiedID: "c"},
 			map[string]any{"outcome": "o", "status": 1.0, "unverifiedDeliveryId": "c"}},
 		"a key in memory": {settings.BySignature,
-			intake.Result{Outcome: "o", KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
+			intake.Result{Outcome: intake.Outcome{Name: "o"}, KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
 			map[string]any{"outcome": "o", "status": 1.0, "keyId": "k"}},
-		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: "o", PublishErr: errors.New("second"),
+		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}, PublishErr: errors.New("second"),
 			Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
 			"cause": "second", "ids": named}},
 	} {

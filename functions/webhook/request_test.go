@@ -199,7 +199,7 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 				t.Fatalf("%s, %s: answered %s, %v", name, event, answer, err)
 			}
 			line := e.line(t)
-			if line["outcome"] != string(intake.NotAWebhookEvent) || line["cause"] != "intake: not a webhook: "+want ||
+			if line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "intake: not a webhook: "+want ||
 				line["BadRequest"] != 1.0 || line["ClientErrors"] != 1.0 ||
 				strings.Contains(e.log.String()+string(answer), "CANARY") {
 				t.Errorf("%s, %s: answered %s, logged as %v", name, event, answer, line)

@@ -133,7 +133,7 @@ func (f *fixture) replays(ctx context.Context, event string, err error) error {
 	if err == nil {
 		err = f.Invoke(ctx, "redrive", event, &ran)
 	}
-	if err == nil && (len(ran.Replayed) != 1 || ran.Replayed[0].Outcome != string(intake.Accepted) ||
+	if err == nil && (len(ran.Replayed) != 1 || ran.Replayed[0].Outcome != intake.Accepted.Name ||
 		ran.Replayed[0].Cause != "") {
 		err = wrong("replayed as", ran)
 	}

@@ -214,7 +214,7 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 			}
 		})
 	}
-	if intake.AnswerTo(intake.KeyRevoked) != intake.AnswerTo(intake.SignatureMismatch) {
+	if intake.KeyRevoked.Answer != intake.SignatureMismatch.Answer {
 		t.Error("a forger learns that the key is revoked")
 	}
 }

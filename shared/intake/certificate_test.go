@@ -119,9 +119,9 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 			}
 		}
 		names := map[string]intake.Outcome{
-			clientcert.PinOf(chain[0]).String(): intake.Outcome(clientcert.Revoked),
-			clientcert.Fingerprint(chain[0]):    intake.Outcome(clientcert.Revoked),
-			clientcert.Fingerprint(chain[1]):    intake.Outcome(clientcert.Revoked),
+			clientcert.PinOf(chain[0]).String(): intake.CertificateOutcome(clientcert.Revoked),
+			clientcert.Fingerprint(chain[0]):    intake.CertificateOutcome(clientcert.Revoked),
+			clientcert.Fingerprint(chain[1]):    intake.CertificateOutcome(clientcert.Revoked),
 		}
 		if !alone {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
@@ -162,7 +162,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	}
 	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
 	w.revoked = revocation.List{clientcert.PinOf(other.Certificate).String()}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Outcome(clientcert.Revoked) {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -216,19 +216,19 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		}, intake.Altered},
 		"a stranger's certificate": {func(p *parking.Parked) {
 			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{strangers}, p.Certificate.AcceptedAt)
-		}, intake.Outcome(clientcert.Untrusted)},
+		}, intake.CertificateOutcome(clientcert.Untrusted)},
 		"it had expired": {func(p *parking.Parked) {
 			client, err := clientcert.Parse(p.Certificate.Chain[0])
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{client}, p.ParkedAt.Add(2*time.Hour))
-		}, intake.Outcome(clientcert.Expired)},
+		}, intake.CertificateOutcome(clientcert.Expired)},
 		"another time": {func(p *parking.Parked) {
 			p.Certificate.AcceptedAt = p.Certificate.AcceptedAt.Add(time.Millisecond)
 		}, intake.Altered},
 		"it can't be read": {func(p *parking.Parked) { p.Certificate.Chain[0] += "x" },
-			intake.Outcome(clientcert.Malformed)},
+			intake.CertificateOutcome(clientcert.Malformed)},
 		"no proof at all": {func(p *parking.Parked) { p.Certificate = nil }, intake.Altered},
 		"a key without signature": {func(p *parking.Parked) {
 			p.KeyID, p.JWK = serviceKey().ID,

@@ -106,7 +106,7 @@ func TestADeliveryWithoutAllIdentitiesIsParkedLast(t *testing.T) {
 		w, objects := newEvidenceWorld(t)
 		c.fail(w, objects)
 		r := w.deliver(payload)
-		if r.Outcome != c.want || intake.AnswerTo(r.Outcome).Status != 503 || r.Parked != "" ||
+		if r.Outcome != c.want || r.Outcome.Status != 503 || r.Parked != "" ||
 			len(w.buckets.Objects("parking")) != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}

@@ -14,53 +14,118 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Outcome is what became of a delivery. Its text is stable: logs and reports have it.
-type Outcome string
+// Outcome is what became of a delivery, and how it is answered, counted and logged. Two outcomes are the same if
+// they are equal. The zero Outcome stands for none.
+type Outcome struct {
+	Name string // stable: logs and reports have it
+	Answer
+}
 
-// The outcomes. The reasons of package clientcert are outcomes as well.
-const (
-	Accepted Outcome = "accepted" // every event is recorded, now or before
-	Conflict Outcome = "conflict" // an eventId was seen before with other content; the delivery is parked
+// Answer is how a webhook with an outcome is answered, counted and logged.
+type Answer struct {
+	Status     int          // of HTTP; 0 for success, and for what is the outcome of a replay only
+	Detail     string       // for the sender; the outcome Invalid has that of its error
+	RetryAfter int          // seconds; 0 for none
+	Metric     names.Metric // counts the webhook; zero: none does
+	Level      slog.Level
+}
+
+// String returns the name.
+func (o Outcome) String() string { return o.Name }
+
+// MarshalText returns the name.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.Name), nil }
+
+// AnswerTo returns the answer to a webhook with that outcome. Only Accepted and Conflict are answered with the status
+// of success. What a webhook can't have as its outcome is answered like LedgerUnavailable.
+func (o Outcome) AnswerTo(success int) Answer {
+	a := o.Answer
+	switch {
+	case o == Accepted || o == Conflict:
+		a.Status = success
+	case a.Status == 0:
+		return LedgerUnavailable.Answer
+	}
+	return a
+}
+
+// BeforeProof reports whether a webhook with that outcome was rejected before it was
+// found authentic.
+func (o Outcome) BeforeProof() bool {
+	switch o.Status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
+		return true
+	}
+	return o == KeyUnavailable || o == KeyOutOfBudget
+}
+
+// The outcomes. [CertificateOutcome] returns those of client certificates.
+var (
+	// Accepted: every event is recorded, now or before.
+	Accepted = Outcome{"accepted", Answer{Metric: names.AcceptedMetric}}
+	// Conflict: an eventId was seen before with other content. The delivery is parked.
+	Conflict = Outcome{"conflict", Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}}
 
 	// Not read.
-	SourceNotAllowed Outcome = "source-not-allowed"
+	SourceNotAllowed = rejected("source-not-allowed", names.SourceNotAllowedMetric, "The source address is not allowed.")
 
-	// Not a delivery.
-	NotAWebhookEvent Outcome = "not-a-webhook-event" // an event of another kind invoked the function
-	MethodNotAllowed Outcome = "method-not-allowed"
-	PayloadEmpty     Outcome = "payload-empty"
-	PayloadEncoding  Outcome = "payload-encoding"
-	PayloadTooLarge  Outcome = "payload-too-large"
+	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
+	NotAWebhookEvent = rejected("not-a-webhook-event", names.BadRequestMetric, "The event is not a webhook.")
+	MethodNotAllowed = rejected("method-not-allowed", names.MethodNotAllowedMetric,
+		"The method is not one of webhooks.")
+	PayloadEmpty    = rejected("payload-empty", names.BadRequestMetric, "The request has no body.")
+	PayloadEncoding = rejected("payload-encoding", names.BadRequestMetric, "The body can't be decoded.")
+	PayloadTooLarge = rejected("payload-too-large", names.TooLargeMetric, "The body is too large.")
 
 	// Not authentic.
-	SignatureMissing   Outcome = "signature-missing"   // signature, timestamp or key id is missing
-	SignatureRepeated  Outcome = "signature-repeated"  // one of them came more than once
-	SignatureMalformed Outcome = "signature-malformed" // one of them is malformed
-	TimestampOutside   Outcome = "timestamp-outside-window"
-	KeyUnknown         Outcome = "key-unknown"
-	KeyRefused         Outcome = "key-refused" // the service's key must not be used
-	KeyRevoked         Outcome = "key-revoked" // the settings revoke it
-	SignatureMismatch  Outcome = "signature-mismatch"
+	SignatureMissing   = unauthentic("signature-missing")   // signature, timestamp or key id is missing
+	SignatureRepeated  = unauthentic("signature-repeated")  // one of them came more than once
+	SignatureMalformed = unauthentic("signature-malformed") // one of them is malformed
+	TimestampOutside   = unauthentic("timestamp-outside-window")
+	KeyUnknown         = unauthentic("key-unknown")
+	KeyRefused         = unauthentic("key-refused") // the service's key must not be used
+	KeyRevoked         = unauthentic("key-revoked") // the settings revoke it
+	SignatureMismatch  = unauthentic("signature-mismatch")
 
 	// Authentic, and not a delivery of section 2.2 of the interface; parked.
-	Invalid Outcome = "invalid"
+	Invalid = rejected("invalid", names.InvalidMetric, "")
 
 	// A failure of a service: the sender must send the delivery again.
-	KeyUnavailable    Outcome = "key-unavailable"
-	KeyOutOfBudget    Outcome = "key-out-of-budget"
-	LedgerUnavailable Outcome = "ledger-unavailable" // an event could not be recorded
-	OutOfTime         Outcome = "out-of-time"        // an event could not be recorded in time
-	ParkingFailed     Outcome = "parking-failed"
+	KeyUnavailable    = unavailable("key-unavailable", names.KeyUnavailableMetric, cannotCheck, 5)
+	KeyOutOfBudget    = unavailable("key-out-of-budget", names.KeyUnavailableMetric, cannotCheck, 60)
+	LedgerUnavailable = unavailable("ledger-unavailable", names.NotStoredMetric, "Not every event could be recorded.", 5)
+	OutOfTime         = unavailable("out-of-time", names.NotStoredMetric, "Not every event could be recorded in time.", 5)
+	ParkingFailed     = unavailable("parking-failed", names.NotStoredMetric, "The delivery could not be stored.", 5)
 	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
-	EvidenceUnavailable Outcome = "evidence-unavailable"
+	EvidenceUnavailable = unavailable("evidence-unavailable", names.NotStoredMetric,
+		"The delivery could not be recorded.", 5)
 
 	// Of a replay only.
-	StillPending   Outcome = "pending"         // an event was recorded before, and is not published yet
-	Gone           Outcome = "gone"            // the large event of a claim check is not stored any more
-	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
-	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
-	Altered        Outcome = "altered"         // what is stored is not what was parked
+	StillPending   = Outcome{Name: "pending"}         // an event was recorded before, and is not published yet
+	Gone           = Outcome{Name: "gone"}            // the large event of a claim check is not stored any more
+	VersionMissing = Outcome{Name: "version-missing"} // a conflict is replayed only after a person chose a version
+	VersionUnfit   = Outcome{Name: "version-unfit"}   // there is no version to choose, or it is not available
+	Altered        = Outcome{Name: "altered"}         // what is stored is not what was parked
 )
+
+const cannotCheck = "The signature can't be checked now."
+
+func rejected(name string, metric names.Metric, detail string) Outcome {
+	return Outcome{name, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}
+}
+
+// unauthentic has one answer for all reasons, so that a forger learns nothing.
+func unauthentic(name string) Outcome {
+	return rejected(name, names.UnauthenticatedMetric, "The webhook is not authentic.")
+}
+
+// CertificateOutcome returns the outcome of a client certificate that is rejected for that reason.
+func CertificateOutcome(r clientcert.Reason) Outcome { return unauthentic(string(r)) }
+
+func unavailable(name string, metric names.Metric, detail string, retryAfter int) Outcome {
+	return Outcome{name, Answer{Status: metric.Status, Detail: detail, RetryAfter: retryAfter, Metric: metric,
+		Level: slog.LevelError}}
+}
 
 // ErrKeyRevoked is returned for a signature by a key that the settings revoke.
 var ErrKeyRevoked = errors.New("intake: the setting revokedKeys has the key")
@@ -89,88 +154,40 @@ var (
 	errVersionUnfit   = errors.New("intake: that version is not available")
 )
 
-// Answer is how a webhook with an outcome is answered, counted and logged.
-type Answer struct {
-	Status     int          // of HTTP; 0 stands for the setting successStatus
-	Detail     string       // for the sender; the outcome Invalid has that of its error
-	RetryAfter int          // seconds; 0 for none
-	Metric     names.Metric // counts the webhook; zero: none does
-	Level      slog.Level
-}
-
-// unauthentic is one answer for all reasons, so that a forger learns nothing.
-var unauthentic = rejected(names.UnauthenticatedMetric, "The webhook is not authentic.")
-
-func rejected(metric names.Metric, detail string) Answer {
-	return Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}
-}
-
-func unavailable(detail string, retryAfter int, metric names.Metric) Answer {
-	return Answer{
-		Status: metric.Status, Detail: detail, RetryAfter: retryAfter,
-		Metric: metric, Level: slog.LevelError,
-	}
-}
-
-// row maps the errors that match to an outcome, and the outcome to its answer. What
-// only a replay can have has no answer.
-type row struct {
+// outcomes are the outcomes of errors. The first that matches decides.
+var outcomes = []struct {
 	match   func(error) bool
 	outcome Outcome
-	answer  Answer
-}
-
-// rows is the one table of errors and outcomes. The first row that matches decides.
-var rows = []row{
-	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: names.AcceptedMetric}},
-
-	{is(ErrSource), SourceNotAllowed, rejected(names.SourceNotAllowedMetric, "The source address is not allowed.")},
-	{is(ErrEvent), NotAWebhookEvent, rejected(names.BadRequestMetric, "The event is not a webhook.")},
-	{is(ErrMethod), MethodNotAllowed, rejected(names.MethodNotAllowedMetric, "The method is not one of webhooks.")},
-	{is(ErrPayloadEmpty), PayloadEmpty, rejected(names.BadRequestMetric, "The request has no body.")},
-	{is(ErrPayloadEncoding), PayloadEncoding, rejected(names.BadRequestMetric, "The body can't be decoded.")},
-	{is(ErrPayloadTooLarge), PayloadTooLarge, rejected(names.TooLargeMetric, "The body is too large.")},
-
-	{is(signature.ErrMissing), SignatureMissing, unauthentic},
-	{is(signature.ErrRepeated), SignatureRepeated, unauthentic},
-	{is(signature.ErrMalformed), SignatureMalformed, unauthentic},
-	{is(signature.ErrOutsideWindow), TimestampOutside, unauthentic},
-	{is(signature.ErrMismatch), SignatureMismatch, unauthentic},
-	{is(keys.ErrMalformedID), SignatureMalformed, unauthentic},
-	{is(keys.ErrUnknown), KeyUnknown, unauthentic},
-	{isType[*keys.PolicyError], KeyRefused, unauthentic},
-	{is(ErrKeyRevoked), KeyRevoked, unauthentic},
-
-	{reason(clientcert.Missing), Outcome(clientcert.Missing), unauthentic},
-	{reason(clientcert.WrongOrigin), Outcome(clientcert.WrongOrigin), unauthentic},
-	{reason(clientcert.Malformed), Outcome(clientcert.Malformed), unauthentic},
-	{reason(clientcert.Expired), Outcome(clientcert.Expired), unauthentic},
-	{reason(clientcert.NotYetValid), Outcome(clientcert.NotYetValid), unauthentic},
-	{reason(clientcert.Weak), Outcome(clientcert.Weak), unauthentic},
-	{reason(clientcert.WrongUsage), Outcome(clientcert.WrongUsage), unauthentic},
-	{reason(clientcert.Untrusted), Outcome(clientcert.Untrusted), unauthentic},
-	{reason(clientcert.Revoked), Outcome(clientcert.Revoked), unauthentic},
-	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), unauthentic},
-
-	{is(keys.ErrOutOfBudget), KeyOutOfBudget,
-		unavailable("The signature can't be checked now.", 60, names.KeyUnavailableMetric)},
-	{is(errKeyUnavailable), KeyUnavailable,
-		unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric)},
-	{is(errOutOfTime), OutOfTime, unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric)},
-	{is(errLedger), LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)},
-	{is(errParking), ParkingFailed, unavailable("The delivery could not be stored.", 5, names.NotStoredMetric)},
-
-	{is(errEvidence), EvidenceUnavailable,
-		unavailable("The delivery could not be recorded.", 5, names.NotStoredMetric)},
-
-	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
-	{isType[*payment.FieldError], Invalid, rejected(names.InvalidMetric, "")},
-
-	{match: is(errPending), outcome: StillPending},
-	{match: is(claimcheck.ErrGone), outcome: Gone},
-	{match: is(errVersionMissing), outcome: VersionMissing},
-	{match: is(errVersionUnfit), outcome: VersionUnfit},
-	{match: is(evidence.ErrAltered), outcome: Altered},
+}{
+	{func(err error) bool { return err == nil }, Accepted},
+	{is(ErrSource), SourceNotAllowed},
+	{is(ErrEvent), NotAWebhookEvent},
+	{is(ErrMethod), MethodNotAllowed},
+	{is(ErrPayloadEmpty), PayloadEmpty},
+	{is(ErrPayloadEncoding), PayloadEncoding},
+	{is(ErrPayloadTooLarge), PayloadTooLarge},
+	{is(signature.ErrMissing), SignatureMissing},
+	{is(signature.ErrRepeated), SignatureRepeated},
+	{is(signature.ErrMalformed), SignatureMalformed},
+	{is(signature.ErrOutsideWindow), TimestampOutside},
+	{is(signature.ErrMismatch), SignatureMismatch},
+	{is(keys.ErrMalformedID), SignatureMalformed},
+	{is(keys.ErrUnknown), KeyUnknown},
+	{isType[*keys.PolicyError], KeyRefused},
+	{is(ErrKeyRevoked), KeyRevoked},
+	{is(keys.ErrOutOfBudget), KeyOutOfBudget},
+	{is(errKeyUnavailable), KeyUnavailable},
+	{is(errOutOfTime), OutOfTime},
+	{is(errLedger), LedgerUnavailable},
+	{is(errParking), ParkingFailed},
+	{is(errEvidence), EvidenceUnavailable},
+	{is(errConflict), Conflict},
+	{isType[*payment.FieldError], Invalid},
+	{is(errPending), StillPending},
+	{is(claimcheck.ErrGone), Gone},
+	{is(errVersionMissing), VersionMissing},
+	{is(errVersionUnfit), VersionUnfit},
+	{is(evidence.ErrAltered), Altered},
 }
 
 func is(target error) func(error) bool {
@@ -182,53 +199,31 @@ func isType[E error](err error) bool {
 	return ok
 }
 
-func reason(r clientcert.Reason) func(error) bool {
-	return func(err error) bool {
-		rejected, ok := errors.AsType[*clientcert.Error](err)
-		return ok && rejected.Reason == r
-	}
-}
-
 // OutcomeOf returns the outcome of a delivery that failed with err, and Accepted for
-// nil. For an error that is not in the table it returns LedgerUnavailable: the
+// nil. For an error that has none it returns LedgerUnavailable: the
 // sender has to send the delivery again.
 func OutcomeOf(err error) Outcome {
-	for _, r := range rows {
-		if r.match(err) {
-			return r.outcome
+	if rejected, ok := errors.AsType[*clientcert.Error](err); ok {
+		return CertificateOutcome(rejected.Reason)
+	}
+	for _, o := range outcomes {
+		if o.match(err) {
+			return o.outcome
 		}
 	}
 	return LedgerUnavailable
 }
 
-// AnswerTo returns the answer to a webhook with that outcome. For an outcome without one, it
-// returns that of LedgerUnavailable, never one of success.
-func AnswerTo(o Outcome) Answer {
-	for _, r := range rows {
-		if r.outcome == o && r.answer != (Answer{}) {
-			return r.answer
+// Outcomes returns all outcomes that a webhook can have, by their names.
+func Outcomes() map[string]Outcome {
+	all := map[string]Outcome{}
+	for _, o := range outcomes {
+		if o.outcome.Metric != (names.Metric{}) {
+			all[o.outcome.Name] = o.outcome
 		}
 	}
-	return AnswerTo(LedgerUnavailable)
-}
-
-// BeforeProof reports whether a webhook with that outcome was rejected before it was
-// found authentic.
-func BeforeProof(o Outcome) bool {
-	switch AnswerTo(o).Status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
-		return true
-	}
-	return o == KeyUnavailable || o == KeyOutOfBudget
-}
-
-// Answers returns the answers of all outcomes that a webhook can have.
-func Answers() map[Outcome]Answer {
-	all := map[Outcome]Answer{}
-	for _, r := range rows {
-		if r.answer != (Answer{}) {
-			all[r.outcome] = r.answer
-		}
+	for _, r := range clientcert.Reasons() {
+		all[string(r)] = CertificateOutcome(r)
 	}
 	return all
 }

@@ -34,7 +34,7 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 		errors.New("an error of no row"): intake.LedgerUnavailable,
 	}
 	for _, reason := range clientcert.Reasons() {
-		errs[&clientcert.Error{Reason: reason}] = intake.Outcome(reason)
+		errs[&clientcert.Error{Reason: reason}] = intake.CertificateOutcome(reason)
 	}
 	for err, want := range errs {
 		if got := intake.OutcomeOf(fmt.Errorf("wrapped: %w", err)); got != want {

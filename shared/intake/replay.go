@@ -335,7 +335,7 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
 	if r.truststore != nil {
 		chain, err = parked.Certificate.Verify(parked.Payload, r.truststore, r.revoked)
-		if err == nil || reason(clientcert.Revoked)(err) {
+		if err == nil || OutcomeOf(err) == CertificateOutcome(clientcert.Revoked) {
 			return chain, true, err
 		}
 	}

@@ -41,18 +41,20 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		intake.KeyRevoked: true,
 	}
 	for _, reason := range clientcert.Reasons() {
-		unauthentic[intake.Outcome(reason)] = true
+		unauthentic[intake.CertificateOutcome(reason)] = true
 	}
 	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
 		Level: slog.LevelWarn}
-	answers := intake.Answers()
-	if len(answers) != len(unauthentic)+15 || answers[intake.Accepted].Status+answers[intake.Conflict].Status != 0 {
-		t.Errorf("%d answers", len(answers))
+	outcomes := intake.Outcomes()
+	if len(outcomes) != len(unauthentic)+15 {
+		t.Errorf("%d outcomes", len(outcomes))
 	}
-	for outcome, answer := range answers {
-		if answer != intake.AnswerTo(outcome) || (answer == one) != unauthentic[outcome] {
-			t.Errorf("%s is answered %+v and %+v", outcome, answer, intake.AnswerTo(outcome))
+	for name, outcome := range outcomes {
+		answer, success := outcome.AnswerTo(299), outcome == intake.Accepted || outcome == intake.Conflict
+		if outcome.Name != name || (answer == one) != unauthentic[outcome] || (answer.Status < 300) != success {
+			t.Errorf("%s: %s is answered %+v", name, outcome, answer)
 		}
+		answer = outcome.Answer
 		unavailable := answer.Status == 503
 		if unavailable != (answer.RetryAfter > 0) || unavailable && answer.Level != slog.LevelError ||
 			answer.Status >= 400 && answer.Detail == "" && outcome != intake.Invalid {
@@ -64,14 +66,14 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		// Whoever sent it has proven nothing.
 		before := answer.Status == 400 || answer.Status == 401 || answer.Status == 405 || answer.Status == 413 ||
 			outcome == intake.KeyOutOfBudget || outcome == intake.KeyUnavailable
-		if intake.BeforeProof(outcome) != before {
+		if outcome.BeforeProof() != before {
 			t.Errorf("%s before a proof: %v", outcome, !before)
 		}
 	}
 	// The sender must send again what has none.
-	for _, none := range []intake.Outcome{intake.VersionMissing, intake.StillPending, intake.Altered, "other", ""} {
-		if intake.AnswerTo(none) != answers[intake.LedgerUnavailable] || intake.BeforeProof(none) {
-			t.Errorf("%s: %+v", none, intake.AnswerTo(none))
+	for _, none := range []intake.Outcome{intake.VersionMissing, intake.StillPending, intake.Altered, {Name: "other"}, {}} {
+		if none.AnswerTo(200) != intake.LedgerUnavailable.Answer || none.BeforeProof() {
+			t.Errorf("%s: %+v", none, none.AnswerTo(200))
 		}
 	}
 }

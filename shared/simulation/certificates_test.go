@@ -105,5 +105,5 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 
 // rejectsCertificate reports whether an outcome rejects a client certificate.
 func rejectsCertificate(o intake.Outcome) bool {
-	return slices.Contains(clientcert.Reasons(), clientcert.Reason(o))
+	return slices.Contains(clientcert.Reasons(), clientcert.Reason(o.Name))
 }

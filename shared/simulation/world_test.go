@@ -1149,7 +1149,7 @@ func (w *world) finish(inv *invocation) {
 	}
 	w.moment++
 	if inv.replay != nil {
-		w.log(inv.instance, "", inv.replay.name, fault{}, string(inv.result.Outcome))
+		w.log(inv.instance, "", inv.replay.name, fault{}, inv.result.Outcome.Name)
 		w.facts.replayed(inv)
 		return
 	}
@@ -1171,7 +1171,7 @@ func (w *world) finish(inv *invocation) {
 		w.facts.violated("EventBridge rejects %d events, and %d are pending", len(w.poison), r.Pending)
 	}
 	status := w.facts.answer(inv)
-	w.log(inv.instance, "", inv.sent.name, fault{}, string(inv.result.Outcome))
+	w.log(inv.instance, "", inv.sent.name, fault{}, inv.result.Outcome.Name)
 	if inv.sent.answered != nil {
 		inv.sent.answered(inv, status)
 	}

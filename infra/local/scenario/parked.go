@@ -47,7 +47,7 @@ func (s *Scenario) replay(ctx context.Context, name string) string {
 		Require(errors.New("the redrive function does not report the outcome"))
 	}
 	outcome := report.Replayed[0].Outcome
-	if cause := report.Replayed[0].Cause; cause != "" && (outcome == "" || outcome == string(intake.Accepted)) {
+	if cause := report.Replayed[0].Cause; cause != "" && (outcome == "" || outcome == intake.Accepted.Name) {
 		Require(errors.New(cause)) // it could not be read, or not be marked as replayed
 	}
 	Require(s.Invoke(ctx, "redrive", AsScheduled, &struct{}{}))

@@ -56,7 +56,7 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Function, se
 		conf: conf, keys: service, values: valuesOf(r, configured, given)}
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, conf)
-	e.Outcome = string(intake.OutcomeOf(err))
+	e.Outcome = intake.OutcomeOf(err).Name
 	if err != nil {
 		e.Cause = err.Error()
 	}
@@ -93,7 +93,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		e.Verdict = authentic
-		if o := intake.Outcome(e.request.Outcome); o == intake.KeyUnavailable || o == intake.KeyOutOfBudget {
+		if o := e.request.Outcome; o == intake.KeyUnavailable.Name || o == intake.KeyOutOfBudget.Name {
 			e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up "+
 				"(%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
 				"answered 503.", o)
