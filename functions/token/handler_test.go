@@ -169,7 +169,7 @@ func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, settings.ReadBy("token"),
 		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
 	const want = `response {"outcome":"failed","remainingSeconds":0,` +
-		`"cause":"token: the secret with the token: GetSecretValue: AccessDeniedException"}`
+		`"cause":"token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"}`
 	if answer != want {
 		t.Errorf("got %s, want %s", answer, want)
 	}

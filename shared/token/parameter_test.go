@@ -97,10 +97,10 @@ func TestReportsFailuresOfParameterStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation, code, access, want string
 	}{
-		"no read":  {"GetParameter", "ValidationException", "t", "GetParameter: ValidationException"},
-		"no write": {"PutParameter", "AccessDeniedException", "t", "PutParameter: AccessDeniedException"},
+		"no read":  {"GetParameter", "ValidationException", "t", "Parameter Store GetParameter: ValidationException"},
+		"no write": {"PutParameter", "AccessDeniedException", "t", "Parameter Store PutParameter: AccessDeniedException"},
 		"a label": {"PutParameter", "ParameterMaxVersionLimitExceeded", "t",
-			"PutParameter: ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label"},
+			"Parameter Store PutParameter: ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label"},
 		"too long": {"", "", strings.Repeat("x", 8<<10), "PutParameter: the token is too long: a parameter takes 8 KB"},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAParameterThatCannotBeReadIsWrittenAgain(t *testing.T) {
 				}
 				report, err := r.refresher.Run(t.Context(), always)
 				if report.Outcome != token.Refreshed || err != nil || fmt.Sprint(report.Unreadable) !=
-					"token: the parameter with the token: GetParameter: "+code {
+					"token: the parameter with the token: Parameter Store GetParameter: "+code {
 					t.Errorf("%+v, %v", report, err)
 				}
 				expectToken(t, r.reader(), "t-2")

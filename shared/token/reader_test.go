@@ -131,7 +131,7 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 			"token: the stored token has expired"},
 		"denied": {func(r *rig) {
 			r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
-		}, nil, "token: the secret with the token: GetSecretValue: AccessDeniedException"},
+		}, nil, "token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, hangsUp)
@@ -269,13 +269,18 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 	})
 }
 
+// hanging is a source that does not answer.
+type hanging struct{}
+
+func (hanging) Load(ctx context.Context) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
 func TestAReadHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		_, err := token.NewReader(secretsmanager.NewToken(getter(func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}), tokenSecret)).Token()
+		_, err := token.NewReader(hanging{}).Token()
 		if time.Since(start) != 5*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}

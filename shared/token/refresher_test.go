@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/google/go-cmp/cmp"
 
 	adapter "payhook.example/shared/aws/secretsmanager"
@@ -383,31 +381,6 @@ func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
 	})
 }
 
-// getter is a client of Secrets Manager whose every call fails.
-type getter func(context.Context) error
-
-func (g getter) GetSecretValue(ctx context.Context, _ *secretsmanager.GetSecretValueInput,
-	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
-	return nil, g(ctx)
-}
-
-func TestStoreErrorSaysWhetherARequestWasSent(t *testing.T) {
-	cause := errors.New("cause")
-	for err, want := range map[error]string{
-		&smithyhttp.RequestSendError{Err: cause}:            "no answer: not a valid HTTP answer",
-		&smithyhttp.ResponseError{Err: io.ErrUnexpectedEOF}: "no answer: the connection was closed",
-		fmt.Errorf("wrapped: %w", context.Canceled):         "no answer: canceled",
-		fmt.Errorf("wrapped: %w", context.DeadlineExceeded): "no answer: timed out",
-		cause: "no request was sent: AWS credentials or the region are missing",
-	} {
-		_, err := token.NewReader(
-			adapter.NewToken(getter(func(context.Context) error { return err }), tokenSecret)).Token()
-		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-}
-
 func TestReportsFailuresOfSecretsManager(t *testing.T) {
 	for _, test := range []struct {
 		operation, secret, description string
@@ -428,7 +401,7 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 			report := r.run(t, token.Failed)
 			_, err := r.refresher.Run(t.Context(), false)
 			if _, ok := errors.AsType[*token.StoreError](err); !ok || report.Known != test.known ||
-				err.Error() != "token: "+test.description+": "+test.operation+": AccessDeniedException" {
+				err.Error() != "token: "+test.description+": Secrets Manager "+test.operation+": AccessDeniedException" {
 				t.Errorf("%+v, %v", report, err)
 			}
 			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))

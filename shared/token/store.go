@@ -1,9 +1,6 @@
 package token
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Source is where a [Reader] finds the token, and a [Refresher] the client credentials. It is safe for concurrent
 // use. Packages shared/aws/secretsmanager and shared/aws/parameterstore have those of a deployment.
@@ -23,21 +20,13 @@ type Store interface {
 
 // StoreError is returned when a text could not be loaded or saved. Its own text contains no ARN and no stored data.
 type StoreError struct {
-	Store     string // a description, such as "the secret with the token"
-	Operation string // such as GetSecretValue or PutParameter
-	Problem   string // begins with the code of the answer, such as AccessDeniedException; "": there was no answer
-	Err       error  // the cause, whose text can contain an ARN
+	Store string // a description, such as "the secret with the token"
+	Err   error  // the failed call, such as GetSecretValue, with the code of its answer
 	// Replaceable is true if a text cannot be read, and one that is saved in its place can be.
 	Replaceable bool
 }
 
-func (e *StoreError) Error() string {
-	problem := e.Problem
-	if problem == "" {
-		problem = "no answer: " + connectionProblem(e.Err)
-	}
-	return fmt.Sprintf("token: %s: %s: %s", e.Store, e.Operation, problem)
-}
+func (e *StoreError) Error() string { return "token: " + e.Store + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *StoreError) Unwrap() error { return e.Err }

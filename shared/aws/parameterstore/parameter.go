@@ -4,6 +4,7 @@ package parameterstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
@@ -51,11 +52,11 @@ func (p *Parameter) Load(ctx context.Context) (string, error) {
 		return "", token.ErrNone
 	}
 	if err != nil {
-		e := failure.Of(theToken, "GetParameter", err, nil)
 		// The codes without kms:Decrypt, and if the key is disabled or deleted (AWS, "GetParameter" in the Systems
 		// Manager API reference).
-		e.Replaceable = e.Problem == "AccessDeniedException" || e.Problem == "InvalidKeyId"
-		return "", e
+		code := failure.Code(err)
+		return "", &token.StoreError{Store: theToken, Err: failure.Of("Parameter Store GetParameter", err),
+			Replaceable: code == "AccessDeniedException" || code == "InvalidKeyId"}
 	}
 	return aws.ToString(out.Parameter.Value), nil
 }
@@ -80,23 +81,25 @@ func NewStore(client WriteAPI, name, keyID string) *Store {
 // text has more than 4 KB (AWS, "Managing parameter tiers" in the Systems Manager User Guide).
 func (s *Store) Save(ctx context.Context, text string) error {
 	if len(text) > maxLength {
-		return &token.StoreError{Store: theToken, Operation: "PutParameter", Problem: "the token is too long: a " +
-			"parameter takes 8 KB; a secret takes 64 KB (tokenStore=secret)"}
+		return &token.StoreError{Store: theToken, Err: errors.New("PutParameter: the token is too long: a parameter " +
+			"takes 8 KB; a secret takes 64 KB (tokenStore=secret)")}
 	}
 	in := &ssm.PutParameterInput{Name: &s.name, Value: &text, Type: types.ParameterTypeSecureString,
 		Overwrite: aws.Bool(true), Tier: types.ParameterTierIntelligentTiering}
 	if s.keyID != "" {
 		in.KeyId = &s.keyID
 	}
-	if _, err := s.client.PutParameter(ctx, in); err != nil {
-		return failure.Of(theToken, "PutParameter", err, hints)
+	_, err := s.client.PutParameter(ctx, in)
+	if err == nil {
+		return nil
 	}
-	return nil
+	failed := failure.Of("Parameter Store PutParameter", err)
+	if _, full := errors.AsType[*types.ParameterMaxVersionLimitExceeded](err); full {
+		failed = fmt.Errorf("%w: the oldest of 100 versions has a label, which only a person adds; remove the label",
+			failed)
+	}
+	return &token.StoreError{Store: theToken, Err: failed}
 }
-
-// hints explain codes of PutParameter.
-var hints = map[string]string{"ParameterMaxVersionLimitExceeded": ": the oldest of 100 versions has a label, which " +
-	"only a person adds; remove the label"}
 
 // maxLength is the length of the longest text of a parameter, an advanced one, in bytes (AWS,
 // "Managing parameter tiers" in the Systems Manager User Guide).

@@ -4,6 +4,7 @@ package secretsmanager
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -57,7 +58,7 @@ func (s *Secret) Load(ctx context.Context) (string, error) {
 		return "", token.ErrNone
 	}
 	if err != nil {
-		return "", failure.Of(s.name, "GetSecretValue", err, nil)
+		return "", &token.StoreError{Store: s.name, Err: failure.Of("Secrets Manager GetSecretValue", err)}
 	}
 	if out.SecretString == nil {
 		return string(out.SecretBinary), nil // such as one from a file
@@ -77,16 +78,18 @@ func NewStore(client WriteAPI, id string) *Store { return &Store{NewToken(client
 // Save implements [token.Store]. It creates a version. The SDK adds a ClientRequestToken and uses it for its
 // retries, so a write whose response was lost is not made twice.
 func (s *Store) Save(ctx context.Context, text string) error {
-	if _, err := s.client.PutSecretValue(ctx,
-		&secretsmanager.PutSecretValueInput{SecretId: &s.id, SecretString: &text}); err != nil {
-		return failure.Of(theToken, "PutSecretValue", err, hints)
+	_, err := s.client.PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{SecretId: &s.id, SecretString: &text})
+	if err == nil {
+		return nil
 	}
-	return nil
+	failed := failure.Of("Secrets Manager PutSecretValue", err)
+	// AWS, "PutSecretValue" in the Secrets Manager API reference.
+	if _, full := errors.AsType[*types.LimitExceededException](err); full {
+		failed = fmt.Errorf("%w: the secret has 100 versions of the last 24 hours and accepts no more until one is older",
+			failed)
+	}
+	return &token.StoreError{Store: theToken, Err: failed}
 }
-
-// hints explain codes of PutSecretValue (AWS, "PutSecretValue" in the Secrets Manager API reference).
-var hints = map[string]string{"LimitExceededException": ": the secret has 100 versions of the last 24 hours and " +
-	"accepts no more until one is older"}
 
 // Limited implements [token.Store].
 func (*Store) Limited() bool { return true }
