@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
