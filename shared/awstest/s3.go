@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -37,6 +38,7 @@ type S3 struct {
 type object struct {
 	body        []byte
 	contentType *string
+	storedAt    time.Time
 }
 
 // NewS3 returns an S3 without buckets.
@@ -109,7 +111,7 @@ func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	if _, exists := bucket[aws.ToString(in.Key)]; exists && aws.ToString(in.IfNoneMatch) == "*" {
 		return nil, denied("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
 	}
-	bucket[aws.ToString(in.Key)] = object{body, in.ContentType}
+	bucket[aws.ToString(in.Key)] = object{body, in.ContentType, time.Now()}
 	return &s3.PutObjectOutput{ChecksumSHA256: in.ChecksumSHA256}, nil
 }
 
@@ -162,8 +164,9 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
 			out.IsTruncated, out.NextContinuationToken = aws.Bool(true), out.Contents[limit-1].Key
 			break
 		}
-		size := aws.Int64(int64(len(bucket[key].body)))
-		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: size})
+		o := bucket[key]
+		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: aws.Int64(int64(len(o.body))),
+			LastModified: &o.storedAt})
 	}
 	out.KeyCount = aws.Int32(int32(len(out.Contents)))
 	return out, nil

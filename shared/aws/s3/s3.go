@@ -1,0 +1,210 @@
+// Package s3 has the stores of package objects in Amazon S3.
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+
+	"payhook.example/shared/objects"
+)
+
+// Client calls S3. It has all of the interfaces of this package.
+type Client = s3.Client
+
+// NewClient returns a client with that configuration.
+func NewClient(cfg aws.Config) *Client { return s3.NewFromConfig(cfg) }
+
+// PutAPI writes objects.
+type PutAPI interface {
+	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+}
+
+// GetAPI reads objects.
+type GetAPI interface {
+	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
+}
+
+// ListAPI lists objects.
+type ListAPI interface {
+	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
+}
+
+// API writes, reads and lists objects.
+type API interface {
+	PutAPI
+	GetAPI
+	ListAPI
+}
+
+// Bucket is an [objects.Store] in a bucket. It is safe for concurrent use.
+type Bucket struct {
+	*Writer
+	*Reader
+	*Lister
+}
+
+// NewBucket returns the bucket of that name.
+func NewBucket(client API, bucket string) Bucket {
+	return Bucket{NewWriter(client, bucket), NewReader(client, bucket), NewLister(client, bucket)}
+}
+
+// Writer is an [objects.Putter] and an [objects.Creator]. S3 rejects an upload whose content has another SHA-256
+// (AWS, "Checking object integrity for data uploads in Amazon S3", in the S3 user guide). The content type is
+// application/json. It is safe for concurrent use.
+type Writer struct {
+	client PutAPI
+	bucket string
+}
+
+// NewWriter returns what writes to the bucket of that name. The only permission that it needs is s3:PutObject.
+func NewWriter(client PutAPI, bucket string) *Writer { return &Writer{client, bucket} }
+
+// Put implements [objects.Putter].
+func (w *Writer) Put(ctx context.Context, key string, body []byte) error {
+	if err := w.put(ctx, key, body, nil, func(*s3.Options) {}); err != nil {
+		return fmt.Errorf("s3: put: %w", err)
+	}
+	return nil
+}
+
+// Create implements [objects.Creator]. For this, client must repeat no request with If-None-Match below the SDK.
+//
+// S3 answers 409 if another write of the key is in progress; the upload must then be
+// retried (AWS, "PutObject" in the S3 API reference).
+func (w *Writer) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
+	var retried atomic.Bool
+	err = w.put(ctx, key, body, aws.String("*"), func(o *s3.Options) {
+		o.Retryer = observedRetryer{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
+	})
+	if code(err) == "PreconditionFailed" {
+		return !retried.Load(), nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("s3: create: %w", err)
+	}
+	return false, nil
+}
+
+func (w *Writer) put(ctx context.Context, key string, body []byte, ifNoneMatch *string,
+	options func(*s3.Options)) error {
+	sum := sha256.Sum256(body)
+	_, err := w.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:         &w.bucket,
+		Key:            &key,
+		Body:           bytes.NewReader(body),
+		ContentType:    aws.String("application/json"),
+		ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
+		IfNoneMatch:    ifNoneMatch,
+	}, s3.WithAPIOptions(signedPayload(hex.EncodeToString(sum[:]))), options)
+	return err
+}
+
+// signedPayload makes the signature of a request cover its body, whose SHA-256 is known.
+// By default, the SDK leaves the body out over TLS, and otherwise computes the digest (AWS,
+// "Authenticating Requests: Using the Authorization Header" in the S3 API reference).
+func signedPayload(digest string) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("SignedPayload",
+			func(ctx context.Context, in middleware.InitializeInput,
+				next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+				return next.HandleInitialize(v4.SetPayloadHash(ctx, digest), in)
+			}), middleware.After)
+	}
+}
+
+// observedRetryer records whether a request was retried.
+type observedRetryer struct {
+	aws.Retryer
+	retried *atomic.Bool
+}
+
+func (r observedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	r.retried.Store(true)
+	return r.Retryer.RetryDelay(attempt, err)
+}
+
+// Reader is an [objects.Getter]. It is safe for concurrent use.
+type Reader struct {
+	client GetAPI
+	bucket string
+}
+
+// NewReader returns what reads from the bucket of that name. The only permission that it needs is s3:GetObject, and
+// s3:ListBucket to distinguish a missing object.
+func NewReader(client GetAPI, bucket string) *Reader { return &Reader{client, bucket} }
+
+// Get implements [objects.Getter].
+func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error) {
+	out, err := r.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &r.bucket, Key: &key})
+	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
+		return nil, objects.ErrNotFound
+	}
+	if code(err) == "AccessDenied" {
+		return nil, fmt.Errorf("%w: %w", objects.ErrDenied, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("s3: get: %w", err)
+	}
+	defer out.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(out.Body, min(int64(limit), math.MaxInt64-1)+1))
+	if err != nil {
+		return nil, fmt.Errorf("s3: get: %w", err)
+	}
+	return body, nil
+}
+
+// Lister is an [objects.Lister]. It is safe for concurrent use.
+type Lister struct {
+	client ListAPI
+	bucket string
+}
+
+// NewLister returns what lists the bucket of that name. The only permission that it needs is s3:ListBucket.
+func NewLister(client ListAPI, bucket string) *Lister { return &Lister{client, bucket} }
+
+// List implements [objects.Lister].
+func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
+	err error) {
+	in := &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(limit))}
+	if after != "" {
+		in.StartAfter = &after
+	}
+	pages := s3.NewListObjectsV2Paginator(l.client, in)
+	// An answer can be empty and have more pages: only its token leads to them.
+	for len(page) == 0 && pages.HasMorePages() {
+		out, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, false, fmt.Errorf("s3: list: %w", err)
+		}
+		for _, o := range out.Contents {
+			page = append(page, objects.Object{Key: aws.ToString(o.Key), Size: int(aws.ToInt64(o.Size)),
+				StoredAt: aws.ToTime(o.LastModified)})
+		}
+	}
+	return page, pages.HasMorePages(), nil
+}
+
+// code returns the code of an error of S3, or "".
+func code(err error) string {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		return api.ErrorCode()
+	}
+	return ""
+}

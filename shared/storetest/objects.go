@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/objects"
+)
+
+// Objects makes n random calls of each store and fails the test if their results differ. The stores must be empty.
+func Objects(t *testing.T, seed uint64, n int, stores ...objects.Store) {
+	t.Helper()
+	r := &random{rand.New(rand.NewPCG(seed, 0)), time.Time{}}
+	for call := range n {
+		what, do := r.objectCall()
+		want := do(t.Context(), stores[0])
+		for _, other := range stores[1:] {
+			if diff := cmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff != "" {
+				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0], other, diff)
+			}
+		}
+	}
+}
+
+// key returns one of few keys, of which many begin with others.
+func (r *random) key() (key string) {
+	for range 1 + r.IntN(3) {
+		key += []string{"a", "a/", "B", "a-", "0.json", "ü"}[r.IntN(6)]
+	}
+	return key
+}
+
+// objectCall returns what a call does, and the call, which returns its result.
+func (r *random) objectCall() (what string, do func(ctx context.Context, s objects.Store) any) {
+	key, after, limit := r.key(), "", 1+r.IntN(8)
+	body := bytes.Repeat([]byte{byte('a' + r.IntN(26))}, r.IntN(4)*r.IntN(10))
+	switch r.IntN(8) {
+	case 0:
+		return "put " + key, func(ctx context.Context, s objects.Store) any {
+			mine := bytes.Clone(body)
+			defer clear(mine) // what is stored stays
+			return s.Put(ctx, key, mine)
+		}
+	case 1, 2:
+		return "create " + key, func(ctx context.Context, s objects.Store) any {
+			mine := bytes.Clone(body)
+			defer clear(mine)
+			existed, err := s.Create(ctx, key, mine)
+			return []any{existed, err}
+		}
+	case 3, 4:
+		limit = r.IntN(30)
+		return fmt.Sprint("get ", key, limit), func(ctx context.Context, s objects.Store) any {
+			found, err := s.Get(ctx, key, limit)
+			defer clear(found)
+			return []any{string(found), err}
+		}
+	}
+	prefix := key
+	if r.IntN(2) == 0 {
+		prefix, after = "", r.key()
+	}
+	return fmt.Sprintf("list %q after %q, %d", prefix, after, limit), func(ctx context.Context, s objects.Store) any {
+		page, more, err := s.List(ctx, prefix, after, limit)
+		for n, o := range page {
+			if o.StoredAt.IsZero() {
+				err = errors.New("no time of " + o.Key)
+			}
+			page[n].StoredAt = time.Time{} // the clocks differ
+		}
+		return []any{append([]objects.Object{}, page...), more, err}
+	}
+}
