@@ -100,9 +100,9 @@ func TestTheErrorsOfARun(t *testing.T) {
 		errors int
 		err    string
 	}{
-		"what waits can't be read":  {failing{query: "#due > :at"}, 1, ledger.Shards, "#due > :at"},
-		"what is due can't be read": {failing{query: "#due <= :at"}, 0, ledger.Shards, "#due <= :at"},
-		"neither can be read":       {failing{query: "#due"}, 0, 2 * ledger.Shards, "#due > :at"},
+		"what waits can't be read":  {failing{query: "#due > :at"}, 1, ledger.Shards, "ledger: shard "},
+		"what is due can't be read": {failing{query: "#due <= :at"}, 0, ledger.Shards, "ledger: shard "},
+		"neither can be read":       {failing{query: "#due"}, 0, 2 * ledger.Shards, "ledger: shard "},
 		"nothing can be leased":     {failing{leases: true}, 0, 1, "ledger: lease "},
 	} {
 		s := newStack()
@@ -262,7 +262,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 	w.db.Hook = failing{known: true, put: idsOf(t, other)[0]}.hook
 	expect("the first can't be read", w.replay(conflict, intake.FirstVersion), intake.Result{
 		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
-		"intake: not every event could be recorded: ledger: ")
+		"intake: not every event could be recorded: DynamoDB BatchGetItem")
 	expect("the parked one can't be written", w.replay(conflict, intake.ParkedVersion), intake.Result{
 		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
 		"intake: not every event could be recorded: ledger: ")

@@ -2,10 +2,15 @@ package dynamodb
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/aws/internal/failure"
 )
 
 // Client calls DynamoDB. It has all of the interfaces of this package.
@@ -20,3 +25,26 @@ func Endpoint(ctx context.Context, cfg aws.Config) (url.URL, error) {
 	e, err := dynamodb.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, p)
 	return e.URI, err
 }
+
+// failed returns the error of a call, with DynamoDB's reasons for throttling. A statement of a batch has no reasons
+// (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html). The resources of the
+// reasons are ARNs and left out.
+func failed(operation string, err error) error {
+	var reasons []types.ThrottlingReason
+	if e, ok := errors.AsType[*types.ProvisionedThroughputExceededException](err); ok {
+		reasons = e.ThrottlingReasons
+	} else if e, ok := errors.AsType[*types.ThrottlingException](err); ok {
+		reasons = e.ThrottlingReasons
+	} else if e, ok := errors.AsType[*types.RequestLimitExceeded](err); ok {
+		reasons = e.ThrottlingReasons
+	}
+	var texts []string
+	for _, r := range reasons {
+		if text := aws.ToString(r.Reason); text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return failure.Of(service+operation, err, texts...)
+}
+
+const service = "DynamoDB "

@@ -83,7 +83,7 @@ func get(ctx context.Context, client CertificateAPI, table, id string, consisten
 	out, err := client.GetItem(ctx,
 		&dynamodb.GetItemInput{TableName: &table, Key: keysKey(id), ConsistentRead: &consistent})
 	if err != nil {
-		return nil, fmt.Errorf("keys: table: get: %w", err)
+		return nil, failed("GetItem", err)
 	}
 	return out.Item, nil
 }
@@ -98,7 +98,7 @@ func (k *Keys) put(ctx context.Context, item attributes, attribute string, lates
 		ExpressionAttributeValues:           attributes{":at": number(latest.UnixMilli())},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	return unmet("put", err)
+	return unmet("PutItem", err)
 }
 
 // update changes an item and returns the new one, or that which does not meet the condition.
@@ -115,19 +115,16 @@ func (k *Keys) update(ctx context.Context, id, update, condition string, values 
 	if err == nil {
 		return out.Attributes, false, nil
 	}
-	return unmet("update", err)
+	return unmet("UpdateItem", err)
 }
 
 // unmet reports whether the condition of a write failed, and returns the item that is there. Otherwise it returns
 // the error of the write.
-func unmet(what string, err error) (attributes, bool, error) {
-	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return failed.Item, true, nil
+func unmet(operation string, err error) (attributes, bool, error) {
+	if refused, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return refused.Item, true, nil
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("keys: table: %s: %w", what, err)
-	}
-	return nil, false, nil
+	return nil, false, failed(operation, err)
 }
 
 // Get implements [keys.Store].
@@ -250,7 +247,7 @@ func (c *Certificate) LastCertificate(ctx context.Context) (*keys.AcceptedCertif
 	}
 	var i certificateItem
 	if err := unmarshal(read, &i); err != nil {
-		return nil, fmt.Errorf("keys: table: last certificate: %w", err)
+		return nil, fmt.Errorf("keys: last certificate: %w", err)
 	}
 	i.NotAfter = i.NotAfter.UTC()
 	return (*keys.AcceptedCertificate)(&i), nil
@@ -288,7 +285,7 @@ func (i *KeysInspector) Records(ctx context.Context) (all []keys.Record, err err
 	for pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("keys: table: list: %w", err)
+			return nil, failed("Scan", err)
 		}
 		for _, read := range out.Items {
 			if r := recordOf(read); r != nil {
@@ -302,6 +299,6 @@ func (i *KeysInspector) Records(ctx context.Context) (all []keys.Record, err err
 // Delete implements [keys.InspectStore].
 func (i *KeysInspector) Delete(ctx context.Context, id string) error {
 	_, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &i.table, Key: keysKey(id)})
-	_, _, err = unmet("delete", err)
+	_, _, err = unmet("DeleteItem", err)
 	return err
 }

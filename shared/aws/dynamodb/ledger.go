@@ -11,8 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
+	"payhook.example/shared/aws/internal/failure"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
@@ -156,7 +156,7 @@ func (l *Ledger) run(ctx context.Context, statements []types.BatchStatementReque
 			if leased && results[n].Item.EventID == "" {
 				results[n] = l.runOne(ctx, statements[n])
 			}
-		case isCode(err, "ValidationException"):
+		case failure.Code(err) == "ValidationException":
 			results[n] = l.runOne(ctx, statements[n])
 		default:
 			results[n].Err = err
@@ -182,7 +182,7 @@ func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledg
 	if _, ok := errors.AsType[*types.DuplicateItemException](err); ok {
 		return ledger.Result{}
 	}
-	return ledger.Result{Err: err}
+	return ledger.Result{Err: failed("ExecuteStatement", err)}
 }
 
 // runBatch runs the statements of one batch. It tries
@@ -197,8 +197,9 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 	for attempt := 1; ; attempt++ {
 		out, err := l.client.BatchExecuteStatement(ctx, &dynamodb.BatchExecuteStatementInput{Statements: statements})
 		if err == nil && len(out.Responses) != len(statements) {
-			err = errors.New("BatchExecuteStatement did not answer every statement")
+			err = errors.New("an answer is missing")
 		}
+		err = failed("BatchExecuteStatement", err)
 		if err != nil && attempt == 1 {
 			return results, err
 		}
@@ -234,14 +235,7 @@ func resultOf(e *types.BatchStatementError) ledger.Result {
 	case types.BatchStatementErrorCodeEnumDuplicateItem: // without the item, whatever the statement asks for
 		return ledger.Result{}
 	}
-	return ledger.Result{Err: &smithy.OperationError{ServiceID: dynamodb.ServiceID,
-		OperationName: "BatchExecuteStatement",
-		Err:           &smithy.GenericAPIError{Code: string(e.Code), Message: aws.ToString(e.Message)}}}
-}
-
-func isCode(err error, code string) bool {
-	api, ok := errors.AsType[smithy.APIError](err)
-	return ok && api.ErrorCode() == code
+	return ledger.Result{Err: &failure.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
 }
 
 // Get implements [ledger.Store].
@@ -272,7 +266,7 @@ func (l *Ledger) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *led
 	}
 	out, err := l.client.Query(ctx, in)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, failed("Query", err)
 	}
 	var next *ledger.Cursor
 	if out.LastEvaluatedKey != nil {

@@ -46,7 +46,7 @@ func readItems(ctx context.Context, client BatchGetter, table string, eventIDs [
 		out, err := client.BatchGetItem(ctx,
 			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: ask}})
 		if err != nil {
-			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+			return found, failed("BatchGetItem", err)
 		}
 		for _, i := range decodeAll(out.Responses[table]) {
 			found[i.EventID] = i
@@ -124,7 +124,7 @@ func (l *LedgerLister) Each(ctx context.Context, pause func() error, found func(
 			ExpressionAttributeNames: expressionNames(stateful),
 		})
 		if err != nil {
-			return fmt.Errorf("ledger: list: %w", err)
+			return failed("Scan", err)
 		}
 		for _, i := range decodeAll(out.Items) {
 			found(i)
@@ -178,7 +178,7 @@ func (i *LedgerInspector) find(ctx context.Context, id, wanted string) (ledger.I
 		ExpressionAttributeNames: expressionNames(wanted),
 	})
 	if err != nil {
-		return ledger.Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
+		return ledger.Item{}, false, failed("GetItem", err)
 	}
 	if len(out.Item) == 0 {
 		return ledger.Item{}, false, nil
@@ -206,7 +206,7 @@ func (i *LedgerInspector) Backlog(ctx context.Context) ([]ledger.Item, error) {
 			ExclusiveStartKey: after,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("ledger: pending: %w", err)
+			return nil, failed("Scan", err)
 		}
 		all = append(all, decodeAll(out.Items)...)
 		if after = out.LastEvaluatedKey; after == nil {
