@@ -28,7 +28,7 @@ func newCaptured(s settings.Function, c clients) *captured {
 		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
 	}
 	return &captured{
-		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
+		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.bus, c.s3, evidence, s),
 			intake.Mechanisms{Signature: setup.Signature(dynamodb.NewKeys(c.dynamoDB, s.KeysTable), c.keyService, s)}),
 		allowed: s.Networks, maxPayloadBytes: s.MaxPayloadBytes,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
@@ -43,16 +44,22 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, setup.KeyService(c, conf)},
+	b := eventbridge.NewFindableBus(c.EventBridge, conf.EventBusName)
+	return newHandler(conf, clients{c.DynamoDB, b, c.S3, setup.KeyService(c, conf)},
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }
 
 // clients are the services that the function calls.
 type clients struct {
-	dynamoDB    dynamoDB
-	eventBridge bus.FindAPI
-	s3          setup.ObjectAPI
-	keyService  *http.Client // only for captured webhooks
+	dynamoDB   dynamoDB
+	bus        eventBus
+	s3         setup.ObjectAPI
+	keyService *http.Client // only for captured webhooks
+}
+
+type eventBus interface {
+	bus.Store
+	bus.Finder
 }
 
 type dynamoDB interface {
@@ -65,14 +72,14 @@ const findTimeout = 5 * time.Second
 
 // newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
-	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s)
+	pipeline := setup.Pipeline(c.dynamoDB, c.bus, c.s3, nil, s)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
-			return bus.Find(ctx, c.eventBridge, s.EventBusName)
+			return bus.Find(ctx, c.bus)
 		},
 		parking: parking.NewStore(c.s3, s.ParkingBucket),
 		revoked: s.RevokedKeys,

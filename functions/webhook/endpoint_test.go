@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -73,7 +74,8 @@ func newServices() *endpoint {
 // start sets the function up. change are environment variables.
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
-	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, keyService},
+	c := conf(t, baseURL, change)
+	e.handler = newHandler(c, clients{e.db, eventbridge.NewBus(e.bus, c.EventBusName), e.buckets, keyService},
 		awsenv.NewLog(e.log, "webhook"))
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
@@ -173,7 +174,7 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 		})
 		e.handler = newHandler(
 			conf(t, "https://service.example", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}),
-			clients{e.db, e.bus, e.buckets, &http.Client{Transport: service}},
+			clients{e.db, eventbridge.NewBus(e.bus, "payhook"), e.buckets, &http.Client{Transport: service}},
 			awsenv.NewLog(e.log, "webhook"))
 		answer := make(chan []byte, 1)
 		go func() {

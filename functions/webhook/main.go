@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
@@ -49,17 +50,17 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
 		others = []*url.URL{conf.KeyService}
 	}
-	all := clients{c.DynamoDB, c.EventBridge, c.S3, setup.KeyService(c, conf)}
+	all := clients{c.DynamoDB, eventbridge.NewBus(c.EventBridge, conf.EventBusName), c.S3, setup.KeyService(c, conf)}
 	return newHandler(conf, all,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
 
 // clients are the services that the function calls.
 type clients struct {
-	dynamoDB    dynamoDB
-	eventBridge bus.API
-	s3          setup.ObjectAPI
-	keyService  *http.Client
+	dynamoDB   dynamoDB
+	bus        bus.Store
+	s3         setup.ObjectAPI
+	keyService *http.Client
 }
 
 type dynamoDB interface {
@@ -100,7 +101,7 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 	if s.EvidenceBucket != "" {
 		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, evidence, s),
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.bus, c.s3, evidence, s),
 		mechanisms)
 	return h
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
@@ -129,7 +130,7 @@ var effects = map[string]func(t *testing.T){
 		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets,
+		e.handler = newHandler(s, clients{e.db, eventbridge.NewBus(e.bus, "payhook"), e.buckets,
 			setup.WithToken(secretsmanager.NewToken(secrets.SDK(), s.TokenSecret), s)},
 			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {

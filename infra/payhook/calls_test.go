@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/parking"
@@ -83,7 +83,7 @@ var clients = map[string]map[string]calls{
 	"Webhook": {
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
 		"Keys":   {reflect.TypeFor[dynamodb.KeysAPI](), nil},
-		"Bus":    {reflect.TypeFor[bus.API](), nil},
+		"Bus":    {reflect.TypeFor[eventbridge.PutAPI](), nil},
 		"Claims": {reflect.TypeFor[claimcheck.StoreAPI](), []string{"s3:ListBucket"}},
 		// It parks, captures and keeps records, and reads none of them.
 		"Parking":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
@@ -94,7 +94,7 @@ var clients = map[string]map[string]calls{
 	"Redrive": {
 		"Ledger":  {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
 		"Keys":    {reflect.TypeFor[dynamodb.CertificateAPI](), nil},
-		"Bus":     {reflect.TypeFor[bus.FindAPI](), nil},
+		"Bus":     {reflect.TypeFor[eventbridge.FindAPI](), nil},
 		"Claims":  {reflect.TypeFor[claimcheck.StoreAPI](), nil},
 		"Parking": {reflect.TypeFor[parking.API](), nil},
 	},

@@ -32,9 +32,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	adapter "payhook.example/shared/aws/dynamodb"
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
@@ -52,7 +52,7 @@ type (
 		adapter.KeysAPI
 		adapter.KeysInspectAPI
 	}
-	eventBridge interface{ bus.API }
+	eventBridge interface{ eventbus.PutAPI }
 	objects     interface{ parking.API }
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	adapter "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/parallel"
@@ -39,7 +40,7 @@ func many(n int) []bus.Event {
 }
 
 func newBus(eb *awstest.EventBridge) *bus.Bus {
-	return bus.New(eb, "payments", "payhook", maxBytes)
+	return bus.New(adapter.NewBus(eb, "payments"), "payhook", maxBytes)
 }
 
 const maxBytes = 1 << 20
@@ -97,7 +98,7 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 				requests = append(requests, len(entries))
 				return nil, nil
 			}
-			b := bus.New(eb, "b", "src-7by", 1000)
+			b := bus.New(adapter.NewBus(eb, "b"), "src-7by", 1000)
 			if overhead := b.Size(event("")); overhead != 14+7+23+36 {
 				t.Fatalf("an empty event counts %d bytes", overhead)
 			}
@@ -167,7 +168,7 @@ func TestPausesDouble(t *testing.T) {
 
 func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {
 	eb := &short{EventBridge: &awstest.EventBridge{}}
-	errs := bus.New(eb, "b", "s", maxBytes).Publish(t.Context(), many(3))
+	errs := bus.New(adapter.NewBus(eb, "b"), "s", maxBytes).Publish(t.Context(), many(3))
 	// Every answer leaves out the last entry, and the requests after the first have no other.
 	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 4 {
 		t.Errorf("%d requests, %v", eb.Calls(), errs)
@@ -184,12 +185,12 @@ func TestAnEntryIsTakenOnlyWithAnIDAndWithoutAnError(t *testing.T) {
 		"nothing":     {types.PutEventsResultEntry{}, &bus.EntryError{}},
 		"an empty id": {types.PutEventsResultEntry{EventId: aws.String("")}, &bus.EntryError{}},
 		"an error": {types.PutEventsResultEntry{ErrorCode: aws.String("Other")},
-			&bus.EntryError{Code: "Other"}},
+			&bus.EntryError{Fault: bus.OfEntry, Code: "Other"}},
 		"an error and an id": {types.PutEventsResultEntry{ErrorCode: aws.String("Other"), EventId: aws.String("1")},
-			&bus.EntryError{Code: "Other"}},
+			&bus.EntryError{Fault: bus.OfEntry, Code: "Other"}},
 	} {
 		api := answering{&eventbridge.PutEventsOutput{Entries: []types.PutEventsResultEntry{test.entry}}}
-		errs := bus.New(api, "b", "s", maxBytes).Publish(t.Context(), many(1))
+		errs := bus.New(adapter.NewBus(api, "b"), "s", maxBytes).Publish(t.Context(), many(1))
 		if diff := cmp.Diff([]error{test.want}, errs); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -206,7 +207,7 @@ func (a answering) PutEvents(context.Context, *eventbridge.PutEventsInput,
 
 // EventBridge takes less than the limit, not as much.
 func TestFits(t *testing.T) {
-	b := bus.New(nil, "b", "s", 1000)
+	b := bus.New(nil, "s", 1000)
 	room := 1000 - b.Size(event(""))
 	if !b.Fits(event(strings.Repeat("x", room-1))) || b.Fits(event(strings.Repeat("x", room))) {
 		t.Error("the limit is another")

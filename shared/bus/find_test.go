@@ -9,12 +9,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 
+	adapter "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/bus"
 )
 
 // answers are the errors of calls, one after another.
 type answers struct {
-	bus.API
+	adapter.PutAPI
 	t    *testing.T
 	errs []error
 }
@@ -43,7 +44,7 @@ func TestOnlyABusThatIsNotFoundIsMissing(t *testing.T) {
 		"failures":        {[]error{internal, internal, internal, internal}, internal},
 	} {
 		a := &answers{t: t, errs: c.errs}
-		if err := bus.Find(t.Context(), a, "payments"); !errors.Is(err, c.want) || len(a.errs) > 0 {
+		if err := bus.Find(t.Context(), adapter.NewFindableBus(a, "payments")); !errors.Is(err, c.want) || len(a.errs) > 0 {
 			t.Errorf("%s: %v, and %d calls less", name, err, len(a.errs))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
+	adapter "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/bus"
 )
 
@@ -42,7 +43,7 @@ func onTheWire(t *testing.T, answer func(w http.ResponseWriter, entries []sentEn
 		Region: "eu-central-1", BaseEndpoint: &server.URL, Retryer: aws.NopRetryer{},
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 	})
-	return bus.New(client, "payments", "payhook", maxBytes)
+	return bus.New(adapter.NewBus(client, "payments"), "payhook", maxBytes)
 }
 
 func takeAll(w http.ResponseWriter, entries []sentEntry) {

@@ -268,7 +268,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	const least = 2048
-	b := bus.New(nil, "bus", strings.Repeat("s", 256), least)
+	b := bus.New(nil, strings.Repeat("s", 256), least)
 	if e := (bus.Event{DetailType: event.EventName, Detail: detail, DeliveryID: id}); !b.Fits(e) {
 		t.Errorf("it has %d bytes", b.Size(e))
 	}

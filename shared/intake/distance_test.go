@@ -15,6 +15,7 @@ import (
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/aws/dynamodb"
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -56,7 +57,7 @@ func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 		return next(ctx, in)
 	}
 	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(s.db, "ledger"), ledger.Options{}),
-		bus.New(f, "bus", "source", 1<<20),
+		bus.New(eventbus.NewBus(f, "bus"), "source", 1<<20),
 		nil, s.parking, intake.Options{})
 	return f, p, intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	adapter "payhook.example/shared/aws/dynamodb"
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -56,7 +57,7 @@ func (s *stack) ledger(api adapter.LedgerAPI) *ledger.Ledger {
 }
 
 func (s *stack) eventBus() *bus.Bus {
-	return bus.New(s.bus, "bus", "source", 1<<20)
+	return bus.New(eventbus.NewBus(s.bus, "bus"), "source", 1<<20)
 }
 
 func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -396,8 +397,8 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				}
 				return next(ctx, in)
 			}
-			p := intake.NewPipeline(w.ledger(w.db), bus.New(failingBus(func(c context.Context) { forBus = left(c) }),
-				"bus", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
+			failing := eventbus.NewBus(failingBus(func(c context.Context) { forBus = left(c) }), "bus")
+			p := intake.NewPipeline(w.ledger(w.db), bus.New(failing, "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
 				var cancel context.CancelFunc
@@ -441,7 +442,7 @@ func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 		w := newParkedWorld(t)
 		raw := string(paymenttest.Encode(paymenttest.Event()))
 		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
-		b := bus.New(w.bus, "bus", "source", test.maxBytes)
+		b := bus.New(eventbus.NewBus(w.bus, "bus"), "source", test.maxBytes)
 		p := intake.NewPipeline(w.ledger(w.db), b, claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
 		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
 		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
@@ -107,7 +108,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
 						clients := clients(t, server.URL)
-						p := setup.Pipeline(clients.DynamoDB, clients.EventBridge, clients.S3,
+						p := setup.Pipeline(clients.DynamoDB, eventbus.NewBus(clients.EventBridge, "bus"), clients.S3,
 							parking.NewStore(clients.S3, "evidence"), settings.Function{
 								EventBusName: "bus", EventSource: "source",
 								LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
@@ -42,12 +42,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 	if err != nil {
 		return Clients{}, err
 	}
-	// Package bus retries, and repeats only what failed.
-	once := func(o *eventbridge.Options) {
-		o.Retryer = aws.NopRetryer{}
-		o.HTTPClient = connections.Once()
-	}
-	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewFromConfig(cfg, once),
+	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()),
 		s3.NewFromConfig(cfg)}, nil
 }
 
@@ -63,9 +58,8 @@ func (c Clients) Connect(others ...*url.URL) {
 	if e, err := dynamodb.Endpoint(ctx, c.Config); err == nil {
 		others = append(others, &e)
 	}
-	b := eventbridge.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
-	if e, err := eventbridge.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, b); err == nil {
-		others = append(others, &e.URI)
+	if e, err := eventbridge.Endpoint(ctx, c.Config); err == nil {
+		others = append(others, &e)
 	}
 	c.Connections.Open(ctx, others...)
 }
@@ -78,11 +72,11 @@ type ObjectAPI interface {
 
 // Pipeline returns the pipeline that a function with these settings publishes with. evidence can
 // be nil.
-func Pipeline(db dynamodb.LedgerAPI, events bus.API, objects ObjectAPI, evidence *parking.Store,
+func Pipeline(db dynamodb.LedgerAPI, events bus.Store, objects ObjectAPI, evidence *parking.Store,
 	s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(dynamodb.NewLedger(db, s.LedgerTable), ledger.Options{Window: s.DeduplicationWindow}),
-		bus.New(events, s.EventBusName, s.EventSource, s.MaxEntryBytes),
+		bus.New(events, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),
 		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: evidence},

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -126,7 +127,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			c.s.LedgerTable, c.s.ClaimBucket, c.s.ParkingBucket = "the-table", "claims", "parking"
 			two := eventsOf(2, c.bytes)
 			receive := func() {
-				p := setup.Pipeline(db, events, buckets, nil, c.s)
+				p := setup.Pipeline(db, eventbus.NewBus(events, c.s.EventBusName), buckets, nil, c.s)
 				r := receiveSigned(t.Context(), t, p, key, two)
 				if r.Outcome != intake.Accepted {
 					t.Fatalf("%+v", r)

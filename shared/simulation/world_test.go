@@ -20,6 +20,7 @@ import (
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -190,7 +191,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	const name = "bus"
 	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
-	events := bus.New(i, name, "payhook", 1<<20)
+	events := bus.New(eventbus.NewBus(i, name), "payhook", 1<<20)
 	parked := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
 	if kind == "webhook" && w.evidence {

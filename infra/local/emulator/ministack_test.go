@@ -32,6 +32,7 @@ import (
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/google/go-cmp/cmp"
 
+	adapter "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/bus"
 )
 
@@ -325,7 +326,7 @@ func TestABusThatDoesNotExistTakesEvents(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 	for name, want := range map[string]error{"none": bus.ErrMissing, "default": nil} {
-		if err := bus.Find(t.Context(), client, name); !errors.Is(err, want) {
+		if err := bus.Find(t.Context(), adapter.NewFindableBus(client, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,0 +1,85 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// maxRequestBytes is what the size of a request must be less than (AWS, "PutEvents" in the EventBridge API reference).
+const maxRequestBytes = 1 << 20
+
+// Memory is a bus in memory, a [Store] and a [Finder]. Its zero value is empty and ready. It rejects requests with too
+// many entries or bytes, as EventBridge does, and takes every detail. It is safe for concurrent use, if its fields are
+// only changed while nobody uses it.
+type Memory struct {
+	// Reject, if set, returns why an entry is not taken: an [*EntryError] if only this entry is not, another error if
+	// nothing of the request is.
+	Reject func(Entry) error
+
+	// Missing is whether the bus does not exist. As with EventBridge, Put does not tell, and the entries are lost.
+	Missing bool
+
+	mu       sync.Mutex
+	entries  []Entry
+	requests int
+}
+
+// Put implements [Store].
+func (m *Memory) Put(ctx context.Context, entries []Entry) ([]error, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests++
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, e := range entries {
+		size += e.size()
+	}
+	if n := len(entries); n == 0 || n > maxEntries || size >= maxRequestBytes {
+		return nil, &RequestError{OfEntry, fmt.Errorf("bus: a request has %d entries with %d bytes", n, size)}
+	}
+	failures := make([]error, len(entries))
+	for i, e := range entries {
+		if m.Reject == nil {
+			break
+		}
+		failures[i] = m.Reject(e)
+		if _, alone := errors.AsType[*EntryError](failures[i]); failures[i] != nil && !alone {
+			return nil, failures[i]
+		}
+	}
+	for i, e := range entries {
+		if failures[i] == nil && !m.Missing {
+			e.Detail = bytes.Clone(e.Detail) // the caller's
+			m.entries = append(m.entries, e)
+		}
+	}
+	return failures, nil
+}
+
+// Find implements [Finder].
+func (m *Memory) Find(context.Context) error {
+	if m.Missing {
+		return ErrMissing
+	}
+	return nil
+}
+
+// Entries returns what was put on the bus, in order.
+func (m *Memory) Entries() []Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.entries)
+}
+
+// Requests returns how often Put was called, including failed requests.
+func (m *Memory) Requests() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.requests
+}
