@@ -1,0 +1,251 @@
+package proof
+
+import (
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"payhook.example/shared/objects"
+	"payhook.example/shared/parallel"
+)
+
+// MaxSize is the most bytes of a proof that [Get] reads. Lambda's largest event has 6 MB (AWS, "Lambda quotas").
+const MaxSize = 32 << 20
+
+// Put stores p under its name unless it is stored, and reports whether it was, also if an earlier call stored it
+// and returned an error. It is for the evidence bucket if p is accepted, and otherwise for the parking bucket.
+func Put(ctx context.Context, c objects.Creator, p Proof) (name string, existed bool, err error) {
+	text, err := p.Encode()
+	if err != nil {
+		return "", false, err
+	}
+	name = p.Name()
+	if existed, err = c.Create(ctx, name, text); err != nil {
+		return "", false, fmt.Errorf("proof: put: %w", err)
+	}
+	return name, existed, nil
+}
+
+// Get returns the proof of that name. The error wraps [ErrName], [objects.ErrNotFound] or [ErrDamaged] if there is
+// none. It does not verify the proof.
+func Get(ctx context.Context, g objects.Getter, name string) (p Proof, err error) {
+	if _, err = ParseName(name); err != nil {
+		return p, err
+	}
+	text, err := g.Get(ctx, name, MaxSize)
+	if err == nil {
+		if p, err = Decode(text); err == nil {
+			err = p.CheckName(name)
+		}
+	}
+	if err != nil {
+		return p, fmt.Errorf("proof: %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// List returns the objects of a reason whose time is not before from and before until, in the order of these times,
+// and what has no time in its name. It ends with the first error. A zero time means no limit.
+func List(ctx context.Context, l objects.Lister, reason Reason,
+	from, until time.Time) iter.Seq2[objects.Object, error] {
+	return func(yield func(objects.Object, error) bool) {
+		after := ""
+		if !from.IsZero() {
+			after = strings.TrimSuffix(Name{Reason: reason, At: from}.stem(), "--")
+		}
+		for o, err := range objects.All(ctx, l, reason.prefix(), after) {
+			if err != nil {
+				err = fmt.Errorf("proof: list: %w", err)
+			} else if n, e := ParseName(o.Key); e == nil && !until.IsZero() && !n.At.Before(until) {
+				return
+			}
+			if !yield(o, err) {
+				return
+			}
+		}
+	}
+}
+
+// parked returns the names of all invalid deliveries, and then of all conflicts, by their times.
+func parked(ctx context.Context, l objects.Lister) (names []string, err error) {
+	for _, reason := range []Reason{Invalid, Conflict} {
+		for o, err := range List(ctx, l, reason, time.Time{}, time.Time{}) {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, o.Key)
+		}
+	}
+	return names, nil
+}
+
+// FindDelivery returns the names of the invalid deliveries and conflicts with that deliveryId. It reads no proof.
+func FindDelivery(ctx context.Context, l objects.Lister, id string) ([]string, error) {
+	names, err := parked(ctx, l)
+	return slices.DeleteFunc(names, func(name string) bool {
+		n, err := ParseName(name)
+		return err != nil || n.ID != strings.ToLower(id)
+	}), err
+}
+
+// Reader reads and lists objects.
+type Reader interface {
+	objects.Getter
+	objects.Lister
+}
+
+// FindEvent returns the names of the invalid deliveries and conflicts that concern an event. It reads all of them,
+// as [Concerned] does.
+func FindEvent(ctx context.Context, r Reader, id string, progress func(more int)) ([]string, error) {
+	all, err := Concerned(ctx, r, progress)
+	return all[strings.ToLower(id)], err
+}
+
+// atOnce is how many proofs are read at the same time.
+const atOnce = 16
+
+// Concerned returns the names of the invalid deliveries and conflicts by their deliveryIds and by the eventIds that
+// they concern, in lower case. It reads all of them, and says how many more it has read unless progress is nil.
+func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[string][]string, error) {
+	names, err := parked(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for names := range slices.Chunk(names, 8*atOnce) {
+		ids, errs := make([][]string, len(names)), make([]error, len(names))
+		parallel.Each(len(names), atOnce, func(i int) {
+			var p Proof
+			p, errs[i] = Get(ctx, r, names[i])
+			ids[i] = append(slices.Clone(p.EventIDs), p.DeliveryID)
+			if errors.Is(errs[i], objects.ErrNotFound) { // its retention ended after it was listed
+				ids[i], errs[i] = nil, nil
+			}
+		})
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+		for i, name := range names {
+			seen := map[string]bool{"": true}
+			for _, id := range ids[i] {
+				if id = strings.ToLower(id); !seen[id] {
+					all[id], seen[id] = append(all[id], name), true
+				}
+			}
+		}
+		if progress != nil {
+			progress(len(names))
+		}
+	}
+	return all, nil
+}
+
+// Decision is what a person has decided about what a proof is stored for.
+type Decision string
+
+// The decisions.
+const (
+	Open      Decision = "open"      // not decided
+	Replayed  Decision = "replayed"  // it was replayed and accepted, or parked for another reason
+	Dismissed Decision = "dismissed" // it needs no replay
+)
+
+// Note records who decided, when, and why.
+type Note struct {
+	By      string    `json:"by,omitempty"` // the name that the caller of the redrive function passed
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason,omitempty"`
+	Version string    `json:"version,omitempty"` // of a conflict
+	// AgeAccepted is whether a rejected webhook was replayed although it is too old by now.
+	AgeAccepted bool `json:"ageAccepted,omitzero"`
+}
+
+// MaxNote is the most bytes that a note may have, in JSON.
+const MaxNote = 1 << 10
+
+// ErrNote is returned for a note of more than [MaxNote] bytes.
+var ErrNote = fmt.Errorf("proof: the note of a decision has more than %d bytes: shorten its reason", MaxNote)
+
+// Check returns [ErrNote] if the note is too long, so that this is known before a replay.
+func (n Note) Check() error {
+	_, err := n.encode()
+	return err
+}
+
+func (n Note) encode() ([]byte, error) {
+	text, err := json.Marshal(n)
+	if err == nil && len(text) > MaxNote {
+		err = ErrNote
+	}
+	return text, err
+}
+
+// Decide records that what is stored under a name is replayed or dismissed. The note is stored beside the proof,
+// as replayed/NAME or dismissed/NAME, and stays when the proof expires. An earlier note of the same decision is kept.
+func Decide(ctx context.Context, c objects.Creator, d Decision, name string, n Note) error {
+	text, err := n.encode()
+	if err != nil {
+		return err
+	}
+	if _, err = ParseName(name); err != nil {
+		return err
+	}
+	if _, err = c.Create(ctx, string(d)+"/"+name, text); err != nil {
+		return fmt.Errorf("proof: %s %s: %w", d, name, err)
+	}
+	return nil
+}
+
+// DecisionOn returns the decision about a name, and its note unless it is open. What was both dismissed and replayed
+// is replayed.
+func DecisionOn(ctx context.Context, g objects.Getter, name string) (d Decision, n Note, err error) {
+	for _, d := range []Decision{Replayed, Dismissed} {
+		text, err := g.Get(ctx, string(d)+"/"+name, MaxNote)
+		if errors.Is(err, objects.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &n)
+		}
+		if err != nil {
+			return "", Note{}, fmt.Errorf("proof: %s/%s: %w", d, name, err)
+		}
+		return d, n, nil
+	}
+	return Open, Note{}, nil
+}
+
+// Decisions returns the names that are not open, with the decisions about them, as [DecisionOn] does.
+func Decisions(ctx context.Context, l objects.Lister) (map[string]Decision, error) {
+	decided := map[string]Decision{}
+	for _, d := range []Decision{Dismissed, Replayed} {
+		prefix := string(d) + "/"
+		for o, err := range objects.All(ctx, l, prefix, "") {
+			if err != nil {
+				return nil, fmt.Errorf("proof: list: %w", err)
+			}
+			decided[strings.TrimPrefix(o.Key, prefix)] = d
+		}
+	}
+	return decided, nil
+}
+
+// CountOpen returns the number of invalid deliveries and conflicts that are stored and not decided.
+func CountOpen(ctx context.Context, l objects.Lister) (open int, err error) {
+	decided, err := Decisions(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	names, err := parked(ctx, l)
+	for _, name := range names {
+		if decided[name] == "" {
+			open++
+		}
+	}
+	return open, err
+}

@@ -1,0 +1,350 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/objects"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+)
+
+// parkedAt returns a proof of that reason, which does not verify.
+func parkedAt(reason Reason, at time.Time, events ...string) Proof {
+	return Proof{Reason: reason, StoredAt: noon, DeliveryID: uuid.New().String(), EventIDs: events,
+		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatTime(at), JWK: []byte(`{"kty":"RSA"}`)}
+}
+
+func put(t *testing.T, c objects.Creator, p Proof) string {
+	t.Helper()
+	name, existed, err := Put(t.Context(), c, p)
+	if err != nil || existed {
+		t.Fatalf("existed: %v, %v", existed, err)
+	}
+	return name
+}
+
+func TestGetReturnsWhatWasPut(t *testing.T) {
+	var bucket objects.Memory
+	signed := sent(t, paymenttest.Delivery(paymenttest.Events(2)...), true, true)
+	for _, want := range []Proof{signed, as(signed, Invalid), as(signed, Conflict), rejected("x")} {
+		name := put(t, &bucket, want)
+		got, err := Get(t.Context(), &bucket, name)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		later := want
+		later.StoredAt = noon.Add(time.Hour)
+		again, existed, err := Put(t.Context(), &bucket, later)
+		if existed != (want.Reason != Rejected) || existed != (again == name) || err != nil {
+			t.Errorf("again: %s, %v, %v, want %s", again, existed, err, name)
+		}
+	}
+}
+
+func TestWhatIsNotTheProofOfItsNameIsNotReturned(t *testing.T) {
+	var bucket objects.Memory
+	p, other, request := parkedAt(Invalid, noon), parkedAt(Invalid, noon), rejected("x")
+	name, requestName := p.Name(), request.Name()
+	for what, test := range map[string]struct {
+		name string
+		text []byte
+		want error
+	}{
+		"nothing":               {name, nil, objects.ErrNotFound},
+		"no name":               {"invalid/x", encode(t, p), ErrName},
+		"a note":                {"replayed/" + name, []byte("{}"), ErrName},
+		"another proof":         {name, encode(t, other), ErrDamaged},
+		"another outcome":       {strings.Replace(requestName, "-s", "-t", 1), encode(t, request), ErrDamaged},
+		"a part":                {name, encode(t, p)[:100], ErrDamaged},
+		"more than a proof has": {name, append(encode(t, p), make([]byte, MaxSize)...), ErrDamaged},
+	} {
+		bucket.Delete(test.name)
+		if test.text != nil {
+			if err := bucket.Put(t.Context(), test.name, test.text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Get(t.Context(), &bucket, test.name); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", what, err, test.want)
+		}
+	}
+}
+
+func list(t *testing.T, l objects.Lister, reason Reason, from, until time.Time) (names []string) {
+	t.Helper()
+	for o, err := range List(t.Context(), l, reason, from, until) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, o.Key)
+	}
+	return names
+}
+
+func TestListIsInOrderOfTime(t *testing.T) {
+	var bucket objects.Memory
+	var names []string
+	for _, after := range []time.Duration{48 * time.Hour, 0, time.Minute, -time.Millisecond, 13 * time.Hour} {
+		names = append(names, put(t, &bucket, parkedAt(Conflict, noon.Add(after))))
+	}
+	slices.Sort(names)
+	put(t, &bucket, parkedAt(Invalid, noon))
+	put(t, &bucket, rejected("x"))
+	for _, test := range []struct {
+		from, until time.Time
+		want        []string
+	}{
+		{time.Time{}, time.Time{}, names},
+		{noon, time.Time{}, names[1:]},
+		{noon, noon.Add(13 * time.Hour), names[1:3]},
+		{noon.Add(1), noon.Add(13*time.Hour + 1), names[1:4]}, // a name has milliseconds
+		{time.Time{}, noon, names[:1]},
+	} {
+		if got := list(t, &bucket, Conflict, test.from, test.until); !slices.Equal(got, test.want) {
+			t.Errorf("from %s until %s: %v, want %v", test.from, test.until, got, test.want)
+		}
+	}
+	// What somebody else has stored is in the list.
+	if err := bucket.Put(t.Context(), "conflict/2026/x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, &bucket, Conflict, noon, noon.Add(60*time.Hour)); !slices.Contains(got, "conflict/2026/x") {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
+	var bucket objects.Memory
+	one, other := uuid.New().String(), uuid.New().String()
+	first := parkedAt(Invalid, noon, one, other, one)
+	first.DeliveryID = strings.ToUpper(first.DeliveryID)
+	names := []string{put(t, &bucket, first),
+		put(t, &bucket, parkedAt(Conflict, noon.Add(-time.Hour), strings.ToUpper(one)))}
+	put(t, &bucket, parkedAt(Accepted, noon, one))
+	for range 300 {
+		put(t, &bucket, parkedAt(Invalid, noon.Add(time.Hour)))
+	}
+	read := 0
+	progress := func(more int) { read += more }
+	for id, want := range map[string][]string{one: names, strings.ToUpper(other): names[:1], uuid.New().String(): nil,
+		first.DeliveryID: names[:1], "": nil} {
+		if got, err := FindEvent(t.Context(), &bucket, id, progress); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", id, got, err)
+		}
+	}
+	if read != 5*302 {
+		t.Errorf("%d were read", read)
+	}
+	for _, id := range []string{first.DeliveryID, strings.ToLower(first.DeliveryID)} {
+		if got, err := FindDelivery(t.Context(), &bucket, id); err != nil || !slices.Equal(got, names[:1]) {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	// What ends between the list and the reading is not an error. What was changed is.
+	gone := expiring{&bucket, names[0]}
+	if all, err := Concerned(t.Context(), gone, nil); err != nil || !slices.Equal(all[one], names[1:]) {
+		t.Errorf("%v, %v", all[one], err)
+	}
+	if err := bucket.Put(t.Context(), names[0], []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FindEvent(t.Context(), &bucket, one, nil); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
+}
+
+// expiring is a bucket with an object that ends after it was listed.
+type expiring struct {
+	*objects.Memory
+	name string
+}
+
+func (e expiring) Get(ctx context.Context, key string, limit int) ([]byte, error) {
+	if key == e.name {
+		return nil, objects.ErrNotFound
+	}
+	return e.Memory.Get(ctx, key, limit)
+}
+
+// down is a bucket that fails for keys that begin with a prefix.
+type down struct {
+	objects.Memory
+	prefix string
+}
+
+var errDown = errors.New("bucket is down")
+
+func (d *down) fails(key string) error {
+	if strings.HasPrefix(key, d.prefix) {
+		return errDown
+	}
+	return nil
+}
+
+func (d *down) Create(ctx context.Context, key string, body []byte) (bool, error) {
+	if err := d.fails(key); err != nil {
+		return false, err
+	}
+	return d.Memory.Create(ctx, key, body)
+}
+
+func (d *down) Get(ctx context.Context, key string, limit int) ([]byte, error) {
+	if err := d.fails(key); err != nil {
+		return nil, err
+	}
+	return d.Memory.Get(ctx, key, limit)
+}
+
+func (d *down) List(ctx context.Context, prefix, after string, limit int) ([]objects.Object, bool, error) {
+	if err := d.fails(prefix); err != nil {
+		return nil, false, err
+	}
+	return d.Memory.List(ctx, prefix, after, limit)
+}
+
+func TestEveryErrorOfTheBucketIsReturned(t *testing.T) {
+	bucket := &down{prefix: "none"}
+	event := uuid.New().String()
+	p := parkedAt(Conflict, noon, event)
+	name := put(t, bucket, p)
+	put(t, bucket, parkedAt(Invalid, noon))
+	for what, test := range map[string]struct {
+		prefixes []string
+		do       func(ctx context.Context) error
+	}{
+		"Put": {[]string{"conflict/"}, func(ctx context.Context) error {
+			_, _, err := Put(ctx, bucket, p)
+			return err
+		}},
+		"Get": {[]string{"conflict/"}, func(ctx context.Context) error {
+			_, err := Get(ctx, bucket, name)
+			return err
+		}},
+		"List": {[]string{"conflict/"}, func(ctx context.Context) (err error) {
+			for _, err = range List(ctx, bucket, Conflict, noon, noon.Add(time.Hour)) {
+			}
+			return err
+		}},
+		"FindDelivery": {[]string{"invalid/", "conflict/"}, func(ctx context.Context) error {
+			_, err := FindDelivery(ctx, bucket, p.DeliveryID)
+			return err
+		}},
+		"FindEvent": {[]string{"invalid/", "conflict/", name}, func(ctx context.Context) error {
+			_, err := FindEvent(ctx, bucket, event, nil)
+			return err
+		}},
+		"Decide": {[]string{"dismissed/"}, func(ctx context.Context) error {
+			return Decide(ctx, bucket, Dismissed, name, Note{})
+		}},
+		"DecisionOn": {[]string{"dismissed/", "replayed/"}, func(ctx context.Context) error {
+			_, _, err := DecisionOn(ctx, bucket, name)
+			return err
+		}},
+		"CountOpen": {[]string{"dismissed/", "replayed/", "invalid/", "conflict/"}, func(ctx context.Context) error {
+			_, err := CountOpen(ctx, bucket)
+			return err
+		}},
+	} {
+		for _, prefix := range test.prefixes {
+			if bucket.prefix = "none"; test.do(t.Context()) != nil {
+				t.Errorf("%s: %v", what, test.do(t.Context()))
+			}
+			if bucket.prefix = prefix; !errors.Is(test.do(t.Context()), errDown) {
+				t.Errorf("%s without %s: %v", what, prefix, test.do(t.Context()))
+			}
+		}
+	}
+}
+
+func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
+	var bucket objects.Memory
+	next := func() string { return put(t, &bucket, parkedAt(Conflict, noon)) }
+	open, replayed, dismissed, both := next(), next(), next(), next()
+	request := put(t, &bucket, rejected("x"))
+	note := Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "the service sent it again"}
+	for _, name := range []string{replayed, both, request} {
+		if err := Decide(t.Context(), &bucket, Replayed, name, Note{At: noon, Version: "stored"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{dismissed, both, dismissed} {
+		if err := Decide(t.Context(), &bucket, Dismissed, name, note); err != nil {
+			t.Fatal(err)
+		}
+		note.Reason = "a second decision" // the first one is kept
+	}
+	want := map[string]Decision{replayed: Replayed, dismissed: Dismissed, both: Replayed, request: Replayed}
+	got, err := Decisions(t.Context(), &bucket)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	want[open] = Open
+	for name, decision := range want {
+		got, n, err := DecisionOn(t.Context(), &bucket, name)
+		if got != decision || err != nil || (decision == Open) != (n == Note{}) {
+			t.Errorf("%s: %s, %+v, %v", decision, got, n, err)
+		}
+	}
+	note.Reason = "the service sent it again"
+	if _, n, _ := DecisionOn(t.Context(), &bucket, dismissed); n != note {
+		t.Errorf("got %+v", n)
+	}
+	if _, ok := bucket.Objects()["dismissed/"+dismissed]; !ok {
+		t.Errorf("%q", bucket.Keys())
+	}
+	if err := Decide(t.Context(), &bucket, Dismissed, "x", note); !errors.Is(err, ErrName) {
+		t.Error(err)
+	}
+	if err := bucket.Put(t.Context(), "dismissed/"+open, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if decision, _, err := DecisionOn(t.Context(), &bucket, open); err == nil || decision != "" {
+		t.Errorf("%q, %v", decision, err)
+	}
+}
+
+func TestANoteIsLimited(t *testing.T) {
+	var bucket objects.Memory
+	name := put(t, &bucket, parkedAt(Invalid, noon))
+	n := Note{By: "ann", At: noon}
+	frame := len(`{"by":"ann","at":"2026-01-31T12:00:00.005Z","reason":""}`)
+	for length, want := range map[int]error{MaxNote - frame + 1: ErrNote, MaxNote - frame: nil} {
+		n.Reason = strings.Repeat("x", length)
+		if err := n.Check(); err != want {
+			t.Errorf("%d: %v", length, err)
+		}
+		if err := Decide(t.Context(), &bucket, Replayed, name, n); err != want {
+			t.Errorf("%d: %v", length, err)
+		}
+	}
+	if d, got, err := DecisionOn(t.Context(), &bucket, name); d != Replayed || got != n || err != nil {
+		t.Errorf("%s, %+v, %v", d, got, err)
+	}
+}
+
+func TestOnlyWhatIsStoredAndNotDecidedIsOpen(t *testing.T) {
+	var bucket objects.Memory
+	for _, reason := range []Reason{Invalid, Conflict, Invalid} {
+		put(t, &bucket, parkedAt(reason, noon))
+	}
+	put(t, &bucket, rejected("x"))
+	for _, d := range []Decision{Replayed, Dismissed} {
+		// The note of what the retention has deleted remains.
+		for _, name := range []string{put(t, &bucket, parkedAt(Conflict, noon)), parkedAt(Conflict, noon).Name()} {
+			if err := Decide(t.Context(), &bucket, d, name, Note{At: noon}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if open, err := CountOpen(t.Context(), &bucket); open != 3 || err != nil {
+		t.Errorf("%d are open, %v", open, err)
+	}
+}
