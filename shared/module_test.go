@@ -40,6 +40,7 @@ const consumer = `package main
 import (
 	"fmt"
 
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/payment"
@@ -48,7 +49,8 @@ import (
 )
 
 var (
-	_ = claimcheck.Resolve
+	_ = claimcheck.ErrGone
+	_ = s3.Resolve
 	_ = signature.Verify
 	_ = token.NewClient
 	_ = tokenstore.Source

@@ -15,6 +15,7 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
@@ -53,7 +54,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 type clients struct {
 	dynamoDB   dynamoDB
 	bus        eventBus
-	s3         setup.ObjectAPI
+	s3         s3.API
 	keyService *http.Client // only for captured webhooks
 }
 

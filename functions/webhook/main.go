@@ -13,6 +13,7 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
@@ -59,7 +60,7 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 type clients struct {
 	dynamoDB   dynamoDB
 	bus        bus.Store
-	s3         setup.ObjectAPI
+	s3         s3.API
 	keyService *http.Client
 }
 

@@ -25,9 +25,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
 
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
@@ -172,11 +172,8 @@ func (d *Deployment) Token() *token.Reader {
 // deployment.
 func (d *Deployment) Setting(key string) string { return settings.TextIn(d.Settings, key) }
 
-// S3 returns a client. The host name of an endpoint other than AWS rarely resolves with the
-// name of a bucket in front.
-func (d *Deployment) S3() *s3.Client {
-	return s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil })
-}
+// S3 returns a client.
+func (d *Deployment) S3() *s3.Client { return s3.NewClient(d.AWS) }
 
 // Restart returns the command that starts the local run again with the settings that the
 // user gave, and with these.

@@ -11,6 +11,7 @@ import (
 
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -161,7 +162,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	digest := ledger.DigestOf(raw.Bytes)
-	text, err := claimcheck.NewStore(f.S3(), f.ClaimBucket).Put(ctx, raw)
+	text, err := claimcheck.NewStore(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
 	if err != nil {
 		return "", err
 	}

@@ -16,8 +16,8 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/parameterstore"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/parking"
 )
@@ -84,7 +84,7 @@ var clients = map[string]map[string]calls{
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
 		"Keys":   {reflect.TypeFor[dynamodb.KeysAPI](), nil},
 		"Bus":    {reflect.TypeFor[eventbridge.PutAPI](), nil},
-		"Claims": {reflect.TypeFor[claimcheck.StoreAPI](), []string{"s3:ListBucket"}},
+		"Claims": {reflect.TypeFor[s3.PutAPI](), nil},
 		// It parks, captures and keeps records, and reads none of them.
 		"Parking":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
 		"Records":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
@@ -92,10 +92,13 @@ var clients = map[string]map[string]calls{
 		parameter:      {reflect.TypeFor[parameterstore.ReadAPI](), nil},
 	},
 	"Redrive": {
-		"Ledger":  {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
-		"Keys":    {reflect.TypeFor[dynamodb.CertificateAPI](), nil},
-		"Bus":     {reflect.TypeFor[eventbridge.FindAPI](), nil},
-		"Claims":  {reflect.TypeFor[claimcheck.StoreAPI](), nil},
+		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
+		"Keys":   {reflect.TypeFor[dynamodb.CertificateAPI](), nil},
+		"Bus":    {reflect.TypeFor[eventbridge.FindAPI](), nil},
+		"Claims": {reflect.TypeFor[interface {
+			s3.PutAPI
+			s3.ListAPI
+		}](), nil},
 		"Parking": {reflect.TypeFor[parking.API](), nil},
 	},
 	"Token": {
@@ -180,7 +183,7 @@ var policies = map[string]struct {
 	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
-			reflect.TypeFor[parking.API](), reflect.TypeFor[claimcheck.FindAPI]()}, []string{"s3:PutObject"}},
+			reflect.TypeFor[parking.API](), reflect.TypeFor[s3.API]()}, []string{"s3:PutObject"}},
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerInspectAPI](), reflect.TypeFor[parking.API](),
@@ -196,7 +199,7 @@ var policies = map[string]struct {
 	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",
 		"infra/deployment/connect.go"},
 		nil, nil},
-	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[claimcheck.GetAPI]()}, nil},
+	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[s3.GetAPI]()}, nil},
 	"events/client": {nil, []reflect.Type{reflect.TypeFor[secretsmanager.ReadAPI](),
 		reflect.TypeFor[parameterstore.ReadAPI]()}, nil},
 }

@@ -89,8 +89,8 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 
 // The adapters in shared/aws make the calls of the core.
 func TestTheCoreLinksNoSDK(t *testing.T) {
-	for _, p := range packages(t, "-deps", "./shared/bus", "./shared/keys", "./shared/ledger", "./shared/proof",
-		"./shared/token") {
+	for _, p := range packages(t, "-deps", "./shared/bus", "./shared/claimcheck", "./shared/keys", "./shared/ledger",
+		"./shared/objects", "./shared/proof", "./shared/token") {
 		if strings.HasPrefix(p, "github.com/aws/") {
 			t.Errorf("the core links %s", p)
 		}

@@ -3,29 +3,18 @@ package claimcheck_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
-
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 )
 
@@ -35,13 +24,12 @@ var event = payment.RawEvent{
 	Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
-var sum = sha256.Sum256(event.Bytes)
+var errDown = errors.New("the bucket is down")
 
 // stored returns a bucket with an event, and the detail that refers to it.
-func stored(t testing.TB, e payment.RawEvent) (bucket *awstest.S3, detail []byte) {
+func stored(t testing.TB, e payment.RawEvent) (bucket *objects.Memory, detail []byte) {
 	t.Helper()
-	bucket = awstest.NewS3()
-	bucket.MakeBucket("claims")
+	bucket = &objects.Memory{}
 	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
@@ -49,30 +37,56 @@ func stored(t testing.TB, e payment.RawEvent) (bucket *awstest.S3, detail []byte
 	return bucket, detail
 }
 
-func TestAnEventExistsUntilItIsDeleted(t *testing.T) {
+// resolve resolves a detail whose event is in a bucket with the name claims.
+func resolve(ctx context.Context, bucket objects.Getter, detail []byte) ([]byte, error) {
+	return claimcheck.Resolve(ctx, func(name string) objects.Getter {
+		if name != "claims" {
+			return &objects.Memory{}
+		}
+		return bucket
+	}, detail)
+}
+
+// failing is a bucket that cannot be listed or read.
+type failing struct {
+	*objects.Memory
+	err error
+}
+
+func (f failing) List(context.Context, string, string, int) ([]objects.Object, bool, error) {
+	return nil, false, f.err
+}
+
+func (f failing) Get(context.Context, string, int) ([]byte, error) { return []byte("{"), f.err }
+
+func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 	bucket, detail := stored(t, event)
 	store := claimcheck.NewStore(bucket, "claims")
-	// Another key begins with that of the first.
-	shorter := bytes.Replace(detail, []byte(`.json"`), []byte(`"`), 1)
+	later := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	bucket.Now = func() time.Time { return later }
+	if _, err := store.Put(t.Context(), event); err != nil || len(bucket.Keys()) != 1 {
+		t.Errorf("the same event twice makes the objects %q: %v", bucket.Keys(), err)
+	}
+	if at, err := store.StoredAt(t.Context(), detail); err != nil || !at.Equal(later) {
+		t.Errorf("%s, %v", at, err)
+	}
 	for name, test := range map[string]struct {
+		store  claimcheck.Bucket
 		detail []byte
-		want   error
-	}{"stored": {detail, nil}, "a part of a key": {shorter, claimcheck.ErrGone}} {
-		if err := store.Exists(t.Context(), test.detail); err != test.want {
-			t.Errorf("%s: %v", name, err)
+		gone   bool
+	}{
+		// Another key begins with that of the first.
+		"a part of a key":         {bucket, bytes.Replace(detail, []byte(`.json"`), []byte(`"`), 1), true},
+		"deleted":                 {&objects.Memory{}, detail, true},
+		"another bucket":          {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), false},
+		"no JSON":                 {bucket, []byte("x"), false},
+		"a list that is denied":   {failing{bucket, errDown}, detail, false},
+		"another event's content": {bucket, bytes.Replace(detail, []byte("events/6"), []byte("events/7"), 1), true},
+	} {
+		at, err := claimcheck.NewStore(test.store, "claims").StoredAt(t.Context(), test.detail)
+		if err == nil || errors.Is(err, claimcheck.ErrGone) != test.gone || !at.IsZero() {
+			t.Errorf("%s: %s, %v", name, at, err)
 		}
-	}
-	if err := store.Exists(t.Context(), []byte("x")); err == nil {
-		t.Error("a detail that is no JSON exists")
-	}
-	bucket.DenyList = true
-	if err := store.Exists(t.Context(), detail); err == nil || errors.Is(err, claimcheck.ErrGone) {
-		t.Errorf("a list that is denied: %v", err)
-	}
-	bucket.DenyList = false
-	bucket.MakeBucket("claims")
-	if err := store.Exists(t.Context(), detail); err != claimcheck.ErrGone {
-		t.Errorf("deleted: %v", err)
 	}
 }
 
@@ -86,7 +100,7 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	}
 	find := func(id string, wanted []byte) []byte {
 		t.Helper()
-		found, err := claimcheck.Find(t.Context(), bucket, "claims", id,
+		found, err := claimcheck.Find(t.Context(), bucket, id,
 			func(content []byte) bool { return bytes.Equal(content, wanted) })
 		if err != nil {
 			t.Error(err)
@@ -101,40 +115,34 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	if got := find(event.EventID[:8], event.Bytes); got != nil {
 		t.Errorf("another id: %q", got)
 	}
-	for key := range bucket.Objects("claims") {
-		if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key,
-			Body: strings.NewReader("{}")}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	overwrite(t, bucket, "{}")
 	if got := find(event.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
-	bucket.DenyList = true
-	if _, err := claimcheck.Find(t.Context(), bucket, "claims", event.EventID, nil); err == nil {
-		t.Error("a list that is denied is no error")
+	if _, err := claimcheck.Find(t.Context(), failing{bucket, errDown}, event.EventID, nil); !errors.Is(err, errDown) {
+		t.Errorf("a list that is denied: %v", err)
+	}
+}
+
+// overwrite replaces the content of every object.
+func overwrite(t *testing.T, bucket *objects.Memory, body string) {
+	t.Helper()
+	for _, key := range bucket.Keys() {
+		if err := bucket.Put(t.Context(), key, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, event)
-	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil ||
-		len(bucket.Objects("claims")) != 1 {
-		t.Errorf("the same event twice makes %d objects: %v", len(bucket.Objects("claims")), err)
-	}
-	got, err := claimcheck.Resolve(t.Context(), bucket, detail)
+	got, err := resolve(t.Context(), bucket, detail)
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
 	// Nobody can mistake the detail for the event.
 	if _, err := payment.DecodeEvent(detail); err == nil || !strings.Contains(err.Error(), "event.claimCheck") {
 		t.Errorf("DecodeEvent accepts a reference: %v", err)
-	}
-	for key := range bucket.Objects("claims") {
-		out, err := bucket.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("claims"), Key: &key})
-		if err != nil || aws.ToString(out.ContentType) != "application/json" {
-			t.Errorf("the object has the type %q, %v", aws.ToString(out.ContentType), err)
-		}
 	}
 	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123+0000"`} {
 		if !strings.Contains(string(detail), part) {
@@ -184,7 +192,7 @@ func TestADetailHasTheTimestampThatWasSent(t *testing.T) {
 		if err := json.Unmarshal(detail, &got); err != nil || string(got["eventTimestamp"]) != want {
 			t.Errorf("%.50s: %s, %v", sent, detail, err)
 		}
-		if event, err := claimcheck.Resolve(t.Context(), bucket, detail); err != nil || !bytes.Equal(event, raw.Bytes) {
+		if event, err := resolve(t.Context(), bucket, detail); err != nil || !bytes.Equal(event, raw.Bytes) {
 			t.Errorf("%.50s is resolved to %s, %v", sent, event, err)
 		}
 		again, err := payment.DecodeRawEvent(detail)
@@ -196,18 +204,18 @@ func TestADetailHasTheTimestampThatWasSent(t *testing.T) {
 
 func TestResolveSkipsAByteOrderMark(t *testing.T) {
 	bucket, detail := stored(t, event)
-	got, err := claimcheck.Resolve(t.Context(), bucket, append([]byte("\ufeff"), detail...))
+	got, err := resolve(t.Context(), bucket, append([]byte("\ufeff"), detail...))
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("%s, %v", got, err)
 	}
 	marked := append([]byte("\ufeff"), event.Bytes...)
-	if got, err := claimcheck.Resolve(t.Context(), bucket, marked); err != nil || !bytes.Equal(got, marked) {
+	if got, err := resolve(t.Context(), bucket, marked); err != nil || !bytes.Equal(got, marked) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
 
 func TestResolveReturnsOtherDetailsUnchanged(t *testing.T) {
-	got, err := claimcheck.Resolve(t.Context(), nil, event.Bytes)
+	got, err := resolve(t.Context(), nil, event.Bytes)
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
@@ -218,43 +226,47 @@ func TestResolveRejectsWhatIsAltered(t *testing.T) {
 		"longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
 		bucket, detail := stored(t, event)
 		altered := strings.Replace(string(detail), `"size":21`, fmt.Sprintf(`"size":%d`, len(body)), 1)
-		if _, err := claimcheck.Resolve(t.Context(), bucket, []byte(altered)); len(body) != len(event.Bytes) &&
+		if _, err := resolve(t.Context(), bucket, []byte(altered)); len(body) != len(event.Bytes) &&
 			!errors.Is(err, claimcheck.ErrAltered) {
 			t.Errorf("a reference to another size, %s: %v", name, err)
 		}
-		for key := range bucket.Objects("claims") {
-			if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key,
-				Body: strings.NewReader(body)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrAltered) {
+		overwrite(t, bucket, body)
+		if _, err := resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrAltered) {
 			t.Errorf("another object, %s: %v", name, err)
 		}
 	}
 }
 
-func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
+func TestResolveReturnsTheErrorOfTheBucket(t *testing.T) {
 	bucket, detail := stored(t, event)
-	bucket.MakeBucket("claims")
-	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrGone) {
-		t.Errorf("got %v", err)
+	for name, test := range map[string]struct {
+		bucket objects.Getter
+		detail []byte
+		want   error
+	}{
+		"gone":           {&objects.Memory{}, detail, claimcheck.ErrGone},
+		"another bucket": {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), claimcheck.ErrGone},
+		"denied":         {failing{bucket, objects.ErrDenied}, detail, claimcheck.ErrDenied},
+		"down":           {failing{bucket, errDown}, detail, errDown},
+	} {
+		got, err := resolve(t.Context(), test.bucket, test.detail)
+		if got != nil || !errors.Is(err, test.want) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		for _, other := range []error{claimcheck.ErrGone, claimcheck.ErrDenied, claimcheck.ErrAltered} {
+			if errors.Is(err, other) && other != test.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
-	bucket.DenyList = true
-	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) ||
-		errors.Is(err, claimcheck.ErrGone) || !strings.HasPrefix(err.Error(), claimcheck.ErrDenied.Error()+": ") {
-		t.Errorf("without s3:ListBucket: got %v", err)
-	}
-	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("not JSON")); err == nil {
+	if _, err := resolve(t.Context(), bucket, []byte("not JSON")); err == nil {
 		t.Error("a detail that is not JSON is resolved")
 	}
 }
 
 // The largest source, detail-type and delivery id leave room in a request of 2 KiB.
 func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
-	buckets := awstest.NewS3()
-	bucket := strings.Repeat("b", 63) // AWS, "General purpose bucket naming rules"
-	buckets.MakeBucket(bucket)
+	bucket := strings.Repeat("b", 63)       // AWS, "General purpose bucket naming rules"
 	name := strings.Repeat("A", 126) + ".B" // the longest
 	id := uuid.New().String()
 	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id +
@@ -263,7 +275,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(buckets, bucket).Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(&objects.Memory{}, bucket).Put(t.Context(), event)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,74 +292,12 @@ func FuzzResolve(f *testing.F) {
 	f.Add(event.Bytes)
 	f.Add([]byte(`{"claimCheck":null}`))
 	f.Add([]byte(`{"claimCheck":{"bucket":"claims","key":"","size":-1,"sha256":""}}`))
+	f.Add(bytes.Replace(detail, []byte(`"size":21`), []byte(`"size":-21`), 1))
 	f.Fuzz(func(t *testing.T, detail []byte) {
-		got, err := claimcheck.Resolve(t.Context(), bucket, detail)
+		got, err := resolve(t.Context(), bucket, detail)
 		// The result is the detail itself or the object in the bucket.
 		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, event.Bytes) {
 			t.Fatalf("%s resolves to %s", detail, got)
 		}
 	})
-}
-
-// The signature covers the digest of the event, over TLS and without.
-func TestTheSignatureOfAnUploadCoversTheEvent(t *testing.T) {
-	for name, newServer := range map[string]func(http.Handler) *httptest.Server{
-		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,
-	} {
-		t.Run(name, func(t *testing.T) {
-			var header http.Header
-			var body []byte
-			server := newServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				header = r.Header
-				body, _ = io.ReadAll(r.Body)
-			}))
-			defer server.Close()
-			client := s3.New(s3.Options{
-				BaseEndpoint: &server.URL, Region: "eu-central-1", UsePathStyle: true, HTTPClient: server.Client(),
-				Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
-			})
-			if _, err := claimcheck.NewStore(client, "claims").Put(t.Context(), event); err != nil {
-				t.Fatal(err)
-			}
-			want := hex.EncodeToString(sum[:])
-			if got := header.Get("X-Amz-Content-Sha256"); got != want || !bytes.Equal(body, event.Bytes) {
-				t.Errorf("the digest of %s is %s, want %s", body, got, want)
-			}
-			if got := header.Get("Authorization"); !strings.Contains(got, "x-amz-content-sha256") {
-				t.Errorf("the digest is not signed: %s", got)
-			}
-		})
-	}
-}
-
-// failing answers every read with an error, or with a body that breaks off.
-type failing struct {
-	*awstest.S3
-	err  error
-	body io.Reader
-}
-
-func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	return &s3.GetObjectOutput{Body: io.NopCloser(f.body)}, f.err
-}
-
-func TestResolveReturnsTheErrorOfS3(t *testing.T) {
-	bucket, detail := stored(t, event)
-	broken := errors.New("connection reset")
-	busy := &smithy.GenericAPIError{Code: "SlowDown", Fault: smithy.FaultServer}
-	for name, test := range map[string]struct {
-		client failing
-		want   error
-	}{
-		"no answer": {failing{bucket, broken, strings.NewReader("")}, broken},
-		"too busy":  {failing{bucket, busy, strings.NewReader("")}, busy},
-		"half an answer": {failing{bucket, nil,
-			io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))}, broken},
-	} {
-		got, err := claimcheck.Resolve(t.Context(), test.client, detail)
-		if !errors.Is(err, test.want) || got != nil || errors.Is(err, claimcheck.ErrGone) ||
-			errors.Is(err, claimcheck.ErrAltered) || errors.Is(err, claimcheck.ErrDenied) {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
 }

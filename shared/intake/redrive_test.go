@@ -17,6 +17,7 @@ import (
 
 	adapter "payhook.example/shared/aws/dynamodb"
 	eventbus "payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -62,9 +63,14 @@ func (s *stack) eventBus() *bus.Bus {
 
 func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
+// claims returns a store in the bucket of claims.
+func (s *stack) claims() *claimcheck.Store {
+	return claimcheck.NewStore(s3.NewBucket(s.buckets, "claims"), "claims")
+}
+
 // pipeline is one with the ledger that api has, and with the buckets.
 func (s *stack) pipeline(api adapter.LedgerAPI, opts intake.Options) *intake.Pipeline {
-	return intake.NewPipeline(s.ledger(api), s.eventBus(), claimcheck.NewStore(s.buckets, "claims"), s.parking, opts)
+	return intake.NewPipeline(s.ledger(api), s.eventBus(), s.claims(), s.parking, opts)
 }
 
 // maxAttempts is how often redrive tries an event in most tests.

@@ -243,7 +243,7 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
 	}
 	if parked.Claimed {
-		if err := r.pipeline.claims.Exists(ctx, parked.Event); err != nil {
+		if _, err := r.pipeline.claims.StoredAt(ctx, parked.Event); err != nil {
 			if !errors.Is(err, claimcheck.ErrGone) {
 				err = unrecorded(ctx, err)
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	adapter "payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -152,7 +152,7 @@ func (w *parkedWorld) redrive() intake.Redriven {
 // details returns what is on the bus, in order.
 func (w *parkedWorld) details() (details []string) {
 	for _, entry := range w.bus.Entries() {
-		detail, err := claimcheck.Resolve(w.t.Context(), w.buckets, []byte(*entry.Detail))
+		detail, err := s3.Resolve(w.t.Context(), w.buckets, []byte(*entry.Detail))
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -23,7 +23,6 @@ import (
 	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -398,7 +397,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				return next(ctx, in)
 			}
 			failing := eventbus.NewBus(failingBus(func(c context.Context) { forBus = left(c) }), "bus")
-			p := intake.NewPipeline(w.ledger(w.db), bus.New(failing, "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
+			p := intake.NewPipeline(w.ledger(w.db), bus.New(failing, "source", 1<<20), w.claims(), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
 				var cancel context.CancelFunc
@@ -443,7 +442,7 @@ func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 		raw := string(paymenttest.Encode(paymenttest.Event()))
 		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
 		b := bus.New(eventbus.NewBus(w.bus, "bus"), "source", test.maxBytes)
-		p := intake.NewPipeline(w.ledger(w.db), b, claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
+		p := intake.NewPipeline(w.ledger(w.db), b, w.claims(), w.parking, w.opts)
 		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
 		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||
 			r.Claimed != test.claimed {

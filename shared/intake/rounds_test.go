@@ -16,6 +16,7 @@ import (
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/aws/dynamodb"
+	bucket "payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
@@ -62,9 +63,9 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	t.Helper()
 	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{Parallel: d.parallel}),
 		d.eventBus(),
-		claimcheck.NewStore(waitingS3{d.buckets, func(ctx context.Context) error {
+		claimcheck.NewStore(bucket.NewBucket(waitingS3{d.buckets, func(ctx context.Context) error {
 			return smithytime.SleepWithContext(ctx, 10*d.takes)
-		}}, "claims"), d.parking, intake.Options{ClaimBytes: 1500})
+		}}, "claims"), "claims"), d.parking, intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
 		Keys: oneKey{}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -300,7 +300,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 			w.buckets.Fails = func(string, string) error { return errors.New("S3 is down") }
 			expect(name+" that can't be looked up", w.replay(p, intake.NoVersion), intake.Result{
 				Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID, Events: 1},
-				"intake: not every event could be recorded: claimcheck: list: S3 is down")
+				"intake: not every event could be recorded: claimcheck: list: S3 ListObjectsV2: no answer")
 			w.buckets.Fails = nil
 			expired := p
 			expired.Event = bytes.Replace(p.Event, []byte(`"key":"events/`), []byte(`"key":"event`), 1)

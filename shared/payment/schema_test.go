@@ -10,8 +10,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
@@ -117,9 +117,7 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 			schema.(map[string]any)["$defs"].(map[string]any)["Other"] = map[string]any{"type": "null"}
 		}
 	})["event.json"]
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	store := claimcheck.NewStore(bucket, "claims")
+	store := claimcheck.NewStore(&objects.Memory{}, "claims")
 	for _, changed := range all {
 		decoded, err := payment.DecodeEvent([]byte(changed))
 		want := err == nil
@@ -192,9 +190,7 @@ func envelope(detail any) any {
 // to them are valid.
 func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 	files := schemas(t)
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	store := claimcheck.NewStore(bucket, "claims")
+	store := claimcheck.NewStore(&objects.Memory{}, "claims")
 	for range 50 {
 		events := paymenttest.Events(3)
 		payload := paymenttest.Delivery(events...)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
@@ -43,7 +43,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 		return Clients{}, err
 	}
 	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()),
-		s3.NewFromConfig(cfg)}, nil
+		s3.NewClient(cfg)}, nil
 }
 
 // connectTimeout limits the time that a function waits for connections when it starts.
@@ -64,20 +64,14 @@ func (c Clients) Connect(others ...*url.URL) {
 	c.Connections.Open(ctx, others...)
 }
 
-// ObjectAPI is what of S3 the pipeline needs.
-type ObjectAPI interface {
-	claimcheck.StoreAPI
-	parking.API
-}
-
 // Pipeline returns the pipeline that a function with these settings publishes with. evidence can
 // be nil.
-func Pipeline(db dynamodb.LedgerAPI, events bus.Store, objects ObjectAPI, evidence *parking.Store,
+func Pipeline(db dynamodb.LedgerAPI, events bus.Store, objects s3.API, evidence *parking.Store,
 	s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(dynamodb.NewLedger(db, s.LedgerTable), ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventSource, s.MaxEntryBytes),
-		claimcheck.NewStore(objects, s.ClaimBucket),
+		claimcheck.NewStore(s3.NewBucket(objects, s.ClaimBucket), s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),
 		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: evidence},
 	)

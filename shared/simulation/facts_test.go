@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -169,7 +170,8 @@ func (f *facts) eventOf(detail string) *event {
 	if e := eventsByBytes[detail]; e != nil {
 		return e
 	}
-	resolved, err := claimcheck.Resolve(context.Background(), f.w.s3, []byte(detail))
+	open := func(string) objects.Getter { return &f.w.claims }
+	resolved, err := claimcheck.Resolve(context.Background(), open, []byte(detail))
 	if err != nil {
 		return nil
 	}

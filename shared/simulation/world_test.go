@@ -28,6 +28,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
@@ -89,6 +90,7 @@ type world struct {
 	keys   *keys.Memory
 	taken  map[string]int // of the budgets of keys, by name
 	s3     *awstest.S3
+	claims objects.Memory
 	bus    *awstest.EventBridge
 
 	mu    sync.Mutex
@@ -129,7 +131,6 @@ func newWorld(s setup, d decider) *world {
 		s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
 	w.s3.MakeBucket(evidenceBucket)
 	w.facts.w = w
@@ -197,8 +198,8 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	if kind == "webhook" && w.evidence {
 		opts.Evidence = parking.NewStore(i, evidenceBucket)
 	}
-	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), parked,
-		opts)
+	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(bucket{&w.claims, i, storeClaim}, claimBucket),
+		parked, opts)
 	switch kind {
 	case "redrive":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
@@ -709,13 +710,25 @@ func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput
 	})
 }
 
+// bucket is a bucket, as an instance calls it.
+type bucket struct {
+	*objects.Memory // of the world
+	*instance
+	op op
+}
+
+func (b bucket) Put(ctx context.Context, key string, body []byte) error {
+	_, err := do(b.instance, ctx, b.op, key, nil, func() (any, error) { return key, b.Memory.Put(ctx, key, body) })
+	return err
+}
+
 func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	_ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	body, err := io.ReadAll(in.Body)
 	if err != nil {
 		return nil, err
 	}
-	what := map[string]op{claimBucket: storeClaim, parkedBucket: park, evidenceBucket: keep}[*in.Bucket]
+	what := map[string]op{parkedBucket: park, evidenceBucket: keep}[*in.Bucket]
 	return do(i, ctx, what, *in.Key, nil, func() (*s3.PutObjectOutput, error) {
 		again := *in
 		again.Body = bytes.NewReader(body)

@@ -13,13 +13,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/payment"
 )
 
 // handler keeps the latest status of each payment in a table.
 type handler struct {
-	claims claimcheck.GetAPI
+	claims s3.GetAPI
 	table  interface {
 		PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	}
@@ -34,7 +34,7 @@ var errIncomplete = errors.New("svcUniquePaymentId or status is missing or not a
 // handle processes one event. After an error, Lambda invokes it again with the same event, twice,
 // and then sends the event to the queue of failed events.
 func (h *handler) handle(ctx context.Context, e events.EventBridgeEvent) error {
-	raw, err := claimcheck.Resolve(ctx, h.claims, e.Detail)
+	raw, err := s3.Resolve(ctx, h.claims, e.Detail)
 	if err != nil {
 		return err
 	}

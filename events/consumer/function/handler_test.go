@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/payment"
@@ -70,7 +71,7 @@ func (f *fixture) refer(t *testing.T, event []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(f.bucket, "claims").Put(t.Context(), raw)
+	detail, err := claimcheck.NewStore(s3.NewBucket(f.bucket, "claims"), "claims").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}

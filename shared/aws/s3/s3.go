@@ -19,17 +19,21 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
+	"payhook.example/shared/aws/internal/failure"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/objects"
 )
 
 // Client calls S3. It has all of the interfaces of this package.
 type Client = s3.Client
 
-// NewClient returns a client with that configuration.
-func NewClient(cfg aws.Config) *Client { return s3.NewFromConfig(cfg) }
+// NewClient returns a client with that configuration. The host name of an endpoint other than AWS rarely resolves with
+// the name of a bucket in front.
+func NewClient(cfg aws.Config) *Client {
+	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil })
+}
 
 // PutAPI writes objects.
 type PutAPI interface {
@@ -78,10 +82,7 @@ func NewWriter(client PutAPI, bucket string) *Writer { return &Writer{client, bu
 
 // Put implements [objects.Putter].
 func (w *Writer) Put(ctx context.Context, key string, body []byte) error {
-	if err := w.put(ctx, key, body, nil, func(*s3.Options) {}); err != nil {
-		return fmt.Errorf("s3: put: %w", err)
-	}
-	return nil
+	return failure.Of("S3 PutObject", w.put(ctx, key, body, nil, func(*s3.Options) {}))
 }
 
 // Create implements [objects.Creator]. For this, client must repeat no request with If-None-Match below the SDK.
@@ -93,13 +94,10 @@ func (w *Writer) Create(ctx context.Context, key string, body []byte) (existed b
 	err = w.put(ctx, key, body, aws.String("*"), func(o *s3.Options) {
 		o.Retryer = observedRetryer{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
 	})
-	if code(err) == "PreconditionFailed" {
+	if failure.Code(err) == "PreconditionFailed" {
 		return !retried.Load(), nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("s3: create: %w", err)
-	}
-	return false, nil
+	return false, failure.Of("S3 PutObject", err)
 }
 
 func (w *Writer) put(ctx context.Context, key string, body []byte, ifNoneMatch *string,
@@ -156,16 +154,17 @@ func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error)
 	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 		return nil, objects.ErrNotFound
 	}
-	if code(err) == "AccessDenied" {
+	err = failure.Of("S3 GetObject", err)
+	if failure.Code(err) == "AccessDenied" {
 		return nil, fmt.Errorf("%w: %w", objects.ErrDenied, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("s3: get: %w", err)
+		return nil, err
 	}
 	defer out.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(out.Body, min(int64(limit), math.MaxInt64-1)+1))
 	if err != nil {
-		return nil, fmt.Errorf("s3: get: %w", err)
+		return nil, failure.Of("S3 GetObject", err)
 	}
 	return body, nil
 }
@@ -191,7 +190,7 @@ func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (pag
 	for len(page) == 0 && pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, false, fmt.Errorf("s3: list: %w", err)
+			return nil, false, failure.Of("S3 ListObjectsV2", err)
 		}
 		for _, o := range out.Contents {
 			page = append(page, objects.Object{Key: aws.ToString(o.Key), Size: int(aws.ToInt64(o.Size)),
@@ -201,10 +200,8 @@ func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (pag
 	return page, pages.HasMorePages(), nil
 }
 
-// code returns the code of an error of S3, or "".
-func code(err error) string {
-	if api, ok := errors.AsType[smithy.APIError](err); ok {
-		return api.ErrorCode()
-	}
-	return ""
+// Resolve returns the event that the detail of an event on the bus refers to ([claimcheck.Resolve]). A consumer calls
+// it with every detail. It needs s3:GetObject on the objects, and s3:ListBucket to distinguish a missing event.
+func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) {
+	return claimcheck.Resolve(ctx, func(bucket string) objects.Getter { return NewReader(client, bucket) }, detail)
 }

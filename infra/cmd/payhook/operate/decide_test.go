@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
@@ -264,7 +265,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			id := uuid.New().String()
-			claims := claimcheck.NewStore(w.s3, "claims")
+			claims := claimcheck.NewStore(s3.NewBucket(w.s3, "claims"), "claims")
 			var e ledger.Entry
 			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
 				raw, err := payment.DecodeRawEvent(paymentOf(strings.ToUpper(id), amount))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
@@ -98,7 +99,7 @@ func (d *stack) first(ctx context.Context, item ledger.Item) ([]byte, error) {
 	if is(item.Detail) {
 		return item.Detail, nil
 	}
-	return claimcheck.Find(ctx, d.objects, d.ClaimBucket, item.EventID, is)
+	return claimcheck.Find(ctx, s3.NewBucket(d.objects, d.ClaimBucket), item.EventID, is)
 }
 
 // elsewhere says who has the first version of an event that is not stored.

@@ -1,16 +1,17 @@
-package claimcheck_test
+package s3_test
 
 import (
 	"context"
 	"fmt"
 	"log"
 
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/payment"
 )
 
-// A consumer resolves every detail. In a program, the client is an s3.Client.
+// A consumer resolves every detail. In a program, the client is the result of NewClient.
 func ExampleResolve() {
 	ctx := context.Background()
 	client := awstest.NewS3()
@@ -23,13 +24,13 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event)
+	detail, err := claimcheck.NewStore(s3.NewBucket(client, "claims"), "claims").Put(ctx, event)
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	// What a consumer does with the detail that it receives.
-	raw, err := claimcheck.Resolve(ctx, client, detail)
+	raw, err := s3.Resolve(ctx, client, detail)
 	if err != nil {
 		log.Fatal(err)
 	}
