@@ -3,36 +3,37 @@ package bus
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"unicode/utf8"
 )
 
 // maxRequestBytes is what the size of a request must be less than (AWS, "PutEvents" in the EventBridge API reference).
 const maxRequestBytes = 1 << 20
 
-// Memory is a bus in memory, a [Store] and a [Finder]. Its zero value is empty and ready. It rejects requests with too
-// many entries or bytes, as EventBridge does, and takes every detail. It is safe for concurrent use, if its fields are
-// only changed while nobody uses it.
+// Memory is a bus in memory, a [Store] and a [Finder]. Its zero value is empty and ready. As EventBridge does, it rejects
+// requests with too many entries or bytes, and entries with a long detail-type or a detail that is not a JSON object. It
+// takes what [Check] finds. It is safe for concurrent use, if its fields are only changed while nobody uses it.
 type Memory struct {
-	// Reject, if set, returns why an entry is not taken: an [*EntryError] if only this entry is not, another error if
-	// nothing of the request is.
+	// Reject, if set, is called for each entry of a request, in order. It returns why the entry is not taken: an
+	// [*EntryError] if only this entry is not, another error if nothing of the request is.
 	Reject func(Entry) error
 
 	// Missing is whether the bus does not exist. As with EventBridge, Put does not tell, and the entries are lost.
 	Missing bool
 
-	mu       sync.Mutex
-	entries  []Entry
-	requests int
+	mu      sync.Mutex
+	entries []Entry
 }
 
 // Put implements [Store].
 func (m *Memory) Put(ctx context.Context, entries []Entry) ([]error, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.requests++
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -45,8 +46,8 @@ func (m *Memory) Put(ctx context.Context, entries []Entry) ([]error, error) {
 	}
 	failures := make([]error, len(entries))
 	for i, e := range entries {
-		if m.Reject == nil {
-			break
+		if failures[i] = e.check(); failures[i] != nil || m.Reject == nil {
+			continue
 		}
 		failures[i] = m.Reject(e)
 		if _, alone := errors.AsType[*EntryError](failures[i]); failures[i] != nil && !alone {
@@ -62,6 +63,19 @@ func (m *Memory) Put(ctx context.Context, entries []Entry) ([]error, error) {
 	return failures, nil
 }
 
+// check returns the error of an entry that EventBridge does not take (AWS, "PutEventsRequestEntry" in the EventBridge API
+// reference).
+func (e Entry) check() error {
+	const maxDetailType = 128 // characters
+	switch {
+	case utf8.RuneCountInString(e.DetailType) > maxDetailType:
+		return &EntryError{OfEntry, "InvalidArgument"}
+	case !json.Valid(e.Detail) || jsontext.Value(e.Detail).Kind() != '{':
+		return &EntryError{OfEntry, "MalformedDetail"}
+	}
+	return nil
+}
+
 // Find implements [Finder].
 func (m *Memory) Find(context.Context) error {
 	if m.Missing {
@@ -75,11 +89,4 @@ func (m *Memory) Entries() []Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.entries)
-}
-
-// Requests returns how often Put was called, including failed requests.
-func (m *Memory) Requests() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.requests
 }

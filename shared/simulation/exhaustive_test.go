@@ -149,7 +149,7 @@ var paths = sync.OnceValue(func() []path {
 	partly.payload = []byte(strings.Replace(string(partly.payload), `"events":[`, `"events":[{"eventId":null},`, 1))
 
 	const later = 7 * time.Second
-	rejected := fault{kind: partial, mask: 1, code: "MalformedDetail"}
+	rejected := fault{kind: partial, mask: 1, code: malformed}
 	return []path{
 		{name: "one event", every: 1, begin: deliver(0, one)},
 		{name: "three events", begin: deliver(0, three)},
@@ -201,7 +201,7 @@ var paths = sync.OnceValue(func() []path {
 		{name: "redrive of a large one", always: crashAt(put), begin: deliver(0, claim)},
 		{name: "redrive parks an event", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(0, one),
 			always: each(func(c *call) bool { return c.op == put },
-				fault{kind: rejecting, mask: 1, code: "MalformedDetail"})},
+				fault{kind: rejecting, mask: 1, code: malformed})},
 		{name: "redrive postpones an event", begin: func(w *world, retries int) {
 			deliver(0, one)(w, retries)
 			w.redriveAt(4*time.Minute, 8*time.Minute) // the second attempt is postponed past its lease

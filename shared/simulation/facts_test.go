@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -387,29 +385,27 @@ func (f *facts) effect(c *call, out any, err error) {
 		return
 	}
 	c.effect = true
-	taken := out.(*eventbridge.PutEventsOutput)
 	entries := f.w.bus.Entries()
-	entries = entries[len(entries)-(len(taken.Entries)-int(taken.FailedEntryCount)):]
-	for n, entry := range taken.Entries {
-		if entry.ErrorCode != nil {
+	for n, failure := range slices.Backward(out.([]error)) {
+		if failure != nil {
 			continue
 		}
 		c.sends[n].effect = f.w.moment
-		got := entries[0]
-		entries = entries[1:]
-		e := f.eventOf(*got.Detail)
+		got := entries[len(entries)-1]
+		entries = entries[:len(entries)-1]
+		detail := string(got.Detail)
+		e := f.eventOf(detail)
 		if e == nil || !f.authentic[e.raw] {
-			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, *got.Detail)
+			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, detail)
 			continue
 		}
 		if g := c.sends[n].of; g != nil && g.event != e {
 			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
 		}
-		if (*got.Detail != e.raw) != e.claimed() {
+		if (detail != e.raw) != e.claimed() {
 			f.violated("%s is sent in the wrong form for its size", e)
 		}
-		if *got.DetailType != e.name || !got.Time.Equal(e.at) || *got.Source != "payhook" || len(got.Resources) != 1 ||
-			!f.bases[got.Resources[0]] {
+		if got.DetailType != e.name || !got.Time.Equal(e.at) || got.Source != "payhook" || !f.bases[got.DeliveryID] {
 			f.violated("%s has the envelope of another event", e)
 		}
 	}
@@ -798,8 +794,9 @@ func describe(c *call, out any, err error) string {
 		return fmt.Sprintf("%d done, %d not, %d failed", done, len(out)-done-failed, failed)
 	case []ledger.Item:
 		return fmt.Sprintf("%d items", len(out))
-	case *eventbridge.PutEventsOutput:
-		return fmt.Sprintf("%d accepted, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
+	case []error:
+		failed := len(slices.DeleteFunc(slices.Clone(out), func(err error) bool { return err == nil }))
+		return fmt.Sprintf("%d accepted, %d failed", len(out)-failed, failed)
 	}
 	if c.op == fetchKey {
 		return "answered"

@@ -7,6 +7,8 @@ import (
 
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+
+	"payhook.example/shared/bus"
 )
 
 // op is a kind of call.
@@ -110,6 +112,9 @@ func (k kind) ofEntries() bool {
 // afterEffect is the code of an item that fails after the call took effect for it.
 const afterEffect = "InternalServerError after effect"
 
+// malformed is the code of an entry that the bus never takes.
+const malformed = "MalformedDetail"
+
 // codesOf returns the codes with which parts of a call fail.
 func (k kind) codesOf(o op) []string {
 	switch {
@@ -120,7 +125,7 @@ func (k kind) codesOf(o op) []string {
 	case o != put:
 		return []string{"AccessDenied", afterEffect}
 	}
-	return []string{"ThrottlingException", "MalformedDetail"}
+	return []string{"ThrottlingException", malformed}
 }
 
 // applies reports whether a kind of call can have a kind of fault.
@@ -153,22 +158,25 @@ const (
 )
 
 var (
-	errDead    = errors.New("the instance has crashed")
-	errTimeout = errors.New("no answer in time")
-	errReset   = errors.New("connection reset by peer")
+	errDead     = errors.New("the instance has crashed")
+	errTimeout  = errors.New("no answer in time")
+	errReset    = errors.New("connection reset by peer")
+	errRejected = errors.New("the request is rejected")
 )
 
 // errorOf returns the error of a service for a kind of fault.
 func errorOf(k kind, o op) error {
 	switch {
+	case k == poisoned:
+		return &bus.RequestError{Fault: bus.OfEntry, Err: errRejected}
+	case k == refused && o == put:
+		return &bus.RequestError{Fault: bus.OfCaller, Err: errRejected}
 	case k == throttled && (o == put || o == park || o == keep || o == storeClaim || o == fetchKey):
 		return &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
 	case k == throttled:
 		return &dynamodbtypes.ProvisionedThroughputExceededException{}
 	case k == refused:
 		return &smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}
-	case k == poisoned:
-		return &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
 	case k == errorAfter:
 		return errReset
 	}

@@ -87,7 +87,7 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 	switch f.kind {
 	case partial, partialLost, rejecting, poisoned:
 		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
-		f.code = []string{"ThrottlingException", "InternalFailure", "MalformedDetail", ""}[r.IntN(4)]
+		f.code = []string{"ThrottlingException", "InternalFailure", malformed, ""}[r.IntN(4)]
 		if c.op != put {
 			f.code = []string{"AccessDenied", afterEffect}[r.IntN(2)]
 		}

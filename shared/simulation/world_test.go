@@ -16,11 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
@@ -67,7 +64,7 @@ type decider interface {
 type setup struct {
 	name        string        // how to play it again
 	seed        uint64        // of a random history; otherwise 0
-	attempts    int           // of the SDK for each call except PutEvents
+	attempts    int           // of the SDK for each call except those of the bus
 	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
 	parallel    int           // concurrent calls of the ledger; zero: the default
@@ -91,7 +88,7 @@ type world struct {
 	taken  map[string]int // of the budgets of keys, by name
 	s3     *awstest.S3
 	claims objects.Memory
-	bus    *awstest.EventBridge
+	bus    *bus.Memory
 
 	mu    sync.Mutex
 	inbox []*call       // calls made since the last admit
@@ -128,7 +125,7 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{},
-		s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		s3: awstest.NewS3(), bus: &bus.Memory{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.s3.MakeBucket(parkedBucket)
@@ -190,9 +187,8 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
-	const name = "bus"
 	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
-	events := bus.New(eventbus.NewBus(i, name), "payhook", 1<<20)
+	events := bus.New(eventBus{i}, "payhook", 1<<20)
 	parked := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
 	if kind == "webhook" && w.evidence {
@@ -693,20 +689,17 @@ func (i *instance) unscheduled(ctx context.Context, q ledger.Query) bool {
 	return plain && len(items) == 0
 }
 
-func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
-	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	// The caller reuses the slice.
-	entries := slices.Clone(in.Entries)
+// eventBus is the bus, as an instance calls it.
+type eventBus struct{ *instance }
+
+func (b eventBus) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
+	entries = slices.Clone(entries) // the caller reuses the slice
 	ids := make([]string, len(entries))
 	for n, e := range entries {
-		ids[n] = i.w.facts.idOf(*e.Detail)
+		ids[n] = b.w.facts.idOf(string(e.Detail))
 	}
-	key := "nothing"
-	if len(ids) > 0 {
-		key = ids[0]
-	}
-	return do(i, ctx, put, key, ids, func() (*eventbridge.PutEventsOutput, error) {
-		return i.w.bus.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: entries})
+	return do(b.instance, ctx, put, ids[0], ids, func() ([]error, error) {
+		return b.w.bus.Put(context.Background(), entries)
 	})
 }
 
@@ -1085,18 +1078,21 @@ func (w *world) lasting(c *call) error {
 	return nil
 }
 
-// rejectEntries makes the bus reject entries of a call of PutEvents.
+// rejectEntries makes the bus reject entries of a call.
 func (w *world) rejectEntries(c *call) {
-	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-		codes := map[int]string{}
-		for n, id := range c.ids {
-			if c.fault.kind == partial && c.fault.hits(n) {
-				codes[n] = c.fault.code
-			} else if code := w.rejected[id]; code != "" && !w.withoutFaults {
-				codes[n] = code
-			}
+	n := -1
+	w.bus.Reject = func(bus.Entry) error {
+		n++
+		code := w.rejected[c.ids[n]]
+		if c.fault.kind == partial && c.fault.hits(n) {
+			code = c.fault.code
+		} else if code == "" || w.withoutFaults {
+			return nil
 		}
-		return codes, nil
+		if code == malformed {
+			return &bus.EntryError{Fault: bus.OfEntry, Code: code}
+		}
+		return &bus.EntryError{Fault: bus.OfService, Code: code}
 	}
 }
 
