@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 
@@ -92,8 +91,8 @@ func (h *handler) replayCaptured(ctx context.Context, e event) (out report, err 
 			err = errors.Join(err, noted, rejected(r))
 		}
 		result.Cause = awsenv.Cause(err)
-		h.writeReplay(ctx, result, slog.String("reason", "captured"), slog.String("deliveryId", r.DeliveryID),
-			slog.Bool("acceptAge", e.AcceptAge))
+		h.writeReplay(ctx, replayLine{replayed: result, Reason: "captured", DeliveryID: r.DeliveryID,
+			AcceptAge: e.AcceptAge})
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out, nil

@@ -69,12 +69,12 @@ type report struct {
 // replayed is the result of a replay of one parked object or captured webhook.
 type replayed struct {
 	Name       string         `json:"name"`
-	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded or published
+	Outcome    intake.Outcome `json:"outcome,omitzero"` // accepted: all its events are recorded or published
 	Cause      string         `json:"cause,omitempty"`
-	Recorded   int            `json:"recorded"`
+	Recorded   int            `json:"recorded,omitzero"`
 	Pending    int            `json:"pending,omitzero"` // also of Duplicates: redrive publishes them
-	Duplicates int            `json:"duplicates"`
-	Conflicts  int            `json:"conflicts"`
+	Duplicates int            `json:"duplicates,omitzero"`
+	Conflicts  int            `json:"conflicts,omitzero"`
 	// Parked is the name of the new parked object with its events in conflict.
 	Parked string `json:"parked,omitempty"`
 	// Unverified is the part of the proof that could not be verified.
@@ -122,6 +122,20 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	return h.write(ctx, h.redriver.Run(ctx), err)
 }
 
+// line is the line of a run.
+type line struct {
+	Found            int    `json:"found,omitzero"`
+	Leased           int    `json:"leased,omitzero"`
+	Published        int    `json:"published,omitzero"`
+	Failed           int    `json:"failed,omitzero"`
+	Unmarked         int    `json:"unmarked,omitzero"`
+	Errors           int    `json:"errors,omitzero"`
+	Left             bool   `json:"left,omitzero"`
+	Cause            string `json:"cause,omitzero"`
+	BusCause         string `json:"busCause,omitzero"`
+	CertificateCause string `json:"certificateCause,omitzero"`
+}
+
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
 // known whether the bus exists, or nil.
 func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) (report, error) {
@@ -132,15 +146,8 @@ func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 	case r.Failed > 0 || r.Left || notFound != nil:
 		level = slog.LevelWarn
 	}
-	attrs := []slog.Attr{slog.Int("found", r.Found), slog.Int("leased", r.Leased), slog.Int("published", r.Published),
-		slog.Int("failed", r.Failed), slog.Int("unmarked", r.Unmarked), slog.Int("errors", r.Errors),
-		slog.Bool("left", r.Left)}
-	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
-		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
-	}
-	if notFound != nil {
-		attrs = append(attrs, slog.String("busCause", awsenv.Cause(notFound)))
-	}
+	l := line{Found: r.Found, Leased: r.Leased, Published: r.Published, Failed: r.Failed, Unmarked: r.Unmarked,
+		Errors: r.Errors, Left: r.Left, Cause: awsenv.Cause(cmp.Or(r.Err, r.PublishErr)), BusCause: awsenv.Cause(notFound)}
 	var values []awsenv.Value
 	if errors.Is(r.Err, bus.ErrMissing) {
 		values = append(values, awsenv.Value{Metric: names.BusMissingMetric, Value: 1})
@@ -156,12 +163,12 @@ func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		// raises the alarm for the certificate.
 		t, err := h.trust.report(ctx, h.now())
 		if err != nil {
-			attrs = append(attrs, slog.String("certificateCause", awsenv.Cause(err)))
+			l.CertificateCause = awsenv.Cause(err)
 			level = max(level, slog.LevelWarn)
 		}
 		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric, Value: t.DaysLeft})
 	}
-	h.log.Outcome(ctx, level, "redrive", values, attrs...)
+	h.log.Outcome(ctx, level, "redrive", l, values...)
 	out := report{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
 	if r.Err != nil {
 		return out, fmt.Errorf("redrive: %s", awsenv.Cause(r.Err))
@@ -185,8 +192,8 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			}
 		}
 		result.Cause = awsenv.Cause(err)
-		h.writeReplay(ctx, result, slog.String("deliveryId", p.DeliveryID), slog.String("reason", string(p.Reason)),
-			slog.String("version", string(e.Version)), slog.String("unverified", result.Unverified))
+		h.writeReplay(ctx, replayLine{replayed: result, DeliveryID: p.DeliveryID, Reason: string(p.Reason),
+			Version: e.Version})
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out
@@ -205,15 +212,22 @@ func rejected(r intake.Result) error {
 	return fmt.Errorf("redrive: %d of its events parked: %w", r.Unpublishable, r.PublishErr)
 }
 
+// replayLine is the line of a replay.
+type replayLine struct {
+	replayed
+	DeliveryID string         `json:"deliveryId,omitzero"`
+	Reason     string         `json:"reason,omitzero"`
+	Version    intake.Version `json:"version,omitzero"`
+	AcceptAge  bool           `json:"acceptAge,omitzero"`
+}
+
 // writeReplay writes the line of a replay.
-func (h *handler) writeReplay(ctx context.Context, r replayed, further ...slog.Attr) {
+func (h *handler) writeReplay(ctx context.Context, l replayLine) {
 	level := slog.LevelInfo
-	if r.Outcome != intake.Accepted || r.Cause != "" {
+	if l.Outcome != intake.Accepted || l.Cause != "" {
 		level = slog.LevelWarn
 	}
-	h.log.Logger().LogAttrs(ctx, level, "replay", append([]slog.Attr{slog.String("name", r.Name),
-		slog.String("outcome", r.Outcome.Name), slog.String("cause", r.Cause), slog.Int("recorded", r.Recorded),
-		slog.Int("duplicates", r.Duplicates), slog.Int("conflicts", r.Conflicts)}, further...)...)
+	h.log.Outcome(ctx, level, "replay", l)
 }
 
 // decided returns an error if an object was replayed or dismissed, with the outcome
@@ -252,7 +266,7 @@ func (h *handler) dismiss(ctx context.Context, e event) (out report, err error) 
 		if err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Logger().LogAttrs(ctx, level, "dismiss", slog.String("name", name), slog.String("cause", result.Cause))
+		h.log.Outcome(ctx, level, "dismiss", result)
 		out.Dismissed = append(out.Dismissed, result)
 	}
 	return out, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
@@ -42,45 +43,48 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 const shortLived = "the lifetime of the token is less than 20 minutes, so the secret gets more than 90 versions a " +
 	"day; AWS accepts 100; set tokenStore=parameter, or ask the service for tokens of at least 20 minutes"
 
-// write writes the line of a run and returns its report. The errors of package token
-// contain no secret.
+// line is the line of a run. The errors of package token contain no secret.
+type line struct {
+	Outcome    token.Outcome `json:"outcome"`
+	Lifetime   float64       `json:"lifetimeSeconds,omitzero"`
+	Calls      int           `json:"calls,omitzero"`
+	Remaining  float64       `json:"remainingSeconds,omitzero"`
+	Warning    string        `json:"warning,omitzero"`
+	Unreadable string        `json:"unreadable,omitzero"`
+	Type       string        `json:"contentType,omitzero"`
+	Cause      string        `json:"cause,omitzero"`
+	Status     int           `json:"status,omitzero"`
+	OAuthError string        `json:"oauthError,omitzero"`
+}
+
+// write writes the line of a run and returns its report.
 func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 	level := slog.LevelInfo
-	attrs := []slog.Attr{
-		slog.String("outcome", string(r.Outcome)),
-		slog.Float64("lifetimeSeconds", r.Lifetime.Seconds()),
-		slog.Int("calls", r.Calls),
-	}
+	l := line{Outcome: r.Outcome, Lifetime: r.Lifetime.Round(time.Millisecond).Seconds(), Calls: r.Calls,
+		Type: r.UnexpectedType}
 	var values []awsenv.Value
 	if r.Known {
-		attrs = append(attrs, slog.Float64("remainingSeconds", r.Remaining.Seconds()))
+		l.Remaining = r.Remaining.Round(time.Millisecond).Seconds()
 		values = append(values, awsenv.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
-	}
-	if err != nil {
-		values = append(values, awsenv.Value{Metric: names.TokenFailedMetric, Value: 1})
 	}
 	if r.WritesTooOften {
 		values = append(values, awsenv.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
-		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("warning", shortLived))
+		l.Warning = shortLived
 	}
 	if r.Unreadable != nil {
+		l.Unreadable = r.Unreadable.Error()
+	}
+	if l.Warning+l.Unreadable+l.Type != "" {
 		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("unreadable", r.Unreadable.Error()))
 	}
-	if r.UnexpectedType != "" {
-		level = max(level, slog.LevelWarn)
-		attrs = append(attrs, slog.String("contentType", r.UnexpectedType))
-	}
-	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
 	if err != nil {
+		values = append(values, awsenv.Value{Metric: names.TokenFailedMetric, Value: 1})
 		level = slog.LevelError
-		out.Cause = err.Error()
-		attrs = append(attrs, slog.String("cause", out.Cause))
+		l.Cause = err.Error()
 		if answer, ok := errors.AsType[*token.EndpointError](err); ok {
-			attrs = append(attrs, slog.Int("status", answer.Status), slog.String("oauthError", answer.Code))
+			l.Status, l.OAuthError = answer.Status, answer.Code
 		}
 	}
-	h.log.Outcome(ctx, level, "token", values, attrs...)
-	return out
+	h.log.Outcome(ctx, level, "token", l, values...)
+	return report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds()), Cause: l.Cause}
 }

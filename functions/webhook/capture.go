@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -13,19 +12,24 @@ import (
 	"payhook.example/shared/parking"
 )
 
-// capture stores a request that was rejected before it was found authentic, and returns
-// what is logged about it. Requests without a body are not stored: scanners send them,
+// attempt is what is logged about a request that was captured or could not be.
+type attempt struct {
+	Captured      string `json:"captured,omitzero"`
+	CaptureFailed string `json:"captureFailed,omitzero"`
+}
+
+// capture stores a request that was rejected before it was found authentic. Requests without a body are not stored: scanners send them,
 // and they are no webhooks. A failure changes nothing else.
-func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) []slog.Attr {
+func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
 	if h.capturer == nil || !result.Outcome.BeforeProof() {
-		return nil
+		return attempt{}
 	}
 	// Lambda accepts no event of this size, so no payload is too large to be read.
 	const anySize = 8 << 20
 	payload, err := r.payload(anySize)
 	switch {
 	case errors.Is(err, intake.ErrPayloadEmpty):
-		return nil
+		return attempt{}
 	case err != nil:
 		payload = unquote(r.body)
 	}
@@ -45,11 +49,5 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 		stored.RequestID = lambda.AwsRequestID
 	}
 	name, err := h.capturer.Capture(ctx, stored)
-	switch {
-	case err != nil:
-		return []slog.Attr{slog.String("captureFailed", awsenv.Cause(err))}
-	case name == "":
-		return nil
-	}
-	return []slog.Attr{slog.String("captured", name)}
+	return attempt{name, awsenv.Cause(err)}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"log/slog"
 	"strings"
 
 	"payhook.example/shared/clientcert"
@@ -43,16 +42,19 @@ func (o origin) check(r request) error {
 	return nil
 }
 
-// certificateAttr names a client certificate in the log. Without one, it is empty.
-func certificateAttr(c *x509.Certificate) slog.Attr {
+// certificate names a client certificate in the log.
+type certificate struct {
+	Subject      string `json:"subject"`
+	Issuer       string `json:"issuer"`
+	SerialNumber string `json:"serialNumber"`
+	Fingerprint  string `json:"fingerprint"`
+	Pin          string `json:"pin"`
+}
+
+func newCertificate(c *x509.Certificate) *certificate {
 	if c == nil {
-		return slog.Attr{}
+		return nil
 	}
-	return slog.Group("certificate",
-		slog.String("subject", clientcert.Subject(c)),
-		slog.String("issuer", clientcert.Issuer(c)),
-		slog.String("serialNumber", c.SerialNumber.Text(16)),
-		slog.String("fingerprint", clientcert.Fingerprint(c)),
-		slog.String("pin", clientcert.PinOf(c).String()),
-	)
+	return &certificate{clientcert.Subject(c), clientcert.Issuer(c), c.SerialNumber.Text(16), clientcert.Fingerprint(c),
+		clientcert.PinOf(c).String()}
 }

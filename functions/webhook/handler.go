@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,7 +72,7 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	}
 	answer := result.Outcome.AnswerTo(h.successStatus)
 	response, err := json.Marshal(h.respond(result, answer))
-	h.write(ctx, result, answer, h.capture(ctx, r, result, received)...)
+	h.write(ctx, result, answer, h.capture(ctx, r, result, received))
 	return response, err
 }
 
@@ -180,56 +179,81 @@ func levelOf(r intake.Result, answer intake.Answer) slog.Level {
 	return answer.Level
 }
 
+// line is the outcome line of a webhook. Members that are zero are left out: CloudWatch charges for each byte.
+type line struct {
+	Outcome        string          `json:"outcome"`
+	Status         int             `json:"status"`
+	Authentication string          `json:"authentication,omitzero"`
+	Certificate    *certificate    `json:"certificate,omitzero"`
+	Cause          string          `json:"cause,omitzero"`
+	KeyID          string          `json:"keyId,omitzero"`
+	KeySource      keys.Source     `json:"keySource,omitzero"`
+	KeyTableFailed bool            `json:"keyTableFailed,omitzero"`
+	KeyContentType string          `json:"keyContentType,omitzero"`
+	DeliveryID     string          `json:"deliveryId,omitzero"`
+	UnverifiedID   string          `json:"unverifiedDeliveryId,omitzero"`
+	Recorded       int             `json:"recorded,omitzero"`
+	Duplicates     int             `json:"duplicates,omitzero"`
+	Claimed        int             `json:"claimed,omitzero"`
+	Pending        int             `json:"pending,omitzero"`
+	Unrecorded     int             `json:"unrecorded,omitzero"`
+	Unmarked       int             `json:"unmarked,omitzero"`
+	Unpublishable  int             `json:"unpublishable,omitzero"`
+	Invalid        int             `json:"invalid,omitzero"`
+	Deviations     []string        `json:"deviations,omitempty"`
+	IDs            intake.EventIDs `json:"ids,omitempty"`
+	Events         int             `json:"events,omitzero"` // 0: all ids are in the line
+	IDsLeftOut     int             `json:"idsLeftOut,omitzero"`
+	Parked         string          `json:"parked,omitzero"`
+	AlsoParked     string          `json:"alsoParked,omitzero"`
+	attempt
+	MS steps `json:"ms,omitzero"`
+}
+
+// steps has the milliseconds of each step.
+type steps struct {
+	Authenticate int64 `json:"authenticate,omitzero"`
+	Decode       int64 `json:"decode,omitzero"`
+	Record       int64 `json:"record,omitzero"`
+	Publish      int64 `json:"publish,omitzero"`
+	Mark         int64 `json:"mark,omitzero"`
+	Evidence     int64 `json:"evidence,omitzero"`
+}
+
 // write writes the outcome line of a webhook.
-func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, further ...slog.Attr) {
-	var ids any
-	var events, leftOut int // 0: all ids are in the line
-	if n := r.EventIDs.Len(); n > 0 {
-		ids = r.EventIDs
-		if n < r.Events {
-			events, leftOut = r.Events, r.Events-n
-		}
+func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, captured attempt) {
+	l := line{
+		Outcome:        r.Outcome.Name,
+		Status:         answer.Status,
+		Authentication: unless(h.authentication, settings.BySignature),
+		Certificate:    newCertificate(r.Certificate),
+		Cause:          awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
+		KeyID:          r.KeyID,
+		KeySource:      unless(r.Key.Source, keys.InMemory),
+		KeyTableFailed: r.Key.TableFailed,
+		KeyContentType: r.Key.UnexpectedType,
+		DeliveryID:     r.DeliveryID,
+		UnverifiedID:   r.UnverifiedID,
+		Recorded:       r.Recorded,
+		Duplicates:     r.Duplicates,
+		Claimed:        r.Claimed,
+		Pending:        r.Pending,
+		Unrecorded:     r.Unrecorded,
+		Unmarked:       r.Unmarked,
+		Unpublishable:  r.Unpublishable,
+		Invalid:        r.Invalid,
+		Deviations:     r.Deviations,
+		IDs:            r.EventIDs,
+		Parked:         r.Parked,
+		AlsoParked:     r.AlsoParked.Parked,
+		attempt:        captured,
+		MS: steps{milliseconds(r.Steps.Authenticate), milliseconds(r.Steps.Decode), milliseconds(r.Steps.Record),
+			milliseconds(r.Steps.Publish), milliseconds(r.Steps.Mark), milliseconds(r.Steps.Evidence)},
 	}
-	var deviations any
-	if len(r.Deviations) > 0 {
-		deviations = r.Deviations
+	if n := r.EventIDs.Len(); 0 < n && n < r.Events {
+		l.Events, l.IDsLeftOut = r.Events, r.Events-n
 	}
-	attrs := []slog.Attr{
-		slog.String("outcome", r.Outcome.Name),
-		slog.Int("status", answer.Status),
-		slog.String("authentication", unless(h.authentication, settings.BySignature)),
-		certificateAttr(r.Certificate),
-		slog.String("cause", awsenv.Cause(cmp.Or(r.Err, r.PublishErr))),
-		slog.String("keyId", r.KeyID),
-		slog.String("keySource", string(unless(r.Key.Source, keys.InMemory))),
-		slog.Bool("keyTableFailed", r.Key.TableFailed),
-		slog.String("keyContentType", r.Key.UnexpectedType),
-		slog.String("deliveryId", r.DeliveryID),
-		slog.String("unverifiedDeliveryId", r.UnverifiedID),
-		slog.Int("recorded", r.Recorded),
-		slog.Int("duplicates", r.Duplicates),
-		slog.Int("claimed", r.Claimed),
-		slog.Int("pending", r.Pending),
-		slog.Int("unrecorded", r.Unrecorded),
-		slog.Int("unmarked", r.Unmarked),
-		slog.Int("unpublishable", r.Unpublishable),
-		slog.Int("invalid", r.Invalid),
-		slog.Any("deviations", deviations),
-		slog.Any("ids", ids),
-		slog.Int("events", events),
-		slog.Int("idsLeftOut", leftOut),
-		slog.String("parked", r.Parked),
-		slog.String("alsoParked", r.AlsoParked.Parked),
-	}
-	attrs = append(attrs, further...)
-	attrs = append(attrs, slog.GroupAttrs("ms", withoutZeros(
-		milliseconds("authenticate", r.Steps.Authenticate),
-		milliseconds("decode", r.Steps.Decode),
-		milliseconds("record", r.Steps.Record),
-		milliseconds("publish", r.Steps.Publish),
-		milliseconds("mark", r.Steps.Mark),
-	)...))
-	h.log.Outcome(ctx, levelOf(r, answer), "webhook", h.metrics(r, answer), withoutZeros(attrs...)...)
+	h.log.Outcome(ctx, levelOf(r, answer), "webhook", l, h.metrics(r, answer)...)
 }
 
 // unless returns the value of a field, or the zero value if it is the usual one.
@@ -240,27 +264,7 @@ func unless[T comparable](value, usual T) (other T) {
 	return other
 }
 
-func milliseconds(name string, took time.Duration) slog.Attr {
-	return slog.Int64(name, took.Round(time.Millisecond).Milliseconds())
-}
-
-// withoutZeros removes the fields that are empty, 0 or false: CloudWatch charges for each byte.
-func withoutZeros(attrs ...slog.Attr) []slog.Attr {
-	return slices.DeleteFunc(attrs, func(a slog.Attr) bool {
-		switch value := a.Value.Any().(type) {
-		case string:
-			return value == ""
-		case int64:
-			return value == 0
-		case bool:
-			return !value
-		case []slog.Attr:
-			return len(value) == 0
-		default:
-			return value == nil
-		}
-	})
-}
+func milliseconds(took time.Duration) int64 { return took.Round(time.Millisecond).Milliseconds() }
 
 // metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
 // alarm that needs its zeros exists only with a function URL, so not with client

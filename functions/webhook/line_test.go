@@ -22,7 +22,7 @@ func written(t *testing.T, authentication string, r intake.Result, a intake.Answ
 	t.Helper()
 	var log bytes.Buffer
 	h := &handler{authentication: authentication, log: awsenv.NewLog(&log, "webhook")}
-	h.write(t.Context(), r, a)
+	h.write(t.Context(), r, a, attempt{})
 	return decoded(t, log.Bytes())
 }
 
@@ -102,7 +102,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 		EventIDs: ids, Parked: "p",
 		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
 		Steps: intake.Steps{Authenticate: 1499 * time.Microsecond, Decode: 499 * time.Microsecond,
-			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond}}
+			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond, Evidence: 5 * time.Millisecond}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
 	for name, c := range map[string]struct {
 		authentication string
@@ -115,7 +115,8 @@ func TestTheFieldsOfALine(t *testing.T) {
 			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "recorded": 6.0,
 			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "keyContentType": "text/html",
 			"unrecorded": 1.0, "unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0,
-			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
+			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0,
+				"evidence": 5.0}}},
 		"not authentic": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}, UnverifiedID: "c"},
 			map[string]any{"outcome": "o", "status": 1.0, "unverifiedDeliveryId": "c"}},
 		"a key in memory": {settings.BySignature,

@@ -1,13 +1,18 @@
 package awsenv
 
 import (
+	"bytes"
 	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -27,55 +32,80 @@ type Value struct {
 // Log writes JSON lines that CloudWatch Logs Insights can query, with the metrics in the
 // same lines: one line for each outcome, with stable names. It is safe for concurrent use.
 type Log struct {
-	logger *slog.Logger
-	stack  string
+	mu    sync.Mutex
+	w     io.Writer
+	stack string
 }
 
 // NewLog returns a log that writes to w. stack is the name of the stack, which is the
 // dimension of its metrics.
-func NewLog(w io.Writer, stack string) *Log {
-	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: shorter})}), stack}
-}
+func NewLog(w io.Writer, stack string) *Log { return &Log{w: w, stack: stack} }
 
-// shorter removes the level INFO, which almost all lines have, and digits of a number after the third
-// behind the point: CloudWatch charges for each byte.
-func shorter(groups []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.LevelKey && len(groups) == 0 && a.Value.Any() == slog.LevelInfo {
-		return slog.Attr{}
-	}
-	if a.Value.Kind() == slog.KindFloat64 {
-		a.Value = slog.Float64Value(math.Round(1000*a.Value.Float64()) / 1000)
-	}
-	return a
-}
-
-// Logger returns the logger for lines without metrics.
-func (l *Log) Logger() *slog.Logger { return l.logger }
-
-// Outcome writes one line with attrs and the values of metrics, which CloudWatch
+// Outcome writes one line with the members of line, a struct, and the values of metrics, which CloudWatch
 // extracts from the line (AWS, "Specification: Embedded metric format"); a line without
-// values has none. Every line has the Lambda request id. Its only time is that of the
+// values has none. Every line has the Lambda request id, and its level unless that is INFO, which almost all lines
+// have: CloudWatch charges for each byte. Its only time is that of the
 // metrics: CloudWatch stores the time of each line.
-func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
-	now := time.Now()
-	r := slog.NewRecord(time.Time{}, level, msg, 0)
-	r.AddAttrs(attrs...)
-	metrics := make([]names.Metric, len(values))
-	for i, v := range values {
-		r.AddAttrs(slog.Float64(v.Metric.Name, v.Value))
-		metrics[i] = v.Metric
+func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, line any, values ...Value) {
+	b := bytes.NewBuffer(make([]byte, 0, 1<<10))
+	head := head{Msg: msg}
+	if level != slog.LevelInfo {
+		head.Level = level.String()
 	}
+	add(b, head)
+	add(b, line)
+	var tail tail
 	if len(values) > 0 {
-		r.AddAttrs(slog.String(names.MetricDimension, l.stack), slog.Any("_aws", metadata{
-			Timestamp: now.UnixMilli(),
-			Directives: [1]directive{{
-				Namespace:  names.MetricNamespace,
-				Dimensions: [1][1]string{{names.MetricDimension}},
-				Metrics:    metrics,
-			}},
-		}))
+		tail.Stack = l.stack
+		tail.AWS = &metadata{Timestamp: time.Now().UnixMilli(), Directives: [1]directive{{
+			Namespace:  names.MetricNamespace,
+			Dimensions: [1][1]string{{names.MetricDimension}},
+			Metrics:    make([]names.Metric, len(values)),
+		}}}
 	}
-	_ = l.logger.Handler().Handle(ctx, r) // there is no other place to report it
+	for i, v := range values {
+		tail.AWS.Directives[0].Metrics[i] = v.Metric
+		b.WriteString(`,"` + v.Metric.Name + `":`)
+		b.Write(strconv.AppendFloat(b.AvailableBuffer(), math.Round(1000*v.Value)/1000, 'f', -1, 64))
+	}
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		tail.RequestID = lc.AwsRequestID
+	}
+	add(b, tail)
+	b.WriteString("}\n")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = l.w.Write(b.Bytes()) // there is no other place to report it
+}
+
+// add adds the members of an object to one that is not closed.
+func add(b *bytes.Buffer, object any) {
+	n := b.Len()
+	if err := json.MarshalWrite(b, object, jsontext.AllowInvalidUTF8(true), json.Deterministic(true)); err != nil {
+		b.Truncate(n)
+		add(b, struct{ Unwritten string }{err.Error()})
+		return
+	}
+	b.Truncate(b.Len() - 1) // the closing brace
+	switch {
+	case b.Len() == n+1: // it has no members
+		b.Truncate(n)
+	case n > 0:
+		b.Bytes()[n] = ','
+	}
+}
+
+// head is the begin of each line.
+type head struct {
+	Level string `json:"level,omitzero"`
+	Msg   string `json:"msg"`
+}
+
+// tail is the end of each line.
+type tail struct {
+	Stack     string    `json:"StackName,omitzero"`
+	AWS       *metadata `json:"_aws,omitzero"`
+	RequestID string    `json:"requestId,omitzero"`
 }
 
 // metadata is the member _aws of a line, which tells CloudWatch which members
@@ -142,22 +172,4 @@ func throttling(err error) string {
 		return ""
 	}
 	return " (" + strings.Join(texts, ", ") + ")"
-}
-
-// withRequestID adds the Lambda request id to every line.
-type withRequestID struct{ slog.Handler }
-
-func (h withRequestID) Handle(ctx context.Context, r slog.Record) error {
-	if lc, ok := lambdacontext.FromContext(ctx); ok {
-		r.AddAttrs(slog.String("requestId", lc.AwsRequestID))
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-func (h withRequestID) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return withRequestID{h.Handler.WithAttrs(attrs)}
-}
-
-func (h withRequestID) WithGroup(name string) slog.Handler {
-	return withRequestID{h.Handler.WithGroup(name)}
 }
