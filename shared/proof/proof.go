@@ -105,7 +105,7 @@ type Request struct {
 	Outcome    string    `json:"outcome"`             // why it was rejected, as in the log
 	Method     string    `json:"method"`
 	Path       string    `json:"path"`
-	// The names in RawQuery and Headers are those of the request. [signature.Scheme.Redact] says which values are.
+	// Of RawQuery and Headers, a [Capturer] stores all names and some values.
 	RawQuery string            `json:"rawQuery"` // without the question mark
 	Headers  map[string]string `json:"headers"`
 	SourceIP string            `json:"sourceIp,omitempty"`

@@ -62,6 +62,9 @@ func (r *reader) relations() {
 	}
 }
 
+// rejectedLife is how long S3 has a rejected webhook at most: infra/payhook/buckets.go.
+const rejectedLife = 3 * day
+
 // retention reports what is deleted while it is needed.
 func (r *reader) retention() {
 	d := &r.to
@@ -73,6 +76,11 @@ func (r *reader) retention() {
 			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
 				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
 		}
+	}
+	if d.CaptureRejected != Off && r.valid(&d.CaptureRejected, &d.DeduplicationWindow) &&
+		d.DeduplicationWindow <= rejectedLife {
+		r.wrong(&d.DeduplicationWindow, "must be longer than %s with %s: for so long, a rejected webhook can be "+
+			"replayed, and its events would be published again", durationText(rejectedLife), r.nameOf(&d.CaptureRejected))
 	}
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -114,6 +115,49 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 	return p, nil
 }
 
+// Redacted replaces a value that is not stored.
+const Redacted = "(redacted)"
+
+// Redact returns the headers and the query string of a request with [Redacted] for every value that
+// [Scheme.Extract] does not read, except those of the headers also. The names stay, and Extract has the same result
+// of both.
+func (s Scheme) Redact(headers map[string]string, rawQuery string, also ...string) (map[string]string, string) {
+	kept := make(map[string]string, len(headers))
+	for name, value := range headers {
+		is := func(other string) bool { return sameHeader(name, other) }
+		if !s.reads(inHeader, is) && !slices.ContainsFunc(also, is) {
+			value = Redacted
+		}
+		kept[name] = value
+	}
+	parameters := strings.Split(rawQuery, "&")
+	for i, parameter := range parameters {
+		name, value, hasValue := strings.Cut(parameter, "=")
+		text, err := url.QueryUnescape(name)
+		// A parameter with a semicolon is not read: the query string is invalid.
+		read := err == nil && s.reads(inQuery, func(other string) bool { return text == other }) &&
+			!strings.Contains(parameter, ";")
+		if read || !hasValue {
+			continue
+		}
+		parameters[i] = name + "=" + Redacted
+		// What made the query string invalid is still in it.
+		if strings.Contains(value, ";") {
+			parameters[i] += ";"
+		}
+		if _, err := url.QueryUnescape(value); err != nil {
+			parameters[i] += "%"
+		}
+	}
+	return kept, strings.Join(parameters, "&")
+}
+
+// reads reports whether a part of the proof is in a header or query parameter whose name is that.
+func (s Scheme) reads(kind string, is func(name string) bool) bool {
+	return slices.ContainsFunc([]Location{{inHeader, s.SignatureHeader}, s.Timestamp, s.KeyID},
+		func(l Location) bool { return l.kind == kind && is(l.name) })
+}
+
 // Attach adds a proof to a request. [Scheme.Extract] reads it back.
 func (s Scheme) Attach(r *http.Request, p Proof) {
 	r.Header.Set(s.SignatureHeader, p.Signature)
@@ -166,12 +210,15 @@ func (l Location) find(headers map[string]string, rawQuery string, timestamp boo
 	}
 }
 
+// sameHeader compares names of headers without the letters beyond ASCII that [strings.EqualFold] takes for some of it.
+func sameHeader(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
+
 // single returns the value of the only header with the given name.
 func single(headers map[string]string, name string) (string, error) {
 	var value string
 	found := 0
 	for k, v := range headers {
-		if len(k) == len(name) && strings.EqualFold(k, name) {
+		if sameHeader(k, name) {
 			value = v
 			found++
 		}

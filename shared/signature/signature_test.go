@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"net/http"
@@ -19,6 +21,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/wycheproof"
 )
@@ -514,6 +518,62 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nobody knows all names of credentials, so what the signature does not need is not stored.
+func TestRedactKeepsTheValuesThatExtractReads(t *testing.T) {
+	const date = "Wed, 25 Nov 2026 17:28:09 GMT"
+	scheme := Scheme{"Authorization", location(t, "header:Date"), location(t, "query:kid")}
+	headers := map[string]string{"authorization": "c2ln", "AUTHORIZATION": "dHdv", "date": date, "hOST": "a",
+		"Host ": "b", "X-Auth-Token": "c", "cookie": "d", "kid": "e", "x-api-key": "", "ho\u017ft": "f"}
+	got, _ := scheme.Redact(headers, "", "Host")
+	want := map[string]string{"authorization": "c2ln", "AUTHORIZATION": "dHdv", "date": date, "hOST": "a"}
+	for name := range headers {
+		if _, ok := want[name]; !ok {
+			want[name] = Redacted
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || headers["cookie"] != "d" {
+		t.Error(diff, headers)
+	}
+	headers = map[string]string{"authorization": "c2ln", "Date": date}
+	for query, want := range map[string]string{
+		"":                          "",
+		"kid=1":                     "kid=1",
+		"token=a&kid=%31+2&b=c=d":   "token=(redacted)&kid=%31+2&b=(redacted)",
+		"kid=1&kid=2&token=&=a&&x":  "kid=1&kid=2&token=(redacted)&=(redacted)&&x",
+		"%6Bid=1&k%69d=2&%74oken=a": "%6Bid=1&k%69d=2&%74oken=(redacted)",
+		"KID=1&kid+=2&kid[]=3":      "KID=(redacted)&kid+=(redacted)&kid[]=(redacted)",
+		"kid=1;token=a":             "kid=(redacted);",
+		"token=a;b%zz&kid=1":        "token=(redacted);%&kid=1",
+		"to;ken=a&kid=1":            "to;ken=(redacted)&kid=1",
+		"token=%&kid=1":             "token=(redacted)%&kid=1",
+		"%zz=a&kid=1":               "%zz=(redacted)&kid=1",
+		"kid=%zz":                   "kid=%zz",
+		"authorization=a&date=b":    "authorization=(redacted)&date=(redacted)",
+	} {
+		kept, got := scheme.Redact(headers, query)
+		if got != want || !maps.Equal(kept, headers) {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+}
+
+func FuzzRedact(f *testing.F) {
+	f.Add("a", "X-SVC-Signature", "kid=1&at=2026-11-25T17:28:09+00:00&x=1+1")
+	f.Add("b;", "\u017fignature", "k%69d=1&at=2026-11-25+17:28:09Z&token=a;b")
+	f.Add("c,", "", "kid=1;at=2&%=1&&")
+	f.Fuzz(func(t *testing.T, value, name, query string) {
+		headers := map[string]string{"x-svc-signature": "c2ln", name: value, strings.ToUpper(name): value}
+		for _, scheme := range []Scheme{{"X-SVC-Signature", Location{inQuery, "at"}, Location{inQuery, "kid"}},
+			{"X-SVC-Signature", Location{inHeader, "at"}, Location{isStatic, keyID}}} {
+			want, wantErr := scheme.Extract(headers, query)
+			got, err := scheme.Extract(scheme.Redact(headers, query))
+			if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Errorf("%q, %q: %+v, %v, want %+v, %v", headers, query, got, err, want, wantErr)
+			}
+		}
+	})
 }
 
 func TestParseLocation(t *testing.T) {
