@@ -16,6 +16,7 @@ import (
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/storetest"
 )
 
 var event = payment.RawEvent{
@@ -48,16 +49,9 @@ func resolve(ctx context.Context, bucket objects.Getter, detail []byte) ([]byte,
 }
 
 // failing is a bucket that cannot be listed or read.
-type failing struct {
-	*objects.Memory
-	err error
+func failing(err error) *storetest.Bucket {
+	return &storetest.Bucket{Fails: func(context.Context, string, string) error { return err }}
 }
-
-func (f failing) List(context.Context, string, string, int) ([]objects.Object, bool, error) {
-	return nil, false, f.err
-}
-
-func (f failing) Get(context.Context, string, int) ([]byte, error) { return []byte("{"), f.err }
 
 func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 	bucket, detail := stored(t, event)
@@ -80,7 +74,7 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 		"deleted":                 {&objects.Memory{}, detail, true},
 		"another bucket":          {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), false},
 		"no JSON":                 {bucket, []byte("x"), false},
-		"a list that is denied":   {failing{bucket, errDown}, detail, false},
+		"a list that is denied":   {failing(errDown), detail, false},
 		"another event's content": {bucket, bytes.Replace(detail, []byte("events/6"), []byte("events/7"), 1), true},
 	} {
 		at, err := claimcheck.NewStore(test.store, "claims").StoredAt(t.Context(), test.detail)
@@ -119,7 +113,7 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	if got := find(event.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
-	if _, err := claimcheck.Find(t.Context(), failing{bucket, errDown}, event.EventID, nil); !errors.Is(err, errDown) {
+	if _, err := claimcheck.Find(t.Context(), failing(errDown), event.EventID, nil); !errors.Is(err, errDown) {
 		t.Errorf("a list that is denied: %v", err)
 	}
 }
@@ -246,8 +240,8 @@ func TestResolveReturnsTheErrorOfTheBucket(t *testing.T) {
 	}{
 		"gone":           {&objects.Memory{}, detail, claimcheck.ErrGone},
 		"another bucket": {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), claimcheck.ErrGone},
-		"denied":         {failing{bucket, objects.ErrDenied}, detail, claimcheck.ErrDenied},
-		"down":           {failing{bucket, errDown}, detail, errDown},
+		"denied":         {failing(objects.ErrDenied), detail, claimcheck.ErrDenied},
+		"down":           {failing(errDown), detail, errDown},
 	} {
 		got, err := resolve(t.Context(), test.bucket, test.detail)
 		if got != nil || !errors.Is(err, test.want) {

@@ -1,11 +1,31 @@
 package s3_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/objects"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/storetest"
 )
 
@@ -14,5 +34,229 @@ func TestTheBucketAndTheMemoryHaveTheSameResults(t *testing.T) {
 		client := awstest.NewS3()
 		client.MakeBucket("bucket")
 		storetest.Objects(t, seed, 500, &objects.Memory{}, s3.NewBucket(client, "bucket"))
+	}
+}
+
+// request is a request that a server got.
+type request struct {
+	*http.Request
+	body []byte
+}
+
+const (
+	cutOff = ""  // the connection ends instead of an answer
+	half   = "{" // it ends in the middle of the answer
+)
+
+// answering returns a client, that of the functions, whose requests get these answers: a body, or the status and code
+// of an error. It collects the requests.
+func answering(t *testing.T, newServer func(http.Handler) *httptest.Server, answers ...string) (*s3.Client,
+	*[]request) {
+	t.Helper()
+	var requests []request
+	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		requests = append(requests, request{r, body})
+		if len(requests) > len(answers) {
+			t.Errorf("%s %s has no answer", r.Method, r.URL)
+			return
+		}
+		answer := answers[len(requests)-1]
+		code, isError := strings.CutPrefix(answer, "Error ")
+		switch {
+		case answer == cutOff:
+			panic(http.ErrAbortHandler)
+		case answer == half:
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, answer)
+		case isError:
+			var status int
+			if _, err := fmt.Sscan(code, &status, &code); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of arn:aws:s3:::bucket</Message></Error>", code)
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, answer)
+		}
+	}))
+	t.Cleanup(func() {
+		server.Close()
+		if len(requests) != len(answers) {
+			t.Errorf("%d requests got %d answers", len(requests), len(answers))
+		}
+	})
+	connections, url := awsenv.NewConnections(1).Client(), strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	if server.TLS != nil {
+		connections, url = server.Client(), server.URL
+	}
+	return s3.NewClient(aws.Config{
+		Region: "eu-west-1", BaseEndpoint: &url, HTTPClient: connections,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+		Retryer: func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+			})
+		},
+	}), &requests
+}
+
+const (
+	exists     = "Error 412 PreconditionFailed"
+	inProgress = "Error 409 ConditionalRequestConflict"
+	down       = "Error 500 InternalError"
+	denied     = "Error 403 AccessDenied"
+)
+
+func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
+	for name, test := range map[string]struct {
+		answers []string
+		existed bool
+		err     string
+	}{
+		"written":                                {answers: []string{"ok"}},
+		"exists already":                         {answers: []string{exists}, existed: true},
+		"another write is in progress":           {answers: []string{inProgress, "ok"}},
+		"the other write was first":              {answers: []string{inProgress, exists}},
+		"its own write, whose response was lost": {answers: []string{down, exists}},
+		"denied":                                 {answers: []string{denied}, err: "S3 PutObject: AccessDenied"},
+		"down":                                   {answers: []string{down, down, down}, err: "S3 PutObject: InternalError"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, requests := answering(t, httptest.NewServer, test.answers...)
+			existed, err := s3.NewWriter(client, "bucket").Create(t.Context(), "a/b", []byte("body"))
+			if text := text(err); existed != test.existed || text != test.err {
+				t.Errorf("%t, %s", existed, text)
+			}
+			for _, r := range *requests {
+				if r.Header.Get("If-None-Match") != "*" || r.URL.Path != "/bucket/a/b" || string(r.body) != "body" {
+					t.Errorf("%s %v %s", r.URL, r.Header, r.body)
+				}
+			}
+		})
+	}
+}
+
+// text returns the text of an error, and "" for none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// S3 has stored the object, and the connection breaks before its answer. The connection
+// was open before.
+func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
+	client, _ := answering(t, httptest.NewServer, "ok", cutOff, exists)
+	for _, key := range []string{"one", "other"} {
+		if existed, err := s3.NewWriter(client, "bucket").Create(t.Context(), key, nil); existed || err != nil {
+			t.Errorf("%s: %t, %v", key, existed, err)
+		}
+	}
+}
+
+// A locked bucket refuses a write without a checksum, and the signature covers the digest of the body, over TLS and
+// without.
+func TestAWriteHasAChecksumAndASignatureOfItsBody(t *testing.T) {
+	for name, newServer := range map[string]func(http.Handler) *httptest.Server{
+		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,
+	} {
+		for _, body := range [][]byte{nil, []byte("body")} {
+			client, requests := answering(t, newServer, "ok", "ok")
+			bucket := s3.NewBucket(client, "bucket")
+			_, err := bucket.Create(t.Context(), "key", body)
+			if err = errors.Join(err, bucket.Put(t.Context(), "key", body)); err != nil {
+				t.Fatal(err)
+			}
+			sum := sha256.Sum256(body)
+			want := map[string]string{
+				"X-Amz-Content-Sha256":  hex.EncodeToString(sum[:]),
+				"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:]),
+				"Content-Type":          "application/json",
+			}
+			for n, r := range *requests {
+				got := map[string]string{}
+				for name := range want {
+					got[name] = r.Header.Get(name)
+				}
+				if diff := cmp.Diff(want, got); diff != "" || !bytes.Equal(r.body, body) {
+					t.Errorf("%s: %s %s", name, r.body, diff)
+				}
+				if !strings.Contains(r.Header.Get("Authorization"), "x-amz-content-sha256") {
+					t.Errorf("%s: the digest is not signed: %s", name, r.Header.Get("Authorization"))
+				}
+				if replaces := r.Header.Get("If-None-Match") == ""; replaces != (n == 1) {
+					t.Errorf("%s: request %d replaces: %t", name, n, replaces)
+				}
+			}
+		}
+	}
+}
+
+func TestGetReadsALittleMoreThanTheLimit(t *testing.T) {
+	for limit, want := range map[int]string{0: "b", 2: "bod", 3: "body", 4: "body", math.MaxInt: "body"} {
+		client, requests := answering(t, httptest.NewServer, "body")
+		got, err := s3.NewReader(client, "bucket").Get(t.Context(), "a b/ü", limit)
+		if err != nil || string(got) != want || (*requests)[0].URL.Path != "/bucket/a b/ü" {
+			t.Errorf("%d: %s, %v", limit, got, err)
+		}
+	}
+}
+
+// A consumer distinguishes an event that is gone from a permission that is missing.
+func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
+	raw := payment.RawEvent{EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", Bytes: []byte("{}")}
+	detail, err := claimcheck.NewStore(&objects.Memory{}, "claims").Put(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		answers []string
+		want    error
+		err     string
+	}{
+		"stored":  {[]string{"{}"}, nil, ""},
+		"altered": {[]string{"{ }"}, claimcheck.ErrAltered, claimcheck.ErrAltered.Error()},
+		"gone":    {[]string{"Error 404 NoSuchKey"}, claimcheck.ErrGone, claimcheck.ErrGone.Error()},
+		"denied": {[]string{denied}, claimcheck.ErrDenied,
+			"claimcheck: get: " + claimcheck.ErrDenied.Error() + ": S3 GetObject: AccessDenied"},
+		"down":           {[]string{down, down, down}, nil, "claimcheck: get: S3 GetObject: InternalError"},
+		"half an answer": {[]string{half}, io.ErrUnexpectedEOF, "claimcheck: get: S3 GetObject: no answer"},
+	} {
+		client, requests := answering(t, httptest.NewServer, test.answers...)
+		got, err := s3.Resolve(t.Context(), client, detail)
+		if (string(got) == "{}") != (test.err == "") || text(err) != test.err ||
+			test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		if got := (*requests)[0].URL.Path; !strings.HasPrefix(got, "/claims/events/"+raw.EventID+"/") {
+			t.Errorf("%s: it requests %s", name, got)
+		}
+	}
+}
+
+func TestListFollowsEmptyPagesAndHasTheTimes(t *testing.T) {
+	const result = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>next</NextContinuationToken>"
+	client, requests := answering(t, httptest.NewServer, result+"</ListBucketResult>", result+"<Contents><Key>a/b</Key>"+
+		"<Size>7</Size><LastModified>2026-01-31T12:00:00.000Z</LastModified></Contents></ListBucketResult>", denied)
+	list := func() ([]objects.Object, bool, error) {
+		return s3.NewLister(client, "bucket").List(t.Context(), "a/", "a/a", 3)
+	}
+	page, more, err := list()
+	want := []objects.Object{{Key: "a/b", Size: 7, StoredAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}}
+	if err != nil || !more || cmp.Diff(want, page) != "" {
+		t.Errorf("%v, %t, %v", page, more, err)
+	}
+	for n, r := range *requests {
+		q := r.URL.Query()
+		if token := q.Get("continuation-token"); r.URL.Path != "/bucket" && r.URL.Path != "/bucket/" ||
+			q.Get("prefix") != "a/" || q.Get("start-after") != "a/a" || q.Get("max-keys") != "3" ||
+			token != []string{"", "next"}[n] {
+			t.Errorf("request %d: %s", n, r.URL)
+		}
+	}
+	if _, _, err := list(); text(err) != "S3 ListObjectsV2: AccessDenied" {
+		t.Errorf("denied: %v", err)
 	}
 }
