@@ -42,7 +42,7 @@ func TestTheSignedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof := signature.Proof{Timestamp: example.Timestamp, KeyID: id.Kid, Signature: example.Signature}
+	proof := signature.Parts{Timestamp: example.Timestamp, KeyID: id.Kid, Signature: example.Signature}
 	if err := signature.Verify(key, []byte(example.Payload), proof); err != nil {
 		t.Error(err)
 	}

@@ -127,7 +127,7 @@ func (p Proof) VerifySignature() (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("%w: %w", ErrAltered, err)
 	}
 	return key, signature.Verify(key, p.Payload,
-		signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
+		signature.Parts{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
 }
 
 // Verify verifies the client's certificate as of the time of acceptance and returns the chain

@@ -142,7 +142,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 // proof is what a delivery was authenticated by: a signature, a client certificate,
 // or both.
 type proof struct {
-	signature  signature.Proof     // zero for none
+	signature  signature.Parts     // zero for none
 	key        *rsa.PublicKey      // that verified the signature
 	chain      []*x509.Certificate // from the client certificate to its root; nil for none
 	acceptedAt time.Time           // when it was verified
@@ -184,7 +184,7 @@ func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error 
 // authenticate returns the proof of d and the key that verified it. With an error, it
 // returns what is known all the same.
 func (s *Signature) authenticate(ctx context.Context, d Delivery,
-	now time.Time) (proof signature.Proof, key keys.Found, keyID string, err error) {
+	now time.Time) (proof signature.Parts, key keys.Found, keyID string, err error) {
 	if proof, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
 		return proof, key, "", err
 	}
@@ -229,7 +229,7 @@ func checkRevoked(revoked revocation.List, id string, key *rsa.PublicKey) error 
 
 // verify returns the key that verifies the signature of d. With an error, it returns
 // what was found all the same.
-func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Proof) (keys.Found, error) {
+func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Parts) (keys.Found, error) {
 	found, err := s.Keys.Lookup(ctx, proof.KeyID, d.SourceIP)
 	if err != nil {
 		return found, fmt.Errorf("%w: %w", errKeyUnavailable, err)

@@ -323,7 +323,7 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 		if err != nil {
 			return p, known, err
 		}
-		p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
+		p.signature = signature.Parts{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
 		p.key, known.KeyID, known.Key.Key = key, parked.KeyID, key
 	}
 	known.Unverified = strings.Join(unverified, "; ")

@@ -173,13 +173,13 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 }
 
 // prove returns the payload of w and its proof, with the flaws of their content.
-func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err error) {
+func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err error) {
 	at := time.Now().Add(-w.Age)
 	key := s.Key
 	if w.Flaw == WrongKey || w.Flaw == UnknownKey {
 		key = unknownKey()
 	}
-	proof = signature.Proof{Timestamp: signature.FormatTime(at), KeyID: key.ID}
+	proof = signature.Parts{Timestamp: signature.FormatTime(at), KeyID: key.ID}
 	if w.Flaw == WrongKey {
 		proof.KeyID = s.Key.ID
 	}

@@ -234,7 +234,7 @@ func (p Proof) verifySignature() (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("%w: the JWK has other members than the key", ErrAltered)
 	}
 	return key, signature.Verify(key, p.Payload,
-		signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
+		signature.Parts{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
 }
 
 // hasIDs reports whether the ids are those of the payload, and the reason is one of them.

@@ -17,7 +17,7 @@ func ExampleVerify() {
 		log.Fatal(err)
 	}
 	payload := []byte(`{"deliveryId":"b3f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d60","events":[]}`)
-	proof := signature.Proof{
+	proof := signature.Parts{
 		Timestamp: "2026-01-31T12:00:00.000Z",
 		KeyID:     "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",
 	}

@@ -73,7 +73,7 @@ func StaticKeyID(location string) (id string, ok bool) {
 // String returns the location in the form that [ParseLocation] parses.
 func (l Location) String() string { return l.kind + ":" + l.name }
 
-// Scheme defines the locations of the three parts of a [Proof].
+// Scheme defines the locations of the three [Parts].
 type Scheme struct {
 	SignatureHeader string
 	Timestamp       Location
@@ -92,8 +92,8 @@ type Scheme struct {
 //
 // A plus sign in a query is a space, as HTML forms encode it. In a timestamp that [TimeOf]
 // parses with the plus sign only, as in 17:28:09+00:00, it is what was sent.
-func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, error) {
-	var p Proof
+func (s Scheme) Extract(headers map[string]string, rawQuery string) (Parts, error) {
+	var p Parts
 	for _, part := range []struct {
 		name     string
 		location Location
@@ -105,10 +105,10 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 	} {
 		value, err := part.location.find(headers, rawQuery, part.to == &p.Timestamp)
 		if err != nil {
-			return Proof{}, fmt.Errorf("%w: %s", err, part.name)
+			return Parts{}, fmt.Errorf("%w: %s", err, part.name)
 		}
 		if strings.ContainsFunc(value, unicode.IsControl) {
-			return Proof{}, fmt.Errorf("%w: %s", ErrMalformed, part.name)
+			return Parts{}, fmt.Errorf("%w: %s", ErrMalformed, part.name)
 		}
 		*part.to = value
 	}
@@ -159,7 +159,7 @@ func (s Scheme) reads(kind string, is func(name string) bool) bool {
 }
 
 // Attach adds a proof to a request. [Scheme.Extract] reads it back.
-func (s Scheme) Attach(r *http.Request, p Proof) {
+func (s Scheme) Attach(r *http.Request, p Parts) {
 	r.Header.Set(s.SignatureHeader, p.Signature)
 	s.Timestamp.attach(r, p.Timestamp)
 	s.KeyID.attach(r, p.KeyID)

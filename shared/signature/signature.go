@@ -6,7 +6,7 @@
 // (RFC 8017, section 8.2). [Sign] and [Verify] build the message with the same
 // function.
 //
-// A receiver reads the [Proof] of a request with [Scheme.Extract], checks its age
+// A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age
 // with [Window.Check], looks up the key that it names and calls [Verify]. A sender
 // calls [Sign] and [Scheme.Attach].
 package signature
@@ -40,9 +40,9 @@ var (
 	ErrMismatch = errors.New("signature: does not verify")
 )
 
-// Proof proves the origin of a payload. All three fields are texts exactly as
+// Parts are what proves the origin of a payload. All three are texts exactly as
 // received. Timestamp and KeyID are part of the signed message.
-type Proof struct {
+type Parts struct {
 	Timestamp string
 	KeyID     string
 	Signature string
@@ -68,7 +68,7 @@ func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string,
 //
 // Verify does not check that key is trusted or that it is the key that proof
 // names. Package keys does.
-func Verify(key *rsa.PublicKey, payload []byte, proof Proof) error {
+func Verify(key *rsa.PublicKey, payload []byte, proof Parts) error {
 	// With a line feed in them, the same message could be split at another place.
 	if strings.ContainsFunc(proof.Timestamp+proof.KeyID, unicode.IsControl) {
 		return fmt.Errorf("%w: a control character", ErrMalformed)

@@ -37,13 +37,13 @@ var testKey = sync.OnceValue(func() *rsa.PrivateKey {
 	return key
 })
 
-func sign(t testing.TB, payload string, timestamp string) Proof {
+func sign(t testing.TB, payload string, timestamp string) Parts {
 	t.Helper()
 	text, err := Sign(testKey(), []byte(payload), timestamp, keyID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Proof{Timestamp: timestamp, KeyID: keyID, Signature: text}
+	return Parts{Timestamp: timestamp, KeyID: keyID, Signature: text}
 }
 
 // The test vectors are those of Wycheproof. Verify must accept every signature
@@ -128,10 +128,10 @@ func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 		}
 	}
 	eachFlip(payload, func() error { return Verify(key, payload, proof) })
-	for _, field := range []func(*Proof) *string{
-		func(p *Proof) *string { return &p.Timestamp },
-		func(p *Proof) *string { return &p.KeyID },
-		func(p *Proof) *string { return &p.Signature },
+	for _, field := range []func(*Parts) *string{
+		func(p *Parts) *string { return &p.Timestamp },
+		func(p *Parts) *string { return &p.KeyID },
+		func(p *Parts) *string { return &p.Signature },
 	} {
 		changed := proof
 		text := []byte(*field(&changed))
@@ -163,7 +163,7 @@ func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 // if the timestamp is not checked against a window.
 func TestAMessageHasOnePayload(t *testing.T) {
 	proof := sign(t, "a\nb", "c")
-	split := Proof{Timestamp: "b\nc", KeyID: keyID, Signature: proof.Signature}
+	split := Parts{Timestamp: "b\nc", KeyID: keyID, Signature: proof.Signature}
 	if digest([]byte("a"), split.Timestamp, keyID) != digest([]byte("a\nb"), "c", keyID) {
 		t.Fatal("it is not the same message")
 	}
@@ -382,7 +382,7 @@ func location(t testing.TB, text string) Location {
 }
 
 func TestExtractReadsWhatAttachWrote(t *testing.T) {
-	want := Proof{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
+	want := Parts{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
 	for _, scheme := range []Scheme{
 		{"X-SVC-Signature", location(t, "header:X-SVC-Timestamp"), location(t, "header:X-SVC-Key-Id")},
 		{"X-Other", location(t, "query:ts"), location(t, "query:kid")},

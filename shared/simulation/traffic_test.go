@@ -195,11 +195,11 @@ func (d *delivery) signed(at time.Time) intake.Delivery {
 
 var sendersAddress = netip.MustParseAddr("192.0.2.10")
 
-var proofs sync.Map // proofKey -> signature.Proof
+var proofs sync.Map // proofKey -> signature.Parts
 
 type proofKey struct{ payload, timestamp, key, id string }
 
-func proofOf(d *delivery, timestamp string) signature.Proof {
+func proofOf(d *delivery, timestamp string) signature.Parts {
 	key, id := serviceKey(), serviceKey().ID
 	if d.signer != nil {
 		key, id = *d.signer, d.signer.ID
@@ -218,13 +218,13 @@ func proofOf(d *delivery, timestamp string) signature.Proof {
 		k.payload += "invalid"
 	}
 	if p, ok := proofs.Load(k); ok {
-		return p.(signature.Proof)
+		return p.(signature.Parts)
 	}
 	text, err := signature.Sign(key.Private, d.payload, timestamp, id)
 	if err != nil {
 		panic(err)
 	}
-	p := signature.Proof{Timestamp: timestamp, KeyID: id, Signature: text}
+	p := signature.Parts{Timestamp: timestamp, KeyID: id, Signature: text}
 	proofs.Store(k, p)
 	return p
 }
