@@ -9,18 +9,21 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/storetest"
 )
 
 // indexDelay is how long the emulator's index may take to follow its table.
 const indexDelay = 5 * time.Second
 
-// The stores in the emulator's DynamoDB have the results of those in memory.
+// The stores in the emulator's DynamoDB and S3 have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.AWS)
 	for seed := range uint64(3) {
@@ -40,7 +43,17 @@ func (f *fixture) testStores(t *testing.T) {
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
 			storetest.KeyStore{Store: table, CertificateReader: table,
 				InspectStore: dynamodb.NewKeysInspector(client, ids)})
+		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 	}
+}
+
+// createBucket creates a bucket. The emulator ends with the test.
+func (f *fixture) createBucket(t *testing.T, name string) s3.Bucket {
+	t.Helper()
+	if _, err := f.S3().CreateBucket(t.Context(), &sdks3.CreateBucketInput{Bucket: &name}); err != nil {
+		t.Fatal(err)
+	}
+	return s3.NewBucket(f.S3(), name)
 }
 
 // createTable creates a table for the time of the test.
