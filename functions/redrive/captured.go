@@ -6,12 +6,10 @@ import (
 	"net/netip"
 	"strings"
 
-	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // captured receives captured webhooks with the checks of the webhook function.
@@ -21,16 +19,8 @@ type captured struct {
 	maxPayloadBytes int
 }
 
-func newCaptured(s settings.Function, c clients) *captured {
-	var evidence *parking.Store
-	if s.EvidenceBucket != "" {
-		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
-	}
-	return &captured{
-		receiver: intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.bus, c.s3, evidence, s),
-			intake.Mechanisms{Signature: setup.Signature(dynamodb.NewKeys(c.dynamoDB, s.KeysTable), c.keyService, s)}),
-		allowed: s.Networks, maxPayloadBytes: s.MaxPayloadBytes,
-	}
+func newCaptured(p *intake.Pipeline, signature *intake.Signature, s settings.Function) *captured {
+	return &captured{intake.NewReceiver(p, intake.Mechanisms{Signature: signature}), s.Networks, s.MaxPayloadBytes}
 }
 
 // The outcomes of captured webhooks that cannot be replayed.

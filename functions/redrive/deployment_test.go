@@ -13,7 +13,6 @@ import (
 	"uuid"
 
 	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
@@ -62,7 +61,8 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(conf, clients{d.db, eventbridge.NewFindableBus(d.bus, conf.EventBusName), d.buckets, &http.Client{}}, awsenv.NewLog(&d.log, "Payhook"))
+	d.handler = newHandler(newStores(d.db, d.bus, d.buckets, conf), &http.Client{}, conf,
+		awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

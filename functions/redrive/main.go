@@ -1,6 +1,6 @@
 // Redrive is the Lambda function that publishes, on a schedule, events that were
 // recorded but are not on the bus. It also replays and dismisses parked objects, and replays
-// captured webhooks. It reads its settings from the environment, creates the clients once,
+// captured webhooks. It reads its settings from the environment, creates the stores once,
 // and passes both to the packages that do the work.
 package main
 
@@ -13,12 +13,15 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
@@ -35,32 +38,27 @@ func main() {
 	lambda.Start(h.Handle)
 }
 
-// newFunction returns the function with the settings and clients of its environment.
+// newFunction returns the function with the settings and stores of its environment.
 func newFunction(getenv func(string) string) (*handler, error) {
 	conf, err := settings.ParseRedrive(getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	c, err := setup.NewClients(getenv)
+	connections := client.NewConnections(intake.Parallel)
+	cfg, err := client.Config(getenv, connections)
 	if err != nil {
 		return nil, err
 	}
-	b := eventbridge.NewFindableBus(c.EventBridge, conf.EventBusName)
-	return newHandler(conf, clients{c.DynamoDB, b, c.S3, setup.KeyService(c, conf)},
+	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg), conf)
+	return newHandler(stores, keyservice.NewClient(cfg, connections, conf), conf,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }
 
-// clients are the services that the function calls.
-type clients struct {
-	dynamoDB   dynamoDB
-	bus        eventBus
-	s3         s3.API
-	keyService *http.Client // only for captured webhooks
-}
-
-type eventBus interface {
-	bus.Store
-	bus.Finder
+// stores are those of the function.
+type stores struct {
+	setup.Stores
+	bus         bus.Finder
+	certificate keys.CertificateReader
 }
 
 type dynamoDB interface {
@@ -68,30 +66,48 @@ type dynamoDB interface {
 	dynamodb.KeysAPI
 }
 
+func newStores(db dynamoDB, events eventbridge.FindAPI, buckets s3.API, conf settings.Function) stores {
+	b := eventbridge.NewFindableBus(events, conf.EventBusName)
+	k := dynamodb.NewKeys(db, conf.KeysTable)
+	all := stores{setup.Stores{
+		Ledger:  dynamodb.NewLedger(db, conf.LedgerTable),
+		Keys:    k,
+		Bus:     b,
+		Claims:  s3.NewBucket(buckets, conf.ClaimBucket),
+		Parking: parking.NewStore(buckets, conf.ParkingBucket),
+	}, b, k}
+	if conf.EvidenceBucket != "" {
+		all.Evidence = parking.NewStore(buckets, conf.EvidenceBucket)
+	}
+	return all
+}
+
 // findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
 const findTimeout = 5 * time.Second
 
-// newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
-	pipeline := setup.Pipeline(c.dynamoDB, c.bus, c.s3, nil, s)
+// newHandler creates the handler from its stores and settings. keyService calls the key service, for captured webhooks.
+func newHandler(all stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *handler {
+	accepting := setup.Pipeline(all.Stores, s)
+	all.Evidence = nil // a parked delivery has its proof
+	pipeline := setup.Pipeline(all.Stores, s)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
-			return bus.Find(ctx, c.bus)
+			return bus.Find(ctx, all.bus)
 		},
-		parking: parking.NewStore(c.s3, s.ParkingBucket),
+		parking: all.Parking,
 		revoked: s.RevokedKeys,
 		log:     log,
 		now:     func() time.Time { return time.Now().UTC() },
 	}
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
-		h.trust = &trust{s.MTLS, s.Authentication, dynamodb.NewCertificate(c.dynamoDB, s.KeysTable)}
+		h.trust = &trust{s.MTLS, s.Authentication, all.certificate}
 	} else if s.KeysTable != "" {
-		h.captured = newCaptured(s, c)
+		h.captured = newCaptured(accepting, setup.Signature(all.Keys, keyService, s), s)
 	}
 	return h
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awsenv"
@@ -34,7 +35,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1)) // its calls are sequential
+	cfg, err := client.Config(getenv, client.NewConnections(1)) // its calls are sequential
 	if err != nil {
 		return nil, err
 	}

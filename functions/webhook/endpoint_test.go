@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
-	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -75,8 +74,7 @@ func newServices() *endpoint {
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
 	c := conf(t, baseURL, change)
-	e.handler = newHandler(c, clients{e.db, eventbridge.NewBus(e.bus, c.EventBusName), e.buckets, keyService},
-		awsenv.NewLog(e.log, "webhook"))
+	e.handler = newHandler(newStores(e.db, e.bus, e.buckets, c), keyService, c, awsenv.NewLog(e.log, "webhook"))
 }
 
 func newEndpoint(t testing.TB, change map[string]string) *endpoint {

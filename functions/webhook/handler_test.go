@@ -21,8 +21,6 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -172,10 +170,8 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
 				Body: io.NopCloser(bytes.NewReader(signingKey().JWK())), Request: r}, nil
 		})
-		e.handler = newHandler(
-			conf(t, "https://service.example", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}),
-			clients{e.db, eventbridge.NewBus(e.bus, "payhook"), e.buckets, &http.Client{Transport: service}},
-			awsenv.NewLog(e.log, "webhook"))
+		e.start(t, "https://service.example", &http.Client{Transport: service},
+			map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
 		answer := make(chan []byte, 1)
 		go func() {
 			text, err := e.Invoke(t.Context(), signed)

@@ -4,18 +4,22 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -36,32 +40,43 @@ func main() {
 	lambda.Start(lambda.Handler(h)) // its Invoke gets the bytes of the invocation as they are
 }
 
-// newFunction returns the function with the settings and clients of its environment.
+// newFunction returns the function with the settings and stores of its environment.
 // connect opens the connections that the first invocation needs.
 func newFunction(getenv func(string) string) (h *handler, connect func(), err error) {
 	conf, err := settings.ParseWebhook(getenv)
 	if err != nil {
 		return nil, nil, fmt.Errorf("settings:\n%w", err)
 	}
-	c, err := setup.NewClients(getenv)
+	connections := client.NewConnections(intake.Parallel)
+	cfg, err := client.Config(getenv, connections)
 	if err != nil {
 		return nil, nil, err
 	}
-	var others []*url.URL
-	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
-		others = []*url.URL{conf.KeyService}
-	}
-	all := clients{c.DynamoDB, eventbridge.NewBus(c.EventBridge, conf.EventBusName), c.S3, setup.KeyService(c, conf)}
-	return newHandler(conf, all,
-		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
+	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg), conf)
+	h = newHandler(stores, keyservice.NewClient(cfg, connections, conf), conf,
+		awsenv.NewLog(os.Stdout, getenv(names.StackEnv)))
+	return h, func() { open(cfg, connections, conf) }, nil
 }
 
-// clients are the services that the function calls.
-type clients struct {
-	dynamoDB   dynamoDB
-	bus        bus.Store
-	s3         s3.API
-	keyService *http.Client
+// connectTimeout limits the time that the function waits for connections when it starts.
+const connectTimeout = time.Second
+
+// open opens connections to DynamoDB, EventBridge and the key service, at the same time, so that the first invocation
+// does not wait for them. What could not be opened within a second is opened when it is needed.
+func open(cfg aws.Config, connections *client.Connections, s settings.Function) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	var urls []*url.URL
+	if s.UsesSignature() && s.KeysAuth != settings.BearerToken && s.ServiceCAs == nil {
+		urls = append(urls, s.KeyService)
+	}
+	if u, err := dynamodb.Endpoint(ctx, cfg); err == nil {
+		urls = append(urls, &u)
+	}
+	if u, err := eventbridge.Endpoint(ctx, cfg); err == nil {
+		urls = append(urls, &u)
+	}
+	connections.Open(ctx, urls...)
 }
 
 type dynamoDB interface {
@@ -69,8 +84,23 @@ type dynamoDB interface {
 	dynamodb.LedgerAPI
 }
 
-// newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
+// newStores returns the stores of the function.
+func newStores(db dynamoDB, events eventbridge.PutAPI, buckets s3.API, conf settings.Function) setup.Stores {
+	stores := setup.Stores{
+		Ledger:  dynamodb.NewLedger(db, conf.LedgerTable),
+		Keys:    dynamodb.NewKeys(db, conf.KeysTable),
+		Bus:     eventbridge.NewBus(events, conf.EventBusName),
+		Claims:  s3.NewBucket(buckets, conf.ClaimBucket),
+		Parking: parking.NewStore(buckets, conf.ParkingBucket),
+	}
+	if conf.EvidenceBucket != "" {
+		stores.Evidence = parking.NewStore(buckets, conf.EvidenceBucket)
+	}
+	return stores
+}
+
+// newHandler creates the handler from its stores and settings. keyService calls the key service.
+func newHandler(stores setup.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *handler {
 	h := &handler{
 		allowed:         s.Networks,
 		authentication:  s.Authentication,
@@ -79,30 +109,20 @@ func newHandler(s settings.Function, c clients, log *awsenv.Log) *handler {
 		maxPayloadBytes: s.MaxPayloadBytes,
 	}
 	var mechanisms intake.Mechanisms
-	store := dynamodb.NewKeys(c.dynamoDB, s.KeysTable)
 	if s.UsesSignature() {
-		mechanisms.Signature = setup.Signature(store, c.keyService, s)
+		mechanisms.Signature = setup.Signature(stores.Keys, keyService, s)
 	}
 	if m := s.MTLS; m != nil {
 		h.origin = &origin{m.DomainName, m.APIID}
 		mechanisms.MTLS = &intake.MTLS{
 			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
-			Accepted: keys.NewCertificates(store),
+			Accepted: keys.NewCertificates(stores.Keys),
 		}
 	}
 	if !s.CaptureUntil.IsZero() {
 		h.proof = s.Proof
-		h.capturer = parking.NewCapturer(
-			parking.NewStore(c.s3, s.ParkingBucket),
-			store,
-			s.CaptureUntil,
-		)
+		h.capturer = parking.NewCapturer(stores.Parking, stores.Keys, s.CaptureUntil)
 	}
-	var evidence *parking.Store
-	if s.EvidenceBucket != "" {
-		evidence = parking.NewStore(c.s3, s.EvidenceBucket)
-	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.bus, c.s3, evidence, s),
-		mechanisms)
+	h.receiver = intake.NewReceiver(setup.Pipeline(stores, s), mechanisms)
 	return h
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
@@ -127,12 +126,11 @@ var effects = map[string]func(t *testing.T){
 		)
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
-		s := conf(t, service.URL, map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"})
+		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"}
+		s := conf(t, service.URL, bearer)
 		e := newServices()
 		e.service = service
-		e.handler = newHandler(s, clients{e.db, eventbridge.NewBus(e.bus, "payhook"), e.buckets,
-			setup.WithToken(secretsmanager.NewToken(secrets.SDK(), s.TokenSecret), s)},
-			awsenv.NewLog(e.log, "webhook"))
+		e.start(t, service.URL, keyservice.WithToken(secretsmanager.NewToken(secrets.SDK(), s.TokenSecret), s), bearer)
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
 		}

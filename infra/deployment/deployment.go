@@ -27,9 +27,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go/logging"
 
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -293,7 +293,7 @@ var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, T
 
 // emulated keeps connections to the emulator. The SDK's own client can close the connection of a fast
 // answer before the answer is read, and then repeats the request, which took effect.
-var emulated = &http.Client{Transport: awsenv.NewConnections(64), Timeout: time.Minute}
+var emulated = &http.Client{Transport: client.NewConnections(64), Timeout: time.Minute}
 
 // EmulatorConfig returns the configuration with which the SDK uses the emulator at an
 // endpoint. A request that got no answer is sent again twice, since the emulator closes

@@ -31,9 +31,9 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/client"
 	adapter "payhook.example/shared/aws/dynamodb"
 	eventbus "payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -181,7 +181,7 @@ func must[V any](v V, err error) V {
 // configOf returns the configuration of clients of an endpoint.
 func configOf(endpoint string) aws.Config {
 	return aws.Config{Region: "us-east-1", BaseEndpoint: &endpoint,
-		HTTPClient:  &http.Client{Transport: awsenv.NewConnections(8), Timeout: time.Minute},
+		HTTPClient:  &http.Client{Transport: client.NewConnections(8), Timeout: time.Minute},
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
 }
 

@@ -136,7 +136,7 @@ const maxIndexed = 1000
 // If the same content is parked already, Park writes nothing and returns the same
 // name and true, also if an earlier call wrote it and returned an error. It returns
 // false if an earlier attempt of the same call can have written the object. For this,
-// client must repeat no request with If-None-Match below the SDK (package awsenv). It
+// client must repeat no request with If-None-Match below the SDK (package aws/client). It
 // writes the index first, so every parked object can be found.
 func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, err error) {
 	name = nameOf(p)

@@ -21,7 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
@@ -419,7 +419,7 @@ func storeAnswering(t *testing.T, answers ...int) *parking.Store {
 	t.Cleanup(server.Close)
 	client := s3.New(s3.Options{
 		Region: "eu-west-1", BaseEndpoint: &server.URL, UsePathStyle: true,
-		HTTPClient:  awsenv.NewConnections(1).Client(),
+		HTTPClient:  client.NewConnections(1).Client(),
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })

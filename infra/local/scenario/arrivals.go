@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	smithytime "github.com/aws/smithy-go/time"
 
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/payment"
 )
 
@@ -37,7 +37,7 @@ type Arrivals struct {
 // else may receive from them: a stopped receiver can still take a message. The caller must Stop
 // it.
 func Receive(config aws.Config, queues map[string]string) *Arrivals {
-	config.HTTPClient = &http.Client{Transport: awsenv.NewConnections(len(queues))}
+	config.HTTPClient = &http.Client{Transport: client.NewConnections(len(queues))}
 	client := sqs.NewFromConfig(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arrivals{}

@@ -20,8 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/objects"
@@ -86,7 +86,7 @@ func answering(t *testing.T, newServer func(http.Handler) *httptest.Server, answ
 			t.Errorf("%d requests got %d answers", len(requests), len(answers))
 		}
 	})
-	connections, url := awsenv.NewConnections(1).Client(), strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	connections, url := client.NewConnections(1).Client(), strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 	if server.TLS != nil {
 		connections, url = server.Client(), server.URL
 	}

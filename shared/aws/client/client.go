@@ -1,13 +1,12 @@
-// Package awsenv has what every Lambda function of Payhook needs: the configuration of
-// its AWS clients ([Config]), their connections ([Connections]), Go's runtime ([Tune]), and
-// log lines with metrics ([Log]).
+// Package client has the configuration of the AWS clients of a function ([Config]) and their connections
+// ([Connections]).
 //
 // Lambda sets the Region and the credentials of the function's role as environment
 // variables, and they do not change while the function runs (AWS, "Working with
 // Lambda environment variables" in the Lambda Developer Guide). So the other sources
 // that the SDK's package config can read are not linked into a function: it starts
 // faster without them.
-package awsenv
+package client
 
 import (
 	"errors"

@@ -1,24 +1,27 @@
-package setup_test
+package client_test
 
 import (
 	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	eventbus "payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/client"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
@@ -52,17 +55,62 @@ func list(r *http.Request, part, text string) string {
 	return strings.TrimPrefix(strings.Repeat(","+text, bytes.Count(body, []byte(part))), ",")
 }
 
-func clients(t *testing.T, url string) setup.Clients {
+// stores returns the stores of a function whose calls are answered at url.
+func stores(t *testing.T, url string) setup.Stores {
 	t.Helper()
-	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "id",
-		"AWS_SECRET_ACCESS_KEY": "secret",
+	connections := client.NewConnections(intake.Parallel)
+	cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": url})
+	cfg.HTTPClient = connections.Client()
+	buckets := s3.NewClient(cfg)
+	return setup.Stores{
+		Ledger:   dynamodb.NewLedger(dynamodb.NewClient(cfg), "ledger"),
+		Keys:     dynamodb.NewKeys(dynamodb.NewClient(cfg), "keys"),
+		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg, connections.Once()), "bus"),
+		Claims:   s3.NewBucket(buckets, "claims"),
+		Parking:  parking.NewStore(buckets, "parking"),
+		Evidence: parking.NewStore(buckets, "evidence"),
 	}
-	c, err := setup.NewClients(func(name string) string { return env[name] })
+}
+
+// oneKey knows the key of the service.
+type oneKey struct{ key paymenttest.Key }
+
+func (k oneKey) Lookup(context.Context, string, netip.Addr) (keys.Found, error) {
+	return keys.Found{Key: &k.key.Private.PublicKey}, nil
+}
+
+func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
+	return keys.Found{}, nil
+}
+
+func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
+func (oneKey) RecordSource(context.Context, netip.Addr) {}
+
+// eventsOf returns so many events, each with a member of so many bytes.
+func eventsOf(n, bytes int) []payment.Event {
+	events := paymenttest.Events(n)
+	for i := range events {
+		events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", bytes)
+	}
+	return events
+}
+
+// receiveSigned gives a pipeline a delivery of events, signed with key.
+func receiveSigned(ctx context.Context, t *testing.T, p *intake.Pipeline, key paymenttest.Key,
+	events []payment.Event) intake.Result {
+	t.Helper()
+	signed, err := paymenttest.Sender{Key: key}.Sign(ctx,
+		paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(events...)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	headers := map[string]string{}
+	for name := range signed.Header {
+		headers[name] = signed.Header.Get(name)
+	}
+	return intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
+		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(ctx,
+		intake.Delivery{Payload: signed.Body, Headers: headers})
 }
 
 func ofDynamoDB(r *http.Request) bool {
@@ -107,12 +155,9 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					server := awstest.NewOutage(t, fails, c.of, failures[how], serve(newLedger()))
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						clients := clients(t, server.URL)
-						p := setup.Pipeline(clients.DynamoDB, eventbus.NewBus(clients.EventBridge, "bus"), clients.S3,
-							parking.NewStore(clients.S3, "evidence"), settings.Function{
-								EventBusName: "bus", EventSource: "source",
-								LedgerTable: "ledger", ClaimBucket: "claims", MaxEntryBytes: 1 << 20,
-								DeduplicationWindow: time.Hour, RedriveGrace: time.Minute})
+						p := setup.Pipeline(stores(t, server.URL), settings.Function{EventSource: "source",
+							ClaimBucket: "claims", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
+							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
 						r := receiveSigned(ctx, t, p, key, eventsOf(webhook.events, webhook.bytes))
@@ -134,16 +179,30 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 func TestEachOfManyCallsOutlastsAnOutage(t *testing.T) {
 	server := awstest.NewOutage(t, 3*time.Second, ofDynamoDB, failures["500"], serve(newLedger()))
 	synctest.Test(t, func(t *testing.T) {
-		db := clients(t, server.URL).DynamoDB
+		db := stores(t, server.URL).Ledger
 		var wg sync.WaitGroup
 		for range 150 {
 			wg.Go(func() {
-				if _, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("ledger"),
-					Key: awstest.Item{"eventId": &dynamodbtypes.AttributeValueMemberS{Value: "1"}}}); err != nil {
+				if _, err := db.Get(t.Context(), []string{"1"}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// Package bus retries, and only what failed. All other calls are retried by the SDK.
+func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
+	server := awstest.NewOutage(t, time.Hour, func(*http.Request) bool { return true }, failures["500"], nil)
+	synctest.Test(t, func(t *testing.T) {
+		c := stores(t, server.URL)
+		if _, err := c.Bus.Put(t.Context(), []bus.Entry{{Source: "source", DetailType: "type",
+			Detail: []byte("{}")}}); err == nil || server.Failed.Load() != 1 {
+			t.Errorf("%d calls of PutEvents, %v", server.Failed.Load(), err)
+		}
+		if _, err := c.Keys.Get(t.Context(), "key"); err == nil || server.Failed.Load() != 1+12 {
+			t.Errorf("%d calls with those of GetItem, %v", server.Failed.Load(), err)
+		}
 	})
 }

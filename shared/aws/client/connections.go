@@ -1,4 +1,4 @@
-package awsenv
+package client
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package awsenv_test
+package client_test
 
 import (
 	"io"
@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/aws/client"
 )
 
 func config(t *testing.T, change map[string]string) aws.Config {
@@ -23,7 +23,7 @@ func config(t *testing.T, change map[string]string) aws.Config {
 		"AWS_SESSION_TOKEN": "session",
 	}
 	maps.Copy(env, change)
-	cfg, err := awsenv.Config(func(name string) string { return env[name] }, awsenv.NewConnections(1))
+	cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 }
 
 func TestARegionIsRequired(t *testing.T) {
-	_, err := awsenv.Config(func(string) string { return "" }, awsenv.NewConnections(1))
+	_, err := client.Config(func(string) string { return "" }, client.NewConnections(1))
 	if err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
 		t.Errorf("got %v", err)
 	}
@@ -79,7 +79,7 @@ func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 		server.Start()
 		cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL})
 		client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-			o.HTTPClient = awsenv.NewConnections(1).Once()
+			o.HTTPClient = client.NewConnections(1).Once()
 			o.Retryer = aws.NopRetryer{}
 		})
 		start := strings.Repeat("y", size)

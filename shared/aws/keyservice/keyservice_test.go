@@ -1,0 +1,74 @@
+package keyservice_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"payhook.example/shared/aws/client"
+	"payhook.example/shared/aws/keyservice"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+)
+
+// Only the clients of the key service trust its CA.
+func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
+	ca, now := paymenttest.NewCA("Service CA"), time.Now()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Authorization"))
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Server()}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	secrets := awstest.NewSecretsManager(t)
+	secrets.Put("token", fmt.Sprintf(`{"access_token":"t","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+		now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
+	own, untrusted := x509.NewCertPool(), new(tls.CertificateVerificationError)
+	own.AddCert(ca.Certificate)
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connections := client.NewConnections(1)
+	cfg, err := client.Config(func(name string) string {
+		return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": secrets.URL, "AWS_ACCESS_KEY_ID": "id",
+			"AWS_SECRET_ACCESS_KEY": "secret"}[name]
+	}, connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for auth, want := range map[string]string{"none": "", "bearer": "Bearer t"} {
+		for _, cas := range []*x509.CertPool{nil, own} {
+			s := settings.Function{KeyService: base, TokenSecret: "token", ServiceCAs: cas,
+				KeysAuth: auth}
+			response, err := keyservice.NewClient(cfg, connections, s).Get(server.URL)
+			if cas == nil {
+				if !errors.As(err, &untrusted) {
+					t.Errorf("%s: %v without the CA", auth, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			if string(text) != want {
+				t.Errorf("%s: sent %q", auth, text)
+			}
+			if _, err := connections.Client().Get(server.URL); !errors.As(err, &untrusted) {
+				t.Errorf("%s: the clients of AWS: %v", auth, err)
+			}
+		}
+	}
+}
