@@ -10,10 +10,19 @@ const (
 	Published     Fate = "published" // on the bus, marked so or not
 	Pending       Fate = "pending"   // left to redrive
 	Duplicate     Fate = "duplicate"
+	Dismissed     Fate = "dismissed" // a duplicate of an event that a person dismissed
 	Conflicting   Fate = "conflict"
 	Unpublishable Fate = "unpublishable"
 	Unrecorded    Fate = "unrecorded" // not known to be recorded
 )
+
+// fateOf returns the fate of an event that the ledger has in a state.
+func fateOf(s ledger.State) Fate {
+	if s == ledger.Dismissed {
+		return Dismissed
+	}
+	return Duplicate
+}
 
 // maxEventIDs is how many eventIds of a fate are kept, so that a log line stays short.
 const maxEventIDs = 10
@@ -30,7 +39,7 @@ func (ids EventIDs) add(fate Fate, eventID string) {
 
 // published adds the new events of a delivery: those that are not on the bus, by what
 // became of them, and the others.
-func (ids EventIDs) published(entries []ledger.Item, failed []failure, parked map[string]bool) EventIDs {
+func (ids EventIDs) published(items []ledger.Item, failed []failure, parked map[string]bool) EventIDs {
 	missing := make(map[string]bool, len(failed))
 	for _, f := range failed {
 		missing[f.EventID] = true
@@ -40,7 +49,7 @@ func (ids EventIDs) published(entries []ledger.Item, failed []failure, parked ma
 			ids.add(Pending, f.EventID)
 		}
 	}
-	for _, e := range entries {
+	for _, e := range items {
 		if len(ids[Published]) == maxEventIDs {
 			break
 		}

@@ -7,10 +7,10 @@ import (
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
 )
 
@@ -106,6 +106,11 @@ var (
 	VersionMissing = Outcome{Name: "version-missing"} // a conflict is replayed only after a person chose a version
 	VersionUnfit   = Outcome{Name: "version-unfit"}   // there is no version to choose, or it is not available
 	Altered        = Outcome{Name: "altered"}         // what is stored is not what was parked
+	// The event is not parked, or somebody decided about the delivery before.
+	NotParked        = Outcome{Name: "not-parked"}
+	AlreadyPublished = Outcome{Name: "already-published"}
+	AlreadyReplayed  = Outcome{Name: "already-replayed"}
+	AlreadyDismissed = Outcome{Name: "already-dismissed"}
 )
 
 const cannotCheck = "The signature can't be checked now."
@@ -150,6 +155,9 @@ var (
 	errEvidence       = errors.New("intake: the evidence is not stored")
 	errPending        = errors.New("intake: an event is recorded and not published yet: redrive publishes or parks " +
 		"it; repeat the replay later")
+	errNotParked      = errors.New("intake: the ledger has no event of this id")
+	errPublished      = errors.New("intake: the event is published")
+	errDismissed      = errors.New("intake: the event was dismissed, and its bytes are removed: the service must send it again")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
 )
@@ -184,10 +192,13 @@ var outcomes = []struct {
 	{is(errConflict), Conflict},
 	{isType[*payment.FieldError], Invalid},
 	{is(errPending), StillPending},
+	{is(errNotParked), NotParked},
+	{is(errPublished), AlreadyPublished},
+	{is(errDismissed), AlreadyDismissed},
 	{is(claimcheck.ErrGone), Gone},
 	{is(errVersionMissing), VersionMissing},
 	{is(errVersionUnfit), VersionUnfit},
-	{is(evidence.ErrAltered), Altered},
+	{is(proof.ErrAltered), Altered},
 }
 
 func is(target error) func(error) bool {

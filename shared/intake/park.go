@@ -7,35 +7,35 @@ import (
 	"fmt"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/parallel"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
-// conflictOf returns what is parked of a delivery in which these events are in
+// conflictOf returns what is stored of a delivery in which these events are in
 // conflict.
-func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
-	p := parking.Parked{Reason: parking.Conflict, DeliveryID: delivery.DeliveryID}
+func conflictOf(delivery payment.Delivery, conflicts []conflict) proof.Proof {
+	p := proof.Proof{Reason: proof.Conflict, DeliveryID: delivery.DeliveryID}
 	for _, e := range conflicts {
-		p.EventIDs, p.EventDigests = append(p.EventIDs, e.entry.EventID), append(p.EventDigests, e.entry.Digest[:])
+		p.EventIDs = append(p.EventIDs, e.item.EventID)
+		p.Contents = append(p.Contents, proof.Content{EventID: e.item.EventID, Digest: e.item.Digest[:],
+			Amount: e.item.Amount, Currency: e.item.Currency, First: proof.First{DeliveryID: e.first.DeliveryID,
+				Digest: e.first.Digest[:], Amount: e.first.Amount, Currency: e.first.Currency,
+				RecordedAt: e.first.RecordedAt, State: string(e.first.State)}})
 	}
 	return p
 }
 
-// maxInvalid is how many events without identity an invalid delivery is parked with. One object is stored
-// for each eventId.
-const maxInvalid = 1000
-
 // parkParts parks a delivery for its events without identity, unless it is parked for them before, and for
 // those in conflict. The error is that of parking, or else the first of these events has it.
-func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, conflicts []event, payload []byte,
-	proof proof, before bool) (parked [2]ParkedAs, err error) {
-	var parts []parking.Parked
+func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, conflicts []conflict, payload []byte,
+	by authentic, before bool) (parked [2]ParkedAs, err error) {
+	var parts []proof.Proof
 	if delivery.Err != nil && !before {
-		invalid := parking.Parked{Reason: parking.Invalid, Cause: delivery.Err.Error(), DeliveryID: delivery.DeliveryID}
-		for _, r := range delivery.Rejected[:min(len(delivery.Rejected), maxInvalid)] {
+		invalid := proof.Proof{Reason: proof.Invalid, Cause: delivery.Err.Error(), DeliveryID: delivery.DeliveryID}
+		for _, r := range delivery.Rejected[:min(len(delivery.Rejected), proof.MaxIDs)] {
 			invalid.Positions = append(invalid.Positions, r.Position)
 			if r.EventID != "" {
 				invalid.EventIDs = append(invalid.EventIDs, r.EventID)
@@ -48,7 +48,7 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 	}
 	for i, part := range parts {
 		var failed error
-		if parked[i], failed = p.parkDelivery(ctx, part, payload, proof); failed != nil {
+		if parked[i], failed = p.parkDelivery(ctx, part, payload, by); failed != nil {
 			return parked, failed
 		}
 	}
@@ -56,34 +56,34 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 }
 
 // parkDelivery parks a delivery with its proof.
-func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte,
-	proof proof) (ParkedAs, error) {
-	parked.ParkedAt, parked.Proof = p.opts.Now(), proof.of(payload)
-	name, before, err := p.parking.Park(ctx, parked)
+func (p *Pipeline) parkDelivery(ctx context.Context, parked proof.Proof, payload []byte,
+	by authentic) (ParkedAs, error) {
+	parked.StoredAt = p.opts.Now()
+	name, before, err := proof.Put(ctx, p.parking, by.prove(parked, payload))
 	if err != nil {
 		return ParkedAs{}, fmt.Errorf("%w: %w", errParking, err)
 	}
 	return ParkedAs{name, before}, nil
 }
 
-// of returns the proof of a payload as it is stored.
-func (p proof) of(payload []byte) evidence.Proof {
-	stored := evidence.Proof{Payload: payload}
-	if p.signed() {
-		stored.JWK = keys.FormatJWK(p.signature.KeyID, p.key)
-		stored.Timestamp, stored.KeyID, stored.Signature = p.signature.Timestamp, p.signature.KeyID,
-			p.signature.Signature
+// prove returns p with a payload and what it was authenticated by.
+func (a authentic) prove(p proof.Proof, payload []byte) proof.Proof {
+	p.Payload = payload
+	if a.signed() {
+		p.JWK = keys.FormatJWK(a.signature.KeyID, a.key)
+		p.Timestamp, p.KeyID, p.Signature = a.signature.Timestamp, a.signature.KeyID, a.signature.Signature
 	}
-	if p.chain != nil {
-		stored.Certificate = evidence.NewCertificate(payload, p.chain, p.acceptedAt)
+	if a.chain != nil {
+		p.Certificate = proof.NewCertificate(payload, a.chain, a.acceptedAt)
 	}
-	return stored
+	return p
 }
 
-// unpublishable reports whether EventBridge is known to reject the event.
+// unpublishable reports whether no further attempt can publish the event: EventBridge is known to reject it, or it
+// is not what was recorded.
 func (f failure) unpublishable() bool {
 	_, ok := errors.AsType[*bus.DetailError](f.err)
-	return ok
+	return ok || errors.Is(f.err, ledger.ErrCorrupt)
 }
 
 // parkUnpublishable parks those of the failed events that EventBridge is known to
@@ -110,31 +110,27 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 	return parked, found[0].err
 }
 
-// parkEvent parks an event that is pending in the ledger, and marks it so.
+// parkEvent parks an event that is pending.
 func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
-	if _, _, err := p.parking.Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(),
-		DeliveryID: f.DeliveryID, EventIDs: []string{f.EventID},
-		Event: f.Detail, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
-	}); err != nil {
-		return err
-	}
-	return p.ledger.MarkParked(ctx, f.Item)
+	cause, problem := f.cause()
+	return p.ledger.Park(ctx, f.Item, cause, problem)
 }
 
-// maxPointer is the most that the cause of a parked event says of the field, in
+// maxPointer is the most that the problem of a parked event says of the field, in
 // bytes.
 const maxPointer = 256
 
-// cause returns the cause that is parked with the event. Unlike the error it
-// names the field with names of the payload, which is parked in the same object.
-func (f failure) cause() string {
+// cause returns why the event is parked, as a code and as a text. The text names the field, with names of the
+// payload.
+func (f failure) cause() (cause, problem string) {
 	detail, ok := errors.AsType[*bus.DetailError](f.err)
 	switch {
+	case errors.Is(f.err, ledger.ErrCorrupt):
+		return "damaged", f.err.Error()
 	case !ok:
-		return ""
+		return "attempts", f.err.Error()
 	case len(detail.Pointer) > maxPointer:
-		return detail.Error()
+		return "detail", detail.Error()
 	}
-	return detail.Error() + ", at " + string(detail.Pointer)
+	return "detail", detail.Error() + ", at " + string(detail.Pointer)
 }

@@ -21,15 +21,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
 // Options are the options of a [Pipeline]. The zero value of each stands for the
@@ -43,8 +44,10 @@ type Options struct {
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
-	// Evidence is the bucket with a record of each delivery that a [Receiver] accepts; nil: none is stored.
-	Evidence *parking.Store
+	// Evidence is the bucket with the proof of each delivery that a [Receiver] accepts; nil: none is stored.
+	Evidence objects.Creator
+	// ClaimRetention is how long the events of claim checks are stored; 0: without an end.
+	ClaimRetention time.Duration
 }
 
 // Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
@@ -65,20 +68,20 @@ type Pipeline struct {
 	ledger  *ledger.Ledger
 	bus     *bus.Bus
 	claims  *claimcheck.Store
-	parking *parking.Store
+	parking objects.Creator
 	opts    Options
 }
 
 // NewPipeline returns a pipeline from the ledger to the bus. It stores in claims what is
-// too large for the bus, and in parked what can't be published.
-func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *claimcheck.Store, parked *parking.Store,
+// too large for the bus, and in parking the deliveries that can't be published.
+func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *claimcheck.Store, parking objects.Creator,
 	opts Options) *Pipeline {
 	opts.Grace = cmp.Or(opts.Grace, 30*time.Second)
 	opts.ClaimBytes = cmp.Or(opts.ClaimBytes, ledger.MaxEventBytes)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Pipeline{l, b, claims, parked, opts}
+	return &Pipeline{l, b, claims, parking, opts}
 }
 
 // invocation has the times of one invocation of a function.
@@ -108,15 +111,15 @@ func (p *Pipeline) begin(ctx context.Context) (invocation, context.Context, cont
 // process decodes a payload that is authentic, records its events, publishes those
 // that are new and marks them. It parks the delivery with its proof if it holds a conflict,
 // and if it is invalid, unless it is parked as invalid before.
-func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv invocation, before bool) Result {
+func (p *Pipeline) process(ctx context.Context, payload []byte, by authentic, inv invocation, before bool) Result {
 	start := p.opts.Now()
 	delivery, err := payment.DecodeDelivery(payload)
 	steps := Steps{Decode: p.opts.Now().Sub(start)}
 	if err != nil {
-		id, eventIDs := payment.PeekIDs(payload, maxInvalid)
-		parked, parkErr := p.parkDelivery(ctx, parking.Parked{
-			Reason: parking.Invalid, Cause: err.Error(), DeliveryID: id, EventIDs: eventIDs,
-		}, payload, proof)
+		id, eventIDs := payment.PeekIDs(payload, proof.MaxIDs)
+		parked, parkErr := p.parkDelivery(ctx, proof.Proof{
+			Reason: proof.Invalid, Cause: err.Error(), DeliveryID: id, EventIDs: eventIDs,
+		}, payload, by)
 		if parkErr != nil {
 			err = parkErr
 		}
@@ -132,17 +135,17 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	if err == nil && p.opts.Evidence != nil {
 		begin := p.opts.Now()
 		wg.Go(func() {
-			err = p.storeEvidence(ctx, proof.of(payload), p.publishTime(1, left))
+			err = p.storeEvidence(ctx, payload, by, p.publishTime(1, left))
 			steps.Evidence = p.opts.Now().Sub(begin)
 		})
 	}
-	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), left))
+	pub := p.publish(ctx, rec.items, p.publishTime(len(rec.items), left))
 	wg.Wait()
 	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
 	var parked [2]ParkedAs
 	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
 	if err == nil {
-		parked, err = p.parkParts(ctx, delivery, rec.conflicts, payload, proof, before)
+		parked, err = p.parkParts(ctx, delivery, rec.conflicts, payload, by, before)
 	}
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 	if cause == nil && len(pub.failed) > 0 {
@@ -151,11 +154,11 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
 		Events: len(delivery.Events), Invalid: len(delivery.Rejected),
-		Recorded: len(rec.entries), Duplicates: rec.duplicates, PendingDuplicates: rec.pending,
+		Recorded: len(rec.items), Duplicates: rec.duplicates, PendingDuplicates: rec.pending,
 		Conflicts: len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
 		Published: pub.marked, Unmarked: pub.unmarked,
 		Pending: len(pub.failed) - len(unpublishable), Unpublishable: len(unpublishable),
-		EventIDs:   rec.eventIDs.published(rec.entries, pub.failed, unpublishable),
+		EventIDs:   rec.eventIDs.published(rec.items, pub.failed, unpublishable),
 		Deviations: deviationsOf(delivery.Events), ParkedAs: parked[0], AlsoParked: parked[1], Steps: steps,
 	}
 }
@@ -170,11 +173,13 @@ func deviationsOf(events []payment.RawEvent) (paths []string) {
 	return paths
 }
 
-// storeEvidence stores the record of a delivery, for at most the given time.
-func (p *Pipeline) storeEvidence(ctx context.Context, proof evidence.Proof, timeout time.Duration) error {
+// storeEvidence stores the proof of a delivery, for at most the given time.
+func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by authentic, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := p.opts.Evidence.Keep(ctx, evidence.NewRecord(proof)); err != nil {
+	id, eventIDs := payment.PeekIDs(payload, math.MaxInt)
+	accepted := by.prove(proof.Proof{Reason: proof.Accepted, DeliveryID: id, EventIDs: eventIDs}, payload)
+	if _, _, err := proof.Put(ctx, p.opts.Evidence, accepted); err != nil {
 		return fmt.Errorf("%w: %w", errEvidence, err)
 	}
 	return nil

@@ -37,19 +37,19 @@ func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)
 }
 
-// publish puts entries on the bus, for at most the given time, and marks them. The caller
+// publish puts items on the bus, for at most the given time, and marks them. The caller
 // holds them in the ledger.
-func (p *Pipeline) publish(ctx context.Context, entries []ledger.Item, timeout time.Duration) (pub publication) {
+func (p *Pipeline) publish(ctx context.Context, items []ledger.Item, timeout time.Duration) (pub publication) {
 	start := p.opts.Now()
-	events := make([]bus.Event, len(entries))
-	for i, e := range entries {
+	events := make([]bus.Event, len(items))
+	for i, e := range items {
 		events[i] = busEvent(e)
 	}
 	publishing, cancel := context.WithTimeout(ctx, timeout)
 	failures := p.bus.Publish(publishing, events)
 	cancel()
-	published := make([]ledger.Item, 0, len(entries))
-	for i, e := range entries {
+	published := make([]ledger.Item, 0, len(items))
+	for i, e := range items {
 		if failures[i] == nil {
 			published = append(published, e)
 		} else {

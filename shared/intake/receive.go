@@ -114,7 +114,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	defer cancel()
 	now := r.pipeline.opts.Now
 
-	proof, known, err := r.authenticate(ctx, d, inv.start)
+	by, known, err := r.authenticate(ctx, d, inv.start)
 	authenticated := now().Sub(inv.start)
 	if err != nil {
 		known.Key.Wait()
@@ -127,9 +127,9 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 	}
 	if m := r.mechanisms.MTLS; m != nil {
-		wg.Go(func() { _ = m.Accepted.Record(ctx, proof.chain[0], inv.start) }) // the next delivery tries again
+		wg.Go(func() { _ = m.Accepted.Record(ctx, by.chain[0], inv.start) }) // the next delivery tries again
 	}
-	result := r.pipeline.process(ctx, d.Payload, proof, inv, false)
+	result := r.pipeline.process(ctx, d.Payload, by, inv, false)
 	wg.Wait()
 	known.Key.Wait()
 	result.Authentication, result.Steps.Authenticate = known, authenticated
@@ -139,23 +139,23 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	return result
 }
 
-// proof is what a delivery was authenticated by: a signature, a client certificate,
+// authentic is what a delivery was authenticated by: a signature, a client certificate,
 // or both.
-type proof struct {
+type authentic struct {
 	signature  signature.Parts     // zero for none
 	key        *rsa.PublicKey      // that verified the signature
 	chain      []*x509.Certificate // from the client certificate to its root; nil for none
 	acceptedAt time.Time           // when it was verified
 }
 
-func (p proof) signed() bool { return p.key != nil }
+func (a authentic) signed() bool { return a.key != nil }
 
-// authenticate returns the proof that d is authentic: that it came with a client
+// authenticate returns what shows that d is authentic: that it came with a client
 // certificate that is accepted, that the holder of the key that it names signed it
 // within the window, or both. With an error, it returns what is known all the same.
 func (r *Receiver) authenticate(ctx context.Context, d Delivery,
-	now time.Time) (p proof, known Authentication, err error) {
-	p.acceptedAt = now
+	now time.Time) (by authentic, known Authentication, err error) {
+	by.acceptedAt = now
 	// First the certificate: it costs no call.
 	if m := r.mechanisms.MTLS; m != nil {
 		chain, err := m.Verifier.Verify(d.Certificate, now)
@@ -163,15 +163,15 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 			known.Certificate = chain[0]
 		}
 		if err != nil {
-			return p, known, err
+			return by, known, err
 		}
-		p.chain = chain
+		by.chain = chain
 	}
 	if s := r.mechanisms.Signature; s != nil {
-		p.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)
-		p.key = known.Key.Key
+		by.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)
+		by.key = known.Key.Key
 	}
-	return p, known, err
+	return by, known, err
 }
 
 // Check returns nil if the signature of d verifies, and the error of the first check
@@ -181,32 +181,32 @@ func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error 
 	return err
 }
 
-// authenticate returns the proof of d and the key that verified it. With an error, it
+// authenticate returns the signature of d and the key that verified it. With an error, it
 // returns what is known all the same.
 func (s *Signature) authenticate(ctx context.Context, d Delivery,
-	now time.Time) (proof signature.Parts, key keys.Found, keyID string, err error) {
-	if proof, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
-		return proof, key, "", err
+	now time.Time) (parts signature.Parts, key keys.Found, keyID string, err error) {
+	if parts, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
+		return parts, key, "", err
 	}
 	// The checks without a call come first.
-	if err := s.Window.Check(proof.Timestamp, cmp.Or(d.ArrivedAt, now)); err != nil {
-		return proof, key, "", err
+	if err := s.Window.Check(parts.Timestamp, cmp.Or(d.ArrivedAt, now)); err != nil {
+		return parts, key, "", err
 	}
 	// What can't be a signature of any key must not use the budget of key lookups.
-	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
-		return proof, key, "", err
+	if err := signature.CheckForm(parts.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return parts, key, "", err
 	}
-	if err := checkRevoked(s.Revoked, proof.KeyID, nil); err != nil {
-		return proof, key, proof.KeyID, err
+	if err := checkRevoked(s.Revoked, parts.KeyID, nil); err != nil {
+		return parts, key, parts.KeyID, err
 	}
 	// The service can have put another key under the id of a revoked one, so only the key that verified counts.
-	if key, err = s.verify(ctx, d, proof); err == nil {
+	if key, err = s.verify(ctx, d, parts); err == nil {
 		err = checkRevoked(s.Revoked, "", key.Key)
 	}
 	if !errors.Is(err, keys.ErrMalformedID) {
-		keyID = proof.KeyID
+		keyID = parts.KeyID
 	}
-	return proof, key, keyID, err
+	return parts, key, keyID, err
 }
 
 // checkRevoked returns an error if a key is revoked, by its id or by itself. Either can be unknown.
@@ -229,17 +229,17 @@ func checkRevoked(revoked revocation.List, id string, key *rsa.PublicKey) error 
 
 // verify returns the key that verifies the signature of d. With an error, it returns
 // what was found all the same.
-func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Parts) (keys.Found, error) {
-	found, err := s.Keys.Lookup(ctx, proof.KeyID, d.SourceIP)
+func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Parts) (keys.Found, error) {
+	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SourceIP)
 	if err != nil {
 		return found, fmt.Errorf("%w: %w", errKeyUnavailable, err)
 	}
-	mismatch := signature.Verify(found.Key, d.Payload, proof)
+	mismatch := signature.Verify(found.Key, d.Payload, parts)
 	if mismatch == nil {
 		return found, nil
 	}
 	// The service may have put another key under the same id.
-	again, err := s.Keys.Refetch(ctx, proof.KeyID, found, d.SourceIP)
+	again, err := s.Keys.Refetch(ctx, parts.KeyID, found, d.SourceIP)
 	found.Wait()
 	if err != nil || again.Key == nil {
 		again.Wait()
@@ -248,5 +248,5 @@ func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Part
 		found.Withdrawn = found.Withdrawn || again.Withdrawn
 		return found, mismatch
 	}
-	return again, signature.Verify(again.Key, d.Payload, proof)
+	return again, signature.Verify(again.Key, d.Payload, parts)
 }

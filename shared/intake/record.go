@@ -15,27 +15,33 @@ import (
 // event is one event of a delivery on its way to the ledger.
 type event struct {
 	payment.RawEvent
-	entry ledger.Item // of the event as it is, or once that is stored, of its claim check
+	item  ledger.Item // of the event as it is, or once that is stored, of its claim check
 	large bool        // it is published as a claim check
+}
+
+// conflict is an event in conflict, and what the ledger has.
+type conflict struct {
+	event
+	first ledger.Item
 }
 
 // newEvent returns an event that came with a delivery at that time.
 func (p *Pipeline) newEvent(raw payment.RawEvent, deliveryID string, at time.Time) event {
-	entry := ledger.NewItem(raw, deliveryID, at)
-	return event{raw, entry, len(raw.Bytes) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(entry))}
+	item := ledger.NewItem(raw, deliveryID, at)
+	return event{RawEvent: raw, item: item, large: len(raw.Bytes) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(item))}
 }
 
-func busEvent(e ledger.Item) bus.Event {
-	return bus.Event{DetailType: e.EventName, Detail: e.Detail, Time: e.EventTimestamp, DeliveryID: e.DeliveryID}
+func busEvent(i ledger.Item) bus.Event {
+	return bus.Event{DetailType: i.EventName, Detail: i.Detail, Time: i.EventTimestamp, DeliveryID: i.DeliveryID}
 }
 
 // recording is the result of the step that records a delivery.
 type recording struct {
-	entries    []ledger.Item // new: this invocation publishes them
-	conflicts  []event       // seen before with other content
+	items      []ledger.Item // new: this invocation publishes them
+	conflicts  []conflict    // seen before with other content
 	duplicates int
 	pending    int   // of duplicates: not published yet
-	claimed    int   // of entries
+	claimed    int   // of items
 	unrecorded int   // not known to be recorded
 	err        error // of one that is unrecorded
 	eventIDs   EventIDs
@@ -52,32 +58,32 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		due: inv.heldUntil}
 	w.write(ctx)
 
-	rec.entries = make([]ledger.Item, 0, len(events))
+	rec.items = make([]ledger.Item, 0, len(events))
 	for i, r := range w.results {
-		entry := events[i].entry
-		id := entry.EventID
+		item := events[i].item
+		id := item.EventID
 		switch {
 		case r.Err != nil:
 			rec.eventIDs.add(Unrecorded, id)
 			rec.unrecorded++
 			rec.err = r.Err
 		case r.Outcome == ledger.Recorded:
-			rec.entries = append(rec.entries, entry)
-			if entry.Claimed {
+			rec.items = append(rec.items, item)
+			if item.Claimed {
 				rec.claimed++
 			}
 		case r.Outcome == ledger.Duplicate:
-			rec.eventIDs.add(Duplicate, id)
+			rec.eventIDs.add(fateOf(r.Found.State), id)
 			rec.duplicates++
-			if r.State == ledger.Pending {
+			if r.Found.State == ledger.Pending {
 				rec.pending++
 			}
 		case r.Outcome == ledger.Conflict:
-			rec.conflicts = append(rec.conflicts, events[i])
+			rec.conflicts = append(rec.conflicts, conflict{events[i], *r.Found})
 		}
 	}
 	for _, e := range rec.conflicts {
-		rec.eventIDs.add(Conflicting, e.entry.EventID)
+		rec.eventIDs.add(Conflicting, e.item.EventID)
 	}
 	if rec.err != nil {
 		rec.err = unrecorded(ctx, rec.err)
@@ -96,28 +102,28 @@ func unrecorded(ctx context.Context, err error) error {
 // distinct returns the events of a delivery, each eventId once, the further
 // contents of eventIds that occur with several, and the eventIds of events that repeat
 // another.
-func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, conflicts []event,
+func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []event, conflicts []conflict,
 	duplicates []string) {
 	events = make([]event, 0, len(delivery.Events))
 	type content struct {
 		id     string
 		digest ledger.Digest
 	}
-	ids := make(map[string]bool, len(delivery.Events))
+	ids := make(map[string]int, len(delivery.Events)) // the position in events
 	contents := make(map[content]bool, len(delivery.Events))
 	for _, raw := range delivery.Events {
 		e := p.newEvent(raw, delivery.DeliveryID, at)
-		c := content{e.entry.EventID, e.entry.Digest}
+		c := content{e.item.EventID, e.item.Digest}
 		if contents[c] {
 			duplicates = append(duplicates, c.id)
 			continue
 		}
 		contents[c] = true
-		if ids[e.entry.EventID] {
-			conflicts = append(conflicts, e)
+		if i, ok := ids[c.id]; ok {
+			conflicts = append(conflicts, conflict{e, events[i].item})
 			continue
 		}
-		ids[e.entry.EventID] = true
+		ids[c.id] = len(events)
 		events = append(events, e)
 	}
 	return events, conflicts, duplicates
@@ -155,29 +161,29 @@ func (w *writer) write(ctx context.Context) {
 func (w *writer) recordLarge(ctx context.Context, positions []int) {
 	parallel.Each(len(positions), Parallel, func(n int) {
 		i := positions[n]
-		entry, err := w.pipeline.claim(ctx, w.events[i])
+		item, err := w.pipeline.claim(ctx, w.events[i])
 		if err != nil {
 			w.results[i].Err = err
 			return
 		}
-		w.events[i].entry = entry
+		w.events[i].item = item
 		w.record(ctx, []int{i})
 	})
 }
 
-// claim stores a large event and returns the entry of its claim check.
+// claim stores a large event and returns the item of its claim check.
 func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Item, error) {
 	detail, err := p.claims.Put(ctx, e.RawEvent)
-	return e.entry.AsClaim(detail), err
+	return e.item.AsClaim(detail), err
 }
 
-// record writes the entries of the events at these positions.
+// record writes the items of the events at these positions.
 func (w *writer) record(ctx context.Context, positions []int) {
-	entries := make([]ledger.Item, len(positions))
+	items := make([]ledger.Item, len(positions))
 	for n, i := range positions {
-		entries[n] = w.events[i].entry
+		items[n] = w.events[i].item
 	}
-	for n, r := range w.pipeline.ledger.Record(ctx, entries, w.holder, w.due) {
+	for n, r := range w.pipeline.ledger.Record(ctx, items, w.holder, w.due) {
 		w.results[positions[n]] = r
 	}
 }
@@ -192,17 +198,15 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 	defer cancel()
 	ids := make([]string, len(positions))
 	for n, i := range positions {
-		ids[n] = w.events[i].entry.EventID
+		ids[n] = w.events[i].item.EventID
 	}
 	found, _ := p.ledger.Known(ctx, ids)
 	for _, i := range positions {
-		entry := w.events[i].entry
-		known := found[entry.EventID]
-		switch outcome := known.Outcome(entry.Digest, p.opts.Now()); outcome {
-		case ledger.Recorded:
+		known := found[w.events[i].item.EventID]
+		if outcome := known.Outcome(w.events[i].item.Digest, p.opts.Now()); outcome == ledger.Recorded {
 			unknown = append(unknown, i)
-		default:
-			w.results[i] = ledger.Recording{Outcome: outcome, State: known.State}
+		} else {
+			w.results[i] = ledger.Recording{Outcome: outcome, Found: &known}
 		}
 	}
 	return unknown

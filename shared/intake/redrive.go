@@ -142,10 +142,10 @@ func chunks(pending []ledger.Item) iter.Seq[[]ledger.Item] {
 
 // publishChunk leases items and publishes those that this run holds.
 func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
-	entries, corrupt := r.lease(ctx, pending)
+	items, corrupt := r.lease(ctx, pending)
 	// The lease can have taken long, and the marks need time as well.
 	left := r.workUntil.Sub(r.pipeline.opts.Now())
-	pub := r.pipeline.publish(ctx, entries, min(r.timeout, left)*3/4)
+	pub := r.pipeline.publish(ctx, items, min(r.timeout, left)*3/4)
 	failed := append(pub.failed, corrupt...)
 	if len(failed) > 0 {
 		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
@@ -197,18 +197,18 @@ func (r *run) nextPages(ctx context.Context, open []int,
 
 // lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
-func (r *run) lease(ctx context.Context, pending []ledger.Item) (entries []ledger.Item, corrupt []failure) {
+func (r *run) lease(ctx context.Context, pending []ledger.Item) (items []ledger.Item, corrupt []failure) {
 	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
 		r.note(l.Err)
 		switch {
 		case l.Held && l.Err != nil:
 			corrupt = append(corrupt, failure{l.Item, l.Err})
 		case l.Held:
-			entries = append(entries, l.Item)
+			items = append(items, l.Item)
 		}
 	}
-	r.result.Leased += len(entries) + len(corrupt)
-	return entries, corrupt
+	r.result.Leased += len(items) + len(corrupt)
+	return items, corrupt
 }
 
 // pauseAfter returns how long an item waits after so many failed attempts: twice as
@@ -217,9 +217,8 @@ func pauseAfter(attempts int) time.Duration {
 	return min(time.Minute<<min(max(attempts-1, 0), 10), time.Hour)
 }
 
-// postpone parks items that failed too often or that EventBridge is known to
-// reject, and postpones the others, for longer each time, so that they
-// take no time from those that can be published.
+// postpone parks items that failed too often or that can't be published, and postpones the
+// others, for longer each time, so that they take no time from those that can be published.
 func (r *run) postpone(ctx context.Context, failed []failure) {
 	parallel.Each(len(failed), Parallel, func(i int) {
 		f := failed[i]

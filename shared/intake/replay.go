@@ -10,25 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parallel"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
-)
-
-// Version is the one of two contents of an eventId that a person chose.
-type Version string
-
-// The versions.
-const (
-	NoVersion     Version = ""       // no choice
-	FirstVersion  Version = "first"  // what was published stays as it is
-	ParkedVersion Version = "parked" // what is parked is published as well
 )
 
 // Replayer replays what is parked. It is safe for concurrent use.
@@ -44,13 +33,94 @@ func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocat
 	return &Replayer{p, truststore, revoked}
 }
 
-// Replay publishes what is parked, or leaves it to redrive to publish. It writes and
+// claimEndsSoon is how long before the end of the event of a claim check a replay warns.
+const claimEndsSoon = 30 * 24 * time.Hour
+
+// ReplayEvent makes a parked event pending again, for redrive to publish, and stores the decision in the ledger. The
+// event has no proof: the ledger had accepted it.
+//
+// The outcome is Gone if it is a claim check whose event is not stored any more, and Altered if the event is not the
+// one that was recorded. If the event is not parked, nothing is written, and the outcome is StillPending,
+// AlreadyPublished, AlreadyDismissed or NotParked. The window of the event begins when it is published.
+func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Decision) Result {
+	_, ctx, cancel := r.pipeline.begin(ctx)
+	defer cancel()
+	result := Result{Events: 1}
+	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
+	if err == nil || item.Err != nil {
+		result.DeliveryID = item.DeliveryID
+		if err = parkedEvent(item); err == nil {
+			result.ClaimEnds, err = r.pipeline.claimEnds(ctx, item)
+		}
+	}
+	if err == nil {
+		changed := r.pipeline.ledger.Replay(ctx, item, d, r.pipeline.opts.Now())
+		if err = changed.Err; err == nil && !changed.Done {
+			err = cmp.Or(parkedEvent(changed.Item), errPending) // it is parked anew
+		}
+	}
+	if err == nil {
+		result.Recorded, result.Pending = 1, 1
+	} else if OutcomeOf(err) == LedgerUnavailable {
+		err = unrecorded(ctx, err)
+	}
+	result.Outcome, result.Err = OutcomeOf(err), err
+	return result
+}
+
+// DismissEvent removes the bytes of a parked event, which is not published, and stores the decision in the ledger. It
+// changes nothing for an event that is dismissed already. Otherwise, the error says what the event is instead of
+// parked.
+func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.Decision) error {
+	_, ctx, cancel := r.pipeline.begin(ctx)
+	defer cancel()
+	done := r.pipeline.ledger.Dismiss(ctx, ledger.Item{EventID: ledger.Key(eventID)}, d)
+	if done.Err != nil || done.Done || done.Item.State == ledger.Dismissed {
+		return done.Err
+	}
+	return parkedEvent(done.Item)
+}
+
+// parkedEvent returns an error unless the ledger has an event as parked.
+func parkedEvent(i ledger.Item) error {
+	switch {
+	case i.EventID == "":
+		return errNotParked
+	case i.State == ledger.Pending:
+		return errPending
+	case i.State == ledger.Published:
+		return errPublished
+	case i.State == ledger.Dismissed:
+		return errDismissed
+	}
+	return nil
+}
+
+// claimEnds checks what a parked event has. Of a claim check whose event is deleted soon, it returns when.
+func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, error) {
+	if _, err := i.WithEvent(); err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", proof.ErrAltered, err)
+	}
+	if !i.Claimed {
+		return time.Time{}, nil
+	}
+	at, err := p.claims.StoredAt(ctx, i.Detail)
+	if err != nil || p.opts.ClaimRetention == 0 {
+		return time.Time{}, err
+	}
+	end := at.Add(p.opts.ClaimRetention)
+	if end.Sub(p.opts.Now()) > claimEndsSoon {
+		end = time.Time{}
+	}
+	return end, nil
+}
+
+// Replay publishes a parked delivery, or leaves it to redrive to publish. It writes and
 // publishes only what is parked: of a delivery in conflict, only the events in
-// conflict. [Result.Done] reports whether nothing is left to do about parked.
+// conflict. [Result.Done] reports whether nothing is left to do about the delivery.
 //
 // The outcome is StillPending if an event was recorded before this replay and is not
-// published yet. Redrive publishes or parks it. If it is parked, it has the same name as
-// before, so parked must stay open until the event is published or recorded anew.
+// published yet. Redrive publishes or parks it.
 //
 // A delivery is verified again with the key that is stored with it. Its age is not
 // checked, and the key service is not asked: both may have changed for good reasons.
@@ -66,40 +136,30 @@ func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocat
 //
 // A conflict needs a version. With FirstVersion, Replay checks whether the content
 // that the ledger has is on the bus, and writes nothing. With
-// ParkedVersion, the parked content replaces what the ledger has, once that is not
-// pending any more; the other content is in conflict from then on.
-//
-// An event that could not be published becomes pending again, unless it is a claim check
-// whose large event is not stored any more: then the outcome is Gone. If the ledger has
-// other content by then, the outcome is Conflict unless the version is ParkedVersion.
-// An event has no proof: the ledger had accepted it. Package parking says who must be
-// trusted.
+// ParkedVersion, the parked content replaces what the ledger has, once that is
+// published or dismissed; the other content is in conflict from then on.
 //
 // The window of a replayed event begins when it is published.
-func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Version) Result {
+func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version redrive.Version) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	if err := checkVersion(parked.Reason, version); err != nil {
+	if err := checkVersion(p.Reason, version); err != nil {
 		return Result{Outcome: OutcomeOf(err)} // which says it all
 	}
-	if parked.Reason == parking.Unpublishable {
-		return r.replayEvent(ctx, parked, version)
-	}
-
-	proof, known, err := r.verify(parked)
+	by, known, err := r.verify(p)
 	if err != nil {
 		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known}
 	}
-	delivery, err := payment.DecodeDelivery(parked.Payload)
+	delivery, err := payment.DecodeDelivery(p.Payload)
 	var result Result
 	switch {
 	case err != nil: // it is parked already
 		result = failed(err)
-	case parked.Reason == parking.Conflict:
-		result = r.replayConflict(ctx, parked, delivery, version, inv)
+	case p.Reason == proof.Conflict:
+		result = r.replayConflict(ctx, p, delivery, version, inv)
 		result.DeliveryID = delivery.DeliveryID
 	default:
-		result = r.pipeline.process(ctx, parked.Payload, proof, inv, true)
+		result = r.pipeline.process(ctx, p.Payload, by, inv, true)
 		switch {
 		case result.Outcome == Invalid:
 			result.Err = fmt.Errorf("intake: %d of its events have no identity and are not published, the others "+
@@ -118,13 +178,11 @@ func (r Result) Done() bool { return r.Outcome == Accepted || r.Outcome == Confl
 
 // checkVersion returns an error if what is parked for that reason can't be replayed
 // with that version.
-func checkVersion(reason parking.Reason, version Version) error {
+func checkVersion(reason proof.Reason, version redrive.Version) error {
 	switch {
-	case reason == parking.Unpublishable && version == FirstVersion:
-		return errVersionUnfit
-	case reason == parking.Conflict && version != FirstVersion && version != ParkedVersion:
+	case reason == proof.Conflict && version != redrive.FirstVersion && version != redrive.ParkedVersion:
 		return errVersionMissing
-	case reason == parking.Invalid && version != NoVersion:
+	case reason != proof.Conflict && version != redrive.NoVersion:
 		return errVersionUnfit
 	}
 	return nil
@@ -133,31 +191,30 @@ func checkVersion(reason parking.Reason, version Version) error {
 func failed(err error) Result { return Result{Outcome: OutcomeOf(err), Err: err} }
 
 // replayConflict replays the events in conflict of a delivery.
-func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, delivery payment.Delivery,
-	version Version, inv invocation) Result {
-	events, err := r.inConflict(parked, delivery, inv.start)
+func (r *Replayer) replayConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery,
+	version redrive.Version, inv invocation) Result {
+	events, err := r.inConflict(p, delivery, inv.start)
 	if err != nil {
-		return failed(fmt.Errorf("%w: %w", evidence.ErrAltered, err))
+		return failed(fmt.Errorf("%w: %w", proof.ErrAltered, err))
 	}
-	if version == FirstVersion {
+	if version == redrive.FirstVersion {
 		return r.checkFirst(ctx, events)
 	}
 	return r.replace(ctx, events)
 }
 
 // inConflict returns the events of a parked delivery that are in conflict.
-func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery,
-	now time.Time) (events []event, err error) {
-	if len(parked.EventIDs) == 0 || len(parked.EventIDs) != len(parked.EventDigests) {
+func (r *Replayer) inConflict(p proof.Proof, delivery payment.Delivery, now time.Time) (events []event, err error) {
+	if len(p.Contents) == 0 {
 		return nil, errors.New("it is not stored which events are in conflict")
 	}
 	wanted := map[string]bool{}
-	for i, id := range parked.EventIDs {
-		wanted[id+string(parked.EventDigests[i])] = true
+	for _, c := range p.Contents {
+		wanted[c.EventID+string(c.Digest)] = true
 	}
 	for _, raw := range delivery.Events {
 		e := r.pipeline.newEvent(raw, delivery.DeliveryID, now)
-		if content := e.entry.EventID + string(e.entry.Digest[:]); wanted[content] {
+		if content := e.item.EventID + string(e.item.Digest[:]); wanted[content] {
 			delete(wanted, content)
 			events = append(events, e)
 		}
@@ -174,7 +231,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	result := Result{Events: len(events)}
 	var ids []string
 	for _, e := range events {
-		ids = append(ids, e.entry.EventID)
+		ids = append(ids, e.item.EventID)
 	}
 	slices.Sort(ids)
 	known, err := r.pipeline.ledger.Known(ctx, slices.Compact(ids))
@@ -184,108 +241,90 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		return result
 	}
 	for _, e := range events {
-		// What the ledger does not have any more was published or parked a window ago.
-		switch first := known[e.entry.EventID]; {
-		case first.Cause == "parked":
-			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well",
-				errVersionUnfit, e.entry.EventID)
-		case first.Digest == e.entry.Digest:
-			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit,
-				e.entry.EventID)
+		first, id := known[e.item.EventID], e.item.EventID
+		problem := ""
+		switch {
+		case first.EventID != "" && first.Digest == e.item.Digest:
+			problem = "the ledger has the parked version of %s, and not the first"
+		case first.State == ledger.Parked:
+			problem = firstParked
+		case first.State == ledger.Dismissed:
+			problem = "the first version of %s was dismissed and is not on the bus: dismiss the conflict as well"
 		case first.State == ledger.Pending:
 			result.Err = cmp.Or(result.Err, errPending)
+		}
+		// What the ledger does not have any more was published or dismissed a window ago.
+		if problem != "" {
+			result.Err = fmt.Errorf("%w: "+problem, errVersionUnfit, id)
 		}
 	}
 	result.Outcome = OutcomeOf(result.Err)
 	return result
 }
 
+const firstParked = "the first version of %[1]s is parked and not on the bus: replay or dismiss the event %[1]s first"
+
 // replace lets redrive publish events in place of what the ledger has.
 func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	ids := map[string]bool{}
 	for _, e := range events {
-		if id := e.entry.EventID; ids[id] {
+		if id := e.item.EventID; ids[id] {
 			return Result{
 				Outcome: VersionUnfit, Events: len(events),
 				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
 					errVersionUnfit, id),
 			}
 		}
-		ids[e.entry.EventID] = true
+		ids[e.item.EventID] = true
 	}
-	entries := make([]ledger.Item, len(events))
+	items := make([]ledger.Item, len(events))
 	errs := make([]error, len(events))
 	parallel.Each(len(events), Parallel, func(i int) {
-		entries[i] = events[i].entry
+		items[i] = events[i].item
 		if events[i].large {
-			entries[i], errs[i] = r.pipeline.claim(ctx, events[i])
+			items[i], errs[i] = r.pipeline.claim(ctx, events[i])
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
 		err = unrecorded(ctx, err)
 		return Result{Outcome: OutcomeOf(err), Err: err, Events: len(events), Unrecorded: len(events)}
 	}
-	return r.summary(ctx, r.pipeline.ledger.Replace(ctx, entries, r.pipeline.opts.Now()))
-}
-
-// replayEvent makes an event pending again that was parked on its own.
-func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, version Version) Result {
-	raw, err := payment.DecodeRawEvent(parked.Event)
-	now := r.pipeline.opts.Now()
-	entry := ledger.NewItem(raw, parked.DeliveryID, now)
-	signed := entry.Digest // of a claim check, if it is claimed
-	if parked.Claimed {
-		entry = entry.AsClaim(parked.Event)
-	}
-	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) ||
-		!parked.Claimed && entry.Digest != signed {
-		err = fmt.Errorf("%w: %w", evidence.ErrAltered, ledger.ErrCorrupt)
-		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
-	}
-	if parked.Claimed {
-		if _, err := r.pipeline.claims.StoredAt(ctx, parked.Event); err != nil {
-			if !errors.Is(err, claimcheck.ErrGone) {
-				err = unrecorded(ctx, err)
-			}
-			return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
-		}
-	}
-	write := r.pipeline.ledger.Restore
-	if version == ParkedVersion {
-		write = r.pipeline.ledger.Replace
-	}
-	result := r.summary(ctx, write(ctx, []ledger.Item{entry}, now))
-	result.DeliveryID = parked.DeliveryID
-	return result
+	return summary(ctx, items, r.pipeline.ledger.Replace(ctx, items, r.pipeline.opts.Now()))
 }
 
 // summary returns the result of events that were written for redrive to publish.
-func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) Result {
+func summary(ctx context.Context, items []ledger.Item, recordings []ledger.Recording) Result {
 	result := Result{Events: len(recordings)}
-	for _, rec := range recordings {
+	var parked, pending error
+	for n, rec := range recordings {
 		switch {
 		case rec.Err != nil:
 			result.Unrecorded++
 			result.Err = unrecorded(ctx, rec.Err)
+			continue
 		case rec.Outcome == ledger.Recorded:
 			result.Recorded++
 			result.Pending++
+			continue
 		case rec.Outcome == ledger.Duplicate:
 			result.Duplicates++
-			if rec.State == ledger.Pending {
-				result.PendingDuplicates++
-			}
 		default:
 			result.Conflicts++
 		}
+		switch same := rec.Outcome == ledger.Duplicate; {
+		case rec.Found.State == ledger.Parked && same:
+			parked = fmt.Errorf("%w: the parked version of %[2]s is parked as the event %[2]s: replay or dismiss that",
+				errVersionUnfit, items[n].EventID)
+		case rec.Found.State == ledger.Parked:
+			parked = fmt.Errorf("%w: "+firstParked, errVersionUnfit, items[n].EventID)
+		case rec.Found.State == ledger.Pending:
+			pending = errPending
+			if same {
+				result.PendingDuplicates++
+			}
+		}
 	}
-	switch {
-	case result.Err != nil:
-	case result.Conflicts > 0:
-		result.Err = fmt.Errorf("%w, which is not published yet", errConflict)
-	case result.PendingDuplicates > 0:
-		result.Err = errPending
-	}
+	result.Err = cmp.Or(result.Err, parked, pending)
 	result.Outcome = OutcomeOf(result.Err)
 	return result
 }
@@ -299,46 +338,45 @@ const (
 		"stored with the delivery"
 )
 
-// verify returns the proof of a parked delivery after it verified every part of it. A
+// verify returns what a parked delivery was authenticated by, after it verified every part of it. A
 // delivery without a certificate must be signed.
-func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication, err error) {
+func (r *Replayer) verify(p proof.Proof) (by authentic, known Authentication, err error) {
+	key, err := p.Verify()
+	if err != nil {
+		return by, known, err
+	}
 	var unverified []string
-	if c := parked.Certificate; c != nil {
+	if c := p.Certificate; c != nil {
 		var trusted bool
-		if p.chain, trusted, err = r.verifyCertificate(parked); err != nil {
-			return p, known, err
+		if by.chain, trusted, err = r.verifyCertificate(p); err != nil {
+			return by, known, err
 		}
-		p.acceptedAt, known.Certificate = c.AcceptedAt, p.chain[0]
+		by.acceptedAt, known.Certificate = c.AcceptedAt, by.chain[0]
 		if !trusted {
 			unverified = append(unverified, otherCAs)
 		}
 	}
-	if parked.Certificate != nil && !parked.HasSignature() {
+	if key == nil {
 		unverified = append(unverified, noSignature)
+	} else if err := checkRevoked(r.revoked, p.KeyID, key); err != nil {
+		return by, known, err
 	} else {
-		key, err := parked.VerifySignature()
-		if err == nil {
-			err = checkRevoked(r.revoked, parked.KeyID, key)
-		}
-		if err != nil {
-			return p, known, err
-		}
-		p.signature = signature.Parts{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
-		p.key, known.KeyID, known.Key.Key = key, parked.KeyID, key
+		by.signature = signature.Parts{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}
+		by.key, known.KeyID, known.Key.Key = key, p.KeyID, key
 	}
 	known.Unverified = strings.Join(unverified, "; ")
-	return p, known, nil
+	return by, known, nil
 }
 
 // verifyCertificate returns the chain of the certificate that is parked with a delivery, and
 // whether the truststore trusts it.
-func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
+func (r *Replayer) verifyCertificate(p proof.Proof) (chain []*x509.Certificate, trusted bool, err error) {
 	if r.truststore != nil {
-		chain, err = parked.Certificate.Verify(parked.Payload, r.truststore, r.revoked)
+		chain, err = p.Certificate.Verify(p.Payload, r.truststore, r.revoked)
 		if err == nil || OutcomeOf(err) == CertificateOutcome(clientcert.Revoked) {
 			return chain, true, err
 		}
 	}
-	chain, err = parked.Certificate.Verify(parked.Payload, nil, r.revoked)
+	chain, err = p.Certificate.Verify(p.Payload, nil, r.revoked)
 	return chain, false, err
 }

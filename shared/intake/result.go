@@ -31,7 +31,9 @@ type Result struct {
 	ParkedAs
 	// AlsoParked is the name with the events in conflict, if ParkedAs is that with the events without identity.
 	AlsoParked ParkedAs
-	Steps      Steps
+	// ClaimEnds is when the event of a claim check that was replayed is deleted, if that is soon.
+	ClaimEnds time.Time
+	Steps     Steps
 }
 
 // Authentication is what is known of how a delivery was authenticated.

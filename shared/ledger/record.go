@@ -25,7 +25,7 @@ const (
 // Recording is the result of an attempt to write one event.
 type Recording struct {
 	Outcome Outcome
-	State   State // of what the ledger has, if nothing was written
+	Found   *Item // what the ledger has instead, without Detail; nil if the event was written
 	Err     error // if not nil, it is not known whether the event was written
 }
 
@@ -166,12 +166,12 @@ func (w write) decide(known map[string]Item) {
 func (w write) resultOf(old, e Item) Recording {
 	switch {
 	case old.Digest != e.Digest:
-		return Recording{Outcome: Conflict, State: old.State}
+		return Recording{Outcome: Conflict, Found: &old}
 	case old.Holder == w.holder:
 		// Our own write, whose answer was lost before it was tried again.
 		return Recording{Outcome: Recorded}
 	}
-	return Recording{Outcome: Duplicate, State: old.State}
+	return Recording{Outcome: Duplicate, Found: &old}
 }
 
 func (w write) fail(i int, err error) {
@@ -278,27 +278,9 @@ func (w write) change(ctx context.Context, positions []int, known map[string]Ite
 // RecordedAt.
 func (l *Ledger) Replace(ctx context.Context, entries []Item, due time.Time) []Recording {
 	now := l.opts.Now()
-	return l.rewrite(ctx, entries, due, func(old, i Item) bool {
+	w := l.newWrite(entries, NewHolder(), due, func(old, i Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
-}
-
-func (l *Ledger) rewrite(ctx context.Context, entries []Item, due time.Time,
-	may func(old, i Item) bool) []Recording {
-	w := l.newWrite(entries, NewHolder(), due, may)
 	w.replace(ctx, w.insert(ctx, w.all()), nil)
 	return w.results
-}
-
-// MarkParked and Restore are those of the copy in S3, until intake parks in the ledger.
-
-// MarkParked removes the bytes.
-func (l *Ledger) MarkParked(ctx context.Context, e Item) error {
-	return l.change(ctx, Change{EventID: e.EventID, Where: e.recording(Pending), Set: Item{State: Dismissed,
-		Cause: "parked", Due: l.opts.Now(), ExpiresAt: l.expiry(e)}}).Err
-}
-
-// Restore writes what MarkParked marked.
-func (l *Ledger) Restore(ctx context.Context, entries []Item, due time.Time) []Recording {
-	return l.rewrite(ctx, entries, due, func(old, e Item) bool { return old.Cause == "parked" && old.Digest == e.Digest })
 }

@@ -1,0 +1,99 @@
+// Package redrive defines the event of an invocation of the redrive function, and what the function returns.
+package redrive
+
+import (
+	"time"
+
+	"payhook.example/shared/keys"
+)
+
+// Version is the one of two contents of an eventId that a person chose.
+type Version string
+
+// The versions.
+const (
+	NoVersion     Version = ""       // no choice
+	FirstVersion  Version = "first"  // what the ledger has stays as it is
+	ParkedVersion Version = "parked" // what is parked is published as well
+)
+
+// Request is the event of an invocation. That of the schedule is empty and starts a run. A name is the eventId of a
+// parked event, or that of a stored delivery, which begins with its reason.
+type Request struct {
+	// Replay has names of what is published instead of a run. A conflict needs a Version, and a rejected
+	// webhook a Reason.
+	Replay  []string `json:"replay,omitempty"`
+	Version Version  `json:"version,omitempty"`
+	// Again also replays deliveries that were replayed or dismissed before.
+	Again bool `json:"again,omitempty"`
+	// AcceptAge checks the age of rejected webhooks as of when they arrived.
+	AcceptAge bool `json:"acceptAge,omitempty"`
+	// Dismiss has names of what needs no replay, for a Reason.
+	Dismiss []string `json:"dismiss,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	// By is who decided, as the caller states.
+	By string `json:"by,omitempty"`
+	// Certificates requests the report on client certificates, instead of a run.
+	Certificates bool `json:"certificates,omitempty"`
+}
+
+// Answer is what an invocation returns.
+type Answer struct {
+	Found     int `json:"found"`
+	Published int `json:"published"`
+	Failed    int `json:"failed"`
+	Parked    int `json:"parked,omitempty"` // failed events that were parked
+	// Left is true if the run ended before it had tried every event.
+	Left bool `json:"left"`
+
+	Replayed  []Replayed  `json:"replayed,omitempty"`
+	Dismissed []Dismissed `json:"dismissed,omitempty"`
+
+	Certificates *Certificates `json:"certificates,omitempty"`
+}
+
+// Accepted is the outcome of a replay after which every event is recorded or published.
+const Accepted = "accepted"
+
+// Replayed is the result of the replay of one name.
+type Replayed struct {
+	Name       string `json:"name"`
+	Outcome    string `json:"outcome"`
+	Cause      string `json:"cause,omitempty"`
+	Recorded   int    `json:"recorded"`
+	Pending    int    `json:"pending,omitzero"` // also of Duplicates: redrive publishes them
+	Duplicates int    `json:"duplicates"`
+	Conflicts  int    `json:"conflicts"`
+	// Parked is the name of the delivery that the replay parked with its events in conflict.
+	Parked string `json:"parked,omitempty"`
+	// Unverified is the part of the proof that could not be verified.
+	Unverified string `json:"unverified,omitempty"`
+	// ClaimEnds is when the large event of a claim check is deleted, if that is soon.
+	ClaimEnds time.Time `json:"claimEnds,omitzero"`
+}
+
+// Dismissed is the result for one name.
+type Dismissed struct {
+	Name  string `json:"name"`
+	Cause string `json:"cause,omitempty"` // why it is not dismissed
+}
+
+// Certificates are the client certificates that the webhook function accepts.
+type Certificates struct {
+	Authentication string                    `json:"authentication"`
+	DaysLeft       float64                   `json:"daysLeft"` // as the metric TrustDaysLeft
+	CAs            []CA                      `json:"cas"`
+	Pins           []string                  `json:"pins,omitempty"`
+	Subjects       []string                  `json:"subjects,omitempty"`
+	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
+	Last           *keys.AcceptedCertificate `json:"last,omitempty"` // nil: none was accepted yet
+}
+
+// CA is one certificate of the truststore.
+type CA struct {
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	Fingerprint string    `json:"fingerprint"`
+	Pin         string    `json:"pin"`
+	NotAfter    time.Time `json:"notAfter"`
+}
