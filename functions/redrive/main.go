@@ -1,6 +1,6 @@
 // Redrive is the Lambda function that publishes, on a schedule, events that were
-// recorded but are not on the bus. It also replays and dismisses parked objects, and replays
-// captured webhooks. It reads its settings from the environment, creates the stores once,
+// recorded but are not on the bus. It also replays and dismisses what is parked, and replays
+// rejected webhooks. It reads its settings from the environment, creates the stores once,
 // and passes both to the packages that do the work.
 package main
 
@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
 )
@@ -59,6 +58,7 @@ type stores struct {
 	setup.Stores
 	bus         bus.Finder
 	certificate keys.CertificateReader
+	parking     parking
 }
 
 type dynamoDB interface {
@@ -69,15 +69,16 @@ type dynamoDB interface {
 func newStores(db dynamoDB, events eventbridge.FindAPI, buckets s3.API, conf settings.Function) stores {
 	b := eventbridge.NewFindableBus(events, conf.EventBusName)
 	k := dynamodb.NewKeys(db, conf.KeysTable)
+	parked := s3.NewBucket(buckets, conf.ParkingBucket)
 	all := stores{setup.Stores{
 		Ledger:  dynamodb.NewLedger(db, conf.LedgerTable),
 		Keys:    k,
 		Bus:     b,
 		Claims:  s3.NewBucket(buckets, conf.ClaimBucket),
-		Parking: parking.NewStore(buckets, conf.ParkingBucket),
-	}, b, k}
+		Parking: parked,
+	}, b, k, parked}
 	if conf.EvidenceBucket != "" {
-		all.Evidence = parking.NewStore(buckets, conf.EvidenceBucket)
+		all.Evidence = s3.NewWriter(buckets, conf.EvidenceBucket)
 	}
 	return all
 }
@@ -85,7 +86,7 @@ func newStores(db dynamoDB, events eventbridge.FindAPI, buckets s3.API, conf set
 // findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
 const findTimeout = 5 * time.Second
 
-// newHandler creates the handler from its stores and settings. keyService calls the key service, for captured webhooks.
+// newHandler creates the handler from its stores and settings. keyService calls the key service, for rejected webhooks.
 func newHandler(all stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *handler {
 	accepting := setup.Pipeline(all.Stores, s)
 	all.Evidence = nil // a parked delivery has its proof
@@ -98,7 +99,7 @@ func newHandler(all stores, keyService *http.Client, s settings.Function, log *a
 			defer cancel()
 			return bus.Find(ctx, all.bus)
 		},
-		parking: all.Parking,
+		parking: all.parking,
 		revoked: s.RevokedKeys,
 		log:     log,
 		now:     func() time.Time { return time.Now().UTC() },
@@ -107,7 +108,7 @@ func newHandler(all stores, keyService *http.Client, s settings.Function, log *a
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
 		h.trust = &trust{s.MTLS, s.Authentication, all.certificate}
 	} else if s.KeysTable != "" {
-		h.captured = newCaptured(accepting, setup.Signature(all.Keys, keyService, s), s)
+		h.rejected = newRejected(accepting, setup.Signature(all.Keys, keyService, s), s)
 	}
 	return h
 }

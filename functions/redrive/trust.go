@@ -6,6 +6,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -17,37 +18,17 @@ type trust struct {
 	accepted       keys.CertificateReader
 }
 
-// trusted is its report.
-type trusted struct {
-	Authentication string                    `json:"authentication"`
-	DaysLeft       float64                   `json:"daysLeft"` // as the metric TrustDaysLeft
-	CAs            []authority               `json:"cas"`
-	Pins           []string                  `json:"pins,omitempty"`
-	Subjects       []string                  `json:"subjects,omitempty"`
-	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
-	Last           *keys.AcceptedCertificate `json:"last,omitempty"` // nil: none was accepted yet
-}
-
-// authority is one certificate of the truststore.
-type authority struct {
-	Subject     string    `json:"subject"`
-	Issuer      string    `json:"issuer"`
-	Fingerprint string    `json:"fingerprint"`
-	Pin         string    `json:"pin"`
-	NotAfter    time.Time `json:"notAfter"`
-}
-
 // report returns the report, with only the mechanism if no client certificate is
 // required. With an error, the report lacks the certificate that was accepted last.
-func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
+func (t *trust) report(ctx context.Context, now time.Time) (*redrive.Certificates, error) {
 	if t == nil {
-		return &trusted{Authentication: settings.BySignature}, nil
+		return &redrive.Certificates{Authentication: settings.BySignature}, nil
 	}
 	last, err := t.accepted.LastCertificate(ctx)
-	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
-		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
+	out := &redrive.Certificates{Authentication: t.authentication, Last: last,
+		DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now), Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
 	for _, c := range t.Truststore.Certificates() {
-		out.CAs = append(out.CAs, authority{
+		out.CAs = append(out.CAs, redrive.CA{
 			clientcert.Subject(c), clientcert.Issuer(c), clientcert.Fingerprint(c), clientcert.PinOf(c).String(),
 			c.NotAfter.UTC(),
 		})

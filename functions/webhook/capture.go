@@ -9,7 +9,7 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/proof"
 )
 
 // attempt is what is logged about a request that was captured or could not be.
@@ -18,8 +18,8 @@ type attempt struct {
 	CaptureFailed string `json:"captureFailed,omitzero"`
 }
 
-// capture stores a request that was rejected before it was found authentic. Requests without a body are not stored: scanners send them,
-// and they are no webhooks. A failure changes nothing else.
+// capture stores a request that was rejected before it was found authentic. Requests without a body are not stored:
+// scanners send them, and they are no webhooks. A failure changes nothing else.
 func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
 	if h.capturer == nil || !result.Outcome.BeforeProof() {
 		return attempt{}
@@ -33,21 +33,19 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	case err != nil:
 		payload = unquote(r.body)
 	}
-	stored := parking.Captured{
+	stored := proof.Request{
 		ReceivedAt: received,
 		Outcome:    result.Outcome.Name,
-		Cause:      awsenv.Cause(result.Err),
 		Method:     r.RequestContext.HTTP.Method,
 		Path:       r.RawPath,
 		RawQuery:   r.RawQueryString,
-		Headers:    parking.WithoutCredentials(r.Headers),
+		Headers:    r.Headers,
 		SourceIP:   r.RequestContext.HTTP.SourceIP,
-		Payload:    payload,
-		Settings:   h.proof,
+		Settings:   h.captured,
 	}
 	if lambda, ok := lambdacontext.FromContext(ctx); ok {
 		stored.RequestID = lambda.AwsRequestID
 	}
-	name, err := h.capturer.Capture(ctx, stored)
+	name, err := h.capturer.Capture(ctx, stored, payload, awsenv.Cause(result.Err))
 	return attempt{name, awsenv.Cause(err)}
 }

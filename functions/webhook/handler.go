@@ -16,8 +16,8 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
 
@@ -32,8 +32,8 @@ type handler struct {
 	log             *awsenv.Log
 	successStatus   int
 	maxPayloadBytes int
-	capturer        *parking.Capturer // nil: rejected requests are not stored
-	proof           map[string]string // the settings that are stored with them
+	capturer        *proof.Capturer   // nil: rejected requests are not stored
+	captured        map[string]string // the settings that are stored with them
 }
 
 // taken is the body of the answer to an accepted delivery.

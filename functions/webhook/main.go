@@ -24,7 +24,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
 )
@@ -91,10 +91,10 @@ func newStores(db dynamoDB, events eventbridge.PutAPI, buckets s3.API, conf sett
 		Keys:    dynamodb.NewKeys(db, conf.KeysTable),
 		Bus:     eventbridge.NewBus(events, conf.EventBusName),
 		Claims:  s3.NewBucket(buckets, conf.ClaimBucket),
-		Parking: parking.NewStore(buckets, conf.ParkingBucket),
+		Parking: s3.NewWriter(buckets, conf.ParkingBucket),
 	}
 	if conf.EvidenceBucket != "" {
-		stores.Evidence = parking.NewStore(buckets, conf.EvidenceBucket)
+		stores.Evidence = s3.NewWriter(buckets, conf.EvidenceBucket)
 	}
 	return stores
 }
@@ -120,8 +120,8 @@ func newHandler(stores setup.Stores, keyService *http.Client, s settings.Functio
 		}
 	}
 	if !s.CaptureUntil.IsZero() {
-		h.proof = s.Proof
-		h.capturer = parking.NewCapturer(stores.Parking, stores.Keys, s.CaptureUntil)
+		h.captured = s.Proof
+		h.capturer = proof.NewCapturer(stores.Parking, stores.Keys, s.Scheme, s.CaptureUntil)
 	}
 	h.receiver = intake.NewReceiver(setup.Pipeline(stores, s), mechanisms)
 	return h

@@ -117,7 +117,7 @@ type Settings struct {
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"1m 3650d" by:"webhook redrive"`
 	// ClaimRetention is how long events of more than 200000 bytes are kept in S3; the bus has references to them.
-	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" unit:"day"`
+	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" unit:"day" by:"redrive"`
 	// ParkedRetention is how long what is parked is kept in S3.
 	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never" unit:"day"`
 	// ArchiveRetention is how long an archive keeps each published event.

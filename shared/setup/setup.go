@@ -10,7 +10,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 )
 
@@ -20,8 +20,8 @@ type Stores struct {
 	Keys     keys.Store
 	Bus      bus.Store
 	Claims   claimcheck.Bucket
-	Parking  *parking.Store
-	Evidence *parking.Store // nil: none is stored
+	Parking  objects.Creator
+	Evidence objects.Creator // nil: none is stored
 }
 
 // Pipeline returns the pipeline that a function with these settings publishes with.
@@ -31,7 +31,8 @@ func Pipeline(stores Stores, s settings.Function) *intake.Pipeline {
 		bus.New(stores.Bus, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(stores.Claims, s.ClaimBucket),
 		stores.Parking,
-		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: stores.Evidence},
+		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: stores.Evidence,
+			ClaimRetention: max(s.ClaimRetention, 0)},
 	)
 }
 

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
+	"payhook.example/shared/settings"
+)
+
+// rejected receives rejected webhooks with the checks of the webhook function.
+type rejected struct {
+	receiver        *intake.Receiver
+	allowed         []netip.Prefix // none: any
+	maxPayloadBytes int
+}
+
+func newRejected(p *intake.Pipeline, signature *intake.Signature, s settings.Function) *rejected {
+	return &rejected{intake.NewReceiver(p, intake.Mechanisms{Signature: signature}), s.Networks, s.MaxPayloadBytes}
+}
+
+// The outcomes of rejected webhooks that cannot be replayed.
+var (
+	noCertificate      = intake.Outcome{Name: "certificate-not-captured"}
+	incomplete         = intake.Outcome{Name: "payload-incomplete"}
+	captureRejectedOff = intake.Outcome{Name: "capture-rejected-off"}
+)
+
+// receive receives a rejected webhook like a new one.
+func (h *handler) receive(ctx context.Context, p proof.Proof, e redrive.Request) intake.Result {
+	r, w := h.rejected, p.Request
+	switch {
+	case h.trust != nil:
+		return intake.Result{Outcome: noCertificate,
+			Err: errors.New("redrive: client certificates are not captured: the service must send it again")}
+	case r == nil:
+		return intake.Result{Outcome: captureRejectedOff,
+			Err: errors.New("redrive: rejected webhooks are replayed only with the setting captureRejected")}
+	case len(p.Payload) < w.PayloadBytes:
+		return intake.Result{Outcome: incomplete,
+			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
+	}
+	source, err := intake.CheckSource(w.SourceIP, r.allowed)
+	switch {
+	case err != nil:
+	case len(p.Payload) > r.maxPayloadBytes:
+		err = intake.ErrPayloadTooLarge
+	default:
+		err = intake.CheckMethod(w.Method)
+	}
+	if err != nil {
+		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
+	}
+	d := intake.Delivery{Payload: p.Payload, Headers: w.Headers, RawQuery: w.RawQuery, SourceIP: source}
+	if e.AcceptAge {
+		d.ArrivedAt = w.ReceivedAt
+	}
+	return r.receiver.Receive(ctx, d)
+}
