@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -12,15 +13,18 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
 	"payhook.example/shared/signature"
 )
 
@@ -29,25 +33,65 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // signingKey is the service's key in all tests.
 var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
-// deployment is the function with its own set-up and AWS services in memory. It is noon.
+// bucket is a bucket in memory. Its writes fail if fails returns an error.
+type bucket struct {
+	objects.Memory
+	fails func(key string) error
+}
+
+func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, error) {
+	if b.fails != nil {
+		if err := b.fails(key); err != nil {
+			return false, err
+		}
+	}
+	return b.Memory.Create(ctx, key, body)
+}
+
+// table is a ledger in memory. It calls before with the context of each call, if that is set.
+type table struct {
+	ledger.Memory
+	before func(context.Context)
+}
+
+func (t *table) called(ctx context.Context) {
+	if t.before != nil {
+		t.before(ctx)
+	}
+}
+
+func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+	t.called(ctx)
+	return t.Memory.Insert(ctx, items)
+}
+
+func (t *table) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
+	t.called(ctx)
+	return t.Memory.Change(ctx, changes)
+}
+
+func (t *table) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
+	t.called(ctx)
+	return t.Memory.Get(ctx, ids, content)
+}
+
+// deployment is the function with its own set-up and stores in memory. It is noon.
 type deployment struct {
 	*handler
 	t       *testing.T
-	db      *awstest.DynamoDB
-	bus     *awstest.EventBridge
-	buckets *awstest.S3
+	table   table
+	keys    keys.Memory
+	bus     bus.Memory
+	parked  bucket
+	claims  objects.Memory
+	records objects.Memory
 	log     bytes.Buffer
 }
 
 // deploy sets the function up. change are environment variables.
 func deploy(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
-	d.db.CreateLedger("ledger")
-	d.db.CreateTable("keys", names.KeysKey)
-	d.buckets.MakeBucket("claims")
-	d.buckets.MakeBucket("parking")
-	d.buckets.MakeBucket("records")
+	d := &deployment{t: t}
 	env := map[string]string{
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
 		names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "bus",
@@ -61,8 +105,12 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(newStores(d.db, d.bus, d.buckets, conf), &http.Client{}, conf,
-		awsenv.NewLog(&d.log, "Payhook"))
+	all := stores{setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}, &d.bus,
+		&d.keys, &d.parked}
+	if conf.EvidenceBucket != "" {
+		all.Evidence = &d.records
+	}
+	d.handler = newHandler(all, &http.Client{}, conf, awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }
@@ -79,7 +127,7 @@ func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) m
 }
 
 // handle invokes the function.
-func (d *deployment) handle(e event) report {
+func (d *deployment) handle(e redrive.Request) redrive.Answer {
 	d.t.Helper()
 	d.log.Reset()
 	r, err := d.Handle(d.t.Context(), e)
@@ -89,8 +137,8 @@ func (d *deployment) handle(e event) report {
 	return r
 }
 
-// replay replays one object.
-func (d *deployment) replay(e event, name string) replayed {
+// replayed replays what has a name.
+func (d *deployment) replayed(e redrive.Request, name string) redrive.Replayed {
 	d.t.Helper()
 	e.Replay = []string{name}
 	return d.handle(e).Replayed[0]
@@ -114,23 +162,24 @@ func (d *deployment) record(event []byte) {
 	}
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewItem(raw, uuid.New().String(), at)
-	if err := ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{}).Record(d.t.Context(), []ledger.Item{e},
+	if err := ledger.New(&d.table, ledger.Options{}).Record(d.t.Context(), []ledger.Item{e},
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 // park parks an authentic delivery, for a reason.
-func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...[]byte) string {
+func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
 	d.t.Helper()
 	id := uuid.New().String()
-	p := parking.Parked{
-		Reason: reason, ParkedAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
-		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID, JWK: signingKey().JWK(),
+	p := proof.Proof{
+		Reason: reason, StoredAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
+		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID,
+		JWK: keys.FormatJWK(signingKey().ID, &signingKey().Private.PublicKey),
 	}
 	for _, raw := range inConflict {
-		digest := ledger.DigestOf(raw)
-		p.EventIDs, p.EventDigests = append(p.EventIDs, ledger.Key(idOf(d.t, raw))), append(p.EventDigests, digest[:])
+		digest, id := ledger.DigestOf(raw), ledger.Key(idOf(d.t, raw))
+		p.EventIDs, p.Contents = append(p.EventIDs, id), append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
 	}
 	var err error
 	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
@@ -139,13 +188,28 @@ func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...
 	return d.parkIt(p)
 }
 
-func (d *deployment) parkIt(p parking.Parked) string {
+func (d *deployment) parkIt(p proof.Proof) string {
 	d.t.Helper()
-	name, _, err := d.parking.Park(d.t.Context(), p)
+	name, _, err := proof.Put(d.t.Context(), &d.parked, p)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	return name
+}
+
+// parkEvent parks an event in the ledger, and returns its eventId.
+func (d *deployment) parkEvent(event []byte) string {
+	d.t.Helper()
+	d.record(event)
+	l := ledger.New(&d.table, ledger.Options{})
+	item, _, err := l.Find(d.t.Context(), idOf(d.t, event))
+	if err == nil {
+		err = l.Park(d.t.Context(), item, "attempts", "no answer")
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return item.EventID
 }
 
 func idOf(t *testing.T, raw []byte) string {
@@ -157,10 +221,10 @@ func idOf(t *testing.T, raw []byte) string {
 	return event.EventID
 }
 
-// decided fails the test unless the object has that state.
-func (d *deployment) decided(name string, want parking.State) parking.Note {
+// decided fails the test unless there is that decision about a name.
+func (d *deployment) decided(name string, want proof.Decision) proof.Note {
 	d.t.Helper()
-	got, note, err := d.parking.Decision(d.t.Context(), name)
+	got, note, err := proof.DecisionOn(d.t.Context(), &d.parked, name)
 	if err != nil || got != want {
 		d.t.Errorf("%s is %s, %v, want %s", name, got, err, want)
 	}

@@ -1,18 +1,21 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"testing"
 	"time"
+	"uuid"
 
-	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
 // The line of a run is what an operator reads, and what alarms and the dashboard count.
@@ -21,22 +24,22 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 	for name, test := range map[string]struct {
 		run    intake.Redriven
 		want   map[string]any // what differs from a run that finds nothing
-		report report
+		report redrive.Answer
 		err    string
 	}{
-		"nothing is due": {intake.Redriven{}, nil, report{}, ""},
+		"nothing is due": {intake.Redriven{}, nil, redrive.Answer{}, ""},
 		"some": {counts, map[string]any{"level": "WARN", "leased": 6.0, "found": 7.0, "published": 3.0,
 			"failed": 2.0, "Parked": 1.0, "OldestPending": 60.0},
-			report{Found: 7, Published: 3, Failed: 2, Parked: 1}, ""},
+			redrive.Answer{Found: 7, Published: 3, Failed: 2, Parked: 1}, ""},
 		"no time": {intake.Redriven{Left: true}, map[string]any{"level": "WARN", "left": true},
-			report{Left: true}, ""},
-		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, report{}, ""},
+			redrive.Answer{Left: true}, ""},
+		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, redrive.Answer{}, ""},
 		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
-			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, report{Failed: 1}, ""},
+			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, redrive.Answer{Failed: 1}, ""},
 		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"),
 			PublishErr: errors.New("no")},
 			map[string]any{"level": "ERROR", "errors": 2.0, "cause": "index",
-				"OldestPending": nil}, report{}, "redrive: index"},
+				"OldestPending": nil}, redrive.Answer{}, "redrive: index"},
 	} {
 		d := deploy(t, nil)
 		got, err := d.write(t.Context(), test.run, nil)
@@ -68,10 +71,10 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d := deploy(t, nil)
 	d.record(newEvent())
-	parked := d.park(parking.Invalid, nil, newEvent())
+	parked := d.park(proof.Invalid, nil, newEvent())
 	d.bus.Missing = true
-	if r, err := d.Handle(t.Context(), event{}); err == nil || err.Error() != "redrive: bus: it does not exist" ||
-		!cmp.Equal(r, report{}) {
+	if r, err := d.Handle(t.Context(), redrive.Request{}); err == nil || err.Error() != "redrive: bus: it does not exist" ||
+		!cmp.Equal(r, redrive.Answer{}) {
 		t.Errorf("a run: %+v, %v", r, err)
 	}
 	line := d.line()
@@ -79,23 +82,25 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 		line["OldestPending"] != nil {
 		t.Errorf("the line of the run is %v", line)
 	}
-	for name, e := range map[string]event{
-		"a replay": {Replay: []string{parked}}, "of a captured webhook": {Captured: []string{"x"}, Reason: "test"},
+	for name, e := range map[string]redrive.Request{
+		"a replay": {Replay: []string{parked}}, "of an event": {Replay: []string{uuid.New().String()}},
 	} {
 		if _, err := d.Handle(t.Context(), e); !errors.Is(err, bus.ErrMissing) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := d.bus.Calls(); n > 0 {
-		t.Errorf("%d calls of PutEvents", n)
+	for id, item := range d.table.Items() {
+		if item.State != ledger.Pending {
+			t.Errorf("%s is %s", id, item.State)
+		}
 	}
-	d.decided(parked, parking.Open)
+	d.decided(parked, proof.Open)
 
 	d.bus.Missing = false
-	if r := d.handle(event{}); r.Published != 1 || d.line()["BusMissing"] != nil {
+	if r := d.handle(redrive.Request{}); r.Published != 1 || d.line()["BusMissing"] != nil {
 		t.Errorf("with a bus: %+v, %v", r, d.line())
 	}
-	if r := d.replay(event{}, parked); r.Outcome != intake.Accepted {
+	if r := d.replayed(redrive.Request{}, parked); r.Outcome != "accepted" {
 		t.Errorf("with a bus: %+v", r)
 	}
 }
@@ -104,9 +109,9 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
 	d := deploy(t, nil)
 	d.record(newEvent())
-	d.bus.Describe = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "arn:aws:events:bus"}
-	r := d.handle(event{})
-	if line := d.line(); r.Published != 1 || line["busCause"] != "AccessDeniedException" || line["level"] != "WARN" ||
+	d.findBus = func(context.Context) error { return errors.New("denied") }
+	r := d.handle(redrive.Request{})
+	if line := d.line(); r.Published != 1 || line["busCause"] != "denied" || line["level"] != "WARN" ||
 		line["BusMissing"] != nil {
 		t.Errorf("%+v, %v", r, line)
 	}

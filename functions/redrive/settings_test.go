@@ -5,12 +5,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -18,21 +22,47 @@ import (
 func rejecting(t *testing.T, key, value string) *deployment {
 	t.Helper()
 	d := deploy(t, map[string]string{settings.Named(key).Env(): value})
-	d.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-		return map[int]string{0: "InvalidArgument"}, nil
-	}
+	d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 	d.record(newEvent())
 	return d
 }
 
 // reported tests that the report on certificates has the value of a setting.
-func reported(key, value string, field func(*trusted) []string) func(*testing.T) {
+func reported(key, value string, field func(*redrive.Certificates) []string) func(*testing.T) {
 	return func(t *testing.T) {
 		conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
 		conf[settings.Named(key).Env()] = value
-		if got := field(deploy(t, conf).handle(event{Certificates: true}).Certificates); !slices.Equal(got,
+		if got := field(deploy(t, conf).handle(redrive.Request{Certificates: true}).Certificates); !slices.Equal(got,
 			[]string{value}) {
 			t.Errorf("reported %v", got)
+		}
+	}
+}
+
+// endsSoon tests that a replay says when the event of a claim check is deleted.
+func endsSoon(t *testing.T) {
+	for value, want := range map[string]bool{"29d": true, "31d": false, "never": false} {
+		d := deploy(t, map[string]string{"PAYHOOK_CLAIM_RETENTION": value})
+		event := paymenttest.Event()
+		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", settings.ClaimCheckBytes)
+		raw, err := payment.DecodeRawEvent(paymenttest.Encode(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		detail, err := claimcheck.NewStore(&d.claims, "claims").Put(t.Context(), raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := ledger.New(&d.table, ledger.Options{})
+		item := ledger.NewItem(raw, uuid.New().String(), time.Now()).AsClaim(detail)
+		if r := l.Record(t.Context(), []ledger.Item{item}, ledger.NewHolder(), time.Now())[0]; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if err := l.Park(t.Context(), item, "attempts", ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.replayed(redrive.Request{}, item.EventID); got.Outcome != "accepted" || !got.ClaimEnds.IsZero() != want {
+			t.Errorf("%s: %+v", value, got)
 		}
 	}
 }
@@ -41,17 +71,19 @@ func reported(key, value string, field func(*trusted) []string) func(*testing.T)
 var effects = map[string]func(t *testing.T){
 	"payhook:redriveAttempts": func(t *testing.T) {
 		for value, want := range map[string]int{"1": 1, "2": 0} {
-			if got := rejecting(t, "payhook:redriveAttempts", value).handle(event{}).Parked; got != want {
+			if got := rejecting(t, "payhook:redriveAttempts", value).handle(redrive.Request{}).Parked; got != want {
 				t.Errorf("%s attempts: %d events are parked at the first failure, want %d", value, got, want)
 			}
 		}
 	},
-	// The test of captured webhooks.
+	// The test of rejected webhooks.
 	"allowedSources": verifies, "maxPayloadBytes": verifies,
 
 	"signatureHeader": verifies, "timestampLocation": verifies, "keyIdLocation": verifies,
 	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
 	"keyFreshness": verifies, "keyMaxAge": verifies, "keyMissBudget": verifies,
+
+	"claimRetention": endsSoon,
 
 	// Package setup tests what a pipeline does with its settings.
 	"eventSource":         onItsBus,
@@ -60,33 +92,33 @@ var effects = map[string]func(t *testing.T){
 	"authentication": func(t *testing.T) {
 		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
 			d := deploy(t, withCertificates(t, value, paymenttest.NewCA("Operator CA")))
-			if got := d.handle(event{Certificates: true}).Certificates; got.Authentication != value ||
+			if got := d.handle(redrive.Request{Certificates: true}).Certificates; got.Authentication != value ||
 				(len(got.CAs) > 0) != (value != settings.BySignature) {
 				t.Errorf("%s: reported %+v", value, got)
 			}
 		}
 	},
 	"clientCertPins": reported("clientCertPins", strings.Repeat("ab", 32),
-		func(c *trusted) []string { return c.Pins }),
+		func(c *redrive.Certificates) []string { return c.Pins }),
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
-		func(c *trusted) []string { return c.Subjects }),
+		func(c *redrive.Certificates) []string { return c.Subjects }),
 	"revokedKeys": func(t *testing.T) {
-		reported("revokedKeys", strings.Repeat("cd", 32), func(c *trusted) []string { return c.RevokedKeys })(t)
+		reported("revokedKeys", strings.Repeat("cd", 32), func(c *redrive.Certificates) []string { return c.RevokedKeys })(t)
 		id := signingKey().ID
-		d := withCapture(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
-		if got := d.handle(event{Certificates: true}).Certificates; !slices.Equal(got.RevokedKeys, []string{id}) {
+		d := withRejected(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
+		if got := d.handle(redrive.Request{Certificates: true}).Certificates; !slices.Equal(got.RevokedKeys, []string{id}) {
 			t.Errorf("by signature: reported %v", got)
 		}
-		captured, _, _ := d.replayIt(d.capture(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),
-			true)
-		parked := d.replay(event{}, d.park(parking.Invalid, nil, newEvent()))
-		if captured.Outcome != intake.KeyRevoked || parked.Outcome != intake.KeyRevoked || len(d.bus.Entries()) > 0 {
-			t.Errorf("replayed as %s and %s", captured.Outcome, parked.Outcome)
+		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),
+			true, false)
+		parked := d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, newEvent()))
+		if rejected.Outcome != "key-revoked" || parked.Outcome != "key-revoked" || len(d.bus.Entries()) > 0 {
+			t.Errorf("replayed as %s and %s", rejected.Outcome, parked.Outcome)
 		}
 	},
 }
 
-// verifies tests that the function verifies captured webhooks with its settings. That the webhook
+// verifies tests that the function verifies rejected webhooks with its settings. That the webhook
 // function reads them in the same way is tested there.
 func verifies(t *testing.T) {
 	w := paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute}
@@ -100,8 +132,8 @@ func verifies(t *testing.T) {
 		"PAYHOOK_TIMESTAMP_TOLERANCE": {"3m", intake.TimestampOutside},
 		"PAYHOOK_BASE_URL":            {"http://127.0.0.1:1", intake.KeyUnavailable},
 	} {
-		d := withCapture(t, map[string]string{key: c.value})
-		if got, _, _ := d.replayIt(d.capture(w), false); got.Outcome != c.want {
+		d := withRejected(t, map[string]string{key: c.value})
+		if got, _, _ := d.replayIt(d.reject(w), false, false); got.Outcome != c.want.Name {
 			t.Errorf("%s=%s: %+v", key, c.value, got)
 		}
 	}
@@ -111,8 +143,8 @@ func verifies(t *testing.T) {
 func onItsBus(t *testing.T) {
 	d := deploy(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
 	d.record(newEvent())
-	d.handle(event{})
-	if got := *d.bus.Entries()[0].Source; got != "payments.example" {
+	d.handle(redrive.Request{})
+	if got := d.bus.Entries()[0].Source; got != "payments.example" {
 		t.Errorf("the source is %s", got)
 	}
 }

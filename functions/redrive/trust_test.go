@@ -10,21 +10,19 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
 // daysLeft returns the metric of a run, or NaN.
 func (d *deployment) daysLeft() float64 {
 	d.t.Helper()
-	d.handle(event{})
+	d.handle(redrive.Request{})
 	days, ok := d.line()[names.TrustDaysLeftMetric.Name].(float64)
 	if !ok {
 		return math.NaN()
@@ -43,7 +41,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 		if got := d.daysLeft(); math.Round(got) != math.Round(ca.Certificate.NotAfter.Sub(now).Hours()/24) {
 			t.Errorf("%s: %v days before the first webhook", authentication, got)
 		}
-		if err := keys.NewCertificates(dynamodb.NewKeys(d.db, "keys")).Record(t.Context(), client, now); err != nil {
+		if err := keys.NewCertificates(&d.keys).Record(t.Context(), client, now); err != nil {
 			t.Fatal(err)
 		}
 		if got := d.daysLeft(); got != 20 {
@@ -65,7 +63,7 @@ func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 	if got := d.daysLeft(); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
 		t.Errorf("%v days: %s", got, d.log.String())
 	}
-	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
+	if _, err := d.Handle(t.Context(), redrive.Request{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
 		"redrive: ") {
 		t.Error("the report lacks the certificate without an error")
 	}
@@ -77,10 +75,10 @@ func TestCertificatesAreReported(t *testing.T) {
 	client := ca.Client(nil).Leaf
 	d := deploy(t, withCertificates(t, settings.ByBoth, ca))
 	d.now = time.Now
-	if err := keys.NewCertificates(dynamodb.NewKeys(d.db, "keys")).Record(t.Context(), client, time.Now()); err != nil {
+	if err := keys.NewCertificates(&d.keys).Record(t.Context(), client, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.Handle(t.Context(), event{Certificates: true})
+	r, err := d.Handle(t.Context(), redrive.Request{Certificates: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +91,7 @@ func TestCertificatesAreReported(t *testing.T) {
 		c.Last == nil || c.Last.Fingerprint != clientcert.Fingerprint(client) {
 		t.Errorf("got %+v", c)
 	}
-	if r, err = deploy(t, nil).Handle(t.Context(), event{Certificates: true}); err != nil ||
+	if r, err = deploy(t, nil).Handle(t.Context(), redrive.Request{Certificates: true}); err != nil ||
 		r.Certificates == nil || r.Certificates.Authentication != "signature" {
 		t.Errorf("with signatures: %+v, %v", r.Certificates, err)
 	}
@@ -106,11 +104,11 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	d := deploy(t, withCertificates(t, settings.ByMTLS, ca))
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, newEvent())
-	name := d.parkIt(parking.Parked{
-		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: id, Payload: payload,
-		Certificate: evidence.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
+	name := d.parkIt(proof.Proof{
+		Reason: proof.Invalid, StoredAt: time.Now(), DeliveryID: id, Payload: payload,
+		Certificate: proof.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
 	})
-	if r := d.replay(event{}, name); r.Outcome != intake.Accepted || r.Unverified == "" ||
+	if r := d.replayed(redrive.Request{}, name); r.Outcome != "accepted" || r.Unverified == "" ||
 		strings.Contains(r.Unverified, "truststore") {
 		t.Errorf("%+v", r)
 	}

@@ -39,6 +39,7 @@ func (m *Memory) Change(_ context.Context, changes []Change) []Result {
 	results := make([]Result, len(changes))
 	for n, c := range changes {
 		old, exists := m.items[c.EventID]
+		c.Where = c.Where.stored()
 		if !exists || !each(func(f field) bool { return f.zero(&c.Where) || f.equal(&c.Where, &old) }) {
 			results[n].Item = old
 			continue
@@ -122,7 +123,18 @@ func each(holds func(field) bool) bool {
 
 // set stores an item, with times as precise as those of a table.
 func (m *Memory) set(i Item) {
+	i = i.stored()
 	i.EventName = ""
+	i.Detail = slices.Clone(i.Detail)
+	if m.items == nil {
+		m.items, m.index = map[string]Item{}, map[string]Item{}
+	}
+	m.items[i.EventID] = i
+	m.project(i.EventID)
+}
+
+// stored returns i with times as precise as those of a table.
+func (i Item) stored() Item {
 	for _, t := range []*time.Time{&i.RecordedAt, &i.Decision.At, &i.Due, &i.PublishedAt, &i.EventTimestamp} {
 		if !t.IsZero() {
 			*t = time.UnixMilli(t.UnixMilli()).UTC()
@@ -131,12 +143,7 @@ func (m *Memory) set(i Item) {
 	if !i.ExpiresAt.IsZero() {
 		i.ExpiresAt = time.Unix(i.ExpiresAt.Unix(), 0).UTC()
 	}
-	i.Detail = slices.Clone(i.Detail)
-	if m.items == nil {
-		m.items, m.index = map[string]Item{}, map[string]Item{}
-	}
-	m.items[i.EventID] = i
-	m.project(i.EventID)
+	return i
 }
 
 // project makes the index have what the table has of an item.
