@@ -37,12 +37,17 @@ type authority struct {
 	NotAfter    time.Time `json:"notAfter"`
 }
 
+// lastTimeout is the time to read the certificate that was accepted last. The line of a run does not wait longer.
+const lastTimeout = time.Second
+
 // report returns the report, with only the mechanism if no client certificate is
 // required. With an error, the report lacks the certificate that was accepted last.
 func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	if t == nil {
 		return &trusted{Authentication: settings.BySignature}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	defer cancel()
 	last, err := t.accepted.LastCertificate(ctx)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
 		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}

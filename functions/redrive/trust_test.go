@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -60,15 +60,20 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 }
 
 func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
-	d := deploy(t, withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")))
-	d.trust.accepted, d.now = brokenKeys{}, time.Now
-	if got := d.daysLeft(); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
-		t.Errorf("%v days: %s", got, d.log.String())
-	}
-	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
-		"redrive: ") {
-		t.Error("the report lacks the certificate without an error")
-	}
+	conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(t, conf)
+		d.trust.accepted = hangingKeys{}
+		start := time.Now()
+		if got := d.daysLeft(); math.IsNaN(got) || time.Since(start) != time.Second ||
+			d.line()["certificateCause"] != context.DeadlineExceeded.Error() {
+			t.Errorf("%v days after %s: %s", got, time.Since(start), d.log.String())
+		}
+		if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
+			"redrive: ") {
+			t.Error("the report lacks the certificate without an error")
+		}
+	})
 }
 
 func TestCertificatesAreReported(t *testing.T) {
@@ -116,11 +121,10 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	}
 }
 
-var errNoAnswer = errors.New("no answer")
+// hangingKeys is a table that does not answer.
+type hangingKeys struct{}
 
-// brokenKeys is a table that does not answer.
-type brokenKeys struct{}
-
-func (brokenKeys) LastCertificate(context.Context) (*keys.AcceptedCertificate, error) {
-	return nil, errNoAnswer
+func (hangingKeys) LastCertificate(ctx context.Context) (*keys.AcceptedCertificate, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
