@@ -38,7 +38,12 @@ type authority struct {
 }
 
 // lastTimeout is the time to read the certificate that was accepted last. The line of a run does not wait longer.
-const lastTimeout = time.Second
+func lastTimeout(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(time.Second, time.Until(end)/2)
+	}
+	return time.Second
+}
 
 // report returns the report, with only the mechanism if no client certificate is
 // required. With an error, the report lacks the certificate that was accepted last.
@@ -46,7 +51,7 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	if t == nil {
 		return &trusted{Authentication: settings.BySignature}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout(ctx))
 	defer cancel()
 	last, err := t.accepted.LastCertificate(ctx)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
