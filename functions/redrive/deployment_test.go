@@ -113,8 +113,8 @@ func (d *deployment) record(event []byte) {
 		d.t.Fatal(err)
 	}
 	at := time.Now().Add(-time.Minute)
-	e := ledger.NewEntry(raw, uuid.New().String(), at)
-	if err := ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{}).Record(d.t.Context(), []ledger.Entry{e},
+	e := ledger.NewItem(raw, uuid.New().String(), at)
+	if err := ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{}).Record(d.t.Context(), []ledger.Item{e},
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}

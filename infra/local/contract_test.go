@@ -35,10 +35,20 @@ func (f *fixture) testStores(t *testing.T) {
 				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
 			},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
-				NonKeyAttributes: []string{names.LedgerRecordedAt, names.LedgerSize}},
+				NonKeyAttributes: names.LedgerProjection()},
 		})
 		f.createTable(t, client, ids, names.KeysKey)
-		storetest.Ledger(t, seed, 500, indexDelay, &ledger.Memory{}, dynamodb.NewLedger(client, events))
+		memoryLedger := &ledger.Memory{}
+		storetest.Ledger(t, seed, 500, indexDelay,
+			storetest.LedgerStore{Store: memoryLedger, Delete: memoryLedger.Delete},
+			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events),
+				Delete: func(ctx context.Context, id string) {
+					if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events,
+						Key: map[string]types.AttributeValue{
+							names.LedgerKey: &types.AttributeValueMemberS{Value: id}}}); err != nil {
+						t.Fatal(err)
+					}
+				}})
 		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
 			storetest.KeyStore{Store: table, CertificateReader: table,

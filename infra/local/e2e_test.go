@@ -29,6 +29,7 @@ import (
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 )
@@ -385,10 +386,10 @@ func (f *fixture) testConsole(t *testing.T) {
 // can work on it any more, and later if a run of the schedule could not publish it.
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
-	inspector := dynamodb.NewLedgerInspector(dynamodb.NewClient(f.AWS), f.LedgerTable)
+	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
 		failed := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{})
-		pending, err := inspector.Backlog(t.Context())
+		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -85,17 +85,17 @@ func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 	client := dynamodb.NewClient(f.AWS)
 	l := ledger.New(dynamodb.NewLedger(client, f.LedgerTable), ledger.Options{})
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-	var e ledger.Entry
+	var e ledger.Item
 	for range n {
 		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
 		if err != nil {
 			return err
 		}
-		e = ledger.NewEntry(raw, uuid.New().String(), time.Now())
+		e = ledger.NewItem(raw, uuid.New().String(), time.Now())
 		if corrupt {
 			e.Digest[0]++
 		}
-		if r := l.Record(ctx, []ledger.Entry{e}, ledger.NewHolder(), due)[0]; r.Err != nil {
+		if r := l.Record(ctx, []ledger.Item{e}, ledger.NewHolder(), due)[0]; r.Err != nil {
 			return r.Err
 		}
 	}
@@ -110,8 +110,8 @@ func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		var ran any
 		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
-		item, _, err := dynamodb.NewLedgerInspector(client, f.LedgerTable).Find(ctx, e.EventID)
-		if err != nil || !item.PublishedAt.IsZero() || !item.ParkedAt.IsZero() {
+		item, _, err := ledger.Find(ctx, dynamodb.NewLedgerReader(client, f.LedgerTable), e.EventID, false)
+		if err != nil || item.State != ledger.Pending {
 			return err
 		}
 		// A run of the schedule may hold the item meanwhile.

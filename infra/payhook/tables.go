@@ -31,7 +31,7 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 			// Redrive measures how long events have been pending, and leases as many as fit into
 			// its memory, without reading them.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt, names.LedgerSize),
+			NonKeyAttributes: jsii.Strings(names.LedgerProjection()...),
 		}},
 		// A protected table cannot be deleted by any user or process (AWS,
 		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the

@@ -48,7 +48,6 @@ const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 type (
 	dynamoDB interface {
 		adapter.LedgerAPI
-		adapter.LedgerInspectAPI
 		adapter.KeysAPI
 		adapter.KeysInspectAPI
 	}

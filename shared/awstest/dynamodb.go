@@ -142,8 +142,7 @@ func (t *table) project(id string) {
 	case len(t.keysOf(item)) < len(t.keys):
 		delete(t.indexed, id)
 	default:
-		t.indexed[id] = project(item, append(slices.Collect(maps.Keys(t.keys)), names.LedgerRecordedAt,
-			names.LedgerSize))
+		t.indexed[id] = project(item, append(slices.Collect(maps.Keys(t.keys)), names.LedgerProjection()...))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/names"
 )
 
 // maxStatements is how many statements one BatchExecuteStatement takes (AWS,
@@ -87,7 +89,13 @@ func (db *DynamoDB) prepare(request types.BatchStatementRequest) (s statement, e
 	default:
 		p.expect("UPDATE")
 		s.table = p.name()
-		s.change = p.changes().apply
+		changes := p.changes()
+		s.change = changes.apply
+		defer func() {
+			if _, ok := changes[names.LedgerKey]; ok && err == nil {
+				err = invalid("Cannot update attribute " + names.LedgerKey + ". This attribute is part of the key")
+			}
+		}()
 		p.expect("WHERE")
 		s.holds = p.and()
 		if s.returning = p.accept("RETURNING"); s.returning {

@@ -138,13 +138,13 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, p, _ := newFar()
-		var entries []ledger.Entry
+		var entries []ledger.Item
 		for range 10_000 {
 			event, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
+			entries = append(entries, ledger.NewItem(event, uuid.New().String(), time.Now()))
 		}
 		l := ledger.New(dynamodb.NewLedger(f.table, "ledger"), ledger.Options{})
 		for _, r := range l.Record(t.Context(), entries, ledger.NewHolder(), time.Now()) {

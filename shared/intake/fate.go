@@ -30,7 +30,7 @@ func (ids EventIDs) add(fate Fate, eventID string) {
 
 // published adds the new events of a delivery: those that are not on the bus, by what
 // became of them, and the others.
-func (ids EventIDs) published(entries []ledger.Entry, failed []failure, parked map[string]bool) EventIDs {
+func (ids EventIDs) published(entries []ledger.Item, failed []failure, parked map[string]bool) EventIDs {
 	missing := make(map[string]bool, len(failed))
 	for _, f := range failed {
 		missing[f.EventID] = true

@@ -119,7 +119,7 @@ func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	}); err != nil {
 		return err
 	}
-	return p.ledger.MarkParked(ctx, f.Entry)
+	return p.ledger.MarkParked(ctx, f.Item)
 }
 
 // maxPointer is the most that the cause of a parked event says of the field, in

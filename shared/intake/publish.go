@@ -19,7 +19,7 @@ type publication struct {
 
 // failure is an event that is not known to be on the bus, and why.
 type failure struct {
-	ledger.Entry
+	ledger.Item
 	err error
 }
 
@@ -39,7 +39,7 @@ func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
 
 // publish puts entries on the bus, for at most the given time, and marks them. The caller
 // holds them in the ledger.
-func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration) (pub publication) {
+func (p *Pipeline) publish(ctx context.Context, entries []ledger.Item, timeout time.Duration) (pub publication) {
 	start := p.opts.Now()
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
@@ -48,7 +48,7 @@ func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout 
 	publishing, cancel := context.WithTimeout(ctx, timeout)
 	failures := p.bus.Publish(publishing, events)
 	cancel()
-	published := make([]ledger.Entry, 0, len(entries))
+	published := make([]ledger.Item, 0, len(entries))
 	for i, e := range entries {
 		if failures[i] == nil {
 			published = append(published, e)

@@ -15,24 +15,24 @@ import (
 // event is one event of a delivery on its way to the ledger.
 type event struct {
 	payment.RawEvent
-	entry ledger.Entry // of the event as it is, or once that is stored, of its claim check
-	large bool         // it is published as a claim check
+	entry ledger.Item // of the event as it is, or once that is stored, of its claim check
+	large bool        // it is published as a claim check
 }
 
 // newEvent returns an event that came with a delivery at that time.
 func (p *Pipeline) newEvent(raw payment.RawEvent, deliveryID string, at time.Time) event {
-	entry := ledger.NewEntry(raw, deliveryID, at)
+	entry := ledger.NewItem(raw, deliveryID, at)
 	return event{raw, entry, len(raw.Bytes) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(entry))}
 }
 
-func busEvent(e ledger.Entry) bus.Event {
+func busEvent(e ledger.Item) bus.Event {
 	return bus.Event{DetailType: e.EventName, Detail: e.Detail, Time: e.EventTimestamp, DeliveryID: e.DeliveryID}
 }
 
 // recording is the result of the step that records a delivery.
 type recording struct {
-	entries    []ledger.Entry // new: this invocation publishes them
-	conflicts  []event        // seen before with other content
+	entries    []ledger.Item // new: this invocation publishes them
+	conflicts  []event       // seen before with other content
 	duplicates int
 	pending    int   // of duplicates: not published yet
 	claimed    int   // of entries
@@ -52,7 +52,7 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		due: inv.heldUntil}
 	w.write(ctx)
 
-	rec.entries = make([]ledger.Entry, 0, len(events))
+	rec.entries = make([]ledger.Item, 0, len(events))
 	for i, r := range w.results {
 		entry := events[i].entry
 		id := entry.EventID
@@ -69,7 +69,7 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		case r.Outcome == ledger.Duplicate:
 			rec.eventIDs.add(Duplicate, id)
 			rec.duplicates++
-			if r.Pending {
+			if r.State == ledger.Pending {
 				rec.pending++
 			}
 		case r.Outcome == ledger.Conflict:
@@ -166,14 +166,14 @@ func (w *writer) recordLarge(ctx context.Context, positions []int) {
 }
 
 // claim stores a large event and returns the entry of its claim check.
-func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Entry, error) {
+func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Item, error) {
 	detail, err := p.claims.Put(ctx, e.RawEvent)
 	return e.entry.AsClaim(detail), err
 }
 
 // record writes the entries of the events at these positions.
 func (w *writer) record(ctx context.Context, positions []int) {
-	entries := make([]ledger.Entry, len(positions))
+	entries := make([]ledger.Item, len(positions))
 	for n, i := range positions {
 		entries[n] = w.events[i].entry
 	}
@@ -197,13 +197,12 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 	found, _ := p.ledger.Known(ctx, ids)
 	for _, i := range positions {
 		entry := w.events[i].entry
-		switch known := found[entry.EventID]; {
-		case !known.Current(p.opts.Now()):
+		known := found[entry.EventID]
+		switch outcome := known.Outcome(entry.Digest, p.opts.Now()); outcome {
+		case ledger.Recorded:
 			unknown = append(unknown, i)
-		case known.Digest == entry.Digest:
-			w.results[i] = ledger.Recording{Outcome: ledger.Duplicate, Pending: known.State == ledger.Pending}
 		default:
-			w.results[i].Outcome = ledger.Conflict
+			w.results[i] = ledger.Recording{Outcome: outcome, State: known.State}
 		}
 	}
 	return unknown

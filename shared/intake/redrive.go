@@ -197,14 +197,14 @@ func (r *run) nextPages(ctx context.Context, open []int,
 
 // lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
-func (r *run) lease(ctx context.Context, pending []ledger.Item) (entries []ledger.Entry, corrupt []failure) {
+func (r *run) lease(ctx context.Context, pending []ledger.Item) (entries []ledger.Item, corrupt []failure) {
 	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
 		r.note(l.Err)
 		switch {
 		case l.Held && l.Err != nil:
-			corrupt = append(corrupt, failure{l.Entry, l.Err})
+			corrupt = append(corrupt, failure{l.Item, l.Err})
 		case l.Held:
-			entries = append(entries, l.Entry)
+			entries = append(entries, l.Item)
 		}
 	}
 	r.result.Leased += len(entries) + len(corrupt)
@@ -230,7 +230,7 @@ func (r *run) postpone(ctx context.Context, failed []failure) {
 			err = r.pipeline.parkEvent(ctx, f)
 			parked = err == nil
 		case again.After(r.heldUntil):
-			err = r.pipeline.ledger.Postpone(ctx, f.Entry, r.holder, again)
+			err = r.pipeline.ledger.Postpone(ctx, f.Item, r.holder, again)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -106,8 +106,8 @@ func (s *stack) pend(t *testing.T, n int) (ids []string) {
 			t.Fatal(err)
 		}
 		due := s.now.Add(time.Duration(i-n+1) * time.Millisecond)
-		e := ledger.NewEntry(event, uuid.New().String(), due.Add(-time.Minute))
-		if r := s.ledger(s.db).Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), due); r[0].Err != nil {
+		e := ledger.NewItem(event, uuid.New().String(), due.Add(-time.Minute))
+		if r := s.ledger(s.db).Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), due); r[0].Err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, e.EventID)

@@ -186,7 +186,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	for _, e := range events {
 		// What the ledger does not have any more was published or parked a window ago.
 		switch first := known[e.entry.EventID]; {
-		case !first.ParkedAt.IsZero():
+		case first.Cause == "parked":
 			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well",
 				errVersionUnfit, e.entry.EventID)
 		case first.Digest == e.entry.Digest:
@@ -213,7 +213,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 		}
 		ids[e.entry.EventID] = true
 	}
-	entries := make([]ledger.Entry, len(events))
+	entries := make([]ledger.Item, len(events))
 	errs := make([]error, len(events))
 	parallel.Each(len(events), Parallel, func(i int) {
 		entries[i] = events[i].entry
@@ -232,7 +232,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, version Version) Result {
 	raw, err := payment.DecodeRawEvent(parked.Event)
 	now := r.pipeline.opts.Now()
-	entry := ledger.NewEntry(raw, parked.DeliveryID, now)
+	entry := ledger.NewItem(raw, parked.DeliveryID, now)
 	signed := entry.Digest // of a claim check, if it is claimed
 	if parked.Claimed {
 		entry = entry.AsClaim(parked.Event)
@@ -254,7 +254,7 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 	if version == ParkedVersion {
 		write = r.pipeline.ledger.Replace
 	}
-	result := r.summary(ctx, write(ctx, []ledger.Entry{entry}, now))
+	result := r.summary(ctx, write(ctx, []ledger.Item{entry}, now))
 	result.DeliveryID = parked.DeliveryID
 	return result
 }
@@ -272,7 +272,7 @@ func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) R
 			result.Pending++
 		case rec.Outcome == ledger.Duplicate:
 			result.Duplicates++
-			if rec.Pending {
+			if rec.State == ledger.Pending {
 				result.PendingDuplicates++
 			}
 		default:

@@ -227,7 +227,7 @@ func (w *parkedWorld) known(raw []byte) (ledger.Item, bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	item, ok, err := adapter.NewLedgerInspector(w.db, "ledger").Find(w.t.Context(), event.EventID)
+	item, ok, err := ledger.Find(w.t.Context(), adapter.NewLedgerReader(w.db, "ledger"), event.EventID, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -489,7 +489,7 @@ func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
 	marks := errDown
 	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
 		update, ok := in.(*dynamodb.ExecuteStatementInput)
-		if ok && strings.Contains(*update.Statement, `SET "parkedAt"`) && marks != nil {
+		if ok && strings.Contains(*update.Statement, `SET "cause"`) && marks != nil {
 			return nil, marks
 		}
 		return next(ctx, in)
@@ -522,7 +522,7 @@ func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
 	}
 	// A mark that comes late, or is tried again, is about the recording that was uploaded.
 	p := w.parked(first)
-	late := ledger.NewEntry(event, p.DeliveryID, p.RecordedAt)
+	late := ledger.NewItem(event, p.DeliveryID, p.RecordedAt)
 	if err := w.ledger(w.db).MarkParked(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (s *stack) runWith(t *testing.T, api adapter.LedgerAPI, timeout time.Durati
 // itemOf returns the item of an event.
 func (s *stack) itemOf(t *testing.T, id string) ledger.Item {
 	t.Helper()
-	item, ok, err := adapter.NewLedgerInspector(s.db, "ledger").Find(t.Context(), id)
+	item, ok, err := ledger.Find(t.Context(), adapter.NewLedgerReader(s.db, "ledger"), id, false)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}

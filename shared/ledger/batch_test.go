@@ -107,7 +107,7 @@ func newFaulty(t *testing.T) (*fixture, *faulty) {
 	return b, f
 }
 
-func (b *fixture) entries(t *testing.T, n int) (all []ledger.Entry) {
+func (b *fixture) entries(t *testing.T, n int) (all []ledger.Item) {
 	for range n {
 		all = append(all, b.entry(t, uuid.New().String(), ""))
 	}
@@ -116,7 +116,7 @@ func (b *fixture) entries(t *testing.T, n int) (all []ledger.Entry) {
 
 // recordAll records entries that are due in a minute, and fails the test if one is not
 // new.
-func (b *fixture) recordAll(t *testing.T, entries []ledger.Entry) {
+func (b *fixture) recordAll(t *testing.T, entries []ledger.Item) {
 	t.Helper()
 	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now.Add(time.Minute)) {
 		if r.Err != nil || r.Outcome != ledger.Recorded {
@@ -239,7 +239,6 @@ func TestTheTimeOfTheCallerEndsTheAttempts(t *testing.T) {
 	for name, results := range map[string][]ledger.Recording{
 		"record":          b.Ledger.Record(ctx, entries, ledger.NewHolder(), b.now),
 		"record one":      b.Ledger.Record(ctx, entries[:1], ledger.NewHolder(), b.now),
-		"restore":         b.Ledger.Restore(ctx, entries, b.now),
 		"replace":         b.Ledger.Replace(ctx, entries, b.now),
 		"record no entry": b.Ledger.Record(ctx, nil, ledger.NewHolder(), b.now),
 	} {
@@ -296,24 +295,24 @@ func TestEachEntryOfABatchHasItsOwnOutcome(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.recordAll(t, []ledger.Entry{expired, pending})
-	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{expired}))
+	b.recordAll(t, []ledger.Item{expired, pending})
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Item{expired}))
 	b.now = b.now.Add(ledger.DefaultWindow)
-	b.recordAll(t, []ledger.Entry{published, parked})
-	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{published}))
-	mark([]error{b.MarkParked(t.Context(), parked)})
+	b.recordAll(t, []ledger.Item{published, parked})
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Item{published}))
+	mark([]error{b.Park(t.Context(), parked, "", "")})
 
-	other := func(e ledger.Entry) ledger.Entry { return b.entry(t, e.EventID, "1") }
-	first := []ledger.Entry{b.entries(t, 1)[0], other(published), pending, parked, expired, b.entries(t, 1)[0]}
-	second := []ledger.Entry{first[0], published, other(pending), other(parked), other(expired)}
+	other := func(e ledger.Item) ledger.Item { return b.entry(t, e.EventID, "1") }
+	first := []ledger.Item{b.entries(t, 1)[0], other(published), pending, other(parked), expired, b.entries(t, 1)[0]}
+	second := []ledger.Item{first[0], published, other(pending), parked, other(expired)}
 	reads, writes := b.db.Calls("BatchGetItem"), b.db.Calls("ExecuteStatement")
 	for n, test := range []struct {
-		entries []ledger.Entry
+		entries []ledger.Item
 		want    []ledger.Outcome
 	}{
-		{first, []ledger.Outcome{ledger.Recorded, ledger.Conflict, ledger.Duplicate, ledger.Duplicate,
+		{first, []ledger.Outcome{ledger.Recorded, ledger.Conflict, ledger.Duplicate, ledger.Conflict,
 			ledger.Recorded, ledger.Recorded}},
-		{second, []ledger.Outcome{ledger.Duplicate, ledger.Duplicate, ledger.Conflict, ledger.Conflict,
+		{second, []ledger.Outcome{ledger.Duplicate, ledger.Duplicate, ledger.Conflict, ledger.Recorded,
 			ledger.Conflict}},
 	} {
 		var got []ledger.Outcome
@@ -327,8 +326,8 @@ func TestEachEntryOfABatchHasItsOwnOutcome(t *testing.T) {
 			t.Errorf("%d: got %v, want %v", n, got, test.want)
 		}
 	}
-	// What was found is read at once. Only the one that has expired is written again.
-	if r, w := b.db.Calls("BatchGetItem")-reads, b.db.Calls("ExecuteStatement")-writes; r != 2 || w != 1 {
+	// What was found is read at once. Only what has expired or was parked is written again.
+	if r, w := b.db.Calls("BatchGetItem")-reads, b.db.Calls("ExecuteStatement")-writes; r != 2 || w != 2 {
 		t.Errorf("%d reads, %d single writes", r, w)
 	}
 }
@@ -369,7 +368,7 @@ func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
 				due := b.due(t)
 				fail()
 				for _, l := range b.Ledger.Lease(t.Context(), due, ledger.NewHolder(), b.now.Add(time.Minute)) {
-					if !l.Held || l.Err != nil || l.Entry.Attempts != 1 {
+					if !l.Held || l.Err != nil || l.Item.Attempts != 1 {
 						t.Errorf("%s: %+v", code, l)
 					}
 				}
@@ -502,7 +501,7 @@ func TestALeaseWithoutTheItemIsCompleted(t *testing.T) {
 		return out, err
 	})
 	for _, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
-		if !l.Held || l.Err != nil || l.Entry.EventName == "" || l.Entry.Attempts != 1 {
+		if !l.Held || l.Err != nil || l.Item.EventName == "" || l.Item.Attempts != 1 {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -545,7 +544,7 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, e := range entries {
-				item, _, err := adapter.NewLedgerInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+				item, _, err := b.Find(t.Context(), e.EventID)
 				_, kept := b.db.Items("ledger")[e.EventID]["eventTimestamp"]
 				if err != nil || !item.EventTimestamp.Equal(test.want[i]) || kept == test.want[i].IsZero() ||
 					item.PublishedAt.IsZero() {
@@ -553,17 +552,6 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 				}
 			}
 		})
-	}
-	b := newFixture(t)
-	entries := b.entries(t, 2)
-	b.recordAll(t, entries)
-	if err := errors.Join(b.MarkParked(t.Context(), entries[0]), b.MarkParked(t.Context(), entries[1])); err != nil {
-		t.Fatal(err)
-	}
-	for id, item := range b.db.Items("ledger") {
-		if item["eventTimestamp"] != nil {
-			t.Errorf("%s is not on the bus: %v", id, item)
-		}
 	}
 }
 
@@ -622,7 +610,7 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 			held   bool
 		}{{holder, true}, {ledger.NewHolder(), false}} {
 			for i, l := range b.Ledger.Lease(t.Context(), due, test.holder, b.now.Add(time.Minute)) {
-				if l.Held != test.held || l.Err != nil || l.Held && l.Entry.Attempts != 1 {
+				if l.Held != test.held || l.Err != nil || l.Held && l.Item.Attempts != 1 {
 					t.Errorf("%d: %+v", i, l)
 				}
 			}
@@ -640,11 +628,11 @@ func TestAMarkLeavesWhatIsNotPending(t *testing.T) {
 		}
 		before := b.db.Items("ledger")
 		b.now = b.now.Add(time.Hour)
-		late := []ledger.Entry{entries[0], b.entry(t, entries[1].EventID, "1"), entries[2]}
+		late := []ledger.Item{entries[0], b.entry(t, entries[1].EventID, "1"), entries[2]}
 		var errs []error
 		if alone {
 			for _, e := range late {
-				errs = append(errs, b.MarkParked(t.Context(), e))
+				errs = append(errs, b.Park(t.Context(), e, "", ""))
 			}
 		} else {
 			errs = b.Ledger.MarkPublished(t.Context(), late)

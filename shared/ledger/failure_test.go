@@ -20,14 +20,13 @@ import (
 )
 
 // operations calls every method for the entry e, and returns their errors.
-func operations(t *testing.T, l *ledger.Ledger, i *adapter.LedgerInspector, e ledger.Entry,
+func operations(t *testing.T, l *ledger.Ledger, i *adapter.LedgerReader, e ledger.Item,
 	at time.Time) map[string]error {
 	t.Helper()
-	ctx, entries, holder := t.Context(), []ledger.Entry{e}, ledger.NewHolder()
+	ctx, entries, holder := t.Context(), []ledger.Item{e}, ledger.NewHolder()
 	errs := map[string]error{}
 	for name, r := range map[string]ledger.Recording{
-		"record": l.Record(ctx, entries, holder, at)[0], "restore": l.Restore(ctx, entries, at)[0],
-		"replace": l.Replace(ctx, entries, at)[0],
+		"record": l.Record(ctx, entries, holder, at)[0], "replace": l.Replace(ctx, entries, at)[0],
 	} {
 		if errs[name] = r.Err; r.Err != nil && r.Outcome != 0 {
 			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
@@ -39,19 +38,21 @@ func operations(t *testing.T, l *ledger.Ledger, i *adapter.LedgerInspector, e le
 	}
 	errs["postpone"] = l.Postpone(ctx, e, holder, at)
 	errs["mark published"] = l.MarkPublished(ctx, entries)[0]
-	errs["mark parked"] = l.MarkParked(ctx, e)
+	errs["park"] = l.Park(ctx, e, "", "")
+	errs["replay"] = l.Replay(ctx, e, ledger.Decision{}, at).Err
+	errs["dismiss"] = l.Dismiss(ctx, e, ledger.Decision{}).Err
 	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
 	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
 	_, errs["known"] = l.Known(ctx, []string{e.EventID})
-	_, _, errs["find"] = i.Find(ctx, e.EventID)
-	_, errs["backlog"] = i.Backlog(ctx)
+	_, _, errs["find"] = ledger.Find(ctx, i, e.EventID, false)
+	_, errs["list"] = ledger.List(ctx, i, ledger.Pending)
 	return errs
 }
 
 func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 	b := newFixture(t)
 	for name, err := range operations(t, ledger.New(adapter.NewLedger(b.db, "missing"), ledger.Options{}),
-		adapter.NewLedgerInspector(b.db, "missing"), b.entry(t, uuid.New().String(), ""), b.now) {
+		adapter.NewLedgerReader(b.db, "missing"), b.entry(t, uuid.New().String(), ""), b.now) {
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -59,7 +60,7 @@ func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 }
 
 // recordDue records an event that is due now.
-func (b *fixture) recordDue(t *testing.T, e ledger.Entry) {
+func (b *fixture) recordDue(t *testing.T, e ledger.Item) {
 	t.Helper()
 	if outcome, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); outcome != ledger.Recorded || err != nil {
 		t.Fatal(outcome, err)
@@ -102,7 +103,7 @@ func TestLeaseReturnsAClaimCheck(t *testing.T) {
 }
 
 // sameShard returns n entries of one shard.
-func (b *fixture) sameShard(t *testing.T, n int) (entries []ledger.Entry) {
+func (b *fixture) sameShard(t *testing.T, n int) (entries []ledger.Item) {
 	t.Helper()
 	for shard := ""; len(entries) < n; {
 		e := b.entry(t, uuid.New().String(), "")
@@ -131,7 +132,7 @@ func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
 		}
 		return all
 	}
-	backlog, err := adapter.NewLedgerInspector(b.db, "ledger").Backlog(t.Context())
+	backlog, err := ledger.List(t.Context(), adapter.NewLedgerReader(b.db, "ledger"), ledger.Pending)
 	if err != nil {
 		t.Error(err)
 	}
@@ -152,7 +153,7 @@ func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
 		": can't decode expiresAt" {
 		t.Errorf("known: %v, %v", known, err)
 	}
-	i, ok, err := adapter.NewLedgerInspector(b.db, "ledger").Find(t.Context(), bad)
+	i, ok, err := ledger.Find(t.Context(), adapter.NewLedgerReader(b.db, "ledger"), bad, false)
 	if !ok || i.Digest != entries[0].Digest ||
 		fmt.Sprint(err) != "ledger: find "+bad+": can't decode expiresAt" {
 		t.Errorf("find: %+v, %t, %v", i, ok, err)
@@ -166,8 +167,8 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 	b.recordDue(t, e)
 	b.put(t, e.EventID, awstest.Item{names.LedgerRecordedAt: &types.AttributeValueMemberS{Value: "x"}})
 	for name, r := range map[string]ledger.Recording{
-		"record":  b.Ledger.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), b.now)[0],
-		"restore": b.Ledger.Restore(t.Context(), []ledger.Entry{e}, b.now)[0],
+		"record":  b.Ledger.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), b.now)[0],
+		"replace": b.Ledger.Replace(t.Context(), []ledger.Item{e}, b.now)[0],
 	} {
 		if r.Err == nil || r.Outcome != 0 {
 			t.Errorf("%s: %+v", name, r)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"payhook.example/shared/payment"
@@ -14,84 +15,154 @@ type State string
 
 // The states.
 const (
-	Pending   State = "pending" // recorded, and not known to be published
-	Published State = "published"
-	Parked    State = "parked" // stored by the caller for a person to decide
+	Pending   State = "pending"   // recorded, and not known to be published
+	Published State = "published" // nothing is left to do
+	Parked    State = "parked"    // it cannot be published: a person replays or dismisses it
+	Dismissed State = "dismissed" // a person decided that it is not published
 )
 
-// Item is what the ledger has of an event, or what its index has of it. Its times are in UTC. What does
-// not apply, or was not read, is zero.
+// Item is an event in the ledger: what the table has of it, or what its index has. Its times are in UTC. What
+// does not apply, or was not read, is zero.
 type Item struct {
-	EventID    string // a UUID in lower case
-	Digest     Digest
-	DeliveryID string // of the delivery that brought the event first
+	EventID    string // a UUID in lower case: the key
+	Digest     Digest // of the signed event
+	DeliveryID string // of the delivery that brought the event
 	RecordedAt time.Time
-	State      State
+	Decision   Decision // the last one about the event
+	// Amount and Currency are those of the event, as in [payment.RawEvent]. The table has them once the event is
+	// not pending any more, since Detail has them until then.
+	Amount, Currency string
 
-	// While the event is pending.
-	Detail   []byte    // what is published
+	State State
+
+	// While the event is pending or parked.
+	Detail   []byte    // what is published: the signed event, or its claim check
 	Size     int       // bytes of Detail
-	Shard    string    // pending/N, with N from the eventId
-	Due      time.Time // until then, only the holder writes
-	Holder   Holder
-	Attempts int  // how often redrive has leased it
-	Claimed  bool // Detail is a claim check
+	Claimed  bool      // Detail is a claim check
+	Shard    string    // of the index: the state and a number that depends on the eventId
+	Due      time.Time // until then, only the holder writes; of a parked event, when it was parked
+	Attempts int       // how often redrive has leased it
 
-	// Once it is published or parked.
-	PublishedAt time.Time
-	// EventTimestamp is the time that the event has on the bus. It is zero for an event whose time
-	// can't be read, or can't be represented there.
+	Holder Holder // while the event is pending
+
+	// While the event is parked.
+	Cause   string // a code that says why, such as "attempts"
+	Problem string // the same for a person, at most 512 bytes
+
+	// EventName is not stored: it is part of Detail.
+	EventName string
+	// EventTimestamp is that of the event. The table has it of what is published, as the time that the event has
+	// on the bus. It is zero for an event whose time can't be read, or can't be represented there.
 	EventTimestamp time.Time
-	ParkedAt       time.Time
-	// ExpiresAt is the end of the window, in whole seconds. DynamoDB may take days more to delete the item.
-	// The other times are in milliseconds.
+	PublishedAt    time.Time
+	// ExpiresAt is the end of the window of what is published or dismissed, in whole seconds. DynamoDB may take
+	// days more to delete the item. The other times are in milliseconds.
 	ExpiresAt time.Time
 
 	// Err names the attributes that could not be decoded, which are zero; nil for none.
 	Err error
 }
 
+// Decision is what a person decided about a parked event.
+type Decision struct {
+	By     string // who, as the caller states
+	At     time.Time
+	Reason string
+}
+
+// maxDecision is how many bytes the texts of a decision have at most.
+const maxDecision = 1000
+
+// ErrDecisionTooLong is returned for a decision whose texts have more than 1,000 bytes.
+var ErrDecisionTooLong = errors.New("who decided and the reason have more than 1,000 bytes together")
+
+func (d Decision) check() error {
+	if len(d.By)+len(d.Reason) > maxDecision {
+		return ErrDecisionTooLong
+	}
+	return nil
+}
+
+// NewItem returns the item of a signed event that is published as it is.
+func NewItem(event payment.RawEvent, deliveryID string, recordedAt time.Time) Item {
+	return Item{
+		EventID: Key(event.EventID), EventName: event.EventName, EventTimestamp: event.EventTimestamp,
+		DeliveryID: deliveryID, Digest: DigestOf(event.Bytes), Detail: event.Bytes, RecordedAt: recordedAt,
+		Amount: event.Amount, Currency: event.Currency,
+	}
+}
+
+// AsClaim returns the item of the same event that is published as a claim check.
+func (i Item) AsClaim(detail []byte) Item {
+	i.Detail, i.Claimed = detail, true
+	return i
+}
+
+// Key returns the form of an eventId under which the ledger knows it: case has
+// no meaning in a UUID (RFC 9562, section 4).
+func Key(eventID string) string { return strings.ToLower(eventID) }
+
 // Overdue reports whether an event that is pending was due more than two minutes ago. By then, redrive has run
 // twice.
 func (i Item) Overdue(now time.Time) bool { return now.Sub(i.Due) > 2*time.Minute }
 
-// Current reports whether the window of an item has not passed. A pending item is current,
-// however old it is. An item that is not current may be deleted at any time, and its eventId
+// Current reports whether the ledger still knows the event. What is pending or parked is current, however old it
+// is; the rest until its window has passed. An item that is not current may be deleted at any time, and its eventId
 // can be recorded again.
-func (i Item) Current(now time.Time) bool { return i.State == Pending || i.ExpiresAt.After(now) }
+func (i Item) Current(now time.Time) bool {
+	return i.State == Pending || i.State == Parked || i.ExpiresAt.After(now)
+}
 
-// newItem returns the pending item of e.
-func newItem(e Entry, holder Holder, due time.Time) Item {
-	return Item{
-		EventID: e.EventID, Digest: e.Digest, DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt, State: Pending,
-		Detail: e.Detail, Size: len(e.Detail), Shard: shardOf(e.EventID), Due: due, Holder: holder, Claimed: e.Claimed,
+// Outcome returns what becomes of an event with that digest that is sent now, if the ledger has i for its eventId. A
+// parked event that is sent again is recorded anew. The zero Item stands for none.
+func (i Item) Outcome(digest Digest, now time.Time) Outcome {
+	switch {
+	case !i.Current(now):
+		return Recorded
+	case i.Digest != digest:
+		return Conflict
+	case i.State == Parked:
+		return Recorded
 	}
+	return Duplicate
+}
+
+// pending returns what is stored of an item that becomes pending.
+func (i Item) pending(holder Holder, due time.Time) Item {
+	return Item{
+		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
+		Detail: i.Detail, Size: len(i.Detail), Claimed: i.Claimed,
+		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder,
+	}
+}
+
+// recording returns the condition that an item is in a state, and still has the recording of i. Of i, what could not
+// be decoded is not compared.
+func (i Item) recording(state State) Item {
+	return Item{State: state, Digest: i.Digest, RecordedAt: i.RecordedAt}
 }
 
 // ErrCorrupt is returned when the event of an item is not the one that was
 // recorded.
 var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
 
-// entry returns the entry of a pending item. With ErrCorrupt, it is the entry as
-// far as it can be read.
-func (i Item) entry() (Entry, error) {
-	e := Entry{
-		EventID: i.EventID, DeliveryID: i.DeliveryID, Digest: i.Digest, Detail: i.Detail, Claimed: i.Claimed,
-		RecordedAt: i.RecordedAt, Attempts: i.Attempts,
-	}
+// WithEvent returns a pending or parked item with what it has of its event: EventName, EventTimestamp, Amount and
+// Currency. With ErrCorrupt, it returns the item as it is.
+func (i Item) WithEvent() (Item, error) {
 	event, err := payment.DecodeRawEvent(i.Detail)
-	if err != nil || !i.Claimed && DigestOf(i.Detail) != e.Digest {
-		return e, ErrCorrupt
+	if err != nil || i.Err != nil || !i.Claimed && DigestOf(i.Detail) != i.Digest {
+		return i, ErrCorrupt
 	}
-	e.EventName, e.EventTimestamp = event.EventName, event.EventTimestamp
-	return e, nil
+	i.EventName, i.EventTimestamp, i.Amount, i.Currency = event.EventName, event.EventTimestamp, event.Amount,
+		event.Currency
+	return i, nil
 }
 
-// shardOf returns the shard of a pending item.
-func shardOf(eventID string) string {
+// shardOf returns the shard of an event in a state.
+func shardOf(state State, eventID string) string {
 	h := fnv.New32a()
 	h.Write([]byte(eventID))
-	return shardName(int(h.Sum32() % Shards))
+	return shardName(state, int(h.Sum32()%Shards))
 }
 
-func shardName(shard int) string { return "pending/" + strconv.Itoa(shard) }
+func shardName(state State, shard int) string { return string(state) + "/" + strconv.Itoa(shard) }

@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/json/jsontext"
@@ -54,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 	return b
 }
 
-func (b *fixture) entry(t testing.TB, id, change string) ledger.Entry {
+func (b *fixture) entry(t testing.TB, id, change string) ledger.Item {
 	t.Helper()
 	raw := fmt.Sprintf(representative, id)
 	if change != "" {
@@ -64,10 +63,10 @@ func (b *fixture) entry(t testing.TB, id, change string) ledger.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger.NewEntry(event, uuid.New().String(), b.now)
+	return ledger.NewItem(event, uuid.New().String(), b.now)
 }
 
-func (b *fixture) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
+func (b *fixture) record(t *testing.T, e ledger.Item, want ledger.Outcome) {
 	t.Helper()
 	got, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now.Add(time.Minute))
 	if err != nil || got != want {
@@ -76,7 +75,7 @@ func (b *fixture) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
 }
 
 // shard returns the shard of a pending event.
-func (b *fixture) shard(e ledger.Entry) string {
+func (b *fixture) shard(e ledger.Item) string {
 	return b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberS).Value
 }
 
@@ -150,6 +149,8 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 		"deliveryId":  &types.AttributeValueMemberS{Value: e.DeliveryID},
 		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
 		"state":       &types.AttributeValueMemberS{Value: "published"},
+		"amount":      &types.AttributeValueMemberS{Value: "1234567890.10"},
+		"currency":    &types.AttributeValueMemberS{Value: "EUR"},
 		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
 		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
 		"eventTimestamp": &types.AttributeValueMemberN{
@@ -200,7 +201,8 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	e.Attempts = 1
+	e.State, e.Shard, e.Due, e.Holder, e.Size, e.Attempts = ledger.Pending, got[0].Shard, b.now.Add(time.Minute),
+		leased.Holder, 0, 1
 	if diff := cmp.Diff(e, leased, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
 		t.Error(diff)
 	}
@@ -381,7 +383,7 @@ func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
 		if err := b.MarkPublished(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		item, _, err := dynamodb.NewLedgerInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+		item, _, err := b.Find(t.Context(), e.EventID)
 		if err != nil || !item.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !item.PublishedAt.Equal(b.now) {
 			t.Errorf("%s ahead: %+v, %v", ahead, item, err)
 		}
@@ -404,48 +406,79 @@ func TestALeaseUntilAnotherTimeIsAnotherLease(t *testing.T) {
 	}
 }
 
-// What is parked is written again as pending, and what is pending is never replaced.
-func TestOutcomesOfRestoreAndReplace(t *testing.T) {
-	b := newFixture(t)
-	for _, outcome := range []ledger.Outcome{ledger.Recorded, ledger.Duplicate, ledger.Conflict} {
-		if outcome == (ledger.Recording{}).Outcome {
-			t.Errorf("%d stands for a failed attempt", outcome)
-		}
+// in brings an event into a state.
+func (b *fixture) in(t *testing.T, state ledger.State, e ledger.Item) {
+	t.Helper()
+	if state == "" {
+		return
 	}
+	b.record(t, e, ledger.Recorded)
+	var err error
+	switch state {
+	case ledger.Published:
+		err = b.MarkPublished(t.Context(), e)
+	case ledger.Parked, ledger.Dismissed:
+		err = b.Park(t.Context(), e, "attempts", "")
+	}
+	if err != nil || state == ledger.Dismissed && !b.Dismiss(t.Context(), e, ledger.Decision{}).Done {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatTheStatesAllow(t *testing.T) {
+	const recorded, duplicate, conflict = ledger.Recorded, ledger.Duplicate, ledger.Conflict
 	for _, test := range []struct {
-		state            string // of what the ledger has
-		other            bool   // it has other content
-		restore, replace ledger.Outcome
+		state           ledger.State // of what the ledger has
+		other           bool         // it has other content
+		record, replace ledger.Outcome
+		decide          bool
 	}{
-		{"none", false, ledger.Recorded, ledger.Recorded},
-		{"pending", false, ledger.Duplicate, ledger.Duplicate},
-		{"pending", true, ledger.Conflict, ledger.Conflict},
-		{"published", false, ledger.Duplicate, ledger.Duplicate},
-		{"published", true, ledger.Conflict, ledger.Recorded},
-		{"parked", false, ledger.Recorded, ledger.Recorded},
-		{"parked", true, ledger.Conflict, ledger.Recorded},
+		{"", false, recorded, recorded, false},
+		{ledger.Pending, false, duplicate, duplicate, false},
+		{ledger.Pending, true, conflict, conflict, false},
+		{ledger.Published, false, duplicate, duplicate, false},
+		{ledger.Published, true, conflict, recorded, false},
+		{ledger.Parked, false, recorded, duplicate, true},
+		{ledger.Parked, true, conflict, conflict, false},
+		{ledger.Dismissed, false, duplicate, recorded, false},
+		{ledger.Dismissed, true, conflict, recorded, false},
 	} {
-		for name, do := range map[string]func(context.Context, []ledger.Entry, time.Time) []ledger.Recording{
-			"restore": b.Ledger.Restore, "replace": b.Ledger.Replace,
-		} {
+		b := newFixture(t)
+		fresh := func() ledger.Item {
 			first := b.entry(t, uuid.New().String(), "")
-			e := first
+			b.in(t, test.state, first)
 			if test.other {
-				e = b.entry(t, first.EventID, "1")
+				return b.entry(t, first.EventID, "1")
 			}
-			if test.state != "none" {
-				b.record(t, first, ledger.Recorded)
+			return first
+		}
+		holder := ledger.NewHolder()
+		for name, r := range map[string]ledger.Recording{
+			"record":  b.Ledger.Record(t.Context(), []ledger.Item{fresh()}, holder, b.now)[0],
+			"replace": b.Ledger.Replace(t.Context(), []ledger.Item{fresh()}, b.now)[0],
+		} {
+			want := map[string]ledger.Outcome{"record": test.record, "replace": test.replace}[name]
+			state := test.state
+			if want == recorded {
+				state = ""
 			}
-			mark := map[string]func(context.Context, ledger.Entry) error{"published": b.MarkPublished,
-				"parked": b.MarkParked}[test.state]
-			if mark != nil {
-				if err := mark(t.Context(), first); err != nil {
-					t.Fatal(err)
-				}
+			if r != (ledger.Recording{Outcome: want, State: state}) {
+				t.Errorf("%s what is %q, other %v: %+v, want %d", name, test.state, test.other, r, want)
 			}
-			want := map[string]ledger.Outcome{"restore": test.restore, "replace": test.replace}[name]
-			if r := do(t.Context(), []ledger.Entry{e}, b.now)[0]; r.Outcome != want || r.Err != nil {
-				t.Errorf("%s what is %s, other %v: %+v, want %d", name, test.state, test.other, r, want)
+		}
+		d := ledger.Decision{By: "alice"}
+		for name, do := range map[string]func(e ledger.Item) ledger.Result{
+			"replay":  func(e ledger.Item) ledger.Result { return b.Replay(t.Context(), e, d, b.now) },
+			"dismiss": func(e ledger.Item) ledger.Result { return b.Dismiss(t.Context(), e, d) },
+		} {
+			e := fresh()
+			before := b.db.Items("ledger")
+			r := do(e)
+			if r.Err != nil || r.Done != test.decide || !r.Done && r.Item.State != test.state {
+				t.Errorf("%s what is %q, other %v: %+v", name, test.state, test.other, r)
+			}
+			if diff := cmp.Diff(before, b.db.Items("ledger"), exported); (diff != "") != test.decide {
+				t.Errorf("%s what is %q: %s", name, test.state, diff)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (m *Memory) Change(_ context.Context, changes []Change) []Result {
 		}
 		changed := old
 		each(func(f field) bool {
-			if !f.zero(&c.Set) || c.Set.State != "" && !f.lasting {
+			if !f.zero(&c.Set) || !c.Keeps(f.part) {
 				f.copy(&changed, &c.Set)
 			}
 			return true
@@ -65,16 +65,16 @@ func (m *Memory) Change(_ context.Context, changes []Change) []Result {
 
 // field is a field of an item.
 type field struct {
-	lasting bool // a new state keeps it
-	zero    func(*Item) bool
-	equal   func(a, b *Item) bool
-	copy    func(to, from *Item)
+	part  Part
+	zero  func(*Item) bool
+	equal func(a, b *Item) bool
+	copy  func(to, from *Item)
 }
 
-func of[T any](lasting bool, at func(*Item) *T, equal func(a, b T) bool) field {
+func of[T any](part Part, at func(*Item) *T, equal func(a, b T) bool) field {
 	var zero T
 	return field{
-		lasting,
+		part,
 		func(i *Item) bool { return equal(*at(i), zero) },
 		func(a, b *Item) bool { return equal(*at(a), *at(b)) },
 		func(to, from *Item) { *at(to) = *at(from) },
@@ -85,23 +85,29 @@ func same[T comparable](a, b T) bool { return a == b }
 
 func sameTime(a, b time.Time) bool { return a.Equal(b) }
 
+// fields are the fields of an item that a table has, except EventID.
 var fields = []field{
-	of(true, func(i *Item) *string { return &i.EventID }, same),
-	of(true, func(i *Item) *Digest { return &i.Digest }, same),
-	of(true, func(i *Item) *string { return &i.DeliveryID }, same),
-	of(true, func(i *Item) *time.Time { return &i.RecordedAt }, sameTime),
-	of(false, func(i *Item) *State { return &i.State }, same),
-	of(false, func(i *Item) *[]byte { return &i.Detail }, bytes.Equal),
-	of(false, func(i *Item) *int { return &i.Size }, same),
-	of(false, func(i *Item) *string { return &i.Shard }, same),
-	of(false, func(i *Item) *time.Time { return &i.Due }, sameTime),
-	of(false, func(i *Item) *Holder { return &i.Holder }, same),
-	of(false, func(i *Item) *int { return &i.Attempts }, same),
-	of(false, func(i *Item) *bool { return &i.Claimed }, same),
-	of(false, func(i *Item) *time.Time { return &i.PublishedAt }, sameTime),
-	of(false, func(i *Item) *time.Time { return &i.EventTimestamp }, sameTime),
-	of(false, func(i *Item) *time.Time { return &i.ParkedAt }, sameTime),
-	of(false, func(i *Item) *time.Time { return &i.ExpiresAt }, sameTime),
+	of(Identity, func(i *Item) *Digest { return &i.Digest }, same),
+	of(Identity, func(i *Item) *string { return &i.DeliveryID }, same),
+	of(Identity, func(i *Item) *time.Time { return &i.RecordedAt }, sameTime),
+	of(Identity, func(i *Item) *string { return &i.Decision.By }, same),
+	of(Identity, func(i *Item) *time.Time { return &i.Decision.At }, sameTime),
+	of(Identity, func(i *Item) *string { return &i.Decision.Reason }, same),
+	of(Identity, func(i *Item) *string { return &i.Amount }, same),
+	of(Identity, func(i *Item) *string { return &i.Currency }, same),
+	of(Content, func(i *Item) *[]byte { return &i.Detail }, bytes.Equal),
+	of(Content, func(i *Item) *int { return &i.Size }, same),
+	of(Content, func(i *Item) *bool { return &i.Claimed }, same),
+	of(Rest, func(i *Item) *State { return &i.State }, same),
+	of(Rest, func(i *Item) *string { return &i.Shard }, same),
+	of(Rest, func(i *Item) *time.Time { return &i.Due }, sameTime),
+	of(Rest, func(i *Item) *int { return &i.Attempts }, same),
+	of(Rest, func(i *Item) *Holder { return &i.Holder }, same),
+	of(Rest, func(i *Item) *string { return &i.Cause }, same),
+	of(Rest, func(i *Item) *string { return &i.Problem }, same),
+	of(Rest, func(i *Item) *time.Time { return &i.EventTimestamp }, sameTime),
+	of(Rest, func(i *Item) *time.Time { return &i.PublishedAt }, sameTime),
+	of(Rest, func(i *Item) *time.Time { return &i.ExpiresAt }, sameTime),
 }
 
 // each reports whether holds returns true for each field. It stops at the first that it does not.
@@ -116,7 +122,8 @@ func each(holds func(field) bool) bool {
 
 // set stores an item, with times as precise as those of a table.
 func (m *Memory) set(i Item) {
-	for _, t := range []*time.Time{&i.RecordedAt, &i.Due, &i.PublishedAt, &i.EventTimestamp, &i.ParkedAt} {
+	i.EventName = ""
+	for _, t := range []*time.Time{&i.RecordedAt, &i.Decision.At, &i.Due, &i.PublishedAt, &i.EventTimestamp} {
 		if !t.IsZero() {
 			*t = time.UnixMilli(t.UnixMilli()).UTC()
 		}
@@ -138,7 +145,8 @@ func (m *Memory) project(eventID string) {
 	switch {
 	case m.lagging:
 	case exists && i.Shard != "":
-		m.index[eventID] = Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt, Size: i.Size}
+		m.index[eventID] = Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt, Size: i.Size,
+			Claimed: i.Claimed, Cause: i.Cause}
 	default:
 		delete(m.index, eventID)
 	}
@@ -165,6 +173,14 @@ func (m *Memory) Expire(now time.Time) {
 	maps.DeleteFunc(m.items, func(_ string, i Item) bool { return !i.ExpiresAt.IsZero() && i.ExpiresAt.Before(now) })
 }
 
+// Delete deletes an item.
+func (m *Memory) Delete(_ context.Context, eventID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.items, eventID)
+	m.project(eventID)
+}
+
 // Items returns the items by eventId.
 func (m *Memory) Items() map[string]Item {
 	m.mu.Lock()
@@ -173,13 +189,15 @@ func (m *Memory) Items() map[string]Item {
 }
 
 // Get implements [Store].
-func (m *Memory) Get(_ context.Context, eventIDs []string) (map[string]Item, error) {
+func (m *Memory) Get(_ context.Context, eventIDs []string, content bool) (map[string]Item, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := make(map[string]Item, len(eventIDs))
 	for _, id := range eventIDs {
 		if i, exists := m.items[id]; exists {
-			i.Detail, i.Size = nil, 0
+			if i.Detail = slices.Clone(i.Detail); !content {
+				i.Detail, i.Size = nil, 0
+			}
 			found[id] = i
 		}
 	}

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Due returns up to limit items of a shard that are due at the given time, the
+// Due returns up to limit pending items of a shard that are due at the given time, the
 // longest due first, from the cursor on. It returns a nil cursor once there are no
 // more. The index follows the table with a delay, so an item may be missing, or no
 // longer pending. [Item.Err] may be set.
 func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after *Cursor, limit int) ([]Item, *Cursor, error) {
-	return l.query(ctx, Query{Shard: shardName(shard), At: at, After: after, Limit: limit})
+	return l.query(ctx, Query{Shard: shardName(Pending, shard), At: at, After: after, Limit: limit})
 }
 
-// Waiting returns up to limit items of a shard that are due only after the given
+// Waiting returns up to limit pending items of a shard that are due only after the given
 // time, the last due first: those that were postponed most often, then those that
 // are held. The index follows the table with a delay.
 func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Item, error) {
-	waiting, _, err := l.query(ctx, Query{Shard: shardName(shard), At: at, Later: true, Limit: limit})
+	waiting, _, err := l.query(ctx, Query{Shard: shardName(Pending, shard), At: at, Later: true, Limit: limit})
 	return waiting, err
 }
 
@@ -33,9 +33,10 @@ func (l *Ledger) query(ctx context.Context, q Query) ([]Item, *Cursor, error) {
 
 // Leased is the result of an attempt to lease one item.
 type Leased struct {
-	Entry Entry
+	// Item is [Item.WithEvent] if Held.
+	Item Item
 	// Held reports whether the caller holds the item. With an error, the item is
-	// not what was recorded: Entry is as much of it as can be read.
+	// not what was recorded: Item is as much of it as can be read.
 	Held bool
 	Err  error
 }
@@ -74,20 +75,19 @@ func leasedOf(c Change, r Result) Leased {
 	case !r.Done && !own:
 		return Leased{}
 	}
-	e, err := found.entry()
-	if found.Err != nil || err != nil {
-		return Leased{e, true, fmt.Errorf("ledger: lease %s: %w", c.EventID, ErrCorrupt)}
+	found, err := found.WithEvent()
+	if err != nil {
+		err = fmt.Errorf("ledger: lease %s: %w", c.EventID, err)
 	}
-	return Leased{e, true, nil}
+	return Leased{found, true, err}
 }
 
 // Postpone makes an item that holder has leased due at the given time. It does
 // nothing if holder does not hold the item any more.
-func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until time.Time) error {
-	r := l.store.Change(ctx, []Change{{EventID: e.EventID, Where: Item{State: Pending, Holder: holder},
-		Set: Item{Due: until}}})[0]
+func (l *Ledger) Postpone(ctx context.Context, i Item, holder Holder, until time.Time) error {
+	r := l.change(ctx, Change{EventID: i.EventID, Where: Item{State: Pending, Holder: holder}, Set: Item{Due: until}})
 	if r.Err != nil {
-		return fmt.Errorf("ledger: postpone %s: %w", e.EventID, r.Err)
+		return fmt.Errorf("ledger: postpone %s: %w", i.EventID, r.Err)
 	}
 	return nil
 }

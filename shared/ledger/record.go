@@ -12,7 +12,7 @@ import (
 	"payhook.example/shared/parallel"
 )
 
-// Outcome is what became of an attempt to write an event.
+// Outcome is what becomes of an event that is sent or replayed.
 type Outcome int
 
 // The outcomes. The zero Outcome stands for none: the attempt failed.
@@ -25,8 +25,7 @@ const (
 // Recording is the result of an attempt to write one event.
 type Recording struct {
 	Outcome Outcome
-	// Pending reports that the duplicate is pending.
-	Pending bool
+	State   State // of what the ledger has, if nothing was written
 	Err     error // if not nil, it is not known whether the event was written
 }
 
@@ -48,8 +47,9 @@ const slowAfter = 8
 // while it continues. So every call with a deadline gets further as long as a read and a
 // write, one after the other, take less than the other seven eighths, and the items of all
 // entries can be read in half of these. New entries are not looked up otherwise.
-func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
-	w := l.newWrite(entries, holder, due, func(old Item, _ Entry) bool { return !old.Current(l.opts.Now()) })
+func (l *Ledger) Record(ctx context.Context, entries []Item, holder Holder, due time.Time) []Recording {
+	now := l.opts.Now()
+	w := l.newWrite(entries, holder, due, func(old, i Item) bool { return old.Outcome(i.Digest, now) == Recorded })
 	first, rest := w.all(), []int(nil)
 	if n := l.opts.Parallel * l.opts.Batch; n < len(entries) {
 		first, rest = first[:n], first[n:]
@@ -98,7 +98,7 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 	parts := slices.Collect(slices.Chunk(eventIDs, MaxReads))
 	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))
 	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
-		found[n], errs[n] = l.store.Get(ctx, parts[n])
+		found[n], errs[n] = l.store.Get(ctx, parts[n], false)
 	})
 	all := make(map[string]Item, len(eventIDs))
 	for n, part := range found {
@@ -116,14 +116,14 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 // write writes entries as pending. Its methods take positions of entries.
 type write struct {
 	ledger  *Ledger
-	entries []Entry
+	entries []Item
 	results []Recording // zero: not decided
 	holder  Holder
 	due     time.Time
-	may     func(old Item, e Entry) bool // whether e may replace an item
+	may     func(old, e Item) bool // whether e may replace an item
 }
 
-func (l *Ledger) newWrite(entries []Entry, holder Holder, due time.Time, may func(old Item, e Entry) bool) write {
+func (l *Ledger) newWrite(entries []Item, holder Holder, due time.Time, may func(old, e Item) bool) write {
 	return write{l, entries, make([]Recording, len(entries)), holder, due, may}
 }
 
@@ -163,15 +163,15 @@ func (w write) decide(known map[string]Item) {
 }
 
 // resultOf returns the result of an entry whose item the ledger keeps.
-func (w write) resultOf(old Item, e Entry) Recording {
+func (w write) resultOf(old, e Item) Recording {
 	switch {
 	case old.Digest != e.Digest:
-		return Recording{Outcome: Conflict}
+		return Recording{Outcome: Conflict, State: old.State}
 	case old.Holder == w.holder:
 		// Our own write, whose answer was lost before it was tried again.
 		return Recording{Outcome: Recorded}
 	}
-	return Recording{Outcome: Duplicate, Pending: old.State == Pending}
+	return Recording{Outcome: Duplicate, State: old.State}
 }
 
 func (w write) fail(i int, err error) {
@@ -211,7 +211,7 @@ func (w write) insert(ctx context.Context, positions []int) (exist []int) {
 		}
 		items := make([]Item, len(batch))
 		for n, i := range batch {
-			items[n] = newItem(w.entries[i], w.holder, w.due)
+			items[n] = w.entries[i].pending(w.holder, w.due)
 		}
 		return w.ledger.store.Insert(ctx, items)
 	})
@@ -263,38 +263,42 @@ func (w write) change(ctx context.Context, positions []int, known map[string]Ite
 		for n, i := range batch {
 			e := w.entries[i]
 			old := known[e.EventID]
-			changes[n] = Change{EventID: e.EventID, Set: newItem(e, w.holder, w.due), Where: Item{
+			changes[n] = Change{EventID: e.EventID, Set: e.pending(w.holder, w.due), Where: Item{
 				State: old.State, Digest: old.Digest, RecordedAt: old.RecordedAt, ExpiresAt: old.ExpiresAt}}
 		}
 		return w.ledger.store.Change(ctx, changes)
 	})
 }
 
-// Restore writes events that were parked as pending again, for redrive to publish
-// from due on, and returns the result of each. The outcome is Duplicate if the
-// ledger has the event as pending or published, and Conflict if it has other
-// content under its id. All entries have the present time as RecordedAt.
-func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []Recording {
-	return l.rewrite(ctx, entries, due, func(old Item, e Entry) bool {
-		return old.State == Parked && old.Digest == e.Digest
-	})
-}
-
 // Replace writes events as pending, for redrive to publish from due on, even if
 // the ledger has other content under their ids, and returns the result of each.
-// It keeps nothing of the other content, which is in conflict from then on. The
-// outcome is Duplicate if the ledger has the event itself as pending or published.
-// It is Conflict if other content is pending: nothing is written before that is
-// published or parked. All entries have the present time as RecordedAt.
-func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []Recording {
-	return l.rewrite(ctx, entries, due, func(old Item, e Entry) bool {
-		return old.State == Parked || old.State == Published && old.Digest != e.Digest
+// It replaces what is published with other content, which is in conflict from then on, and what is dismissed. The
+// outcome is Duplicate if the ledger has the event itself as pending, published or parked, and Conflict if other
+// content is pending or parked: nothing is written before that is published or dismissed. All have the present time as
+// RecordedAt.
+func (l *Ledger) Replace(ctx context.Context, entries []Item, due time.Time) []Recording {
+	now := l.opts.Now()
+	return l.rewrite(ctx, entries, due, func(old, i Item) bool {
+		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
 }
 
-func (l *Ledger) rewrite(ctx context.Context, entries []Entry, due time.Time,
-	may func(old Item, e Entry) bool) []Recording {
+func (l *Ledger) rewrite(ctx context.Context, entries []Item, due time.Time,
+	may func(old, i Item) bool) []Recording {
 	w := l.newWrite(entries, NewHolder(), due, may)
 	w.replace(ctx, w.insert(ctx, w.all()), nil)
 	return w.results
+}
+
+// MarkParked and Restore are those of the copy in S3, until intake parks in the ledger.
+
+// MarkParked removes the bytes.
+func (l *Ledger) MarkParked(ctx context.Context, e Item) error {
+	return l.change(ctx, Change{EventID: e.EventID, Where: e.recording(Pending), Set: Item{State: Dismissed,
+		Cause: "parked", Due: l.opts.Now(), ExpiresAt: l.expiry(e)}}).Err
+}
+
+// Restore writes what MarkParked marked.
+func (l *Ledger) Restore(ctx context.Context, entries []Item, due time.Time) []Recording {
+	return l.rewrite(ctx, entries, due, func(old, e Item) bool { return old.Cause == "parked" && old.Digest == e.Digest })
 }

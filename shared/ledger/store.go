@@ -11,7 +11,7 @@ const (
 	MaxReads  = 100
 )
 
-// Store keeps the items of a ledger, and an index of those that are pending. It decides about each
+// Store keeps the items of a ledger, and an index of those that have a shard. It decides about each
 // item by itself and in one step. A write that fails may have taken effect. The eventIds of a call
 // differ. It is safe for concurrent use. Package shared/aws/dynamodb has the store of a deployment.
 // [Memory] is one in memory.
@@ -21,11 +21,21 @@ type Store interface {
 	Insert(ctx context.Context, items []Item) []Result
 	// Change makes each of at most MaxWrites changes.
 	Change(ctx context.Context, changes []Change) []Result
-	// Get returns those of at most MaxReads items that exist, by eventId, without Detail and Size, as
-	// the last write left them. With an error it returns what it could read.
-	Get(ctx context.Context, eventIDs []string) (map[string]Item, error)
+	Getter
+	Querier
+}
+
+// Getter reads items of a [Store].
+type Getter interface {
+	// Get returns those of at most MaxReads items that exist, by eventId, as the last write left them, and with
+	// Detail and Size if the content is wanted. With an error it returns what it could read.
+	Get(ctx context.Context, eventIDs []string, content bool) (map[string]Item, error)
+}
+
+// Querier reads the index of a [Store].
+type Querier interface {
 	// Query returns a page of the index, and the cursor of the next one; nil if it is the last. The index
-	// has EventID, Shard, Due, RecordedAt and Size of each item. It follows the table with a delay.
+	// has EventID, Shard, Due, RecordedAt, Size, Claimed and Cause of each item. It follows the table with a delay.
 	Query(ctx context.Context, q Query) ([]Item, *Cursor, error)
 }
 
@@ -43,11 +53,37 @@ type Change struct {
 	EventID string
 	// Where is the condition: the item exists, and has the values of those fields that are not zero.
 	Where Item
-	// Set has the new values. If it has a State, it replaces the item, except that the item keeps its
-	// Digest, DeliveryID and RecordedAt where those of Set are zero. Otherwise it changes only the fields
-	// that are not zero.
+	// Set has the new values. Without a State, it changes only the fields that are not zero. With one, it also
+	// removes the others, except those of the parts that the change keeps. EventID is not changed.
 	Set   Item
 	Lease bool // also adds one to Attempts, and returns the new item
+}
+
+// Part is a part of an item that a change keeps or removes.
+type Part int
+
+// The parts.
+const (
+	// Identity has EventID, Digest, DeliveryID, RecordedAt, Decision, Amount and Currency. A change of the state
+	// keeps it, unless it sets another Digest.
+	Identity Part = iota
+	// Content has Detail, Size and Claimed. A change to Pending or Parked keeps it, unless it sets another Detail.
+	Content
+	// Rest is all else. A change of the state removes what it does not set: a pending item must not expire.
+	Rest
+)
+
+// Keeps reports whether a change keeps those fields of a part that are zero in Set.
+func (c Change) Keeps(p Part) bool {
+	switch {
+	case c.Set.State == "":
+		return true
+	case p == Identity:
+		return c.Set.Digest == Digest{}
+	case p == Content:
+		return c.Set.Detail == nil && (c.Set.State == Pending || c.Set.State == Parked)
+	}
+	return false
 }
 
 // Query selects items of a shard of the index.

@@ -5,13 +5,25 @@ package names
 const (
 	LedgerKey          = "eventId"   // partition key, a string
 	LedgerTTL          = "expiresAt" // Unix seconds
-	LedgerPendingIndex = "pending"   // global secondary index of the items that are not published
-	LedgerPendingShard = "shard"     // its partition key, a string: pending/ and a number
+	LedgerPendingIndex = "pending"   // global secondary index of the items that are pending or parked
+	LedgerPendingShard = "shard"     // its partition key, a string: the state, a slash and a number
 	LedgerPendingDue   = "due"       // its sort key, a number: Unix milliseconds
 
-	LedgerRecordedAt = "recordedAt" // Unix milliseconds; also in the index
-	LedgerSize       = "size"       // bytes of the event, while it is pending; also in the index
+	LedgerEvent = "event" // bytes: the event or its claim check
 
 	KeysKey = "keyId"     // partition key, a string
 	KeysTTL = "expiresAt" // Unix seconds
 )
+
+// The other attributes that the index of the ledger has.
+const (
+	LedgerRecordedAt = "recordedAt" // Unix milliseconds
+	LedgerSize       = "size"       // bytes of the event
+	LedgerClaimed    = "claimed"    // the event is a claim check
+	LedgerCause      = "cause"      // why the event is parked
+)
+
+// LedgerProjection are all of these.
+func LedgerProjection() []string {
+	return []string{LedgerRecordedAt, LedgerSize, LedgerClaimed, LedgerCause}
+}

@@ -34,7 +34,10 @@ type RawEvent struct {
 	EventID        string    // a UUID, as sent
 	EventTimestamp time.Time // in UTC; zero if it is absent or can't be read
 	SentTimestamp  string    // eventTimestamp as sent; "" if it is no string, or longer than 128 bytes
-	Bytes          []byte    // the JSON object; shares the payload's memory
+	// Amount and Currency are eventData.amount as sent and the text of eventData.paymentCurrency; "" if it has
+	// another type, or is longer than 128 bytes.
+	Amount, Currency string
+	Bytes            []byte // the JSON object; shares the payload's memory
 	// Deviations are the paths to values of another type than in the interface, null excepted and of an
 	// array the first alone, and eventTimestamp if EventTimestamp is zero. They have only names of the interface.
 	Deviations []string
@@ -192,10 +195,11 @@ const (
 
 // schema describes one value of the interface.
 type schema struct {
-	kind     jsontext.Kind // of the value; 't' means true and false
-	wrong    consequence   // of another kind, or a name in another case
-	members  []member      // of an object
-	elements *schema       // of an array
+	kind     jsontext.Kind                   // of the value; 't' means true and false
+	wrong    consequence                     // of another kind, or a name in another case
+	members  []member                        // of an object
+	elements *schema                         // of an array
+	keep     func(e *RawEvent, value string) // of a text or number, if it has at most 128 bytes
 }
 
 type member struct {
@@ -209,10 +213,9 @@ type member struct {
 }
 
 var (
-	textSchema   = &schema{kind: '"'}
-	numberSchema = &schema{kind: '0'}
-	boolSchema   = &schema{kind: 't'}
-	anySchema    = &schema{} // of any kind
+	textSchema = &schema{kind: '"'}
+	boolSchema = &schema{kind: 't'}
+	anySchema  = &schema{} // of any kind
 
 	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
 		{name: "deliveryId", required: true, text: (*walker).deliveryID, wrong: rejectsDelivery},
@@ -235,9 +238,11 @@ var (
 				{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
 			}}},
 			{name: "paymentExecutedValueDate", value: textSchema},
-			{name: "amount", value: numberSchema},
+			{name: "amount",
+				value: &schema{kind: '0', keep: func(e *RawEvent, value string) { e.Amount = value }}},
 			{name: "amountType", value: textSchema},
-			{name: "paymentCurrency", value: textSchema},
+			{name: "paymentCurrency",
+				value: &schema{kind: '"', keep: func(e *RawEvent, value string) { e.Currency = value }}},
 			{name: "paymentStatus", value: &schema{kind: '{', members: []member{
 				{name: "status", value: textSchema},
 				{name: "statusTime", value: textSchema},
@@ -384,7 +389,20 @@ func (w *walker) read(s *schema) error {
 	case s.kind == '[':
 		return w.array(s)
 	}
-	return w.skip()
+	if s.keep == nil {
+		return w.skip()
+	}
+	value, err := w.dec.ReadValue()
+	switch {
+	case err != nil:
+		return w.malformed(err)
+	case len(value) > maxRoutingToken:
+	case kind == '"':
+		s.keep(&w.current, unquote(value))
+	default:
+		s.keep(&w.current, string(value))
+	}
+	return nil
 }
 
 // skip reads one value of any kind. Decoder.SkipValue reads an object or array token by

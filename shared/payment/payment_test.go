@@ -43,10 +43,29 @@ func TestAnEventKeepsItsBytes(t *testing.T) {
 	want := payment.RawEvent{
 		EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
 		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), SentTimestamp: "2026-01-31T12:00:00.123Z",
-		Bytes: e.Bytes,
+		Amount: "1234567890.10", Currency: "EUR", Bytes: e.Bytes,
 	}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAnEventHasItsAmountAndCurrency(t *testing.T) {
+	long := strings.Repeat("1", 128)
+	for data, want := range map[string][2]string{
+		`{"amount":-1.50e3,"paymentCurrency":"\u0045UR"}`:                 {"-1.50e3", "EUR"},
+		`{"amount":"1.5","paymentCurrency":978}`:                          {},
+		`{"amount":null}`:                                                 {},
+		`{"amount":` + long + `}`:                                         {long, ""},
+		`{"amount":1` + long + `,"paymentCurrency":"` + long[1:] + `"}`:   {},
+		`{"x":{"amount":1},"identifiers":{"amount":1}}`:                   {},
+		`{"amount":1,"x":[{"paymentCurrency":"EUR"}],"y":{"amount":"1"}}`: {"1", ""},
+	} {
+		got, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+			`"eventData":` + data + `}`))
+		if err != nil || [2]string{got.Amount, got.Currency} != want {
+			t.Errorf("%s: %q, %q, %v", data, got.Amount, got.Currency, err)
+		}
 	}
 }
 

@@ -620,7 +620,7 @@ func (s store) Change(ctx context.Context, changes []ledger.Change) []ledger.Res
 		what = lease
 	case c.Set.State == ledger.Pending:
 		what = record
-	case c.Set.State == ledger.Parked:
+	case c.Set.Cause == "parked":
 		what = markParked
 	case c.Set.State == ledger.Published:
 		what = mark
@@ -659,9 +659,9 @@ func (s store) each(ctx context.Context, what op, ids []string, one func(n int) 
 	return results
 }
 
-func (s store) Get(ctx context.Context, ids []string) (map[string]ledger.Item, error) {
+func (s store) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
 	return do(s.instance, ctx, readKnown, ids[0], nil, func() (map[string]ledger.Item, error) {
-		return s.w.ledger.Get(context.Background(), ids)
+		return s.w.ledger.Get(context.Background(), ids, content)
 	})
 }
 

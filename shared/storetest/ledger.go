@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -15,28 +16,46 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// Ledger makes n random calls of each store and fails the test if their results differ. The stores must be
-// empty. index is how long an index may take to follow its table.
-func Ledger(t *testing.T, seed uint64, n int, index time.Duration, stores ...ledger.Store) {
+// LedgerStore is a store of events. Delete deletes an item, as TTL does.
+type LedgerStore struct {
+	ledger.Store
+	Delete func(ctx context.Context, eventID string)
+}
+
+// Ledger makes n random calls of each store and fails the test if their results differ, or what the stores have
+// after a call. The stores must be empty. index is how long an index may take to follow its table.
+func Ledger(t *testing.T, seed uint64, n int, index time.Duration, stores ...LedgerStore) {
 	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 0)), time.UnixMilli(1769860800000).UTC()}
 	for call := range n {
 		what, do := r.call()
+		items := func(s LedgerStore) any {
+			found, err := s.Get(t.Context(), allIDs(), true)
+			return []any{found, err}
+		}
 		want := do(t.Context(), stores[0])
 		for _, other := range stores[1:] {
 			var diff string
 			for deadline := time.Now().Add(index); ; {
 				// Only the index needs more than one attempt, and a query has no effect.
-				if diff = cmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff == "" ||
+				if diff = different(want, do(t.Context(), other)); diff == "" ||
 					what != "query" || time.Now().After(deadline) {
 					break
 				}
 			}
-			if diff != "" {
-				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0], other, diff)
+			if diff += different(items(stores[0]), items(other)); diff != "" {
+				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0].Store, other.Store, diff)
 			}
 		}
 	}
+}
+
+// different returns how two results differ; "" if they do not.
+func different(a, b any) string {
+	if reflect.DeepEqual(a, b) { // much faster
+		return ""
+	}
+	return cmp.Diff(a, b, cmpopts.EquateErrors())
 }
 
 // random chooses calls about few events, so that they meet.
@@ -47,7 +66,16 @@ type random struct {
 
 const events = 6
 
-func (r *random) id() string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", r.IntN(events)) }
+func idOf(n int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", n) }
+
+func (r *random) id() string { return idOf(r.IntN(events)) }
+
+func allIDs() (all []string) {
+	for n := range events {
+		all = append(all, idOf(n))
+	}
+	return all
+}
 
 func (r *random) time() time.Time { return r.start.Add(time.Duration(r.IntN(4)) * time.Second) }
 
@@ -61,51 +89,52 @@ func (r *random) holder() (h ledger.Holder) {
 	return h
 }
 
-func (r *random) shard() string { return fmt.Sprintf("pending/%d", r.IntN(2)) }
+// some returns one of these, often the zero value.
+func some[T any](r *random, of ...T) (t T) {
+	if n := r.IntN(2 * len(of)); n < len(of) {
+		return of[n]
+	}
+	return t
+}
+
+func (r *random) shard(state ledger.State) string { return fmt.Sprintf("%s/%d", state, r.IntN(2)) }
 
 // ids returns different eventIds.
 func (r *random) ids() []string {
-	chosen := map[string]bool{}
-	for range 1 + r.IntN(events) {
-		chosen[r.id()] = true
-	}
-	return sorted(chosen)
-}
-
-func sorted(set map[string]bool) (list []string) {
-	for n := range events {
-		if id := fmt.Sprintf("%08d-0000-4000-8000-000000000000", n); set[id] {
-			list = append(list, id)
-		}
-	}
-	return list
+	ids := allIDs()
+	r.Shuffle(events, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids[:1+r.IntN(events)]
 }
 
 func (r *random) pending(id string) ledger.Item {
-	detail := []byte(fmt.Sprintf(`{"n":%d}`, r.IntN(1000)))
-	return ledger.Item{EventID: id, Digest: r.digest(), DeliveryID: fmt.Sprint("delivery ", r.IntN(3)),
-		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail), Shard: r.shard(), Due: r.time(),
+	detail := fmt.Appendf(nil, `{"n":%d}`, r.IntN(1000))
+	return ledger.Item{EventID: id, Digest: r.digest(), DeliveryID: some(r, "delivery"), RecordedAt: r.time(),
+		State: ledger.Pending, Detail: detail, Size: len(detail), Shard: r.shard(ledger.Pending), Due: r.time(),
 		Holder: r.holder(), Claimed: r.IntN(2) == 0}
 }
 
-// ended returns an item that is published or parked.
-func (r *random) ended() ledger.Item {
-	i := ledger.Item{State: ledger.Published, PublishedAt: r.time(), ExpiresAt: r.time()}
-	if r.IntN(2) == 0 {
-		i.EventTimestamp = r.time()
+// state returns an item with what a change of the state sets, in each of the states.
+func (r *random) state() ledger.Item {
+	i := ledger.Item{State: []ledger.State{ledger.Pending, ledger.Published, ledger.Parked, ledger.Dismissed}[r.IntN(4)]}
+	switch i.State {
+	case ledger.Pending:
+		i.Shard, i.Due, i.Holder = r.shard(i.State), r.time(), r.holder()
+	case ledger.Parked:
+		i.Shard, i.Due, i.Attempts = r.shard(i.State), r.time(), r.IntN(3)
+		i.Cause, i.Problem = some(r, "attempts"), some(r, "a problem")
+	case ledger.Published:
+		i.PublishedAt, i.EventTimestamp, i.ExpiresAt = r.time(), some(r, r.time()), r.time()
+	default:
+		i.ExpiresAt = r.time()
 	}
-	if r.IntN(3) == 0 {
-		i = ledger.Item{State: ledger.Parked, ParkedAt: r.time(), ExpiresAt: r.time()}
-	}
+	i.Amount, i.Currency = some(r, "1.00", "2.00"), some(r, "EUR")
+	i.Decision = ledger.Decision{By: some(r, "alice", "bob"), At: some(r, r.time()), Reason: some(r, "a reason")}
 	return i
 }
 
 // where returns a condition that often holds.
 func (r *random) where() ledger.Item {
-	i := ledger.Item{State: ledger.Pending}
-	if r.IntN(3) == 0 {
-		i.State = []ledger.State{"", ledger.Published, ledger.Parked}[r.IntN(3)]
-	}
+	i := ledger.Item{State: some(r, ledger.Pending, ledger.Parked, ledger.Published, ledger.Dismissed)}
 	for _, also := range []func(){
 		func() { i.Digest = r.digest() }, func() { i.Due = r.time() }, func() { i.Holder = r.holder() },
 		func() { i.RecordedAt = r.time() }, func() { i.ExpiresAt = r.time() },
@@ -118,44 +147,56 @@ func (r *random) where() ledger.Item {
 }
 
 // call returns what a call does, and the call, which returns its result.
-func (r *random) call() (what string, do func(ctx context.Context, s ledger.Store) any) {
-	switch ids := r.ids(); r.IntN(7) {
-	case 0:
+func (r *random) call() (what string, do func(ctx context.Context, s LedgerStore) any) {
+	switch ids := r.ids(); r.IntN(8) {
+	case 0, 1:
 		items := make([]ledger.Item, len(ids))
 		for n, id := range ids {
 			items[n] = r.pending(id)
 		}
-		return "insert", func(ctx context.Context, s ledger.Store) any { return s.Insert(ctx, items) }
-	case 1, 2, 3:
+		return "insert", func(ctx context.Context, s LedgerStore) any { return s.Insert(ctx, items) }
+	case 2, 3, 4:
 		changes := make([]ledger.Change, len(ids))
-		kind := r.IntN(4)
+		kind := r.IntN(5)
 		for n, id := range ids {
-			c := ledger.Change{EventID: id, Where: r.where()}
-			switch kind {
-			case 0:
-				c.Where.State = ledger.Pending // a lease needs attempts
-				c.Set, c.Lease = ledger.Item{Due: r.time(), Holder: r.holder()}, true
-			case 1:
-				c.Set = r.ended()
-			case 2:
-				c.Set = r.pending(id)
-			default:
-				c.Where.State = ledger.Pending // only what is pending is in the index
-				c.Set = ledger.Item{Due: r.time()}
-			}
-			changes[n] = c
+			changes[n] = r.change(id, kind)
 		}
 		return fmt.Sprint("change ", kind),
-			func(ctx context.Context, s ledger.Store) any { return s.Change(ctx, changes) }
-	case 4:
-		return "get", func(ctx context.Context, s ledger.Store) any {
-			found, err := s.Get(ctx, ids)
+			func(ctx context.Context, s LedgerStore) any { return s.Change(ctx, changes) }
+	case 5:
+		content := r.IntN(2) == 0
+		return "get", func(ctx context.Context, s LedgerStore) any {
+			found, err := s.Get(ctx, ids, content)
 			return []any{found, err}
 		}
+	case 6: // before an item that was read is changed, for example
+		return "delete", func(ctx context.Context, s LedgerStore) any {
+			s.Delete(ctx, ids[0])
+			return nil
+		}
 	default:
-		q := ledger.Query{Shard: r.shard(), At: r.time(), Later: r.IntN(2) == 0, Limit: 1 + r.IntN(4)}
-		return "query", func(ctx context.Context, s ledger.Store) any { return all(ctx, s, q) }
+		q := ledger.Query{Shard: r.shard(some(r, ledger.Pending, ledger.Parked)), At: r.time(), Later: r.IntN(2) == 0,
+			Limit: 1 + r.IntN(4)}
+		return "query", func(ctx context.Context, s LedgerStore) any { return all(ctx, s, q) }
 	}
+}
+
+// change returns a change of a kind.
+func (r *random) change(id string, kind int) ledger.Change {
+	c := ledger.Change{EventID: id, Where: r.where()}
+	switch kind {
+	case 0:
+		c.Where.State = ledger.Pending // a lease needs attempts
+		c.Set, c.Lease = ledger.Item{Due: r.time(), Holder: r.holder()}, true
+	case 1:
+		c.Where.State = ledger.Pending // only what is open is in the index
+		c.Set = ledger.Item{Due: r.time()}
+	case 2:
+		c.Set = r.pending(id)
+	default:
+		c.Set = r.state()
+	}
+	return c
 }
 
 // all reads all pages of a query. The order of items that are due at the same time is not defined.
@@ -165,7 +206,7 @@ func all(ctx context.Context, s ledger.Store, q ledger.Query) any {
 	for {
 		page, next, err := s.Query(ctx, q)
 		if err != nil || len(page) > q.Limit {
-			return fmt.Errorf("%d items: %w", len(page), err)
+			return []any{len(page), err}
 		}
 		for _, i := range page {
 			items[i.EventID] = i

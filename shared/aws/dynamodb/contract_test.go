@@ -1,7 +1,12 @@
 package dynamodb_test
 
 import (
+	"context"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
@@ -15,7 +20,14 @@ func TestTheTableAndTheMemoryHaveTheSameResults(t *testing.T) {
 	for seed := range uint64(20) {
 		db := awstest.NewDynamoDB()
 		db.CreateLedger("ledger")
-		storetest.Ledger(t, seed, 500, 0, &ledger.Memory{}, dynamodb.NewLedger(db, "ledger"))
+		memory := &ledger.Memory{}
+		storetest.Ledger(t, seed, 500, 0, storetest.LedgerStore{Store: memory, Delete: memory.Delete},
+			storetest.LedgerStore{Store: dynamodb.NewLedger(db, "ledger"), Delete: func(ctx context.Context, id string) {
+				if _, err := db.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: aws.String("ledger"),
+					Key: awstest.Item{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}}); err != nil {
+					t.Fatal(err)
+				}
+			}})
 	}
 }
 

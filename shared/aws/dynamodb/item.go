@@ -18,21 +18,25 @@ type attributes = map[string]types.AttributeValue
 
 // codec is an attribute of the ledger's table. Times are in Unix milliseconds, the TTL in Unix seconds.
 type codec struct {
-	name    string
-	lasting bool                                    // a new state keeps it
-	encode  func(*ledger.Item) types.AttributeValue // nil if the field is zero
-	decode  func(*ledger.Item, types.AttributeValue) error
+	name   string
+	part   ledger.Part
+	encode func(*ledger.Item) types.AttributeValue // nil if the field is zero
+	decode func(*ledger.Item, types.AttributeValue) error
 }
 
-// codecs are the attributes of the ledger's table, in the order in which they are written.
+// codecs are the attributes of the ledger's table, in the order in which they are written. The first is the key.
 var codecs = [...]codec{
-	ofText(names.LedgerKey, true, func(i *ledger.Item) *string { return &i.EventID }),
-	ofBytes("digest", true, func(i *ledger.Item) []byte { return i.Digest[:] },
+	ofText(names.LedgerKey, ledger.Identity, func(i *ledger.Item) *string { return &i.EventID }),
+	ofBytes("digest", ledger.Identity, func(i *ledger.Item) []byte { return i.Digest[:] },
 		func(i *ledger.Item, b []byte) bool { return copy(i.Digest[:], b) == len(i.Digest) }),
-	ofText("deliveryId", true, func(i *ledger.Item) *string { return &i.DeliveryID }),
-	ofTime(names.LedgerRecordedAt, true, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
-	ofText("state", false, func(i *ledger.Item) *ledger.State { return &i.State }),
-	{"event", false,
+	ofText("deliveryId", ledger.Identity, func(i *ledger.Item) *string { return &i.DeliveryID }),
+	ofTime(names.LedgerRecordedAt, ledger.Identity, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
+	ofText("decidedBy", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.By }),
+	ofTime("decidedAt", ledger.Identity, func(i *ledger.Item) *time.Time { return &i.Decision.At }),
+	ofText("reason", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.Reason }),
+	ofText("amount", ledger.Identity, func(i *ledger.Item) *string { return &i.Amount }),
+	ofText("currency", ledger.Identity, func(i *ledger.Item) *string { return &i.Currency }),
+	{names.LedgerEvent, ledger.Content,
 		func(i *ledger.Item) types.AttributeValue {
 			if i.Detail == nil {
 				return nil
@@ -43,24 +47,8 @@ var codecs = [...]codec{
 			i.Detail, err = bytesOf(v)
 			return err
 		}},
-	ofInt(names.LedgerSize, func(i *ledger.Item) *int { return &i.Size }),
-	ofText(names.LedgerPendingShard, false, func(i *ledger.Item) *string { return &i.Shard }),
-	ofTime(names.LedgerPendingDue, false, func(i *ledger.Item) *time.Time { return &i.Due }),
-	ofBytes("holder", false, func(i *ledger.Item) []byte { return i.Holder[:] },
-		func(i *ledger.Item, b []byte) bool { return copy(i.Holder[:], b) == len(i.Holder) }),
-	{"attempts", false,
-		func(i *ledger.Item) types.AttributeValue {
-			if i.Detail == nil { // otherwise it is zero, too: PartiQL can increment only what exists
-				return nil
-			}
-			return number(int64(i.Attempts))
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			n, err := intOf(v)
-			i.Attempts = int(n)
-			return err
-		}},
-	{"claimed", false,
+	ofInt(names.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size }),
+	{names.LedgerClaimed, ledger.Content,
 		func(i *ledger.Item) types.AttributeValue {
 			if !i.Claimed {
 				return nil
@@ -75,10 +63,28 @@ var codecs = [...]codec{
 			i.Claimed = b.Value
 			return nil
 		}},
-	ofTime("publishedAt", false, func(i *ledger.Item) *time.Time { return &i.PublishedAt }),
-	ofTime("eventTimestamp", false, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
-	ofTime("parkedAt", false, func(i *ledger.Item) *time.Time { return &i.ParkedAt }),
-	{names.LedgerTTL, false,
+	ofText("state", ledger.Rest, func(i *ledger.Item) *ledger.State { return &i.State }),
+	ofText(names.LedgerPendingShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
+	ofTime(names.LedgerPendingDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
+	{"attempts", ledger.Rest,
+		func(i *ledger.Item) types.AttributeValue {
+			if i.Attempts == 0 && i.Shard == "" { // what is pending has it also if it is zero: a lease increments it
+				return nil
+			}
+			return number(int64(i.Attempts))
+		},
+		func(i *ledger.Item, v types.AttributeValue) error {
+			n, err := intOf(v)
+			i.Attempts = int(n)
+			return err
+		}},
+	ofBytes("holder", ledger.Rest, func(i *ledger.Item) []byte { return i.Holder[:] },
+		func(i *ledger.Item, b []byte) bool { return copy(i.Holder[:], b) == len(i.Holder) }),
+	ofText(names.LedgerCause, ledger.Rest, func(i *ledger.Item) *string { return &i.Cause }),
+	ofText("problem", ledger.Rest, func(i *ledger.Item) *string { return &i.Problem }),
+	ofTime("eventTimestamp", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
+	ofTime("publishedAt", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.PublishedAt }),
+	{names.LedgerTTL, ledger.Rest,
 		func(i *ledger.Item) types.AttributeValue {
 			if i.ExpiresAt.IsZero() {
 				return nil
@@ -97,8 +103,8 @@ var codecs = [...]codec{
 // errType is the error of an attribute that has another type.
 var errType = errors.New("another type")
 
-func ofText[T ~string](name string, lasting bool, at func(*ledger.Item) *T) codec {
-	return codec{name, lasting,
+func ofText[T ~string](name string, part ledger.Part, at func(*ledger.Item) *T) codec {
+	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
 			if *at(i) == "" {
 				return nil
@@ -116,8 +122,8 @@ func ofText[T ~string](name string, lasting bool, at func(*ledger.Item) *T) code
 }
 
 // ofBytes is of an array of bytes. set returns false for another length.
-func ofBytes(name string, lasting bool, at func(*ledger.Item) []byte, set func(*ledger.Item, []byte) bool) codec {
-	return codec{name, lasting,
+func ofBytes(name string, part ledger.Part, at func(*ledger.Item) []byte, set func(*ledger.Item, []byte) bool) codec {
+	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
 			if strings.Trim(string(at(i)), "\x00") == "" {
 				return nil
@@ -133,8 +139,8 @@ func ofBytes(name string, lasting bool, at func(*ledger.Item) []byte, set func(*
 		}}
 }
 
-func ofTime(name string, lasting bool, at func(*ledger.Item) *time.Time) codec {
-	return codec{name, lasting,
+func ofTime(name string, part ledger.Part, at func(*ledger.Item) *time.Time) codec {
+	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
 			if at(i).IsZero() {
 				return nil
@@ -150,8 +156,8 @@ func ofTime(name string, lasting bool, at func(*ledger.Item) *time.Time) codec {
 		}}
 }
 
-func ofInt(name string, at func(*ledger.Item) *int) codec {
-	return codec{name, false,
+func ofInt(name string, part ledger.Part, at func(*ledger.Item) *int) codec {
+	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
 			if *at(i) == 0 {
 				return nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -24,27 +23,28 @@ type LedgerAPI interface {
 		...func(*dynamodb.Options)) (*dynamodb.ExecuteStatementOutput, error)
 	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
 		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	BatchGetter
+	LedgerReadAPI
 }
 
 // Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes have
 // the names of [codecs], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
 // has no conditions. A statement is billed like the single write that it stands for. It is safe for concurrent use.
 type Ledger struct {
+	LedgerReader
 	client LedgerAPI
-	table  string
 	texts  sync.Map // of statements, by shape
 }
 
 // NewLedger returns the store in the table of that name.
-func NewLedger(client LedgerAPI, table string) *Ledger { return &Ledger{client: client, table: table} }
+func NewLedger(client LedgerAPI, table string) *Ledger {
+	return &Ledger{LedgerReader: LedgerReader{client, table}, client: client}
+}
 
 // shape is what the text of a statement depends on.
 type shape struct {
 	insert     bool
 	set, where uint32 // a bit for each of codecs
-	state      bool   // set has all attributes of a state: the others are removed
+	keeps      [ledger.Rest + 1]bool
 	lease      bool
 }
 
@@ -68,10 +68,10 @@ func (l *Ledger) text(s shape) *string {
 		case s.insert && set:
 			b.WriteString(and + "'" + c.name + "': ?")
 			and = ", "
-		case s.insert:
+		case s.insert || n == 0: // the key
 		case set:
 			b.WriteString(" SET " + quote(c.name) + " = ?")
-		case s.state && !c.lasting:
+		case !s.keeps[c.part]:
 			b.WriteString(" REMOVE " + quote(c.name))
 		}
 	}
@@ -116,8 +116,14 @@ func (l *Ledger) Insert(ctx context.Context, items []ledger.Item) []ledger.Resul
 func (l *Ledger) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
 	statements := make([]types.BatchStatementRequest, len(changes))
 	for n := range changes {
-		c := &changes[n]
-		s := shape{state: c.Set.State != "", lease: c.Lease}
+		c := changes[n]
+		s := shape{lease: c.Lease}
+		for part := range s.keeps {
+			s.keeps[part] = c.Keeps(ledger.Part(part))
+		}
+		// DynamoDB rejects a change of the key, even to the value that it has (AWS,
+		// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_UpdateItem.html).
+		c.Set.EventID = ""
 		parameters := make([]types.AttributeValue, 0, len(codecs))
 		s.set, parameters = encode(&c.Set, parameters)
 		if c.Lease {
@@ -236,42 +242,4 @@ func resultOf(e *types.BatchStatementError) ledger.Result {
 		return ledger.Result{}
 	}
 	return ledger.Result{Err: &failure.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
-}
-
-// Get implements [ledger.Store].
-func (l *Ledger) Get(ctx context.Context, eventIDs []string) (map[string]ledger.Item, error) {
-	const wanted = "#eventId, #digest, #deliveryId, #recordedAt, #state, #shard, #due, #holder, #attempts, #claimed, " +
-		"#publishedAt, #eventTimestamp, #parkedAt, #expiresAt"
-	return readItems(ctx, l.client, l.table, eventIDs, wanted)
-}
-
-// Query implements [ledger.Store].
-func (l *Ledger) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
-	condition := "#shard = :shard AND #due <= :at"
-	if q.Later {
-		condition = "#shard = :shard AND #due > :at"
-	}
-	in := &dynamodb.QueryInput{
-		TableName:                 &l.table,
-		IndexName:                 aws.String(names.LedgerPendingIndex),
-		KeyConditionExpression:    &condition,
-		ExpressionAttributeNames:  expressionNames(condition),
-		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
-		ScanIndexForward:          aws.Bool(!q.Later),
-		Limit:                     aws.Int32(int32(q.Limit)),
-	}
-	if q.After != nil {
-		in.ExclusiveStartKey = attributes{names.LedgerKey: text(q.After.EventID),
-			names.LedgerPendingShard: text(q.After.Shard), names.LedgerPendingDue: number(q.After.Due.UnixMilli())}
-	}
-	out, err := l.client.Query(ctx, in)
-	if err != nil {
-		return nil, nil, failed("Query", err)
-	}
-	var next *ledger.Cursor
-	if out.LastEvaluatedKey != nil {
-		last := decode(out.LastEvaluatedKey)
-		next = &ledger.Cursor{EventID: last.EventID, Shard: last.Shard, Due: last.Due}
-	}
-	return decodeAll(out.Items), next, nil
 }

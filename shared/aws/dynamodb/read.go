@@ -1,10 +1,7 @@
 package dynamodb
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -24,19 +21,81 @@ type BatchGetter interface {
 		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 }
 
-// readItems returns those of at most 100 items that exist, with the attributes that are wanted, with consistent reads.
-// With an error it returns what it could read.
+// LedgerReadAPI is what a [LedgerReader] needs of DynamoDB: reading alone.
+type LedgerReadAPI interface {
+	BatchGetter
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+}
+
+// LedgerReader reads a ledger. It writes nothing. It is safe for concurrent use.
+type LedgerReader struct {
+	client LedgerReadAPI
+	table  string
+}
+
+// NewLedgerReader returns a reader of the table of that name.
+func NewLedgerReader(client LedgerReadAPI, table string) *LedgerReader {
+	return &LedgerReader{client, table}
+}
+
+// Get implements [ledger.Getter].
+func (r *LedgerReader) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
+	return readItems(ctx, r.client, r.table, eventIDs, content)
+}
+
+// Query implements [ledger.Querier].
+func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	condition := "#shard = :shard AND #due <= :at"
+	if q.Later {
+		condition = "#shard = :shard AND #due > :at"
+	}
+	in := &dynamodb.QueryInput{
+		TableName:                 &r.table,
+		IndexName:                 aws.String(names.LedgerPendingIndex),
+		KeyConditionExpression:    &condition,
+		ExpressionAttributeNames:  expressionNames(condition),
+		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
+		ScanIndexForward:          aws.Bool(!q.Later),
+		Limit:                     aws.Int32(int32(q.Limit)),
+	}
+	if q.After != nil {
+		in.ExclusiveStartKey = attributes{names.LedgerKey: text(q.After.EventID),
+			names.LedgerPendingShard: text(q.After.Shard), names.LedgerPendingDue: number(q.After.Due.UnixMilli())}
+	}
+	out, err := r.client.Query(ctx, in)
+	if err != nil {
+		return nil, nil, failed("Query", err)
+	}
+	var next *ledger.Cursor
+	if out.LastEvaluatedKey != nil {
+		last := decode(out.LastEvaluatedKey)
+		next = &ledger.Cursor{EventID: last.EventID, Shard: last.Shard, Due: last.Due}
+	}
+	return decodeAll(out.Items), next, nil
+}
+
+// withoutContent are the attributes of an item without the bytes of the event and their size.
+var withoutContent = func() string {
+	var list []string
+	for _, c := range codecs {
+		if c.name != names.LedgerEvent && c.name != names.LedgerSize {
+			list = append(list, "#"+c.name)
+		}
+	}
+	return strings.Join(list, ", ")
+}()
+
+// readItems implements [ledger.Getter] with consistent reads.
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
 // or if it is busy (AWS, "BatchGetItem" in the DynamoDB API reference). The rest is
 // asked for again until ctx ends.
 func readItems(ctx context.Context, client BatchGetter, table string, eventIDs []string,
-	wanted string) (map[string]ledger.Item, error) {
+	content bool) (map[string]ledger.Item, error) {
 	found := make(map[string]ledger.Item, len(eventIDs))
-	ask := types.KeysAndAttributes{
-		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String(wanted),
-		ExpressionAttributeNames: expressionNames(wanted),
+	ask := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
+	if !content {
+		ask.ProjectionExpression, ask.ExpressionAttributeNames = &withoutContent, expressionNames(withoutContent)
 	}
 	for _, id := range eventIDs {
 		ask.Keys = append(ask.Keys, keyOf(id))
@@ -95,14 +154,9 @@ func NewLedgerLister(client LedgerListAPI, table string) *LedgerLister {
 	return &LedgerLister{client, table}
 }
 
-// stateful are the attributes of an item that say which delivery brought it, and its state.
-const stateful = "#eventId, #deliveryId, #recordedAt, #state, #publishedAt, #parkedAt, #expiresAt"
-
-// Find returns what the ledger has of at most 100 different eventIds in the form of [ledger.Key], by that form, in
-// one call of DynamoDB unless it answers only a part. The error is DynamoDB's. An item of which something
-// cannot be decoded has [ledger.Item.Err].
-func (l *LedgerLister) Find(ctx context.Context, eventIDs []string) (map[string]ledger.Item, error) {
-	return readItems(ctx, l.client, l.table, eventIDs, stateful)
+// Get implements [ledger.Getter].
+func (l *LedgerLister) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
+	return readItems(ctx, l.client, l.table, eventIDs, content)
 }
 
 // PageUnits is how many read units one page of [LedgerLister.Each] takes: a page has at most 1 MB, and a unit of a
@@ -120,8 +174,8 @@ func (l *LedgerLister) Each(ctx context.Context, pause func() error, found func(
 			TableName:                &l.table,
 			ConsistentRead:           aws.Bool(true),
 			ExclusiveStartKey:        after,
-			ProjectionExpression:     aws.String(stateful),
-			ExpressionAttributeNames: expressionNames(stateful),
+			ProjectionExpression:     &withoutContent,
+			ExpressionAttributeNames: expressionNames(withoutContent),
 		})
 		if err != nil {
 			return failed("Scan", err)
@@ -133,88 +187,4 @@ func (l *LedgerLister) Each(ctx context.Context, pause func() error, found func(
 			return nil
 		}
 	}
-}
-
-// LedgerInspectAPI is what of DynamoDB a [LedgerInspector] needs: reading alone.
-type LedgerInspectAPI interface {
-	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
-}
-
-// LedgerInspector reads a ledger for a person. It guarantees that it writes nothing, and that it reads the
-// bytes of an event only with FindContent. It is safe for concurrent use.
-type LedgerInspector struct {
-	client LedgerInspectAPI
-	table  string
-}
-
-// NewLedgerInspector returns an inspector of the table of that name.
-func NewLedgerInspector(client LedgerInspectAPI, table string) *LedgerInspector {
-	return &LedgerInspector{client, table}
-}
-
-// Find returns what the ledger has of an event at this moment, and false if it has
-// nothing: the event was never accepted, or its window is over. The error
-// is DynamoDB's, or that of the item.
-func (i *LedgerInspector) Find(ctx context.Context, eventID string) (ledger.Item, bool, error) {
-	return i.find(ctx, ledger.Key(eventID), findable)
-}
-
-// FindContent is [LedgerInspector.Find] with the bytes of an event that is pending.
-func (i *LedgerInspector) FindContent(ctx context.Context, eventID string) (ledger.Item, bool, error) {
-	return i.find(ctx, ledger.Key(eventID), findable+", #event")
-}
-
-// findable are the attributes of an item without the bytes of the event.
-const findable = "#eventId, #deliveryId, #digest, #recordedAt, #state, #shard, #due, #attempts, #claimed, " +
-	"#publishedAt, #eventTimestamp, #parkedAt, #expiresAt"
-
-func (i *LedgerInspector) find(ctx context.Context, id, wanted string) (ledger.Item, bool, error) {
-	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName:                &i.table,
-		Key:                      keyOf(id),
-		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     &wanted,
-		ExpressionAttributeNames: expressionNames(wanted),
-	})
-	if err != nil {
-		return ledger.Item{}, false, failed("GetItem", err)
-	}
-	if len(out.Item) == 0 {
-		return ledger.Item{}, false, nil
-	}
-	found := decode(out.Item)
-	if found.Err != nil {
-		err = fmt.Errorf("ledger: find %s: %w", id, found.Err)
-	}
-	return found, true, err
-}
-
-// Backlog returns everything that the index of pending items holds, due or
-// not, the longest due first, even items that could not be decoded ([ledger.Item.Err]). The index
-// follows the table with a delay, so an item may be missing, or no longer pending. It takes
-// about 100 bytes of memory for each. The error is DynamoDB's.
-//
-// It reads the whole index, about 100 bytes for each item: a megabyte, or 128 read units, has
-// 10,000 of them.
-func (i *LedgerInspector) Backlog(ctx context.Context) ([]ledger.Item, error) {
-	var all []ledger.Item
-	for after := attributes(nil); ; {
-		out, err := i.client.Scan(ctx, &dynamodb.ScanInput{
-			TableName:         &i.table,
-			IndexName:         aws.String(names.LedgerPendingIndex),
-			ExclusiveStartKey: after,
-		})
-		if err != nil {
-			return nil, failed("Scan", err)
-		}
-		all = append(all, decodeAll(out.Items)...)
-		if after = out.LastEvaluatedKey; after == nil {
-			break
-		}
-	}
-	slices.SortFunc(all, func(a, b ledger.Item) int {
-		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
-	})
-	return all, nil
 }

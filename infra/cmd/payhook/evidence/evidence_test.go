@@ -339,8 +339,8 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
 	id := r.EventIDs[0]
 	item := func(recorded, event time.Time) []byte {
-		return fmt.Appendf(nil, `{"Item":{"eventId":{"S":%q},"digest":{"B":%q},"recordedAt":{"N":"%d"},`+
-			`"eventTimestamp":{"N":"%d"}}}`, id, base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		return fmt.Appendf(nil, `{"Responses":{"evidence-1":[{"eventId":{"S":%q},"digest":{"B":%q},"recordedAt":{"N":"%d"},`+
+			`"eventTimestamp":{"N":"%d"}}]}}`, id, base64.StdEncoding.EncodeToString(make([]byte, 32)),
 			recorded.UnixMilli(), event.UnixMilli())
 	}
 	day := 24 * time.Hour

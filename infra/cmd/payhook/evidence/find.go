@@ -19,6 +19,7 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
 	records "payhook.example/shared/evidence"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 )
 
@@ -111,7 +112,7 @@ const longest = 31 * 24 * time.Hour
 
 // hours returns the time in which the records of an event are searched.
 func hours(ctx context.Context, d *deployment.Deployment, id string) (from, to time.Time, err error) {
-	item, known, err := dynamodb.NewLedgerInspector(dynamodb.NewClient(d.AWS), d.LedgerTable).Find(ctx, id)
+	item, known, err := ledger.Find(ctx, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable), id, false)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
 			"also for a deliveryId")

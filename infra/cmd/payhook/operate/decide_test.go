@@ -199,8 +199,8 @@ func (w *world) conflict(others ...string) (name, id string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.NewEntry(raw, uuid.New().String(), w.now.Add(-time.Hour))
-	w.ledger.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(), w.now)
+	e := ledger.NewItem(raw, uuid.New().String(), w.now.Add(-time.Hour))
+	w.ledger.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(), w.now)
 	w.publish(e)
 	parked := paymentOf(id, "9250.00")
 	events := [][]byte{parked}
@@ -266,13 +266,13 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			w := newWorld(t)
 			id := uuid.New().String()
 			claims := claimcheck.NewStore(s3.NewBucket(w.s3, "claims"), "claims")
-			var e ledger.Entry
+			var e ledger.Item
 			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
 				raw, err := payment.DecodeRawEvent(paymentOf(strings.ToUpper(id), amount))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e = ledger.NewEntry(raw, uuid.New().String(), w.now); test.large {
+				if e = ledger.NewItem(raw, uuid.New().String(), w.now); test.large {
 					detail, err := claims.Put(t.Context(), raw)
 					if err != nil {
 						t.Fatal(err)
@@ -280,7 +280,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 					e = e.AsClaim(detail)
 				}
 			}
-			w.ledger.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), w.now)
+			w.ledger.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), w.now)
 			if test.published {
 				w.publish(e)
 			}

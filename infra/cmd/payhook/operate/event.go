@@ -57,14 +57,14 @@ func stateOf(item ledger.Item) (string, time.Time) {
 	switch {
 	case item.State == ledger.Pending:
 		return "pending", item.RecordedAt
-	case !item.ParkedAt.IsZero():
-		return "parked", item.ParkedAt
+	case item.Cause == "parked":
+		return "parked", item.Due
 	}
 	return "published", item.PublishedAt
 }
 
 func (p *program) event(ctx context.Context, d *stack, args []string) error {
-	item, known, err := d.ledger.Find(ctx, args[0])
+	item, known, err := ledger.Find(ctx, d.ledger, args[0], false)
 	if err != nil && !known {
 		return err
 	}
@@ -73,12 +73,14 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 		s = eventState{
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
-			ParkedAt: item.ParkedAt,
-			Due:      item.Due, Attempts: item.Attempts, Claimed: item.Claimed,
+			Due: item.Due, Attempts: item.Attempts, Claimed: item.Claimed,
 			ExpiresAt: item.ExpiresAt,
 			SHA256:    hex.EncodeToString(item.Digest[:]),
 		}
-		s.State, _ = stateOf(item)
+		var at time.Time
+		if s.State, at = stateOf(item); s.State == "parked" {
+			s.ParkedAt, s.Due = at, time.Time{}
+		}
 	}
 	if item.Err != nil {
 		s.State, s.Cause = "damaged", item.Err.Error()

@@ -98,7 +98,7 @@ func attention(err error, wrong bool) error {
 type stack struct {
 	*deployment.Deployment
 
-	ledger  *dynamodb.LedgerInspector
+	ledger  *dynamodb.LedgerReader
 	keys    *keys.Inspector
 	objects parking.API
 	store   *parking.Store
@@ -120,7 +120,7 @@ func newStack(d *deployment.Deployment, objects parking.API) *stack {
 	return &stack{
 		Deployment: d,
 
-		ledger:  dynamodb.NewLedgerInspector(db, d.LedgerTable),
+		ledger:  dynamodb.NewLedgerReader(db, d.LedgerTable),
 		keys:    keys.NewInspector(dynamodb.NewKeysInspector(db, d.KeysTable)),
 		objects: objects,
 		store:   parking.NewStore(objects, d.ParkingBucket),

@@ -176,7 +176,7 @@ func lines[T any](t *testing.T, text string) (all []T) {
 const secretAmount = "987654321.10"
 
 // record records an event that was accepted that long ago, and is due a minute later.
-func (w *world) record(age time.Duration) ledger.Entry {
+func (w *world) record(age time.Duration) ledger.Item {
 	w.t.Helper()
 	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
@@ -184,9 +184,9 @@ func (w *world) record(age time.Duration) ledger.Entry {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+	e := ledger.NewItem(event, uuid.New().String(), w.now.Add(-age))
 	l := ledger.New(dynamodb.NewLedger(w.db, "ledger"), ledger.Options{})
-	if r := l.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+	if r := l.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)
 	}
@@ -194,17 +194,17 @@ func (w *world) record(age time.Duration) ledger.Entry {
 }
 
 // publish marks an event as published.
-func (w *world) publish(e ledger.Entry) {
+func (w *world) publish(e ledger.Item) {
 	w.t.Helper()
-	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Entry{e})[0]; err != nil {
+	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Item{e})[0]; err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 // lease lets redrive lease an event once more, and leave it alone until then.
-func (w *world) lease(e ledger.Entry, until time.Time) {
+func (w *world) lease(e ledger.Item, until time.Time) {
 	w.t.Helper()
-	item, _, err := dynamodb.NewLedgerInspector(w.db, "ledger").Find(w.t.Context(), e.EventID)
+	item, _, err := ledger.Find(w.t.Context(), dynamodb.NewLedgerReader(w.db, "ledger"), e.EventID, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 }
 
 // asEvent makes what is parked one event instead of a delivery.
-func asEvent(e ledger.Entry) func(*parking.Parked) {
+func asEvent(e ledger.Item) func(*parking.Parked) {
 	return func(p *parking.Parked) {
 		*p = parking.Parked{
 			Reason: p.Reason, ParkedAt: p.ParkedAt, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},

@@ -59,7 +59,7 @@ type backlog struct {
 }
 
 func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
-	index, err := d.ledger.Backlog(ctx)
+	index, err := ledger.List(ctx, d.ledger, ledger.Pending)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 	kept := index[:0] // without what is no longer pending: the index follows the table with a delay
 	for i, pending := range index {
 		if i < mostListed {
-			item, _, err := d.ledger.Find(ctx, pending.EventID)
+			item, _, err := ledger.Find(ctx, d.ledger, pending.EventID, false)
 			if err != nil && item.Err == nil {
 				return err
 			}

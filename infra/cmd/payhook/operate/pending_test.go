@@ -72,7 +72,7 @@ func TestOldestEventsAreListed(t *testing.T) {
 }
 
 // damage makes an attribute of an event's item one of another type.
-func (w *world) damage(e ledger.Entry, attribute string) {
+func (w *world) damage(e ledger.Item, attribute string) {
 	w.t.Helper()
 	item := maps.Clone(w.db.Items("ledger")[e.EventID])
 	item[attribute] = &types.AttributeValueMemberBOOL{}

@@ -122,7 +122,7 @@ func (p *program) compare(ctx context.Context, d *stack, parked parking.Parked) 
 	for i, id := range parked.EventIDs[:min(len(parked.EventIDs), len(digests))] {
 		v := versions{EventID: id, Parked: version{State: "parked", At: parked.ParkedAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(digests[i])}}
-		item, known, err := d.ledger.FindContent(ctx, id)
+		item, known, err := ledger.Find(ctx, d.ledger, id, true)
 		if err != nil {
 			return nil, err
 		}

@@ -303,14 +303,14 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
-		found, err := r.ledger.Find(ctx, part)
+		found, err := r.ledger.Get(ctx, part, false)
 		if err != nil {
 			return err
 		}
 		maps.Copy(r.items, found)
 		// The setting may have been longer.
 		for _, i := range found {
-			if at := cmp.Or(i.PublishedAt, i.ParkedAt); !at.IsZero() && !i.ExpiresAt.IsZero() {
+			if at := cmp.Or(i.PublishedAt, i.Decision.At, i.Due); !at.IsZero() && !i.ExpiresAt.IsZero() {
 				r.longest = max(r.longest, i.ExpiresAt.Sub(at).Round(time.Minute))
 			}
 		}
@@ -418,10 +418,10 @@ func (r *run) stateOf(id string, began time.Time) state {
 	switch {
 	case known && item.State == ledger.Pending:
 		return pending
-	case known && item.ParkedAt.IsZero() && item.PublishedAt.IsZero():
-		return damaged
-	case known && item.ParkedAt.IsZero():
+	case known && item.State == ledger.Published:
 		return published
+	case known && item.State != ledger.Parked && item.State != ledger.Dismissed:
+		return damaged
 	case len(open) > 0 || known && decided != dismissed:
 		return parked
 	case decided != "":

@@ -55,14 +55,14 @@ func newWorld(t *testing.T) *world {
 }
 
 // record records events, and returns them and the deliveryId.
-func (w *world) record(n int) (list []ledger.Entry, delivery string) {
+func (w *world) record(n int) (list []ledger.Item, delivery string) {
 	w.t.Helper()
 	decoded, err := payment.DecodeDelivery(paymenttest.Delivery(paymenttest.Events(n)...))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, e := range decoded.Events {
-		list = append(list, ledger.NewEntry(e, decoded.DeliveryID, noon))
+		list = append(list, ledger.NewItem(e, decoded.DeliveryID, noon))
 	}
 	for _, r := range w.ledger.Record(w.t.Context(), list, ledger.NewHolder(), noon) {
 		if r.Outcome != ledger.Recorded {
@@ -72,7 +72,7 @@ func (w *world) record(n int) (list []ledger.Entry, delivery string) {
 	return list, decoded.DeliveryID
 }
 
-func (w *world) publish(list ...ledger.Entry) {
+func (w *world) publish(list ...ledger.Item) {
 	w.t.Helper()
 	for _, err := range w.ledger.MarkPublished(w.t.Context(), list) {
 		if err != nil {
@@ -407,7 +407,7 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 }
 
 // again returns a delivery with the events of entries.
-func again(t *testing.T, entries []ledger.Entry) []byte {
+func again(t *testing.T, entries []ledger.Item) []byte {
 	t.Helper()
 	var events [][]byte
 	for _, e := range entries {

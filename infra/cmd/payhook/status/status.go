@@ -81,7 +81,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 type stack struct {
 	*deployment.Deployment
 
-	db      dynamodb.LedgerInspectAPI
+	db      dynamodb.LedgerReadAPI
 	buckets parking.API
 	token   *token.Reader
 	metrics interface {
@@ -204,7 +204,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 // pending counts what is in the index of pending events, also those of another stack that has
 // the same ledger, or had it.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	all, err := dynamodb.NewLedgerInspector(d.db, d.LedgerTable).Backlog(ctx)
+	all, err := ledger.List(ctx, dynamodb.NewLedgerReader(d.db, d.LedgerTable), ledger.Pending)
 	if err != nil {
 		return nil, err
 	}

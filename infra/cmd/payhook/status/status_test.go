@@ -506,9 +506,9 @@ func (w *world) record(age time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+	e := ledger.NewItem(event, uuid.New().String(), w.now.Add(-age))
 	table := ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{})
-	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+	if r := table.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)
 	}
