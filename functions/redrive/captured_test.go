@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -90,7 +90,7 @@ func TestACapturedWebhookIsPublishedOnce(t *testing.T) {
 func TestTheReplayOfACapturedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	d := withCapture(t, nil)
 	name := d.capture(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)})
-	d.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, http.ErrServerClosed }
+	d.bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
 	for _, want := range []replayed{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
 		want.Name, want.Outcome = name, intake.Accepted
 		got, _, _ := d.replayIt(name, false)

@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -34,7 +35,7 @@ type deployment struct {
 	*handler
 	t       *testing.T
 	db      *awstest.DynamoDB
-	bus     *awstest.EventBridge
+	bus     *bus.Memory
 	buckets *awstest.S3
 	log     bytes.Buffer
 }
@@ -42,7 +43,7 @@ type deployment struct {
 // deploy sets the function up. change are environment variables.
 func deploy(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
+	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &bus.Memory{}, buckets: awstest.NewS3()}
 	d.db.CreateLedger("ledger")
 	d.db.CreateTable("keys", names.KeysKey)
 	d.buckets.MakeBucket("claims")
@@ -61,8 +62,9 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(newStores(d.db, d.bus, d.buckets, conf), &http.Client{}, conf,
-		awsenv.NewLog(&d.log, "Payhook"))
+	all := newStores(d.db, nil, d.buckets, conf)
+	all.Bus, all.bus = d.bus, d.bus
+	d.handler = newHandler(all, &http.Client{}, conf, awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
@@ -18,9 +17,7 @@ import (
 func rejecting(t *testing.T, key, value string) *deployment {
 	t.Helper()
 	d := deploy(t, map[string]string{settings.Named(key).Env(): value})
-	d.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-		return map[int]string{0: "InvalidArgument"}, nil
-	}
+	d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 	d.record(newEvent())
 	return d
 }
@@ -112,7 +109,7 @@ func onItsBus(t *testing.T) {
 	d := deploy(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
 	d.record(newEvent())
 	d.handle(event{})
-	if got := *d.bus.Entries()[0].Source; got != "payments.example" {
+	if got := d.bus.Entries()[0].Source; got != "payments.example" {
 		t.Errorf("the source is %s", got)
 	}
 }
