@@ -12,7 +12,7 @@ func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, settings.ReadBy("redrive"),
 		[]string{names.LedgerTableEnv, names.EventBusNameEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
 		`{"dismiss":["x"]}`, 0)
-	const want = `error {"errorMessage":"redrive: dismiss needs a reason","errorType":"errorString"}`
+	const want = `error {"errorMessage":"redrive: dismiss needs a reason","errorType":"wrapError"}`
 	if answer != want {
 		t.Errorf("got %s, want %s", answer, want)
 	}

@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
@@ -58,15 +59,27 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 }
 
 func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
-	d := deploy(t, withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")))
-	d.trust.accepted, d.now = brokenKeys{}, time.Now
-	if got := d.daysLeft(); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
-		t.Errorf("%v days: %s", got, d.log.String())
-	}
-	if _, err := d.Handle(t.Context(), redrive.Request{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
-		"redrive: ") {
-		t.Error("the report lacks the certificate without an error")
-	}
+	conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(t, conf)
+		d.trust.accepted = hangingKeys{}
+		// A run ends a second before the function does.
+		for left, want := range map[time.Duration]time.Duration{time.Minute: time.Second, time.Second: time.Second / 2} {
+			d.log.Reset()
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			start := time.Now()
+			_, _ = d.write(ctx, intake.Redriven{}, nil)
+			if line := d.line(); time.Since(start) != want || line[names.TrustDaysLeftMetric.Name] == nil ||
+				line["certificateCause"] != context.DeadlineExceeded.Error() {
+				t.Errorf("after %s: %s", time.Since(start), d.log.String())
+			}
+			cancel()
+		}
+		if _, err := d.Handle(t.Context(), redrive.Request{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
+			"redrive: ") {
+			t.Error("the report lacks the certificate without an error")
+		}
+	})
 }
 
 func TestCertificatesAreReported(t *testing.T) {
@@ -114,11 +127,10 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	}
 }
 
-var errNoAnswer = errors.New("no answer")
+// hangingKeys is a table that does not answer.
+type hangingKeys struct{}
 
-// brokenKeys is a table that does not answer.
-type brokenKeys struct{}
-
-func (brokenKeys) LastCertificate(context.Context) (*keys.AcceptedCertificate, error) {
-	return nil, errNoAnswer
+func (hangingKeys) LastCertificate(ctx context.Context) (*keys.AcceptedCertificate, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

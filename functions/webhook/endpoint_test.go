@@ -18,6 +18,7 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -30,7 +31,7 @@ type endpoint struct {
 	*handler
 	service *paymenttest.Server
 	db      *awstest.DynamoDB
-	bus     *awstest.EventBridge
+	bus     *bus.Memory
 	buckets *awstest.S3
 	log     *bytes.Buffer
 }
@@ -60,7 +61,7 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 
 // newServices returns AWS services in memory with the resources of the function.
 func newServices() *endpoint {
-	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+	e := &endpoint{db: awstest.NewDynamoDB(), bus: &bus.Memory{}, buckets: awstest.NewS3(),
 		log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
@@ -74,7 +75,9 @@ func newServices() *endpoint {
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
 	c := conf(t, baseURL, change)
-	e.handler = newHandler(newStores(e.db, e.bus, e.buckets, c), keyService, c, awsenv.NewLog(e.log, "webhook"))
+	stores := newStores(e.db, nil, e.buckets, c)
+	stores.Bus = e.bus
+	e.handler = newHandler(stores, keyService, c, awsenv.NewLog(e.log, "webhook"))
 }
 
 func newEndpoint(t testing.TB, change map[string]string) *endpoint {

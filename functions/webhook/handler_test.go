@@ -17,11 +17,10 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
@@ -141,9 +140,7 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 	event.EventData.Identifiers.PaymentRequestID = "CANARY"
 	good := e.signed(t, event)
 	bad := e.request(t, paymenttest.Webhook{Payload: []byte(`{"CANARY":"CANARY","CANARY":1}`)})
-	e.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) {
-		return nil, &smithy.GenericAPIError{Code: "AccessDenied", Message: "arn:aws:events:CANARY"}
-	}
+	e.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 	answers := fmt.Sprint(e.handle(t, good), e.handle(t, bad))
 	bad.Headers["x-svc-key-id"], bad.Headers["x-svc-timestamp"] = "CANARY", "CANARY"
 	answers += fmt.Sprint(e.handle(t, bad))

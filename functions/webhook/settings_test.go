@@ -152,10 +152,10 @@ var effects = map[string]func(t *testing.T){
 
 // published tests that the function publishes with its settings.
 func published(t *testing.T) {
-	e := newEndpoint(t, map[string]string{"PAYHOOK_EVENT_BUS_NAME": "other-bus"})
+	e := newEndpoint(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
 	e.send(t, paymenttest.Event())
-	if got := *e.bus.Entries()[0].EventBusName; got != "other-bus" {
-		t.Errorf("published on %s", got)
+	if got := e.bus.Entries()[0].Source; got != "payments.example" {
+		t.Errorf("the source is %s", got)
 	}
 }
 

@@ -97,6 +97,32 @@ func TestTheCoreLinksNoSDK(t *testing.T) {
 	}
 }
 
+// Each client makes a start slower.
+func TestProgramsLinkOnlyTheClientsThatTheyCall(t *testing.T) {
+	const config = "signin sso ssooidc sts" // package config of the SDK
+	for folder, want := range map[string]string{
+		"functions/webhook":        "dynamodb eventbridge s3 secretsmanager ssm",
+		"functions/redrive":        "dynamodb eventbridge s3 secretsmanager ssm",
+		"functions/token":          "secretsmanager ssm",
+		"events/consumer/function": "dynamodb s3 " + config,
+		"events/client":            "secretsmanager ssm " + config,
+	} {
+		var linked []string
+		for _, p := range packages(t, "-C", folder, "-deps", "-tags=lambda.norpc", ".") {
+			name, ok := strings.CutPrefix(p, "github.com/aws/aws-sdk-go-v2/service/")
+			if ok && !strings.Contains(name, "/") {
+				linked = append(linked, name)
+			}
+		}
+		clients := strings.Fields(want)
+		slices.Sort(clients)
+		slices.Sort(linked)
+		if !slices.Equal(linked, clients) {
+			t.Errorf("%s links the clients %q, and calls %q", folder, linked, clients)
+		}
+	}
+}
+
 func TestEveryFunctionIsDeployed(t *testing.T) {
 	var folders []string
 	for _, p := range packages(t, "./functions/...") {

@@ -24,8 +24,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
@@ -33,7 +31,6 @@ import (
 
 	"payhook.example/shared/aws/client"
 	adapter "payhook.example/shared/aws/dynamodb"
-	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -51,14 +48,12 @@ type (
 		adapter.KeysAPI
 		adapter.KeysInspectAPI
 	}
-	eventBridge interface{ eventbus.PutAPI }
-	objects     interface{ parking.API }
+	objects interface{ parking.API }
 )
 
-// services are the services of a row: a ledger, a bus and a bucket, which all have one name.
+// services are the services of a row: a ledger and a bucket, which all have one name.
 type services struct {
 	dynamoDB
-	eventBridge
 	objects
 	name   string
 	reader objects // may get the objects of the bucket, and may not list it
@@ -82,7 +77,7 @@ type call func(s services) (any, error)
 // When these rows pass, the services in memory behave like those at the endpoint, as far as the
 // code relies on them.
 func TestServicesBehaveLikeAWS(t *testing.T) {
-	db, events, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
+	db, buckets, reader := awstest.NewDynamoDB(), awstest.NewS3(), awstest.NewS3()
 	reader.DenyList = true
 	for _, name := range []string{"memory", "http"} {
 		db.CreateLedger(name)
@@ -92,15 +87,15 @@ func TestServicesBehaveLikeAWS(t *testing.T) {
 	server := httptest.NewServer(awstest.Handler(db))
 	defer server.Close()
 	all := []services{
-		{dynamoDB: db, eventBridge: events, objects: buckets, reader: reader, name: "memory"},
-		{dynamoDB: dynamodb.NewFromConfig(configOf(server.URL)), eventBridge: events, objects: buckets, reader: reader,
+		{dynamoDB: db, objects: buckets, reader: reader, name: "memory"},
+		{dynamoDB: dynamodb.NewFromConfig(configOf(server.URL)), objects: buckets, reader: reader,
 			name: "http"},
 	}
 	if endpoint := os.Getenv(endpointVariable); endpoint != "" {
 		all = append(all, dial(t.Context(), endpoint))
 	}
 	for _, s := range all {
-		rows := slices.Concat(writes(), statements(), reads(), puts(), stored())
+		rows := slices.Concat(writes(), statements(), reads(), stored())
 		if s.name == "memory" || s.name == "http" {
 			rows = append(rows, strict()...)
 		}
@@ -184,7 +179,7 @@ func configOf(endpoint string) aws.Config {
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
 }
 
-// dial creates a ledger, a bus, a bucket and the user who reads it in an emulator.
+// dial creates a ledger, a bucket and the user who reads it in an emulator.
 func dial(ctx context.Context, endpoint string) services {
 	cfg, name := configOf(endpoint), "emulator-"+uuid.New().String()
 	attribute := func(name string, kind types.ScalarAttributeType) types.AttributeDefinition {
@@ -193,7 +188,7 @@ func dial(ctx context.Context, endpoint string) services {
 	key := func(name string, kind types.KeyType) types.KeySchemaElement {
 		return types.KeySchemaElement{AttributeName: &name, KeyType: kind}
 	}
-	db, events := dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg)
+	db := dynamodb.NewFromConfig(cfg)
 	must(db.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{attribute(names.LedgerKey, types.ScalarAttributeTypeS),
@@ -208,7 +203,6 @@ func dial(ctx context.Context, endpoint string) services {
 				key(names.LedgerPendingDue, types.KeyTypeRange)},
 		}},
 	}))
-	must(events.CreateEventBus(ctx, &eventbridge.CreateEventBusInput{Name: &name}))
 	client := func() *s3.Client { return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true }) }
 	buckets, users := client(), iam.NewFromConfig(cfg)
 	must(buckets.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &name}))
@@ -218,7 +212,7 @@ func dial(ctx context.Context, endpoint string) services {
 	must(users.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &name, PolicyName: &name, PolicyDocument: &policy}))
 	reader := must(users.CreateAccessKey(ctx, &iam.CreateAccessKeyInput{UserName: &name})).AccessKey
 	cfg.Credentials = credentials.NewStaticCredentialsProvider(*reader.AccessKeyId, *reader.SecretAccessKey, "")
-	return services{dynamoDB: db, eventBridge: events, objects: buckets, reader: client(), name: name}
+	return services{dynamoDB: db, objects: buckets, reader: client(), name: name}
 }
 
 // encode returns an item with its key.
@@ -674,86 +668,6 @@ func getBatch(parts ...string) call {
 		slices.SortFunc(found, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		return found, nil
 	}
-}
-
-type entry = eventbridgetypes.PutEventsRequestEntry
-
-// publish returns the codes of entries.
-func publish(n int, change func(entries []entry)) call {
-	return func(s services) (any, error) {
-		entries := make([]entry, n)
-		for i := range entries {
-			entries[i] = entry{EventBusName: &s.name, Source: aws.String("payhook"),
-				DetailType: aws.String("PAYMENT_STATUS.RELEASED"), Detail: aws.String(fmt.Sprintf(`{"i":%d}`, i)),
-				Time: aws.Time(time.Unix(1_750_000_000, 0)), Resources: []string{"delivery"}}
-		}
-		change(entries)
-		out, err := s.PutEvents(s.ctx, &eventbridge.PutEventsInput{Entries: entries})
-		if err != nil {
-			return nil, err
-		}
-		var codes []string
-		failed := 0
-		for _, e := range out.Entries {
-			codes = append(codes, aws.ToString(e.ErrorCode))
-			if e.ErrorCode != nil {
-				failed++
-			} else if aws.ToString(e.EventId) == "" {
-				return nil, errors.New("an entry has neither an id nor an error")
-			}
-		}
-		if int(out.FailedEntryCount) != failed {
-			return nil, fmt.Errorf("%d failed entries are counted, want %d", out.FailedEntryCount, failed)
-		}
-		return codes, nil
-	}
-}
-
-func puts() []row {
-	ok := func(n int) []string { return make([]string, n) }
-	none := func([]entry) {}
-	// Without their details, the entries have 52 bytes each.
-	sized := func(total int) func([]entry) {
-		return func(entries []entry) {
-			const first, rest = 300_000, 14 + len("payhook"+"PAYMENT_STATUS.RELEASED"+"delivery")
-			for i, size := range []int{first, total - first - 2*rest} {
-				entries[i].Detail = aws.String(`{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}`)
-			}
-		}
-	}
-	rows := []row{
-		{"no entry", nil, publish(0, none), invalid},
-		{"10 entries", nil, publish(10, none), ok(10)},
-		{"11 entries", nil, publish(11, none), invalid},
-		{"1 MB less one byte", nil, publish(2, sized(1<<20-1)), ok(2)},
-		{"1 MB", nil, publish(2, sized(1<<20)), invalid},
-	}
-	detail := func(text string) func(*entry) { return func(e *entry) { e.Detail = &text } }
-	kind := func(text string) func(*entry) { return func(e *entry) { e.DetailType = &text } }
-	for name, c := range map[string]struct {
-		change func(e *entry)
-		code   string
-	}{
-		"no source":                      {func(e *entry) { e.Source = nil }, "InvalidArgument"},
-		"an empty detail-type":           {kind(""), "InvalidArgument"},
-		"no detail":                      {func(e *entry) { e.Detail = nil }, "InvalidArgument"},
-		"a detail-type of 128 letters":   {kind(strings.Repeat("ü", 128)), ""},
-		"a detail-type of 129 letters":   {kind(strings.Repeat("x", 129)), "InvalidArgument"},
-		"a detail with space around it":  {detail(" \n{\t} "), ""},
-		"a detail that is an array":      {detail("[]"), "MalformedDetail"},
-		"a detail that is null":          {detail("null"), "MalformedDetail"},
-		"a detail of two objects":        {detail("{}{}"), "MalformedDetail"},
-		"a detail with a trailing comma": {detail(`{"a":1,}`), "MalformedDetail"},
-		"a detail with 01":               {detail(`{"a":01}`), "MalformedDetail"},
-	} {
-		rows = append(rows, row{"one of three entries: " + name, nil,
-			publish(3, func(entries []entry) { c.change(&entries[1]) }), []string{"", c.code, ""}})
-		if c.code == "InvalidArgument" && !strings.Contains(name, "129") {
-			rows = append(rows, row{"the only entry: " + name, nil,
-				publish(1, func(entries []entry) { c.change(&entries[0]) }), invalid})
-		}
-	}
-	return rows
 }
 
 // store stores an object with the checksum of another text, which is the same if it is "".

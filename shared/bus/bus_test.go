@@ -6,18 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
-	adapter "payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/parallel"
 )
@@ -39,9 +33,25 @@ func many(n int) []bus.Event {
 	return events
 }
 
-func newBus(eb *awstest.EventBridge) *bus.Bus {
-	return bus.New(adapter.NewBus(eb, "payments"), "payhook", maxBytes)
+// store is a bus in memory. It keeps the details of each request.
+type store struct {
+	bus.Memory
+	mu       sync.Mutex
+	requests [][]string
 }
+
+func (s *store) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	request := make([]string, len(entries))
+	for i, e := range entries {
+		request[i] = string(e.Detail)
+	}
+	s.requests = append(s.requests, request)
+	return s.Memory.Put(ctx, entries)
+}
+
+func newBus(s bus.Store) *bus.Bus { return bus.New(s, "payhook", maxBytes) }
 
 const maxBytes = 1 << 20
 
@@ -57,19 +67,49 @@ func failures(errs []error) (n int) {
 }
 
 func TestAnEntryIsTheEventItself(t *testing.T) {
-	eb := &awstest.EventBridge{}
-	detail := "{ \"amount\" : 100.00,\t\"text\":\"\\u00e9é\" }"
-	if errs := newBus(eb).Publish(t.Context(), []bus.Event{event(detail)}); failures(errs) > 0 {
+	var m bus.Memory
+	e := event(" { \"amount\" : 100.00,\t\"text\":\"\\u00e9é\" }\n")
+	if errs := newBus(&m).Publish(t.Context(), []bus.Event{e}); failures(errs) > 0 {
 		t.Fatal(errs)
 	}
-	got := eb.Entries()[0]
-	want := types.PutEventsRequestEntry{
-		EventBusName: aws.String("payments"), Source: aws.String("payhook"),
-		DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
-		Detail:     &detail, Time: &at, Resources: []string{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"},
-	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(types.PutEventsRequestEntry{})); diff != "" {
+	if diff := cmp.Diff([]bus.Entry{{Source: "payhook", Event: e}}, m.Entries()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The end-to-end tests compare this with an emulator.
+func TestTheMemoryRejectsWhatEventBridgeDoes(t *testing.T) {
+	put := func(events ...bus.Event) (*bus.Memory, []error, error) {
+		var m bus.Memory
+		entries := make([]bus.Entry, len(events))
+		for i, e := range events {
+			entries[i] = bus.Entry{Source: "payhook", Event: e}
+		}
+		failures, err := m.Put(t.Context(), entries)
+		return &m, failures, err
+	}
+	room := maxBytes - newBus(nil).Size(event(""))
+	for name, c := range map[string]struct {
+		events []bus.Event
+		taken  bool
+	}{
+		"ten": {many(10), true}, "eleven": {many(11), false}, "none": {nil, false},
+		"1 MB less a byte": {[]bus.Event{event("{" + strings.Repeat(" ", room-3) + "}")}, true},
+		"1 MB":             {[]bus.Event{event("{" + strings.Repeat(" ", room-2) + "}")}, false},
+	} {
+		m, _, err := put(c.events...)
+		e, rejected := errors.AsType[*bus.RequestError](err)
+		if rejected == c.taken || rejected && e.Fault != bus.OfEntry || c.taken != (len(m.Entries()) > 0) {
+			t.Errorf("%s: %v, %d entries", name, err, len(m.Entries()))
+		}
+	}
+	long, list := event("{}"), event("[]")
+	long.DetailType = strings.Repeat("x", 129)
+	m, failures, err := put(event("{}"), long, list)
+	if diff := cmp.Diff([]error{nil, &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"},
+		&bus.EntryError{Fault: bus.OfEntry, Code: "MalformedDetail"}}, failures); diff != "" || err != nil ||
+		len(m.Entries()) != 1 {
+		t.Errorf("%v, %s", err, diff)
 	}
 }
 
@@ -92,13 +132,8 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			eb := &awstest.EventBridge{}
-			var requests []int
-			eb.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-				requests = append(requests, len(entries))
-				return nil, nil
-			}
-			b := bus.New(adapter.NewBus(eb, "b"), "src-7by", 1000)
+			var s store
+			b := bus.New(&s, "src-7by", 1000)
 			if overhead := b.Size(event("")); overhead != 14+7+23+36 {
 				t.Fatalf("an empty event counts %d bytes", overhead)
 			}
@@ -109,30 +144,28 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 			if errs := b.Publish(t.Context(), events); failures(errs) > 0 {
 				t.Fatal(errs)
 			}
+			var requests []int
+			for _, request := range s.requests {
+				requests = append(requests, len(request))
+			}
 			slices.Sort(requests)
-			if diff := cmp.Diff(test.want, requests); diff != "" || eb.Calls() != len(test.want) {
-				t.Errorf("%d requests %s", eb.Calls(), diff)
+			if diff := cmp.Diff(test.want, requests); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
 }
 
 func TestOnlyFailedPositionsAreTriedAgain(t *testing.T) {
-	eb := &awstest.EventBridge{}
-	var requests [][]string
-	eb.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		var details []string
-		codes := map[int]string{}
-		for i, e := range entries {
-			details = append(details, *e.Detail)
-			if len(requests) == 0 && i%3 == 1 || len(requests) == 1 && i == 1 {
-				codes[i] = "ThrottlingException"
-			}
+	var s store
+	s.Reject = func(e bus.Entry) error {
+		n := len(s.requests)
+		if i := slices.Index(s.requests[n-1], string(e.Detail)); n == 1 && i%3 == 1 || n == 2 && i == 1 {
+			return &bus.EntryError{Code: "ThrottlingException"}
 		}
-		requests = append(requests, details)
-		return codes, nil
+		return nil
 	}
-	if errs := newBus(eb).Publish(t.Context(), many(8)); failures(errs) > 0 {
+	if errs := newBus(&s).Publish(t.Context(), many(8)); failures(errs) > 0 {
 		t.Fatal(errs)
 	}
 	want := [][]string{
@@ -140,18 +173,45 @@ func TestOnlyFailedPositionsAreTriedAgain(t *testing.T) {
 		{`{"i":1}`, `{"i":4}`, `{"i":7}`},
 		{`{"i":4}`},
 	}
-	if diff := cmp.Diff(want, requests); diff != "" {
+	if diff := cmp.Diff(want, s.requests); diff != "" {
 		t.Error(diff)
 	}
-	if n := len(eb.Entries()); n != 8 {
+	if n := len(s.Entries()); n != 8 {
 		t.Errorf("%d entries for 8 events", n)
 	}
 }
 
+var errDown = errors.New("connection reset")
+
+// Only what may succeed another time is tried again, and only a request with an unknown cause is split.
+func TestTheFaultDecidesWhatIsTriedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		err              error // of the third of four events
+		requests, failed int
+	}{
+		"of the service":        {&bus.RequestError{Fault: bus.OfService, Err: errDown}, 4, 4},
+		"unknown":               {errDown, 4, 4},
+		"of the caller":         {&bus.RequestError{Fault: bus.OfCaller, Err: errDown}, 1, 4},
+		"of an unknown entry":   {&bus.RequestError{Fault: bus.OfEntry, Err: errDown}, 5, 1},
+		"one entry, for a time": {&bus.EntryError{Fault: bus.OfService, Code: "ThrottlingException"}, 4, 1},
+		"one entry":             {&bus.EntryError{Fault: bus.OfEntry, Code: "MalformedDetail"}, 1, 1},
+	} {
+		var s store
+		s.Reject = func(e bus.Entry) error {
+			if string(e.Detail) == `{"i":2}` {
+				return test.err
+			}
+			return nil
+		}
+		errs := newBus(&s).Publish(t.Context(), many(4))
+		if failures(errs) != test.failed || !errors.Is(errs[2], test.err) || len(s.requests) != test.requests ||
+			len(s.Entries()) != 4-test.failed {
+			t.Errorf("%s: %d requests, %d entries, %v", name, len(s.requests), len(s.Entries()), errs)
+		}
+	}
+}
+
 func TestPausesDouble(t *testing.T) {
-	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-		return nil, errors.New("connection reset")
-	}}
 	var pauses []time.Duration
 	none := parallel.PauseOf
 	defer func() { parallel.PauseOf = none }()
@@ -159,50 +219,38 @@ func TestPausesDouble(t *testing.T) {
 		pauses = append(pauses, longest)
 		return 0
 	}
-	newBus(eb).Publish(t.Context(), many(1))
+	newBus(&bus.Memory{Reject: func(bus.Entry) error { return errDown }}).Publish(t.Context(), many(1))
 	if diff := cmp.Diff([]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
-		pauses); diff != "" || eb.Calls() != 4 {
-		t.Errorf("%d requests %s", eb.Calls(), diff)
+		pauses); diff != "" {
+		t.Error(diff)
 	}
 }
 
-func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {
-	eb := &short{EventBridge: &awstest.EventBridge{}}
-	errs := bus.New(adapter.NewBus(eb, "b"), "s", maxBytes).Publish(t.Context(), many(3))
-	// Every answer leaves out the last entry, and the requests after the first have no other.
-	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 4 {
-		t.Errorf("%d requests, %v", eb.Calls(), errs)
-	}
+// answers are those of calls, one after another.
+type answers []error
+
+func (a *answers) Find(context.Context) error {
+	err := (*a)[0]
+	*a = (*a)[1:]
+	return err
 }
 
-// An event is on the bus only if EventBridge gave it an id and no error.
-func TestAnEntryIsTakenOnlyWithAnIDAndWithoutAnError(t *testing.T) {
-	for name, test := range map[string]struct {
-		entry types.PutEventsResultEntry
-		want  error
+func TestOnlyABusThatIsNotFoundIsMissing(t *testing.T) {
+	denied := &bus.RequestError{Fault: bus.OfCaller, Err: errors.New("denied")}
+	for name, c := range map[string]struct {
+		answers answers
+		want    error
 	}{
-		"an id":       {types.PutEventsResultEntry{EventId: aws.String("1")}, nil},
-		"nothing":     {types.PutEventsResultEntry{}, &bus.EntryError{}},
-		"an empty id": {types.PutEventsResultEntry{EventId: aws.String("")}, &bus.EntryError{}},
-		"an error": {types.PutEventsResultEntry{ErrorCode: aws.String("Other")},
-			&bus.EntryError{Fault: bus.OfEntry, Code: "Other"}},
-		"an error and an id": {types.PutEventsResultEntry{ErrorCode: aws.String("Other"), EventId: aws.String("1")},
-			&bus.EntryError{Fault: bus.OfEntry, Code: "Other"}},
+		"found":           {answers{nil}, nil},
+		"missing":         {answers{bus.ErrMissing}, bus.ErrMissing},
+		"denied":          {answers{denied}, denied},
+		"a failure first": {answers{errDown, errDown, errDown, bus.ErrMissing}, bus.ErrMissing},
+		"failures":        {answers{errDown, errDown, errDown, errDown}, errDown},
 	} {
-		api := answering{&eventbridge.PutEventsOutput{Entries: []types.PutEventsResultEntry{test.entry}}}
-		errs := bus.New(adapter.NewBus(api, "b"), "s", maxBytes).Publish(t.Context(), many(1))
-		if diff := cmp.Diff([]error{test.want}, errs); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+		if err := bus.Find(t.Context(), &c.answers); !errors.Is(err, c.want) || len(c.answers) > 0 {
+			t.Errorf("%s: %v, and %d calls less", name, err, len(c.answers))
 		}
 	}
-}
-
-// answering is an EventBridge that answers every request alike.
-type answering struct{ out *eventbridge.PutEventsOutput }
-
-func (a answering) PutEvents(context.Context, *eventbridge.PutEventsInput,
-	...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	return a.out, nil
 }
 
 // EventBridge takes less than the limit, not as much.
@@ -215,16 +263,14 @@ func TestFits(t *testing.T) {
 }
 
 // rejecting rejects every request with an event at one of these positions.
-func rejecting(rejected ...int) func([]types.PutEventsRequestEntry) (map[int]string, error) {
-	return func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		for _, e := range entries {
-			for _, i := range rejected {
-				if *e.Detail == fmt.Sprintf(`{"i":%d}`, i) {
-					return nil, &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
-				}
+func rejecting(rejected ...int) func(bus.Entry) error {
+	return func(e bus.Entry) error {
+		for _, i := range rejected {
+			if string(e.Detail) == fmt.Sprintf(`{"i":%d}`, i) {
+				return &bus.RequestError{Fault: bus.OfEntry, Err: errors.New("ValidationException")}
 			}
 		}
-		return nil, nil
+		return nil
 	}
 }
 
@@ -244,23 +290,24 @@ func TestAnEventThatMakesARequestFailFailsAlone(t *testing.T) {
 		"in two requests": {20, []int{3, 13}, 18},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eb := &awstest.EventBridge{Answer: rejecting(test.rejected...)}
-			errs := newBus(eb).Publish(t.Context(), many(test.events))
+			var s store
+			s.Reject = rejecting(test.rejected...)
+			errs := newBus(&s).Publish(t.Context(), many(test.events))
 			for i, err := range errs {
 				if slices.Contains(test.rejected, i) != (err != nil) {
 					t.Errorf("position %d: %v", i, err)
 				}
 			}
 			var got []string
-			for _, e := range eb.Entries() {
-				got = append(got, *e.Detail)
+			for _, e := range s.Entries() {
+				got = append(got, string(e.Detail))
 			}
 			slices.Sort(got)
-			if n := len(slices.Compact(got)); n != test.events-len(test.rejected) || n != len(eb.Entries()) {
-				t.Errorf("%d entries, %d of them different", len(eb.Entries()), n)
+			if n := len(slices.Compact(got)); n != test.events-len(test.rejected) || n != len(s.Entries()) {
+				t.Errorf("%d entries, %d of them different", len(s.Entries()), n)
 			}
-			if eb.Calls() > test.calls {
-				t.Errorf("%d requests, want at most %d", eb.Calls(), test.calls)
+			if len(s.requests) > test.calls {
+				t.Errorf("%d requests, want at most %d", len(s.requests), test.calls)
 			}
 		})
 	}
@@ -268,18 +315,18 @@ func TestAnEventThatMakesARequestFailFailsAlone(t *testing.T) {
 
 func TestAnEventThatEventBridgeIsKnownToRejectIsNotSent(t *testing.T) {
 	for _, wrong := range [][]int{{0}, {4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
-		eb := &awstest.EventBridge{}
+		var m bus.Memory
 		events := many(12)
 		for _, i := range wrong {
 			events[i] = event(`{"eventData":{"amount":99999999999999999999}}`)
 		}
-		errs := newBus(eb).Publish(t.Context(), events)
+		errs := newBus(&m).Publish(t.Context(), events)
 		for i, err := range errs {
 			if _, ok := errors.AsType[*bus.DetailError](err); ok != slices.Contains(wrong, i) || !ok && err != nil {
 				t.Errorf("position %d: %v", i, err)
 			}
 		}
-		if n := len(eb.Entries()); n != 12-len(wrong) {
+		if n := len(m.Entries()); n != 12-len(wrong) {
 			t.Errorf("%d entries", n)
 		}
 	}
@@ -287,56 +334,38 @@ func TestAnEventThatEventBridgeIsKnownToRejectIsNotSent(t *testing.T) {
 
 // What is rejected and what is throttled may meet in one request.
 func TestThrottlingWhileRejectedEventsAreSoughtLosesNoEvent(t *testing.T) {
-	reject := rejecting(4)
-	eb := &awstest.EventBridge{}
+	var s store
 	throttled := map[int]bool{}
-	eb.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		if n := len(entries); n < 10 && !throttled[n] {
+	s.Reject = func(e bus.Entry) error {
+		if n := len(s.requests[len(s.requests)-1]); n < 10 && !throttled[n] {
 			throttled[n] = true
-			return nil, &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
+			return errDown
 		}
-		return reject(entries)
+		return rejecting(4)(e)
 	}
-	errs := newBus(eb).Publish(t.Context(), many(10))
-	if failures(errs) != 1 || errs[4] == nil || len(eb.Entries()) != 9 {
-		t.Errorf("%v, %d entries", errs, len(eb.Entries()))
+	errs := newBus(&s).Publish(t.Context(), many(10))
+	if failures(errs) != 1 || errs[4] == nil || len(s.Entries()) != 9 {
+		t.Errorf("%v, %d entries", errs, len(s.Entries()))
 	}
 }
 
 func TestTheSearchForRejectedEventsStopsWhenTheTimeIsUp(t *testing.T) {
 	for _, last := range []int{1, 2, 3, 4} {
 		ctx, cancel := context.WithCancel(t.Context())
-		reject := rejecting(0, 9)
-		calls := 0
-		eb := &awstest.EventBridge{Answer: func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-			if calls++; calls == last {
+		var s store
+		s.Reject = func(e bus.Entry) error {
+			if len(s.requests) == last {
 				cancel()
 			}
-			return reject(entries)
-		}}
-		errs := newBus(eb).Publish(ctx, many(10))
-		if calls != last {
-			t.Errorf("%d requests after %d", calls, last)
+			return rejecting(0, 9)(e)
 		}
-		// A rejected request is not split when the time is up.
-		if last == 1 && eb.Calls() != 1 {
-			t.Errorf("%d requests, also without time", eb.Calls())
+		errs := newBus(&s).Publish(ctx, many(10))
+		if last == 1 && len(s.requests) != 1 { // a rejected request is not split
+			t.Errorf("%d requests after the first", len(s.requests))
 		}
-		if taken := len(eb.Entries()); failures(errs) != 10-taken {
+		if taken := len(s.Entries()); failures(errs) != 10-taken {
 			t.Errorf("%d failed and %d are on the bus", failures(errs), taken)
 		}
 		cancel()
 	}
-}
-
-// short leaves the last entry out of its answer.
-type short struct{ *awstest.EventBridge }
-
-func (s *short) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
-	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	out, err := s.EventBridge.PutEvents(ctx, in, opts...)
-	if err == nil {
-		out.Entries = out.Entries[:len(out.Entries)-1]
-	}
-	return out, err
 }

@@ -10,12 +10,9 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/aws/dynamodb"
-	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -27,7 +24,7 @@ import (
 
 // far is a bus. Each call of it and of its table takes 10 ms and is counted.
 type far struct {
-	*awstest.EventBridge
+	*bus.Memory
 	table *awstest.DynamoDB
 	busy  time.Duration // so much longer takes a call of the bus
 	calls atomic.Int64
@@ -38,18 +35,17 @@ func (f *far) pass(ctx context.Context, more time.Duration) error {
 	return smithytime.SleepWithContext(ctx, 10*time.Millisecond+more)
 }
 
-func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
-	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+func (f *far) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
 	if err := f.pass(ctx, f.busy); err != nil {
-		return nil, &smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents", Err: err}
+		return nil, err
 	}
-	return f.EventBridge.PutEvents(ctx, in, opts...)
+	return f.Memory.Put(ctx, entries)
 }
 
 // newFar returns a pipeline whose calls take 10 ms, and its receiver.
 func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 	s := newStack()
-	f := &far{EventBridge: s.bus, table: s.db}
+	f := &far{Memory: s.bus, table: s.db}
 	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
 		if err := f.pass(ctx, 0); err != nil {
 			return nil, err
@@ -57,7 +53,7 @@ func newFar() (*far, *intake.Pipeline, *intake.Receiver) {
 		return next(ctx, in)
 	}
 	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(s.db, "ledger"), ledger.Options{}),
-		bus.New(eventbus.NewBus(f, "bus"), "source", 1<<20),
+		bus.New(f, "source", 1<<20),
 		nil, s.parking, intake.Options{})
 	return f, p, intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
@@ -114,9 +110,9 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 		cause     string
 	}{
 		"every event":         {2000, 4 * time.Second, 2000, 16040 * time.Millisecond, ""},
-		"a bus that is stuck": {500, time.Hour, 0, 5 * time.Second, "EventBridge PutEvents: out of time"},
+		"a bus that is stuck": {500, time.Hour, 0, 5 * time.Second, "context deadline exceeded"},
 		"too many events": {3000, 4500 * time.Millisecond, 2000, (29*time.Second - 30*time.Millisecond) * 3 / 4,
-			"EventBridge PutEvents: out of time"},
+			"context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serviceKey()
@@ -162,7 +158,7 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 		if r.Published != 10_000 || r.Left || r.Err != nil {
 			t.Errorf("%+v", r)
 		}
-		// 8 leases, 20 of PutEvents and 8 marks for each 200, and the queries.
+		// 8 leases, 20 of the bus and 8 marks for each 200, and the queries.
 		if n := f.calls.Load(); n > 50*36+1000 || took > 5*time.Second {
 			t.Errorf("%d calls in %v", n, took)
 		}

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
@@ -91,9 +91,9 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 		takes := time.Second
 		slow := waitingS3{objects, func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, takes) }}
 		w.opts.Now, w.opts.Evidence = time.Now, parking.NewStore(slow, "evidence")
-		w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+		w.bus.Reject = func(bus.Entry) error {
 			time.Sleep(time.Second)
-			return nil, nil
+			return nil
 		}
 		receive := func(payload []byte) (r intake.Result, took time.Duration) {
 			w.now = time.Now()

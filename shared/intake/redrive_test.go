@@ -13,10 +13,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	adapter "payhook.example/shared/aws/dynamodb"
-	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -33,7 +31,7 @@ import (
 // stack is a ledger with events in it, a bus, and buckets.
 type stack struct {
 	db      *awstest.DynamoDB
-	bus     *awstest.EventBridge
+	bus     *bus.Memory
 	buckets *awstest.S3
 	parking *parking.Store
 	now     time.Time
@@ -42,7 +40,7 @@ type stack struct {
 }
 
 func newStack() *stack {
-	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+	s := &stack{db: awstest.NewDynamoDB(), bus: &bus.Memory{}, buckets: awstest.NewS3(),
 		now: time.Now().Truncate(time.Millisecond)}
 	s.buckets.MakeBucket("parking")
 	s.buckets.MakeBucket("claims")
@@ -58,7 +56,7 @@ func (s *stack) ledger(api adapter.LedgerAPI) *ledger.Ledger {
 }
 
 func (s *stack) eventBus() *bus.Bus {
-	return bus.New(eventbus.NewBus(s.bus, "bus"), "source", 1<<20)
+	return bus.New(s.bus, "source", 1<<20)
 }
 
 func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
@@ -119,7 +117,7 @@ func (s *stack) pend(t *testing.T, n int) (ids []string) {
 func (s *stack) published() map[string]int {
 	count := map[string]int{}
 	for _, entry := range s.bus.Entries() {
-		event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
+		event, err := payment.DecodeRawEvent(entry.Detail)
 		if err != nil {
 			panic(err)
 		}
@@ -176,7 +174,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	// A page takes the oldest of each shard, so the order is that of the pages.
 	window := ledger.Shards * 25
 	for i, entry := range s.bus.Entries() {
-		event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
+		event, err := payment.DecodeRawEvent(entry.Detail)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +227,7 @@ func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 	s := newStack()
 	s.pend(t, 2)
 	s.buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
-	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
 	redriver := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), 1)
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
@@ -242,7 +240,7 @@ func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 1)
-	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
 	recorded := s.now.Add(-time.Minute)
 	for range 6 * 60 {
 		if r := s.run(t); r.Oldest != s.now.Sub(recorded) {
@@ -250,7 +248,7 @@ func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
 		}
 		s.now = s.now.Add(time.Minute)
 	}
-	s.bus.Answer = nil
+	s.bus.Reject = nil
 	for s.run(t).Published == 0 {
 		s.now = s.now.Add(time.Minute)
 	}
@@ -262,7 +260,7 @@ func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
 func TestWhatReceiversHoldDoesNotHideWhatIsPostponed(t *testing.T) {
 	s := newStack()
 	s.pend(t, 1)
-	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
 	recorded := s.now.Add(-time.Minute)
 	for s.now.Sub(recorded) < 3*time.Hour {
 		s.run(t)

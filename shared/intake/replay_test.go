@@ -13,12 +13,12 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
 	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -152,7 +152,7 @@ func (w *parkedWorld) redrive() intake.Redriven {
 // details returns what is on the bus, in order.
 func (w *parkedWorld) details() (details []string) {
 	for _, entry := range w.bus.Entries() {
-		detail, err := s3.Resolve(w.t.Context(), w.buckets, []byte(*entry.Detail))
+		detail, err := s3.Resolve(w.t.Context(), w.buckets, entry.Detail)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -194,13 +194,7 @@ func (w *parkedWorld) conflict() (first, other, beside []byte, p parking.Parked)
 // unpublishable lets redrive park an event that the bus does not take.
 func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
 	w.t.Helper()
-	w.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		codes := map[int]string{}
-		for i := range entries {
-			codes[i] = "InternalFailure"
-		}
-		return codes, nil
-	}
+	w.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Code: "InternalFailure"} }
 	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted ||
 		r.Pending != 1 {
 		w.t.Fatalf("%+v", r)
@@ -209,7 +203,7 @@ func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
 	if r := w.redrive(); r.Parked != 1 {
 		w.t.Fatalf("%+v", r)
 	}
-	w.bus.Answer = nil
+	w.bus.Reject = nil
 	event, err := payment.DecodeRawEvent(raw)
 	if err != nil {
 		w.t.Fatal(err)
@@ -348,10 +342,10 @@ func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
 	first := paymenttest.Encode(event)
 	event.EventData.Amount = "0.01"
 	other := paymenttest.Encode(event)
-	w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	w.bus.Reject = func(bus.Entry) error { return errors.New("down") }
 	w.deliver(paymenttest.RawDelivery(uuid.New().String(), first))
 	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)).Parked)
-	w.bus.Answer = nil
+	w.bus.Reject = nil
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Conflict || r.Err == nil || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -542,14 +536,14 @@ func TestAReplayedDeliveryWaitsForItsPendingEvents(t *testing.T) {
 		p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
 		p.Payload = paymenttest.RawDelivery(uuid.New().String(), beside, raw)
 		w.signAgain(&p)
-		w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+		w.bus.Reject = func(bus.Entry) error { return errors.New("down") }
 		if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted {
 			t.Fatalf("%+v", r)
 		}
 		if r := w.deliver(p.Payload); r.Outcome != intake.Accepted || r.PendingDuplicates != 1 {
 			t.Errorf("%s: a webhook with a pending event: %+v", name, r)
 		}
-		w.bus.Answer = nil
+		w.bus.Reject = nil
 		if r := w.replay(p, intake.NoVersion); r.Outcome != intake.StillPending || r.Done() || r.Err == nil {
 			t.Errorf("%s: %+v", name, r)
 		}

@@ -14,13 +14,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	eventbus "payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
@@ -147,11 +144,11 @@ func TestTheResultOfADelivery(t *testing.T) {
 	event.EventData.AmountType = strings.Repeat("x", 3000)
 	large := paymenttest.Encode(event)
 	wrong := amount(0, "99999999999999999999")(0, paymenttest.Encode(paymenttest.Event()))
-	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+	down := func(bus.Entry) error { return errDown }
 	for name, test := range map[string]struct {
 		events  [][]byte
 		fail    failing
-		bus     func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error)
+		bus     func(bus.Entry) error
 		buckets string // keys with this prefix can't be written
 		want    intake.Result
 		err     string
@@ -206,7 +203,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), known)); r.Published != 1 {
 				t.Fatalf("%+v", r)
 			}
-			w.bus.Answer = test.bus
+			w.bus.Reject = test.bus
 			w.buckets.Fails = func(_, key string) error {
 				if test.buckets != "" && strings.HasPrefix(key, test.buckets) {
 					return errDown
@@ -328,9 +325,9 @@ func TestTheTimeOfEachStep(t *testing.T) {
 		return next(ctx, in)
 	}
 	w.mechanisms.Signature.Keys = oneKey{func(context.Context) { w.now = w.now.Add(time.Second) }}
-	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+	w.bus.Reject = func(bus.Entry) error {
 		w.now = w.now.Add(3 * time.Second)
-		return nil, nil
+		return nil
 	}
 	payload := paymenttest.Delivery(paymenttest.Event())
 	want := intake.Steps{Authenticate: time.Second, Record: 2 * time.Second, Publish: 3 * time.Second,
@@ -350,8 +347,7 @@ func TestTheTimeOfEachStep(t *testing.T) {
 // failingBus is called for every request, which fails.
 type failingBus func(ctx context.Context)
 
-func (f failingBus) PutEvents(ctx context.Context, _ *eventbridge.PutEventsInput,
-	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+func (f failingBus) Put(ctx context.Context, _ []bus.Entry) ([]error, error) {
 	f(ctx)
 	return nil, errDown
 }
@@ -396,7 +392,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				}
 				return next(ctx, in)
 			}
-			failing := eventbus.NewBus(failingBus(func(c context.Context) { forBus = left(c) }), "bus")
+			failing := failingBus(func(c context.Context) { forBus = left(c) })
 			p := intake.NewPipeline(w.ledger(w.db), bus.New(failing, "source", 1<<20), w.claims(), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
@@ -441,7 +437,7 @@ func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 		w := newParkedWorld(t)
 		raw := string(paymenttest.Encode(paymenttest.Event()))
 		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
-		b := bus.New(eventbus.NewBus(w.bus, "bus"), "source", test.maxBytes)
+		b := bus.New(w.bus, "source", test.maxBytes)
 		p := intake.NewPipeline(w.ledger(w.db), b, w.claims(), w.parking, w.opts)
 		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
 		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||

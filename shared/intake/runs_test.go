@@ -15,11 +15,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
 	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -47,10 +47,10 @@ func (s *stack) itemOf(t *testing.T, id string) ledger.Item {
 // An event that fails waits for a minute, and twice as long each time, up to an hour. It is
 // not due before its lease ends. After the last attempt it is parked.
 func TestPausesOfAnEventThatFails(t *testing.T) {
-	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+	down := func(bus.Entry) error { return errDown }
 	s := newStack()
 	id := s.pend(t, 1)[0]
-	s.bus.Answer = down
+	s.bus.Reject = down
 	minutes := []int{1, 2, 4, 8, 16, 32, 60, 60, 60}
 	run := func() intake.Redriven {
 		r := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), len(minutes)+1).Run(
@@ -83,7 +83,7 @@ func TestPausesOfAnEventThatFails(t *testing.T) {
 	}
 	s = newStack()
 	id = s.pend(t, 1)[0]
-	s.bus.Answer = down
+	s.bus.Reject = down
 	if r := s.runWith(t, s.db, 10*time.Minute); r.Failed != 1 || r.Err != nil {
 		t.Fatalf("%+v", r)
 	}
@@ -161,13 +161,11 @@ func TestACorruptItemIsNotPublished(t *testing.T) {
 	ids := s.pend(t, 3)
 	other := paymenttest.Encode(paymenttest.Event())
 	s.replaced(t, ids[1], awstest.Item{"event": &types.AttributeValueMemberB{Value: other}})
-	s.bus.Answer = func(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-		for _, e := range entries {
-			if *e.Detail == string(other) {
-				t.Error("the corrupt item is sent")
-			}
+	s.bus.Reject = func(e bus.Entry) error {
+		if string(e.Detail) == string(other) {
+			t.Error("the corrupt item is sent")
 		}
-		return nil, nil
+		return nil
 	}
 	r := s.runWith(t, s.db, time.Minute)
 	if r.Found != 3 || r.Leased != 3 || r.Published != 2 || r.Failed != 1 || r.Errors != 1 ||

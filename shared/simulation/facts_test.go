@@ -687,7 +687,7 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 func (f *facts) checkLedger() {
 	for id, item := range f.w.ledger.Items() {
 		if item.Shard != "" || item.Detail != nil || item.Size+item.Attempts != 0 ||
-			item.Holder != (ledger.Holder{}) || item.Claimed || !item.Due.IsZero() {
+			item.Holder != (ledger.Holder{}) || item.Claimed || !item.Due.IsZero() && item.Cause == "" {
 			f.violated("%s is as if it were pending: %+v", short(id), item)
 		}
 		if item.ExpiresAt.IsZero() {

@@ -15,13 +15,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/google/go-cmp/cmp"
-
-	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
@@ -30,18 +25,18 @@ var now = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 type fixture struct {
 	*handler
-	db     *awstest.DynamoDB
-	bucket *awstest.S3
+	memory memory
+	bucket objects.Memory
 	mu     sync.Mutex
 	said   bytes.Buffer
 }
 
 func newFixture() *fixture {
-	f := &fixture{db: awstest.NewDynamoDB(), bucket: awstest.NewS3()}
-	f.db.CreateTable("payments", "paymentId")
-	f.bucket.MakeBucket("claims")
-	f.handler = &handler{claims: f.bucket, table: f.db, tableName: "payments",
-		log: slog.New(slog.NewJSONHandler(f, nil))}
+	f := &fixture{}
+	open := func(string) objects.Getter { return &f.bucket }
+	f.handler = &handler{resolve: func(ctx context.Context, detail []byte) ([]byte, error) {
+		return claimcheck.Resolve(ctx, open, detail)
+	}, store: &f.memory, log: slog.New(slog.NewJSONHandler(f, nil))}
 	return f
 }
 
@@ -71,26 +66,11 @@ func (f *fixture) refer(t *testing.T, event []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(s3.NewBucket(f.bucket, "claims"), "claims").Put(t.Context(), raw)
+	detail, err := claimcheck.NewStore(&f.bucket, "claims").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return detail
-}
-
-// stored returns the attributes of a payment in the table, without its key.
-func (f *fixture) stored(t *testing.T, paymentID string) map[string]string {
-	t.Helper()
-	got := map[string]string{}
-	for _, item := range f.db.Items("payments") {
-		if item["paymentId"].(*types.AttributeValueMemberS).Value == paymentID {
-			for name, value := range item {
-				got[name] = value.(*types.AttributeValueMemberS).Value
-			}
-		}
-	}
-	delete(got, "paymentId")
-	return got
 }
 
 // at returns the detail of an event of the payment PAY-1, without eventTimestamp if that is zero.
@@ -109,14 +89,13 @@ func onBus(detail []byte) events.EventBridgeEvent { return events.EventBridgeEve
 // EventBridge delivers in any order, at least once, and also at the same time.
 func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 	later := now.Add(time.Second)
-	want := func(id, status, statusTime string, eventTimestamp time.Time) map[string]string {
-		return map[string]string{"status": status, "statusTime": statusTime, "amount": "1250.00", "currency": "USD",
-			"eventId":        "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id,
-			"eventTimestamp": utc(eventTimestamp)}
+	want := func(id, text, statusTime string, eventTimestamp time.Time) status {
+		return status{"PAY-1", text, statusTime, utc(eventTimestamp), "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id,
+			"1250.00", "USD"}
 	}
 	for name, test := range map[string]struct {
 		details [][]byte
-		want    map[string]string
+		want    status
 	}{
 		"the latest statusTime wins, also of an event that was created earlier": {[][]byte{
 			at(4, "ACCEPTED", "2026-01-31T12:00:00.100Z", later),
@@ -161,8 +140,8 @@ func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if diff := cmp.Diff(test.want, f.stored(t, "PAY-1")); diff != "" {
-					t.Fatalf("%s\n(-want +got)\n%s", bytes.Join(order, []byte("\n")), diff)
+				if got := f.memory.statuses["PAY-1"]; got != test.want {
+					t.Fatalf("%s\n%+v, want %+v", bytes.Join(order, []byte("\n")), got, test.want)
 				}
 				f = newFixture()
 				var running sync.WaitGroup
@@ -174,8 +153,8 @@ func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 					})
 				}
 				running.Wait()
-				if diff := cmp.Diff(test.want, f.stored(t, "PAY-1")); diff != "" {
-					t.Fatalf("at the same time (-want +got)\n%s", diff)
+				if got := f.memory.statuses["PAY-1"]; got != test.want {
+					t.Fatalf("at the same time: %+v, want %+v", got, test.want)
 				}
 			})
 		})
@@ -211,7 +190,7 @@ func TestAnEventIsStoredOnceAndPaymentsAreSeparate(t *testing.T) {
 	if got := f.outcomes(); got["stored"] != 2 || got["not newer"] != 4 {
 		t.Errorf("%v", got)
 	}
-	if got := f.stored(t, "PAY-2")["amount"]; got != "9223372036854775808.10" {
+	if got := f.memory.statuses["PAY-2"].amount; got != "9223372036854775808.10" {
 		t.Errorf("the amount is stored as %s", got)
 	}
 }
@@ -225,14 +204,14 @@ func TestAnEventWithoutATimeIsStoredOnlyIfItIsTheFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := f.stored(t, "PAY-1")
-	if got["status"] != "FIRST" || got["statusTime"] != "" || f.outcomes()["not newer"] != 3 ||
+	got := f.memory.statuses["PAY-1"]
+	if got.status != "FIRST" || got.statusTime != "" || f.outcomes()["not newer"] != 3 ||
 		!strings.Contains(f.said.String(), `"deviations":["eventData.paymentStatus.statusTime"]`) {
 		t.Errorf("%v, %s", got, &f.said)
 	}
 	err := f.handle(t.Context(), onBus(at(1, "DATED", "", now)))
-	if err != nil || f.stored(t, "PAY-1")["status"] != "DATED" {
-		t.Errorf("%v, %v", f.stored(t, "PAY-1"), err)
+	if err != nil || f.memory.statuses["PAY-1"].status != "DATED" {
+		t.Errorf("%v, %v", f.memory.statuses["PAY-1"], err)
 	}
 }
 
@@ -242,9 +221,9 @@ func TestEventsWithOtherTypesAreStored(t *testing.T) {
 		{`{"hasLinkedCases":false}`, "null"}, {`{}`, `"20260131MMQFMP"`}} {
 		f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
 		detail = bytes.Replace(detail, []byte(change[0]), []byte(change[1]), 1)
-		if err := f.handle(t.Context(), onBus(detail)); err != nil || f.stored(t, "PAY-1")["status"] != "RELEASED" ||
+		if err := f.handle(t.Context(), onBus(detail)); err != nil || f.memory.statuses["PAY-1"].status != "RELEASED" ||
 			!bytes.Contains(detail, []byte(change[1])) {
-			t.Errorf("%s: %v, %v", detail, f.stored(t, "PAY-1"), err)
+			t.Errorf("%s: %v, %v", detail, f.memory.statuses["PAY-1"], err)
 		}
 	}
 }
@@ -258,13 +237,13 @@ func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
 			t.Fatalf("%s is not in %s", missing, detail)
 		}
 		err := f.handle(t.Context(), onBus(without))
-		if !errors.Is(err, errIncomplete) || len(f.db.Items("payments")) > 0 {
+		if !errors.Is(err, errIncomplete) || len(f.memory.statuses) > 0 {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
 	f := newFixture()
 	detail := f.refer(t, at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now))
-	f.bucket.MakeBucket("claims")
+	f.bucket.Delete(f.bucket.Keys()[0])
 	if err := f.handle(t.Context(), onBus(detail)); !errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("the object is gone: %v", err)
 	}
@@ -273,24 +252,20 @@ func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
 	}
 }
 
-// failing is a table that cannot be written.
+// failing is a store that cannot be written.
 type failing struct{ error }
 
-func (f failing) PutItem(context.Context, *dynamodb.PutItemInput,
-	...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	return nil, f.error
-}
+func (f failing) put(context.Context, status) (bool, error) { return false, f.error }
 
 // Lambda repeats an event after an error only.
 func TestAFailureIsAnErrorAndIsRepeated(t *testing.T) {
 	f, detail := newFixture(), at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now)
 	throttled := errors.New("throttled")
-	table := f.table
-	f.table = failing{throttled}
+	f.store = failing{throttled}
 	if err := f.handle(t.Context(), onBus(detail)); !errors.Is(err, throttled) || len(f.outcomes()) != 0 {
 		t.Errorf("%v, %v", f.outcomes(), err)
 	}
-	f.table = table
+	f.store = &f.memory
 	if err := f.handle(t.Context(), onBus(detail)); err != nil || f.outcomes()["stored"] != 1 {
 		t.Errorf("%v, %v", f.outcomes(), err)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"payhook.example/shared/aws/s3"
 )
 
 func main() {
@@ -27,11 +28,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "function:", err)
 		os.Exit(1)
 	}
+	client := s3.NewClient(cfg)
 	h := &handler{
-		claims:    s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
-		table:     dynamodb.NewFromConfig(cfg),
-		tableName: os.Getenv("TABLE"),
-		log:       slog.New(slog.NewJSONHandler(os.Stdout, nil)),
+		resolve: func(ctx context.Context, detail []byte) ([]byte, error) { return s3.Resolve(ctx, client, detail) },
+		store:   table{dynamodb.NewFromConfig(cfg), os.Getenv("TABLE")},
+		log:     slog.New(slog.NewJSONHandler(os.Stdout, nil)),
 	}
 	lambda.Start(h.handle)
 }

@@ -63,22 +63,32 @@ func (s *Scenario) consumerChecks() []*Check {
 			"RELEASED 2000000.00 is stored", stores("2000000.00", settings.ClaimCheckBytes)),
 		check("it gets 5,000,000,000.01", "RELEASED 5000000000.01 is stored",
 			stores("5000000000.01", 0)),
-		check("it gets that again, and a later and an earlier status, in any order", "SETTLED 5000000000.01 is stored",
+		check("it gets that again, and later and earlier statuses, in any order", "the latest is always stored",
 			func(ctx context.Context) string {
-				again := []payment.Event{released, released, released}
-				for i, status := range []string{"ACCEPTED", "RELEASED", "SETTLED"} {
-					again[i].EventName, again[i].EventData.PaymentStatus.Status = "PAYMENT_STATUS."+status, status
-					if i != 1 {
-						again[i].EventID = uuid.New().String()
-					}
-					at := &again[i].EventData.PaymentStatus.StatusTime
-					*at = at.Add(time.Duration(i-1) * time.Second)
+				events := []struct { // in the order of their times and ids
+					status, id string
+					at, sent   time.Duration // after the times of the one that is stored
+				}{
+					{"ACCEPTED", released.EventID, -1, 1},
+					{"RELEASED", released.EventID, 0, 0},
+					{"LATER", "00000000-0000-4000-8000-000000000000", 0, 1},
+					{"LARGER", "00000000-0000-4000-8000-000000000001", 0, 1},
+					{"SETTLED", "00000000-0000-4000-8000-000000000000", 1, -1},
 				}
-				for _, i := range []int{2, 0, 1, 2, 1, 0} {
-					event := fmt.Sprintf(`{"detail":%s}`, paymenttest.Encode(again[i]))
+				latest := 1
+				for _, i := range []int{0, 1, 2, 1, 3, 2, 3, 4, 3, 2, 1, 0} {
+					e, next := events[i], released
+					next.EventID, next.EventTimestamp = e.id, next.EventTimestamp.Add(e.sent*time.Second)
+					data := &next.EventData.PaymentStatus
+					data.Status, data.StatusTime = e.status, data.StatusTime.Add(e.at*time.Second)
+					event := fmt.Sprintf(`{"detail":%s}`, paymenttest.Encode(next))
 					Require(s.invoke(ctx, s.consumer, event, &struct{}{}))
+					latest = max(latest, i)
+					if got, want := s.latest(ctx, id(released)), events[latest].status+" 5000000000.01"; got != want {
+						return fmt.Sprintf("%s is stored after %s, not %s", got, e.status, want)
+					}
 				}
-				return s.latest(ctx, id(released)) + " is stored"
+				return "the latest is always stored"
 			}),
 	}
 }

@@ -183,7 +183,7 @@ func TestEachOfManyCallsOutlastsAnOutage(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 150 {
 			wg.Go(func() {
-				if _, err := db.Get(t.Context(), []string{"1"}); err != nil {
+				if _, err := db.Get(t.Context(), []string{"1"}, false); err != nil {
 					t.Error(err)
 				}
 			})

@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/aws/internal/failure"
 	"payhook.example/shared/bus"
@@ -157,25 +156,18 @@ func faultOf(err error) bus.Fault {
 	if retryable.IsErrorRetryable(err) == aws.TrueTernary {
 		return bus.OfService
 	}
-	api, ok := errors.AsType[smithy.APIError](err)
-	if ok && slices.Contains(callerErrors, api.ErrorCode()) {
+	if slices.Contains(callerErrors, failure.Code(err)) {
 		return bus.OfCaller
 	}
 	// The SDK does not know the fault of an error that the model of PutEvents
-	// does not list, so the status decides where there is one.
+	// does not list, so the status decides.
 	type response interface {
 		error
 		HTTPStatusCode() int
 	}
-	if r, ok := errors.AsType[response](err); ok {
-		status := r.HTTPStatusCode()
-		if status/100 != 4 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests {
-			return bus.OfService
-		}
+	r, answered := errors.AsType[response](err)
+	if answered && r.HTTPStatusCode()/100 == 4 && r.HTTPStatusCode() != http.StatusRequestTimeout {
 		return bus.OfEntry
 	}
-	if !ok || api.ErrorFault() != smithy.FaultClient {
-		return bus.OfService
-	}
-	return bus.OfEntry
+	return bus.OfService
 }
