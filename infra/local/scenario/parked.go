@@ -13,6 +13,7 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/redrive"
 )
 
 func (s *Scenario) store() *parking.Store { return parking.NewStore(s.S3(), s.ParkingBucket) }
@@ -41,7 +42,7 @@ func (s *Scenario) replay(ctx context.Context, name string) string {
 	var report struct {
 		Replayed []struct{ Name, Outcome, Cause string }
 	}
-	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, intake.ParkedVersion)
+	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, redrive.ParkedVersion)
 	Require(s.Invoke(ctx, "redrive", event, &report))
 	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
 		Require(errors.New("the redrive function does not report the outcome"))
