@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -11,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/signature"
 )
 
 // capturing returns an endpoint that stores rejected requests until that time from now.
@@ -39,32 +39,30 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 			if diff := cmp.Diff(plain.handle(t, r), e.handle(t, r)); diff != "" {
 				t.Errorf("answered otherwise (-without +with)\n%s", diff)
 			}
-			if got := plain.buckets.Objects("parking"); len(got) != 0 || plain.line(t)["captured"] != nil {
+			if got := plain.parking.Keys(); len(got) != 0 || plain.line(t)["captured"] != nil {
 				t.Errorf("stored after the end: %v", got)
 			}
 			stored, _ := e.line(t)["captured"].(string)
-			got, err := parking.NewStore(e.buckets, "parking").Captured(t.Context(), stored)
-			if err != nil || time.Since(got.ReceivedAt) > time.Hour || got.Cause == "" ||
+			got, err := proof.Get(t.Context(), &e.parking, stored)
+			if err != nil || got.Request == nil || time.Since(got.Request.ReceivedAt) > time.Hour || got.Cause == "" ||
 				strings.Contains(e.log.String(), "paymentRequestId") {
 				t.Errorf("%+v, %v; logged %s", got, err, e.log)
 			}
-			want := parking.Captured{
-				ReceivedAt:    got.ReceivedAt,
+			want := proof.Proof{Reason: proof.Rejected, Cause: got.Cause, Payload: []byte(r.Body), Request: &proof.Request{
+				ReceivedAt:    got.Request.ReceivedAt,
 				RequestID:     "request-1",
 				Outcome:       name,
-				Cause:         got.Cause,
 				Method:        r.RequestContext.HTTP.Method,
 				Path:          "/hook",
-				RawQuery:      "a=b",
+				RawQuery:      "a=" + signature.Redacted,
 				Headers:       maps.Clone(r.Headers),
 				SourceIP:      "192.0.2.1",
-				Payload:       []byte(r.Body),
-				PayloadBytes:  got.PayloadBytes,
-				PayloadSHA256: got.PayloadSHA256,
-				Settings:      e.proof,
-			}
-			want.Headers["authorization"] = parking.Redacted
-			if diff := cmp.Diff(want, got); diff != "" || got.Settings["baseUrl"] != e.service.URL {
+				PayloadBytes:  len(r.Body),
+				PayloadSHA256: got.Request.PayloadSHA256,
+				Settings:      e.captured,
+			}}
+			want.Request.Headers["authorization"] = signature.Redacted
+			if diff := cmp.Diff(want, got); diff != "" || got.Request.Settings["baseUrl"] != e.service.URL {
 				t.Errorf("stored (-want +got):\n%s", diff)
 			}
 		})
@@ -88,7 +86,7 @@ func TestNoOtherRequestIsStored(t *testing.T) {
 func TestACaptureThatFailsChangesNothing(t *testing.T) {
 	e := capturing(t, time.Hour)
 	want := e.handle(t, unsigned([]byte("x")))
-	e.buckets.Fails = func(string, string) error { return errors.New("S3 does not answer") }
+	e.parking.down = true
 	if diff := cmp.Diff(want, e.handle(t, unsigned([]byte("x")))); diff != "" {
 		t.Errorf("answered otherwise (-stored +not stored)\n%s", diff)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
@@ -67,7 +66,7 @@ func TestMTLSNeedsOnlyACertificate(t *testing.T) {
 	}, e.line(t)["certificate"]); diff != "" {
 		t.Error(diff)
 	}
-	last, err := dynamodb.NewCertificate(e.db, "keys").LastCertificate(t.Context())
+	last, err := e.keys.LastCertificate(t.Context())
 	if err != nil || last == nil || last.Fingerprint != clientcert.Fingerprint(client.Leaf) {
 		t.Errorf("the last accepted certificate is %+v, %v", last, err)
 	}
@@ -136,7 +135,7 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 			})
 		}
 		e.nothingHappened(t)
-		if last, err := dynamodb.NewCertificate(e.db, "keys").LastCertificate(t.Context()); err != nil || last != nil {
+		if last, err := e.keys.LastCertificate(t.Context()); err != nil || last != nil {
 			t.Errorf("a certificate of a rejected webhook counts as accepted: %+v, %v", last, err)
 		}
 		// A host name has no case (RFC 9110, section 4.2.3).

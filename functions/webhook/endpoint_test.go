@@ -5,24 +5,30 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json/v2"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
 )
 
 // endpoint is the function, set up as in main, with AWS services in memory and a
@@ -30,9 +36,12 @@ import (
 type endpoint struct {
 	*handler
 	service *paymenttest.Server
-	db      *awstest.DynamoDB
-	bus     *bus.Memory
-	buckets *awstest.S3
+	ledger  table
+	keys    keyTable
+	bus     bus.Memory
+	claims  objects.Memory
+	parking bucket
+	records objects.Memory
 	log     *bytes.Buffer
 }
 
@@ -59,24 +68,63 @@ func conf(t testing.TB, baseURL string, change map[string]string) settings.Funct
 // tests.
 var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
-// newServices returns AWS services in memory with the resources of the function.
-func newServices() *endpoint {
-	e := &endpoint{db: awstest.NewDynamoDB(), bus: &bus.Memory{}, buckets: awstest.NewS3(),
-		log: &bytes.Buffer{}}
-	e.buckets.MakeBucket("claims")
-	e.buckets.MakeBucket("parking")
-	e.buckets.MakeBucket("evidence")
-	e.db.CreateLedger("ledger")
-	e.db.CreateTable("keys", names.KeysKey)
-	return e
+// table is a ledger in memory. Its first writes wait for the end of their context if hangs is set.
+type table struct {
+	ledger.Memory
+	hangs bool
 }
+
+func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+	if t.hangs {
+		<-ctx.Done()
+		return slices.Repeat([]ledger.Result{{Err: ctx.Err()}}, len(items))
+	}
+	return t.Memory.Insert(ctx, items)
+}
+
+// keyTable is a table of keys in memory. A write of a key waits for stored, if that is set.
+type keyTable struct {
+	keys.Memory
+	stored  chan struct{}
+	sources int // how many were recorded
+}
+
+func (t *keyTable) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
+	t.sources++
+	return t.Memory.RecordSource(ctx, name, now, oldest, expires)
+}
+
+func (t *keyTable) Put(ctx context.Context, r keys.Record) error {
+	if t.stored != nil {
+		<-t.stored
+	}
+	return t.Memory.Put(ctx, r)
+}
+
+// bucket is a bucket in memory, whose writes fail if it is down.
+type bucket struct {
+	objects.Memory
+	down bool
+}
+
+func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, error) {
+	if b.down {
+		return false, errors.New("no answer")
+	}
+	return b.Memory.Create(ctx, key, body)
+}
+
+// newServices returns stores in memory.
+func newServices() *endpoint { return &endpoint{log: &bytes.Buffer{}} }
 
 // start sets the function up. change are environment variables.
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
 	c := conf(t, baseURL, change)
-	stores := newStores(e.db, nil, e.buckets, c)
-	stores.Bus = e.bus
+	stores := setup.Stores{Ledger: &e.ledger, Keys: &e.keys, Bus: &e.bus, Claims: &e.claims, Parking: &e.parking}
+	if c.EvidenceBucket != "" {
+		stores.Evidence = &e.records
+	}
 	e.handler = newHandler(stores, keyService, c, awsenv.NewLog(e.log, "webhook"))
 }
 
@@ -170,8 +218,7 @@ func (e *endpoint) send(t testing.TB, list ...payment.Event) events.LambdaFuncti
 // nothingHappened fails the test if anything was recorded, published, stored or parked.
 func (e *endpoint) nothingHappened(t testing.TB) {
 	t.Helper()
-	if n := len(e.db.Items("ledger")) + len(e.bus.Entries()) + len(e.buckets.Objects("claims")) +
-		len(e.buckets.Objects("parking")); n != 0 {
+	if n := len(e.ledger.Items()) + len(e.bus.Entries()) + len(e.claims.Keys()) + len(e.parking.Keys()); n != 0 {
 		t.Errorf("%d items, entries or objects were written", n)
 	}
 }

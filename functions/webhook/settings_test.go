@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"net/http"
@@ -13,8 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/keyservice"
-	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -118,19 +117,15 @@ var effects = map[string]func(t *testing.T){
 
 	"baseUrl": keyIsFetched,
 	"keysAuth": func(t *testing.T) {
-		secrets := awstest.NewSecretsManager(t)
-		secrets.Put(
-			"token",
-			fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-				time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)),
-		)
+		stored := tokenSource(fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+			time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)))
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
 		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"}
 		s := conf(t, service.URL, bearer)
 		e := newServices()
 		e.service = service
-		e.start(t, service.URL, keyservice.WithToken(secretsmanager.NewToken(secrets.SDK(), s.TokenSecret), s), bearer)
+		e.start(t, service.URL, keyservice.WithToken(stored, s), bearer)
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
 		}
@@ -149,6 +144,11 @@ var effects = map[string]func(t *testing.T){
 	"eventSource":         published,
 	"deduplicationWindow": published, "payhook:redriveGrace": published,
 }
+
+// tokenSource has a token.
+type tokenSource string
+
+func (s tokenSource) Load(context.Context) (string, error) { return string(s), nil }
 
 // published tests that the function publishes with its settings.
 func published(t *testing.T) {

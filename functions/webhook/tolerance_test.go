@@ -106,7 +106,7 @@ func TestWhatIsAuthenticAndHasAnIdentityIsPublished(t *testing.T) {
 		}
 		entries := e.bus.Entries()
 		if len(entries) != 1 || string(entries[0].Detail) != c.event || !entries[0].Time.Equal(c.at) ||
-			len(e.buckets.Objects("parking")) > 0 {
+			len(e.parking.Keys()) > 0 {
 			t.Errorf("%s: %+v is on the bus", c.event, entries)
 		}
 	}
