@@ -153,8 +153,8 @@ func TestEventsWithoutIdentityAreAnswered(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field, line[field], want)
 		}
 	}
-	for field, reason := range map[string]string{"parked": "-invalid-", "alsoParked": "-conflict-"} {
-		if name, _ := line[field].(string); !strings.Contains(name, reason) {
+	for field, reason := range map[string]string{"parked": "invalid/", "alsoParked": "conflict/"} {
+		if name, _ := line[field].(string); !strings.HasPrefix(name, reason) {
 			t.Errorf("%s is %v", field, line[field])
 		}
 	}
