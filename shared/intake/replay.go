@@ -245,11 +245,11 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		problem := ""
 		switch {
 		case first.EventID != "" && first.Digest == e.item.Digest:
-			problem = "the ledger has the parked version of %s, and not the first"
+			problem = "the ledger has the parked version of %[2]s, and not the first"
 		case first.State == ledger.Parked:
 			problem = firstParked
 		case first.State == ledger.Dismissed:
-			problem = "the first version of %s was dismissed and is not on the bus: dismiss the conflict as well"
+			problem = "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
 		case first.State == ledger.Pending:
 			result.Err = cmp.Or(result.Err, errPending)
 		}
@@ -262,7 +262,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	return result
 }
 
-const firstParked = "the first version of %[1]s is parked and not on the bus: replay or dismiss the event %[1]s first"
+const firstParked = "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
 
 // replace lets redrive publish events in place of what the ledger has.
 func (r *Replayer) replace(ctx context.Context, events []event) Result {
