@@ -9,10 +9,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	sdkeventbridge "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -23,7 +26,7 @@ import (
 // indexDelay is how long the emulator's index may take to follow its table.
 const indexDelay = 5 * time.Second
 
-// The stores in the emulator's DynamoDB and S3 have the results of those in memory.
+// The stores in the emulator's DynamoDB, S3 and EventBridge have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.AWS)
 	for seed := range uint64(3) {
@@ -54,6 +57,21 @@ func (f *fixture) testStores(t *testing.T) {
 			storetest.KeyStore{Store: table, CertificateReader: table,
 				InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
+		f.testBus(t, seed)
+	}
+}
+
+// testBus compares a bus, and one that does not exist.
+func (f *fixture) testBus(t *testing.T, seed uint64) {
+	t.Helper()
+	client, name := eventbridge.NewClient(f.AWS, f.AWS.HTTPClient), fmt.Sprint("contract-bus-", seed)
+	if _, err := client.CreateEventBus(t.Context(), &sdkeventbridge.CreateEventBusInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	for name, memory := range map[string]*bus.Memory{name: {}, "none": {Missing: true}} {
+		emulated := eventbridge.NewFindableBus(client, name)
+		storetest.Bus(t, seed, 100, storetest.EventBus{Store: memory, Finder: memory, Entries: memory.Entries},
+			storetest.EventBus{Store: emulated, Finder: emulated})
 	}
 }
 
