@@ -58,6 +58,17 @@ func different(a, b any) string {
 	return cmp.Diff(a, b, cmpopts.EquateErrors())
 }
 
+// compare makes a call of each store and fails the test if a result differs from that of the first one.
+func compare[S any](t *testing.T, what string, stores []S, do func(context.Context, S) any) {
+	t.Helper()
+	want := do(t.Context(), stores[0])
+	for n, other := range stores[1:] {
+		if diff := cmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff != "" {
+			t.Fatalf("%s (-store 0 +store %d):\n%s", what, n+1, diff)
+		}
+	}
+}
+
 // random chooses calls about few events, so that they meet.
 type random struct {
 	*rand.Rand
