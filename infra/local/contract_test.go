@@ -32,10 +32,10 @@ func (f *fixture) testStores(t *testing.T) {
 	for seed := range uint64(3) {
 		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
 		f.createTable(t, client, events, names.LedgerKey, types.GlobalSecondaryIndex{
-			IndexName: aws.String(names.LedgerPendingIndex),
+			IndexName: aws.String(names.LedgerIndex),
 			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String(names.LedgerShard), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(names.LedgerDue), KeyType: types.KeyTypeRange},
 			},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
 				NonKeyAttributes: names.LedgerProjection()},
@@ -94,8 +94,8 @@ func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key s
 	if len(indexes) > 0 {
 		in.GlobalSecondaryIndexes = indexes
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingShard), AttributeType: "S"},
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: "N"})
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerShard), AttributeType: "S"},
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerDue), AttributeType: "N"})
 	}
 	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)

@@ -128,7 +128,7 @@ func (s *stack) published() map[string]int {
 
 func (s *stack) pending() (n int) {
 	for _, item := range s.db.Items("ledger") {
-		if item[names.LedgerPendingShard] != nil {
+		if item[names.LedgerShard] != nil {
 			n++
 		}
 	}

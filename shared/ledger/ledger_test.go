@@ -76,7 +76,7 @@ func (b *fixture) record(t *testing.T, e ledger.Item, want ledger.Outcome) {
 
 // shard returns the shard of a pending event.
 func (b *fixture) shard(e ledger.Item) string {
-	return b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberS).Value
+	return b.db.Items("ledger")[e.EventID][names.LedgerShard].(*types.AttributeValueMemberS).Value
 }
 
 func (b *fixture) due(t *testing.T) []ledger.Item {
@@ -229,7 +229,7 @@ func TestShardsAreEven(t *testing.T) {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	for _, item := range b.db.Items("ledger") {
-		count[item[names.LedgerPendingShard].(*types.AttributeValueMemberS).Value]++
+		count[item[names.LedgerShard].(*types.AttributeValueMemberS).Value]++
 	}
 	for shard, n := range count {
 		if n > 200 {
