@@ -31,10 +31,11 @@ func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the records of an event or a delivery",
 		Long: `Lists and verifies every record of an event or of a delivery, the signed ones first. It
-searches the hours from --from to --to, or those from an hour before the time of the event,
-and then only what S3 stored until an hour after the ledger recorded it. The hour of a
-record is that of its signed timestamp or, with mtls alone, that of its latest event. The
-ledger knows events alone, and only for deduplicationWindow: for a deliveryId, give --from.
+searches the hours from --from to --to. Without them, it begins an hour before the time
+of the event, and reads what S3 stored until an hour after the ledger recorded it. The
+hour of a record is that of its signed timestamp or, with mtls alone, that of its latest
+event. The ledger knows events alone, and only for deduplicationWindow: for a deliveryId,
+give --from.
 
 With --out, it writes the first of them to FOLDER under its name, which is payment data,
 and a script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
