@@ -218,6 +218,33 @@ func TestADecisionIsInTheItem(t *testing.T) {
 	}
 }
 
+// A dismissal removes bytes, so it must not concern what another person replayed and redrive parked again meanwhile.
+func TestALateDecisionDoesNotConcernWhatIsParkedLater(t *testing.T) {
+	for call, do := range map[string]func(w *world, id string) error{
+		"replay":    func(w *world, id string) error { return w.replayEvent(id).Err },
+		"dismissed": (*world).dismissEvent,
+	} {
+		w := newWorld(t)
+		raw := paymenttest.Encode(paymenttest.Event())
+		id := w.park(raw).EventID
+		var again ledger.Item
+		w.table.Fails = func(_ context.Context, c, _ string) error {
+			if c == call {
+				w.table.Fails, w.bus.Fails = nil, broken
+				w.replayEvent(id)
+				w.run(1, time.Minute)
+				again = w.item(raw)
+			}
+			return nil
+		}
+		w.bus.Fails, w.now = broken, w.now.Add(time.Minute)
+		if err := do(w, id); intake.OutcomeOf(err) != intake.StillPending || !cmp.Equal(w.item(raw), again) ||
+			again.State != ledger.Parked {
+			t.Errorf("%s: %v: %+v", call, err, w.item(raw))
+		}
+	}
+}
+
 // The function stops at the end of its invocation, and nobody learns what became of a call that is open then.
 func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -239,7 +266,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 		"a dismissal": {func(w *world, large []byte) func(ctx context.Context) error {
 			id := w.park(large).EventID
 			return func(ctx context.Context) error { return w.replayer().DismissEvent(ctx, id, w.decided()) }
-		}, []string{"dismissed"}},
+		}, []string{"dismissed", "get"}},
 	} {
 		for _, limit := range []time.Duration{0, 10 * time.Second} {
 			w := newWorld(t)

@@ -46,19 +46,13 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	result := Result{Events: 1}
-	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
-	if err == nil || item.Err != nil {
-		result.DeliveryID = item.DeliveryID
-		if err = parkedEvent(item); err == nil {
-			result.ClaimEnds, err = r.pipeline.claimEnds(ctx, item)
+	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.Result) {
+		if result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i); done.Err != nil {
+			return done
 		}
-	}
-	if err == nil {
-		changed := r.pipeline.ledger.Replay(ctx, item, d, r.pipeline.opts.Now())
-		if err = changed.Err; err == nil && !changed.Done {
-			err = cmp.Or(parkedEvent(changed.Item), errPending) // it is parked anew
-		}
-	}
+		return r.pipeline.ledger.Replay(ctx, i, d, r.pipeline.opts.Now())
+	})
+	result.DeliveryID = item.DeliveryID
 	if err == nil {
 		result.Recorded, result.Pending = 1, 1
 	} else if OutcomeOf(err) == LedgerUnavailable {
@@ -74,11 +68,28 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.Decision) error {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	done := r.pipeline.ledger.Dismiss(ctx, ledger.Item{EventID: ledger.Key(eventID)}, d)
-	if done.Err != nil || done.Done || done.Item.State == ledger.Dismissed {
-		return done.Err
+	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.Result { return r.pipeline.ledger.Dismiss(ctx, i, d) })
+	if errors.Is(err, errDismissed) {
+		err = nil
 	}
-	return parkedEvent(done.Item)
+	return err
+}
+
+// decide reads an event and changes it if it is parked. A change that arrives late must not concern what was parked
+// after it was sent.
+func (r *Replayer) decide(ctx context.Context, eventID string,
+	change func(ledger.Item) ledger.Result) (ledger.Item, error) {
+	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
+	if err == nil || item.Err != nil {
+		err = parkedEvent(item)
+	}
+	if err == nil {
+		done := change(item)
+		if err = done.Err; err == nil && !done.Done {
+			err = cmp.Or(parkedEvent(done.Item), errPending) // it is parked anew
+		}
+	}
+	return item, err
 }
 
 // parkedEvent returns an error unless the ledger has an event as parked.
