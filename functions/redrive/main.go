@@ -48,7 +48,8 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg), conf)
+	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg),
+		conf)
 	return newHandler(stores, keyservice.NewClient(cfg, connections, conf), conf,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }

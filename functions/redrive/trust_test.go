@@ -64,7 +64,8 @@ func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 		d := deploy(t, conf)
 		d.trust.accepted = hangingKeys{}
 		// A run ends a second before the function does.
-		for left, want := range map[time.Duration]time.Duration{time.Minute: time.Second, time.Second: time.Second / 2} {
+		for left, want := range map[time.Duration]time.Duration{time.Minute: time.Second,
+			time.Second: time.Second / 2} {
 			d.log.Reset()
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			start := time.Now()

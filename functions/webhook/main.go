@@ -52,7 +52,8 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	if err != nil {
 		return nil, nil, err
 	}
-	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg), conf)
+	stores := newStores(dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()), s3.NewClient(cfg),
+		conf)
 	h = newHandler(stores, keyservice.NewClient(cfg, connections, conf), conf,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv)))
 	return h, func() { open(cfg, connections, conf) }, nil

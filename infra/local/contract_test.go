@@ -9,10 +9,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	sdkeventbridge "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -23,16 +26,16 @@ import (
 // indexDelay is how long the emulator's index may take to follow its table.
 const indexDelay = 5 * time.Second
 
-// The stores in the emulator's DynamoDB and S3 have the results of those in memory.
+// The stores in the emulator's DynamoDB, S3 and EventBridge have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.AWS)
 	for seed := range uint64(3) {
 		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
 		f.createTable(t, client, events, names.LedgerKey, types.GlobalSecondaryIndex{
-			IndexName: aws.String(names.LedgerPendingIndex),
+			IndexName: aws.String(names.LedgerIndex),
 			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String(names.LedgerShard), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(names.LedgerDue), KeyType: types.KeyTypeRange},
 			},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
 				NonKeyAttributes: names.LedgerProjection()},
@@ -54,6 +57,21 @@ func (f *fixture) testStores(t *testing.T) {
 			storetest.KeyStore{Store: table, CertificateReader: table,
 				InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
+		f.testBus(t, seed)
+	}
+}
+
+// testBus compares a bus, and one that does not exist.
+func (f *fixture) testBus(t *testing.T, seed uint64) {
+	t.Helper()
+	client, name := eventbridge.NewClient(f.AWS, f.AWS.HTTPClient), fmt.Sprint("contract-bus-", seed)
+	if _, err := client.CreateEventBus(t.Context(), &sdkeventbridge.CreateEventBusInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	for name, memory := range map[string]*bus.Memory{name: {}, "none": {Missing: true}} {
+		emulated := eventbridge.NewFindableBus(client, name)
+		storetest.Bus(t, seed, 100, storetest.EventBus{Store: memory, Finder: memory, Entries: memory.Entries},
+			storetest.EventBus{Store: emulated, Finder: emulated})
 	}
 }
 
@@ -76,8 +94,8 @@ func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key s
 	if len(indexes) > 0 {
 		in.GlobalSecondaryIndexes = indexes
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingShard), AttributeType: "S"},
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: "N"})
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerShard), AttributeType: "S"},
+			types.AttributeDefinition{AttributeName: aws.String(names.LedgerDue), AttributeType: "N"})
 	}
 	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)

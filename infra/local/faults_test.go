@@ -15,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/evidence"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 )
 
 // Calls of real functions fail before and after they took effect or are throttled, and functions
@@ -90,11 +90,11 @@ func (f *fixture) testFaults(t *testing.T) {
 	}
 	arrived := f.awaitReleased(t, ids...)
 	recorded := map[string]bool{} // the eventIds in the evidence
-	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(r records.Record, err error) {
+	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(p proof.Proof, err error) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, id := range r.EventIDs {
+		for _, id := range p.EventIDs {
 			recorded[id] = true
 		}
 	}); err != nil {

@@ -1,9 +1,12 @@
 package payhook
 
 import (
+	"go/parser"
+	gotoken "go/token"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,12 +90,44 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	}
 }
 
-// The adapters in shared/aws make the calls of the core.
+// ofSDK reports whether a package belongs to the SDK, or to the adapters, which make the calls of the core with it.
+func ofSDK(path string) bool {
+	return regexp.MustCompile(`^(github\.com/aws/(aws-sdk-go-v2|smithy-go)|payhook\.example/shared/(aws|awstest))(/|$)`).
+		MatchString(path)
+}
+
 func TestTheCoreLinksNoSDK(t *testing.T) {
-	for _, p := range packages(t, "-deps", "./shared/bus", "./shared/claimcheck", "./shared/keys", "./shared/ledger",
-		"./shared/objects", "./shared/proof", "./shared/token") {
-		if strings.HasPrefix(p, "github.com/aws/") {
-			t.Errorf("the core links %s", p)
+	imports := packages(t, "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}}>{{.}}{{"\n"}}{{end}}`, "./shared/...")
+	for _, i := range imports {
+		switch from, to, _ := strings.Cut(i, ">"); {
+		case ofSDK(from), from == "payhook.example/shared/parking":
+		case ofSDK(to):
+			t.Errorf("%s imports %s", from, to)
+		}
+	}
+	if len(imports) < 100 {
+		t.Errorf("only %d imports, so nothing was looked at", len(imports))
+	}
+}
+
+// Its main.go gives a function the stores with which it makes its calls.
+func TestHandlersImportNoSDK(t *testing.T) {
+	files, err := filepath.Glob("../../functions/*/*.go")
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || filepath.Base(name) == "main.go" {
+			continue
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range file.Imports {
+			if path := strings.Trim(i.Path.Value, `"`); ofSDK(path) {
+				t.Errorf("%s imports %s", name, path)
+			}
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (p *Payhook) newRedrive() {
 	// conflict, it reads the item of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
-	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
+	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerIndex))
 	switch {
 	case conf.UsesMTLS():
 		// The table contains the client certificate that was accepted last.

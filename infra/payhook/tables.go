@@ -11,25 +11,25 @@ import (
 )
 
 // newLedger creates the table of events: one item per eventId, and a sparse index of the
-// events that are not published.
+// events that are pending or parked.
 func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
 	if conf.LedgerTable != "" {
 		// The stack does not own it: the table is retained when the stack is deleted, and its
 		// configuration is not changed.
 		return awsdynamodb.TableV2_FromTableAttributes(scope, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 			TableName:     jsii.String(conf.LedgerTable),
-			GlobalIndexes: jsii.Strings(names.LedgerPendingIndex),
+			GlobalIndexes: jsii.Strings(names.LedgerIndex),
 		})
 	}
 	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:    jsii.String(names.LedgerPendingIndex),
-			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_STRING),
-			SortKey:      attribute(names.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
+			IndexName:    jsii.String(names.LedgerIndex),
+			PartitionKey: attribute(names.LedgerShard, awsdynamodb.AttributeType_STRING),
+			SortKey:      attribute(names.LedgerDue, awsdynamodb.AttributeType_NUMBER),
 			// Redrive measures how long events have been pending, and leases as many as fit into
-			// its memory, without reading them.
+			// its memory, without reading them. So do people who list what is parked.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
 			NonKeyAttributes: jsii.Strings(names.LedgerProjection()...),
 		}},

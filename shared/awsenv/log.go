@@ -7,20 +7,14 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
-	"errors"
 	"io"
 	"log/slog"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/names"
 )
@@ -124,54 +118,10 @@ type directive struct {
 	Metrics    []names.Metric
 }
 
-// Cause returns the text to log for an error: the operation and code of an error of
-// AWS, whose message may name accounts and resources, and the text of any other error.
-// DynamoDB's reasons for throttling follow the code.
+// Cause returns the text to log for an error; "" for nil.
 func Cause(err error) string {
 	if err == nil {
 		return ""
 	}
-	what := ""
-	operation, called := errors.AsType[*smithy.OperationError](err)
-	if called {
-		what = operation.Service() + " " + operation.Operation() + ": "
-	}
-	api, answered := errors.AsType[smithy.APIError](err)
-	switch {
-	case answered:
-		return what + api.ErrorCode() + throttling(err)
-	case !called:
-		return err.Error()
-	case errors.Is(err, context.DeadlineExceeded):
-		return what + "out of time"
-	case errors.Is(err, context.Canceled):
-		return what + "canceled"
-	default:
-		return what + "no answer"
-	}
-}
-
-// throttling returns DynamoDB's reasons for throttling, as in " (TableWriteAccountLimitExceeded)".
-// It returns "" for other errors, and for a statement of a batch, whose error has no reasons
-// (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
-// The resources of the reasons are ARNs and left out.
-func throttling(err error) string {
-	var reasons []types.ThrottlingReason
-	if e, ok := errors.AsType[*types.ProvisionedThroughputExceededException](err); ok {
-		reasons = e.ThrottlingReasons
-	} else if e, ok := errors.AsType[*types.ThrottlingException](err); ok {
-		reasons = e.ThrottlingReasons
-	} else if e, ok := errors.AsType[*types.RequestLimitExceeded](err); ok {
-		reasons = e.ThrottlingReasons
-	}
-	var texts []string
-	for _, r := range reasons {
-		if text := aws.ToString(r.Reason); text != "" && !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
-	if texts == nil {
-		return ""
-	}
-	return " (" + strings.Join(texts, ", ") + ")"
+	return err.Error()
 }

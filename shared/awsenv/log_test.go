@@ -2,9 +2,7 @@ package awsenv_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,10 +10,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
@@ -84,52 +78,6 @@ func TestALineIsWrittenWithoutMetricsAndWithAnError(t *testing.T) {
 		awsenv.NewLog(&out, "my-stack").Outcome(t.Context(), slog.LevelInfo, "m", line)
 		if !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "}\n") {
 			t.Errorf("got %q, want %q", out.String(), want)
-		}
-	}
-}
-
-func TestACauseHasNoResourceName(t *testing.T) {
-	api := &smithy.GenericAPIError{Code: "AccessDeniedException",
-		Message: "User: arn:aws:sts::123456789012:role is not authorized"}
-	arn := aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/ledger")
-	throttled := func(reasons ...string) (all []types.ThrottlingReason) {
-		for _, r := range reasons {
-			all = append(all, types.ThrottlingReason{Reason: &r, Resource: arn})
-		}
-		return append(all, types.ThrottlingReason{Resource: arn})
-	}
-	for name, test := range map[string]struct {
-		err  error
-		want string
-	}{
-		"throttled table": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
-			Err: &retry.MaxAttemptsError{Err: &types.ProvisionedThroughputExceededException{
-				ThrottlingReasons: throttled(
-					"TableWriteKeyRangeThroughputExceeded", "IndexWriteAccountLimitExceeded",
-					"TableWriteKeyRangeThroughputExceeded")}}},
-			"DynamoDB PutItem: ProvisionedThroughputExceededException " +
-				"(TableWriteKeyRangeThroughputExceeded, IndexWriteAccountLimitExceeded)"},
-		"throttled calls": {&types.ThrottlingException{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
-			"ThrottlingException (TableReadAccountLimitExceeded)"},
-		"throttled account": {
-			&types.RequestLimitExceeded{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
-			"RequestLimitExceeded (TableReadAccountLimitExceeded)"},
-		"throttled, no reason": {&types.ThrottlingException{ThrottlingReasons: throttled()}, "ThrottlingException"},
-		"none":                 {nil, ""},
-		"another error":        {errors.New("keys: unknown key"), "keys: unknown key"},
-		"AWS": {fmt.Errorf("ledger: %w",
-			&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}),
-			"DynamoDB PutItem: AccessDeniedException"},
-		"AWS, without an operation": {api, "AccessDeniedException"},
-		"out of time": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
-			Err: context.DeadlineExceeded}, "DynamoDB PutItem: out of time"},
-		"canceled": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
-			Err: context.Canceled}, "DynamoDB PutItem: canceled"},
-		"no such server": {&smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents",
-			Err: errors.New("dial tcp: arn")}, "EventBridge PutEvents: no answer"},
-	} {
-		if got := awsenv.Cause(test.err); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -192,15 +192,15 @@ func dial(ctx context.Context, endpoint string) services {
 	must(db.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{attribute(names.LedgerKey, types.ScalarAttributeTypeS),
-			attribute(names.LedgerPendingShard, types.ScalarAttributeTypeS),
-			attribute(names.LedgerPendingDue, types.ScalarAttributeTypeN)},
+			attribute(names.LedgerShard, types.ScalarAttributeTypeS),
+			attribute(names.LedgerDue, types.ScalarAttributeTypeN)},
 		KeySchema: []types.KeySchemaElement{key(names.LedgerKey, types.KeyTypeHash)},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String(names.LedgerPendingIndex),
+			IndexName: aws.String(names.LedgerIndex),
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
 				NonKeyAttributes: []string{names.LedgerRecordedAt, names.LedgerSize}},
-			KeySchema: []types.KeySchemaElement{key(names.LedgerPendingShard, types.KeyTypeHash),
-				key(names.LedgerPendingDue, types.KeyTypeRange)},
+			KeySchema: []types.KeySchemaElement{key(names.LedgerShard, types.KeyTypeHash),
+				key(names.LedgerDue, types.KeyTypeRange)},
 		}},
 	}))
 	client := func() *s3.Client { return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true }) }
@@ -540,7 +540,7 @@ func query(condition string, change func(in *dynamodb.QueryInput)) call {
 		shard := maps.Clone(constants)
 		shard["shard"] = s.row
 		attributes, values := placeholders(shard, condition)
-		in := &dynamodb.QueryInput{TableName: &s.name, IndexName: aws.String(names.LedgerPendingIndex),
+		in := &dynamodb.QueryInput{TableName: &s.name, IndexName: aws.String(names.LedgerIndex),
 			KeyConditionExpression: &condition, ExpressionAttributeNames: attributes, ExpressionAttributeValues: values}
 		change(in)
 		var parts []string
@@ -620,7 +620,7 @@ func reads() []row {
 		}, true},
 		{"a scan of the index", in("a scan of the index"), func(s services) (any, error) {
 			n := 0
-			for in := (&dynamodb.ScanInput{TableName: &s.name, IndexName: aws.String(names.LedgerPendingIndex)}); ; {
+			for in := (&dynamodb.ScanInput{TableName: &s.name, IndexName: aws.String(names.LedgerIndex)}); ; {
 				out := must(s.Scan(s.ctx, in))
 				for _, i := range out.Items {
 					if strings.HasPrefix(i[names.LedgerKey].(*types.AttributeValueMemberS).Value, s.row) {

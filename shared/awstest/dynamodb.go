@@ -87,8 +87,8 @@ func (db *DynamoDB) With(hook Hook) *DynamoDB { return &DynamoDB{Hook: hook, dat
 func (db *DynamoDB) CreateLedger(name string) {
 	db.CreateTable(name, names.LedgerKey)
 	t := db.tables[name]
-	t.keys[names.LedgerPendingShard] = types.ScalarAttributeTypeS
-	t.keys[names.LedgerPendingDue] = types.ScalarAttributeTypeN
+	t.keys[names.LedgerShard] = types.ScalarAttributeTypeS
+	t.keys[names.LedgerDue] = types.ScalarAttributeTypeN
 	t.indexed = map[string]Item{}
 }
 
@@ -180,7 +180,7 @@ func (db *DynamoDB) Indexed(table, shard string) (n int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, item := range db.tables[table].indexed {
-		if text(item[names.LedgerPendingShard]) == shard {
+		if text(item[names.LedgerShard]) == shard {
 			n++
 		}
 	}
@@ -422,13 +422,13 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 		if err := p.end(); err != nil {
 			return nil, err
 		}
-		if p.equal[names.LedgerPendingShard] == nil || slices.ContainsFunc(p.compared, func(name string) bool {
-			return name != names.LedgerPendingShard && name != names.LedgerPendingDue
+		if p.equal[names.LedgerShard] == nil || slices.ContainsFunc(p.compared, func(name string) bool {
+			return name != names.LedgerShard && name != names.LedgerDue
 		}) {
 			return nil, invalid("Query condition missed key schema element, or has an attribute that is no key")
 		}
 		order := func(a, b Item) int {
-			by := cmp.Or(compare(a[names.LedgerPendingDue], b[names.LedgerPendingDue]),
+			by := cmp.Or(compare(a[names.LedgerDue], b[names.LedgerDue]),
 				cmp.Compare(text(a[t.key]), text(b[t.key])))
 			if in.ScanIndexForward != nil && !*in.ScanIndexForward {
 				return -by
@@ -447,7 +447,7 @@ func (db *DynamoDB) openIndex(name, index *string, after Item) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.indexed == nil || aws.ToString(index) != names.LedgerPendingIndex {
+	if t.indexed == nil || aws.ToString(index) != names.LedgerIndex {
 		return nil, invalid("no such index")
 	}
 	return t, t.checkStart(after)

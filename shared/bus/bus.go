@@ -1,10 +1,8 @@
 // Package bus puts events on an EventBridge bus.
 //
 // It guarantees that the detail of every event is published byte for byte, that
-// an event is reported as published only if EventBridge gave it an id, that
-// only failed entries are retried (PutEvents answers 200 with failed entries inside;
-// AWS, "PutEvents" in the EventBridge API reference), and that an event which
-// makes EventBridge reject a whole request fails alone.
+// an event is reported as published only if its store took it, that only failed
+// entries are retried, and that an event which makes a whole request fail fails alone.
 package bus
 
 import (

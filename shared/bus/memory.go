@@ -15,9 +15,10 @@ import (
 // maxRequestBytes is what the size of a request must be less than (AWS, "PutEvents" in the EventBridge API reference).
 const maxRequestBytes = 1 << 20
 
-// Memory is a bus in memory, a [Store] and a [Finder]. Its zero value is empty and ready. As EventBridge does, it rejects
-// requests with too many entries or bytes, and entries with a long detail-type or a detail that is not a JSON object. It
-// takes what [Check] finds. It is safe for concurrent use, if its fields are only changed while nobody uses it.
+// Memory is a bus in memory, a [Store] and a [Finder]. Its zero value is empty and ready. As EventBridge does, it
+// rejects requests with too many entries or bytes, and entries with a long detail-type or a detail that is not a JSON
+// object. It takes what [Check] finds. It is safe for concurrent use, if its fields are only changed while nobody uses
+// it.
 type Memory struct {
 	// Reject, if set, is called for each entry of a request, in order. It returns why the entry is not taken: an
 	// [*EntryError] if only this entry is not, another error if nothing of the request is.
@@ -63,8 +64,8 @@ func (m *Memory) Put(ctx context.Context, entries []Entry) ([]error, error) {
 	return failures, nil
 }
 
-// check returns the error of an entry that EventBridge does not take (AWS, "PutEventsRequestEntry" in the EventBridge API
-// reference).
+// check returns the error of an entry that EventBridge does not take (AWS, "PutEventsRequestEntry" in the EventBridge
+// API reference).
 func (e Entry) check() error {
 	const maxDetailType = 128 // characters
 	switch {

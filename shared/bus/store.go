@@ -9,16 +9,16 @@ import (
 
 // Store puts entries on one bus. It is safe for concurrent use.
 type Store interface {
-	// Put makes one request with 1 to 10 entries, without retries. It returns for each entry nil or an [*EntryError], or
-	// one error if the request failed: a [*RequestError], or one that may not occur another time. Put keeps nothing of
-	// the slice.
+	// Put makes one request with 1 to 10 entries, without retries. It returns for each entry nil or an [*EntryError],
+	// or one error if the request failed: a [*RequestError], or one that may not occur another time. Put keeps nothing
+	// of the slice.
 	Put(ctx context.Context, entries []Entry) ([]error, error)
 }
 
 // Finder looks a bus up. It is safe for concurrent use.
 type Finder interface {
-	// Find makes one call, without retries. It returns nil if there is the bus, ErrMissing if there is none, and an error
-	// as [Store] does if that is not known.
+	// Find makes one call, without retries. It returns nil if there is the bus, ErrMissing if there is none, and an
+	// error as [Store] does if that is not known.
 	Find(ctx context.Context) error
 }
 

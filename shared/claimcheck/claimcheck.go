@@ -53,12 +53,12 @@ type Bucket interface {
 
 // Store stores events in a bucket. It is safe for concurrent use.
 type Store struct {
-	objects Bucket
-	bucket  string
+	bucket Bucket
+	name   string
 }
 
-// NewStore returns a Store that uses the bucket of that name.
-func NewStore(objects Bucket, bucket string) *Store { return &Store{objects, bucket} }
+// NewStore returns a Store that uses that bucket, whose name references contain.
+func NewStore(bucket Bucket, name string) *Store { return &Store{bucket, name} }
 
 // Put stores an event and returns the detail that refers to it. The object's key consists of the event's id and
 // digest, so storing the same event twice leaves one object, whose life begins again.
@@ -66,13 +66,13 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 	sum := sha256.Sum256(event.Bytes)
 	digest := hex.EncodeToString(sum[:])
 	key := folder(event.EventID) + digest + ".json"
-	if err := s.objects.Put(ctx, key, event.Bytes); err != nil {
+	if err := s.bucket.Put(ctx, key, event.Bytes); err != nil {
 		return nil, fmt.Errorf("claimcheck: put %s: %w", event.EventID, err)
 	}
 	detail, err := json.Marshal(Detail{
 		EventName: event.EventName, EventID: event.EventID, EventTimestamp: event.SentTimestamp,
 		EventData:  event.RoutingData(),
-		ClaimCheck: Reference{Bucket: s.bucket, Key: key, Size: len(event.Bytes), SHA256: digest},
+		ClaimCheck: Reference{Bucket: s.name, Key: key, Size: len(event.Bytes), SHA256: digest},
 	}, jsontext.PreserveRawStrings(true))
 	if err != nil {
 		return nil, fmt.Errorf("claimcheck: %w", err)
@@ -94,11 +94,11 @@ func (s *Store) StoredAt(ctx context.Context, detail []byte) (time.Time, error) 
 		return time.Time{}, fmt.Errorf("claimcheck: detail: %w", err)
 	}
 	ref := claim.ClaimCheck
-	if ref.Bucket != s.bucket {
-		return time.Time{}, fmt.Errorf("claimcheck: the event is in the bucket %q, not in %s", ref.Bucket, s.bucket)
+	if ref.Bucket != s.name {
+		return time.Time{}, fmt.Errorf("claimcheck: the event is in the bucket %q, not in %s", ref.Bucket, s.name)
 	}
 	// The key itself is the first of the keys that begin with it.
-	page, _, err := s.objects.List(ctx, ref.Key, "", 1)
+	page, _, err := s.bucket.List(ctx, ref.Key, "", 1)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("claimcheck: list: %w", err)
 	}

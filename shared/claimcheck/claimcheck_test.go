@@ -113,6 +113,19 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	if got := find(event.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
+	deleted := &storetest.Bucket{} // after they were listed
+	if err := deleted.Put(t.Context(), bucket.Keys()[0], event.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	deleted.Fails = func(_ context.Context, call, _ string) error {
+		if call == "Get" {
+			return objects.ErrNotFound
+		}
+		return nil
+	}
+	if got, err := claimcheck.Find(t.Context(), deleted, event.EventID, nil); got != nil || err != nil {
+		t.Errorf("deleted: %q, %v", got, err)
+	}
 	if _, err := claimcheck.Find(t.Context(), failing(errDown), event.EventID, nil); !errors.Is(err, errDown) {
 		t.Errorf("a list that is denied: %v", err)
 	}

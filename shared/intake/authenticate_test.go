@@ -54,28 +54,25 @@ func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
 }
 
 // sent returns an authentic delivery of one event.
-func (r *keyCache) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
-	t.Helper()
-	d := signedAt(t, r.key, payload, s.now)
+func (r *keyCache) sent(w *world, payload []byte) intake.Delivery {
+	w.t.Helper()
+	d := signedAt(w.t, r.key, payload, w.now)
 	d.SourceIP = netip.MustParseAddr("192.0.2.10")
 	return d
 }
 
-func newSigned(t *testing.T, revoked ...string) (*keyCache, *stack, *intake.Receiver) {
+func newSigned(t *testing.T, revoked ...string) (*keyCache, *world) {
 	t.Helper()
-	r, s := &keyCache{key: paymenttest.NewKey(2048)}, newStack()
-	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}),
-		intake.Mechanisms{Signature: &intake.Signature{
-			Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
-			Revoked: revoked,
-		}})
-	return r, s, receiver
+	r, w := &keyCache{key: paymenttest.NewKey(2048)}, newWorld(t)
+	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(),
+		Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r, Revoked: revoked}
+	return r, w
 }
 
 func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
-	r, s, receiver := newSigned(t)
-	good := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	r, w := newSigned(t)
+	good := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	of := func(size int) []byte { return []byte(strings.Repeat("\x01", size)) }
 	for name, text := range map[string]string{
 		"too short":     encode(of(255)),
@@ -86,7 +83,7 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 			d := good
 			d.Headers = map[string]string{"x-svc-signature": text, "x-svc-timestamp": good.Headers["x-svc-timestamp"],
 				"x-svc-key-id": r.key.ID}
-			got := receiver.Receive(t.Context(), d)
+			got := w.receive(t.Context(), d)
 			if got.Outcome != intake.SignatureMalformed || len(r.lookups)+len(r.refetch)+len(r.sources) != 0 {
 				t.Errorf("%s, with %d look-ups", got.Outcome, len(r.lookups))
 			}
@@ -97,7 +94,7 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 		d := good
 		d.Headers = map[string]string{"x-svc-signature": encode(of(size)),
 			"x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
-		receiver.Receive(t.Context(), d)
+		w.receive(t.Context(), d)
 		if len(r.lookups) != 1 {
 			t.Errorf("%d bytes: %d look-ups", size, len(r.lookups))
 		}
@@ -105,23 +102,23 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 }
 
 func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
-	r, s, receiver := newSigned(t)
+	r, w := newSigned(t)
 	from := netip.MustParseAddr("192.0.2.10")
-	d := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	d := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	forged := d
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
-	got := receiver.Receive(t.Context(), forged)
+	got := w.receive(t.Context(), forged)
 	if got.Outcome != intake.SignatureMismatch || len(r.sources) != 0 {
 		t.Errorf("a forgery: %s, sources %v", got.Outcome, r.sources)
 	}
-	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 ||
+	if got := w.receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 ||
 		r.sources[0] != from {
 		t.Errorf("%s, sources %v", got.Outcome, r.sources)
 	}
 	// It is authentic, though it is not a delivery.
 	r.sources = nil
 	for range 2 { // then the source is recorded
-		if got := receiver.Receive(t.Context(), r.sent(t, s, []byte("{}"))); got.Outcome != intake.Invalid ||
+		if got := w.receive(t.Context(), r.sent(w, []byte("{}"))); got.Outcome != intake.Invalid ||
 			len(r.sources) != 1 {
 			t.Errorf("%s, sources %v", got.Outcome, r.sources)
 		}
@@ -134,13 +131,13 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 }
 
 func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T) {
-	r, s, receiver := newSigned(t)
-	forged := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	r, w := newSigned(t)
+	forged := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	either := [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}}
 	for _, r.failed = range either {
 		for _, r.withdrawn = range either {
-			got := receiver.Receive(t.Context(), forged).Key
+			got := w.receive(t.Context(), forged).Key
 			if got.TableFailed != (r.failed[0] || r.failed[1]) || got.Withdrawn != (r.withdrawn[0] || r.withdrawn[1]) {
 				t.Errorf("%v, %v: failed %t, withdrawn %t", r.failed, r.withdrawn, got.TableFailed, got.Withdrawn)
 			}
@@ -149,18 +146,18 @@ func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T)
 }
 
 func TestAKeyThatReplacedAnotherUnderItsIDIsUsed(t *testing.T) {
-	r, s, receiver := newSigned(t)
+	r, w := newSigned(t)
 	next := paymenttest.NewKey(2048)
 	next.ID = r.key.ID
 	r.next = &next
 	rotated := &keyCache{key: next}
-	got := receiver.Receive(t.Context(), rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event())))
+	got := w.receive(t.Context(), rotated.sent(w, paymenttest.Delivery(paymenttest.Event())))
 	if got.Outcome != intake.Accepted || got.Key.Source != keys.Service {
 		t.Errorf("signed with the new key: %s, %s", got.Outcome, got.Key.Source)
 	}
-	forged := rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	forged := rotated.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
-	if got := receiver.Receive(t.Context(), forged); got.Outcome != intake.SignatureMismatch {
+	if got := w.receive(t.Context(), forged); got.Outcome != intake.SignatureMismatch {
 		t.Errorf("a forgery: %s", got.Outcome)
 	}
 }
@@ -195,18 +192,18 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 		"another is revoked":    {keys.Thumbprint(&old.Private.PublicKey), "", key, key, intake.Accepted, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, s, receiver := newSigned(t, "0", parsed(t, c.revoked))
+			r, w := newSigned(t, "0", parsed(t, c.revoked))
 			r.key, r.next = c.cached, &key
 			sender := c.signedWith
 			if c.id != "" {
 				sender.ID = c.id
 			}
-			d := (&keyCache{key: sender}).sent(t, s, paymenttest.Delivery(paymenttest.Event()))
-			got := receiver.Receive(t.Context(), d)
+			d := (&keyCache{key: sender}).sent(w, paymenttest.Delivery(paymenttest.Event()))
+			got := w.receive(t.Context(), d)
 			if got.Outcome != c.want || len(r.lookups) != c.lookups || got.KeyID != sender.ID {
 				t.Errorf("%s %s, with %d look-ups, want %s", got.KeyID, got.Outcome, len(r.lookups), c.want)
 			}
-			if written := len(s.db.Items("ledger")) + len(r.sources); (written > 0) != (c.want == intake.Accepted) {
+			if written := len(w.table.Items()) + len(r.sources); (written > 0) != (c.want == intake.Accepted) {
 				t.Errorf("%s: %d are written", got.Outcome, written)
 			}
 			if text := fmt.Sprint(got.Err); c.want == intake.KeyRevoked && !strings.Contains(text, "revokedKeys") {
@@ -221,7 +218,7 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 
 // The age of a webhook is that when it arrived.
 func TestTheAgeIsCheckedAsOfTheArrival(t *testing.T) {
-	r, s, receiver := newSigned(t)
+	r, w := newSigned(t)
 	for name, c := range map[string]struct {
 		arrived time.Duration // after it was signed; 0: now
 		want    intake.Outcome
@@ -231,27 +228,27 @@ func TestTheAgeIsCheckedAsOfTheArrival(t *testing.T) {
 		"late":                 {6 * time.Minute, intake.TimestampOutside},
 		"before it was signed": {-6 * time.Minute, intake.TimestampOutside},
 	} {
-		d := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
-		signed := s.now
+		d := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
+		signed := w.now
 		if c.arrived != 0 {
 			d.ArrivedAt = signed.Add(c.arrived)
 		}
-		s.now = signed.Add(time.Hour)
-		if got := receiver.Receive(t.Context(), d).Outcome; got != c.want {
+		w.now = signed.Add(time.Hour)
+		if got := w.receive(t.Context(), d).Outcome; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		s.now = signed
+		w.now = signed
 	}
 }
 
 // It helps to find what was rejected. Text that is no id must not reach the log.
 func TestOnlyAnIDIsClaimed(t *testing.T) {
-	_, _, receiver := newSigned(t)
+	_, w := newSigned(t)
 	const id = "5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"
 	for payload, want := range map[string]string{
 		`{"deliveryId":"` + id + `","events":[]}`: id, `{"deliveryId":"\u001b[1m secret"}`: "", `x`: "",
 	} {
-		got := receiver.Receive(t.Context(), intake.Delivery{Payload: []byte(payload)})
+		got := w.receive(t.Context(), intake.Delivery{Payload: []byte(payload)})
 		if got.UnverifiedID != want || got.DeliveryID != "" {
 			t.Errorf("%s: %q, %q", payload, got.UnverifiedID, got.DeliveryID)
 		}

@@ -9,27 +9,27 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/revocation"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
 // unless the certificate is proof enough.
-func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake.Result {
+func (w *world) deliverWith(client tls.Certificate, payload []byte) intake.Result {
 	w.t.Helper()
-	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
 	d := intake.Delivery{Payload: payload}
 	if w.mechanisms.Signature != nil {
 		d = w.signed(payload)
 	}
 	d.Certificate = string(paymenttest.EncodeCertificate(client.Leaf))
-	return r.Receive(w.ctx(), d)
+	return w.receive(w.ctx(), d)
 }
 
 // forgetful records no certificate.
@@ -39,9 +39,9 @@ func (forgetful) Record(context.Context, *x509.Certificate, time.Time) error { r
 
 // certified returns a world in which webhooks need a client certificate, and a
 // delivery that is parked with the certificate, as invalid; its event is valid.
-func certified(t *testing.T, alone bool) (w *parkedWorld, p parking.Parked) {
+func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 	t.Helper()
-	w = newParkedWorld(t)
+	w = newWorld(t)
 	w.now = time.Now()
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
@@ -53,13 +53,11 @@ func certified(t *testing.T, alone bool) (w *parkedWorld, p parking.Parked) {
 	}
 	w.truststore = truststore
 	client := issuing.Client(func(c *x509.Certificate) { c.NotAfter = w.now.Add(time.Hour) })
-	first := paymenttest.Event()
-	if r := w.deliverWith(client, paymenttest.Delivery(first)); r.Outcome != intake.Accepted {
+	first, changed := versions()
+	if r := w.deliverWith(client, paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Accepted {
 		t.Fatalf("%+v", r)
 	}
-	changed := first
-	changed.EventData.Amount = "0.01"
-	r := w.deliverWith(client, paymenttest.Delivery(changed))
+	r := w.deliverWith(client, paymenttest.RawDelivery(uuid.New().String(), changed))
 	if r.Outcome != intake.Conflict || r.Parked == "" {
 		t.Fatalf("%+v", r)
 	}
@@ -89,7 +87,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			if c.rotated {
 				w.truststore = c.truststore
 			}
-			r := w.replay(p, intake.ParkedVersion)
+			r := w.replay(p, redrive.ParkedVersion)
 			if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Certificate == nil {
 				t.Fatalf("%+v", r)
 			}
@@ -126,19 +124,19 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 		if !alone {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
 		}
-		before := len(w.db.Items("ledger"))
+		before := len(w.table.Items())
 		for _, trusted := range []*clientcert.Truststore{w.truststore, nil} {
 			w.truststore = trusted
 			for name, want := range names {
 				w.revoked = revocation.List{parsed(t, name)}
-				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Err == nil ||
-					len(w.db.Items("ledger")) != before {
+				if r := w.replay(p, redrive.ParkedVersion); r.Outcome != want || r.Err == nil ||
+					len(w.table.Items()) != before {
 					t.Errorf("%s is revoked: %+v, want %s", name, r, want)
 				}
 			}
 		}
 		w.revoked = revocation.List{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted {
+		if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Accepted {
 			t.Errorf("another is revoked: %+v", r)
 		}
 	}
@@ -162,7 +160,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	}
 	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
 	w.revoked = revocation.List{clientcert.PinOf(other.Certificate).String()}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
+	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -170,7 +168,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 // A client can complete the chain of its certificate. What is stored has that chain, so that it can be verified
 // later with the truststore.
 func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	w.now, w.mechanisms.Signature = time.Now(), nil
 	ca := paymenttest.NewCA("Operator CA")
 	w.truststore = clientcert.TruststoreOf(ca.Certificate)
@@ -178,13 +176,12 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 		Accepted: forgetful{}}
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
-	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(),
-		intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
+	r := w.receive(w.ctx(), intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
 	if r.Outcome != intake.Invalid || r.Parked == "" {
 		t.Fatalf("%+v", r)
 	}
 	p := w.parked(r.Parked)
-	if got := w.replay(p, intake.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
+	if got := w.replay(p, redrive.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
 		strings.Contains(got.Unverified, "the truststore does not trust") {
 		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
 	}
@@ -203,44 +200,43 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	stranger := paymenttest.NewCA("Operator CA")
 	strangers := stranger.Client(nil).Leaf
 	for name, c := range map[string]struct {
-		change func(p *parking.Parked)
+		change func(p *proof.Proof)
 		want   intake.Outcome
 	}{
-		"the payload is changed": {func(p *parking.Parked) {
+		"the payload is changed": {func(p *proof.Proof) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		}, intake.Altered},
-		"there is no certificate": {func(p *parking.Parked) { p.Certificate.Chain = nil },
+		"there is no certificate": {func(p *proof.Proof) { p.Certificate.Chain = nil },
 			intake.Altered},
-		"another certificate": {func(p *parking.Parked) {
+		"another certificate": {func(p *proof.Proof) {
 			p.Certificate.Chain[0] = string(paymenttest.EncodeCertificate(strangers))
 		}, intake.Altered},
-		"a stranger's certificate": {func(p *parking.Parked) {
-			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{strangers}, p.Certificate.AcceptedAt)
+		"a stranger's certificate": {func(p *proof.Proof) {
+			p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{strangers}, p.Certificate.AcceptedAt)
 		}, intake.CertificateOutcome(clientcert.Untrusted)},
-		"it had expired": {func(p *parking.Parked) {
+		"it had expired": {func(p *proof.Proof) {
 			client, err := clientcert.Parse(p.Certificate.Chain[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Certificate = evidence.NewCertificate(p.Payload, []*x509.Certificate{client}, p.ParkedAt.Add(2*time.Hour))
+			p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{client}, p.StoredAt.Add(2*time.Hour))
 		}, intake.CertificateOutcome(clientcert.Expired)},
-		"another time": {func(p *parking.Parked) {
+		"another time": {func(p *proof.Proof) {
 			p.Certificate.AcceptedAt = p.Certificate.AcceptedAt.Add(time.Millisecond)
 		}, intake.Altered},
-		"it can't be read": {func(p *parking.Parked) { p.Certificate.Chain[0] += "x" },
+		"it can't be read": {func(p *proof.Proof) { p.Certificate.Chain[0] += "x" },
 			intake.CertificateOutcome(clientcert.Malformed)},
-		"no proof at all": {func(p *parking.Parked) { p.Certificate = nil }, intake.Altered},
-		"a key without signature": {func(p *parking.Parked) {
-			p.KeyID, p.JWK = serviceKey().ID,
-				serviceKey().JWK()
+		"no proof at all": {func(p *proof.Proof) { p.Certificate = nil }, intake.Altered},
+		"a key without signature": {func(p *proof.Proof) {
+			p.KeyID, p.JWK = serviceKey().ID, keys.FormatJWK(serviceKey().ID, &serviceKey().Private.PublicKey)
 		}, intake.SignatureMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, p := certified(t, true)
 			c.change(&p)
-			before := len(w.db.Items("ledger"))
-			r := w.replay(p, intake.ParkedVersion)
-			if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.db.Items("ledger")) != before {
+			before := len(w.table.Items())
+			r := w.replay(p, redrive.ParkedVersion)
+			if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.table.Items()) != before {
 				t.Errorf("%+v, want %s", r, c.want)
 			}
 		})
@@ -248,28 +244,28 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	// Under both, each of the two proofs is verified.
 	w, p := certified(t, false)
 	p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureMismatch {
+	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.SignatureMismatch {
 		t.Errorf("%+v", r)
 	}
 	// A signature from which a part is missing is not a delivery without a signature.
-	for name, remove := range map[string]func(p *parking.Parked){
-		"the signature": func(p *parking.Parked) { p.Signature = "" },
-		"all but the signature": func(p *parking.Parked) {
+	for name, remove := range map[string]func(p *proof.Proof){
+		"the signature": func(p *proof.Proof) { p.Signature = "" },
+		"all but the signature": func(p *proof.Proof) {
 			p.KeyID, p.Timestamp, p.JWK = "", "", nil
 		},
-		"all but the key id":    func(p *parking.Parked) { p.Signature, p.Timestamp, p.JWK = "", "", nil },
-		"all but the timestamp": func(p *parking.Parked) { p.Signature, p.KeyID, p.JWK = "", "", nil },
-		"all but the key":       func(p *parking.Parked) { p.Signature, p.KeyID, p.Timestamp = "", "", "" },
+		"all but the key id":    func(p *proof.Proof) { p.Signature, p.Timestamp, p.JWK = "", "", nil },
+		"all but the timestamp": func(p *proof.Proof) { p.Signature, p.KeyID, p.JWK = "", "", nil },
+		"all but the key":       func(p *proof.Proof) { p.Signature, p.KeyID, p.Timestamp = "", "", "" },
 	} {
 		w, p := certified(t, false)
 		remove(&p)
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome == intake.Accepted || r.Recorded != 0 {
+		if r := w.replay(p, redrive.ParkedVersion); r.Outcome == intake.Accepted || r.Recorded != 0 {
 			t.Errorf("without %s: %+v", name, r)
 		}
 	}
 	w, p = certified(t, false)
 	p.Certificate.Digest[0] ^= 1
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered {
+	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Altered {
 		t.Errorf("%+v", r)
 	}
 }

@@ -8,77 +8,32 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"uuid"
 
-	smithytime "github.com/aws/smithy-go/time"
-
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
-// newEvidenceWorld returns a world that stores evidence, and the S3 that has it.
-func newEvidenceWorld(t *testing.T) (*parkedWorld, *awstest.S3) {
-	w, objects := newParkedWorld(t), awstest.NewS3()
-	objects.MakeBucket("evidence")
-	w.opts.Evidence = parking.NewStore(objects, "evidence")
-	return w, objects
-}
-
-// stored returns the records that a bucket has, which all verify.
-func stored(t *testing.T, objects *awstest.S3) (all []evidence.Record) {
-	t.Helper()
-	for key, object := range objects.Objects("evidence") {
-		r, err := evidence.Decode(object)
-		if err == nil {
-			err = r.Verify()
-		}
-		if err != nil || r.Key() != key {
-			t.Fatalf("%s: %v", key, err)
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
-// Two stacks have one ledger, so for the second stack the events are duplicates.
-func TestEachStackThatAcceptsARequestHasARecord(t *testing.T) {
-	w, first := newEvidenceWorld(t)
-	request := w.signed(paymenttest.Delivery(paymenttest.Event()))
-	second := awstest.NewS3()
-	second.MakeBucket("evidence")
-	for _, objects := range []*awstest.S3{first, second} {
-		w.opts.Evidence = parking.NewStore(objects, "evidence")
-		r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), request)
-		if r.Outcome != intake.Accepted || len(stored(t, objects)) != 1 {
-			t.Errorf("%+v", r)
-		}
-	}
-}
-
 // While the evidence can't be stored, the service signs and sends again. The conflict must not be parked each time.
 func TestADeliveryWithAConflictIsParkedOnceItsRecordIsStored(t *testing.T) {
-	w, objects := newEvidenceWorld(t)
-	event := paymenttest.Event()
-	w.deliver(paymenttest.Delivery(event))
-	event.EventData.Amount = "0.01"
-	payload := paymenttest.Delivery(event)
-	objects.Fails = func(string, string) error { return errDown }
+	w := newEvidenceWorld(t)
+	first, other := versions()
+	w.send(first)
+	payload := paymenttest.RawDelivery(uuid.New().String(), other)
+	w.evidence.Fails = broken
 	for range 2 {
 		if r := w.deliver(payload); r.Outcome != intake.EvidenceUnavailable || r.Parked != "" {
 			t.Errorf("%+v", r)
 		}
 		w.now = w.now.Add(time.Minute)
 	}
-	objects.Fails = nil
-	if r := w.deliver(payload); r.Outcome != intake.Conflict || r.Parked == "" || len(stored(t, objects)) != 2 {
+	w.evidence.Fails = nil
+	if r := w.deliver(payload); r.Outcome != intake.Conflict || r.Parked == "" || len(w.stored()) != 2 {
 		t.Errorf("%+v", r)
 	}
-	w.buckets.Fails = func(string, string) error { return errDown }
+	w.parking.Fails = broken
 	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed {
 		t.Errorf("%+v", r)
 	}
@@ -86,21 +41,16 @@ func TestADeliveryWithAConflictIsParkedOnceItsRecordIsStored(t *testing.T) {
 
 // The record is stored while the events are published, and within the time for publishing.
 func TestTheRecordTakesNoFurtherTime(t *testing.T) {
+	serviceKey()
 	synctest.Test(t, func(t *testing.T) {
-		w, objects := newEvidenceWorld(t)
+		w := newVirtualWorld(t)
+		w.opts.Evidence = &w.evidence
 		takes := time.Second
-		slow := waitingS3{objects, func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, takes) }}
-		w.opts.Now, w.opts.Evidence = time.Now, parking.NewStore(slow, "evidence")
-		w.bus.Reject = func(bus.Entry) error {
-			time.Sleep(time.Second)
-			return nil
-		}
+		w.evidence.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, takes) }
+		w.bus.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, time.Second) }
 		receive := func(payload []byte) (r intake.Result, took time.Duration) {
-			w.now = time.Now()
 			start := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			r = intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(ctx, w.signed(payload))
+			r = w.receive(w.within(30*time.Second), w.signed(payload))
 			return r, time.Since(start)
 		}
 		if r, took := receive(paymenttest.Delivery(paymenttest.Event())); r.Outcome != intake.Accepted ||
@@ -121,9 +71,7 @@ func TestTheRecordTakesNoFurtherTime(t *testing.T) {
 func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		w, _ := certified(t, alone)
-		objects := awstest.NewS3()
-		objects.MakeBucket("evidence")
-		w.opts.Evidence = parking.NewStore(objects, "evidence")
+		w.opts.Evidence = &w.evidence
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)
 		w.mechanisms.MTLS.Verifier = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate),
@@ -138,7 +86,7 @@ func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 				w.now = w.now.Add(time.Minute)
 			}
 		}
-		records := stored(t, objects)
+		records := w.stored()
 		if len(records) != 1 || records[0].HasSignature() == alone || !bytes.Equal(records[0].Payload, payload) {
 			t.Fatalf("%+v", records)
 		}

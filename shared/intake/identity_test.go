@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,15 +10,14 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
 // nameless is an event without a name.
@@ -43,11 +43,11 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		"repeated": {[][]byte{good[0], bad, good[0], bad, good[1]}, []int{1, 3}, []string{id, id},
 			"events[1].eventName: is missing"},
 	} {
-		w, objects := newEvidenceWorld(t)
+		w := newEvidenceWorld(t)
 		payload := paymenttest.RawDelivery(uuid.New().String(), c.events...)
 		delivery := w.signed(payload)
 		receive := func() intake.Result {
-			return intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), delivery)
+			return w.receive(w.ctx(), delivery)
 		}
 		r := receive()
 		repeated := len(c.events) - len(c.positions) - 2
@@ -58,11 +58,11 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		}
 		w.onBus(good[0], good[1])
 		p := w.parked(r.Parked)
-		if p.Reason != parking.Invalid || p.Cause != "payment: "+c.problem || !cmp.Equal(p.Positions, c.positions) ||
+		if p.Reason != proof.Invalid || p.Cause != "payment: "+c.problem || !cmp.Equal(p.Positions, c.positions) ||
 			!cmp.Equal(p.EventIDs, c.ids) || p.DeliveryID != r.DeliveryID || !bytes.Equal(p.Payload, payload) {
 			t.Errorf("%s: parked %+v", name, p)
 		}
-		if records := stored(t, objects); len(records) != 1 || !bytes.Equal(records[0].Payload, payload) {
+		if records := w.stored(); len(records) != 1 || !bytes.Equal(records[0].Payload, payload) {
 			t.Errorf("%s: %d records", name, len(records))
 		}
 
@@ -70,19 +70,19 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		again := receive()
 		if again.Outcome != intake.Invalid || again.Recorded != 0 || again.Duplicates != repeated+2 ||
 			!again.ParkedBefore ||
-			again.Parked != r.Parked || again.Err.Error() != r.Err.Error() || len(stored(t, objects)) != 1 {
+			again.Parked != r.Parked || again.Err.Error() != r.Err.Error() || len(w.stored()) != 1 {
 			t.Errorf("%s: again: %+v", name, again)
 		}
 		// A replay changes nothing, and says what is left.
 		w.opts.Evidence = nil
-		before := len(w.buckets.Objects("parking"))
-		replayed := w.replay(p, intake.NoVersion)
+		before := len(w.parking.Keys())
+		replayed := w.replay(p, redrive.NoVersion)
 		want := fmt.Sprintf("intake: %d of its events have no identity and are not published, the others are "+
 			"recorded: payment: %s", len(c.positions), c.problem)
 		if replayed.Outcome != intake.Invalid || replayed.Done() || replayed.Duplicates != repeated+2 ||
 			replayed.Recorded+replayed.Pending+replayed.Conflicts != 0 || replayed.Err == nil ||
 			replayed.Err.Error() != want ||
-			len(w.buckets.Objects("parking")) != before {
+			len(w.parking.Keys()) != before {
 			t.Errorf("%s: replayed: %+v", name, replayed)
 		}
 		w.onBus(good[0], good[1])
@@ -93,25 +93,23 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 func TestADeliveryWithoutAllIdentitiesIsParkedLast(t *testing.T) {
 	good := paymenttest.Event()
 	payload := paymenttest.RawDelivery(uuid.New().String(), []byte("null"), paymenttest.Encode(good))
-	down := func(string, string) error { return errDown }
 	for name, c := range map[string]struct {
-		fail func(w *parkedWorld, objects *awstest.S3)
-		want intake.Outcome
+		table, evidence, parking hook
+		want                     intake.Outcome
 	}{
-		"not recorded": {func(w *parkedWorld, _ *awstest.S3) { w.db.Hook = failing{put: good.EventID}.hook },
-			intake.LedgerUnavailable},
-		"no evidence": {func(_ *parkedWorld, objects *awstest.S3) { objects.Fails = down }, intake.EvidenceUnavailable},
-		"not parked":  {func(w *parkedWorld, _ *awstest.S3) { w.buckets.Fails = down }, intake.ParkingFailed},
+		"not recorded": {table: fails("insert " + good.EventID), want: intake.LedgerUnavailable},
+		"no evidence":  {evidence: broken, want: intake.EvidenceUnavailable},
+		"not parked":   {parking: broken, want: intake.ParkingFailed},
 	} {
-		w, objects := newEvidenceWorld(t)
-		c.fail(w, objects)
+		w := newEvidenceWorld(t)
+		w.table.Fails, w.evidence.Fails, w.parking.Fails = c.table, c.evidence, c.parking
 		r := w.deliver(payload)
 		if r.Outcome != c.want || r.Outcome.Status != 503 || r.Parked != "" ||
-			len(w.buckets.Objects("parking")) != 0 {
+			len(w.parking.Keys()) != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		w.db.Hook, objects.Fails, w.buckets.Fails = nil, nil, nil
-		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.Parked == "" || len(stored(t, objects)) != 1 {
+		w.table.Fails, w.evidence.Fails, w.parking.Fails = nil, nil, nil
+		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.Parked == "" || len(w.stored()) != 1 {
 			t.Errorf("%s: sent again: %+v", name, r)
 		}
 		w.onBus(paymenttest.Encode(good))
@@ -120,44 +118,40 @@ func TestADeliveryWithoutAllIdentitiesIsParkedLast(t *testing.T) {
 
 // Each has its own object, since each needs its own decision.
 func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
-	w := newParkedWorld(t)
-	event := paymenttest.Event()
-	first := paymenttest.Encode(event)
-	w.deliver(paymenttest.RawDelivery(uuid.New().String(), first))
-	event.EventData.Amount = "0.01"
-	other, beside := paymenttest.Encode(event), paymenttest.Encode(paymenttest.Event())
+	w := newWorld(t)
+	first, other := versions()
+	w.send(first)
+	beside := paymenttest.Encode(paymenttest.Event())
 	payload := paymenttest.RawDelivery(uuid.New().String(), other, []byte("{}"), beside)
 
 	calls := 0 // the second object fails
-	w.buckets.Fails = func(_, key string) error {
-		if strings.HasPrefix(key, "parked/") {
-			if calls++; calls == 2 {
-				return errDown
-			}
+	w.parking.Fails = func(context.Context, string, string) error {
+		if calls++; calls == 2 {
+			return errDown
 		}
 		return nil
 	}
 	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed || r.Parked == "" || r.AlsoParked.Parked != "" {
 		t.Errorf("%+v", r)
 	}
-	w.buckets.Fails = nil
+	w.parking.Fails = nil
 	r := w.deliver(payload)
 	if r.Outcome != intake.Invalid || r.Conflicts != 1 || r.Invalid != 1 || r.Duplicates != 1 ||
 		r.Err.Error() != "payment: events[1].eventName: is missing" || !r.ParkedBefore || !r.AlsoParked.New() {
 		t.Errorf("%+v", r)
 	}
 	invalid, conflict := w.parked(r.Parked), w.parked(r.AlsoParked.Parked)
-	if invalid.Reason != parking.Invalid || !cmp.Equal(invalid.Positions, []int{1}) ||
-		conflict.Reason != parking.Conflict || len(conflict.EventIDs) != 1 || conflict.EventIDs[0] != event.EventID {
+	if invalid.Reason != proof.Invalid || !cmp.Equal(invalid.Positions, []int{1}) ||
+		conflict.Reason != proof.Conflict || len(conflict.EventIDs) != 1 || conflict.EventIDs[0] != idOf(t, other) {
 		t.Errorf("%+v, %+v", invalid, conflict)
 	}
 	w.onBus(first, beside)
-	if r := w.replay(invalid, intake.NoVersion); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
-		w.parked(r.Parked).Reason != parking.Conflict {
+	if r := w.replay(invalid, redrive.NoVersion); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
+		w.parked(r.Parked).Reason != proof.Conflict {
 		t.Errorf("%+v", r)
 	}
 	// The decision about the conflict does not need the events without identity.
-	if r := w.replay(conflict, intake.ParkedVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(conflict, redrive.ParkedVersion); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -166,7 +160,7 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 
 // One object is stored for each id, and a payload can have a million events of one byte.
 func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	good := paymenttest.Encode(paymenttest.Event())
 	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), good, []byte(strings.Repeat("1,", 4999)+"1")))
 	if p := w.parked(r.Parked); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
@@ -179,17 +173,17 @@ func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 // would hide that of the ledger.
 func TestTheRecordStepsErrorIsNotOverwrittenByTheEvidenceStep(t *testing.T) {
 	for _, evidenceFails := range []bool{false, true} {
-		w, objects := newEvidenceWorld(t)
+		w := newEvidenceWorld(t)
 		event := paymenttest.Event()
-		w.db.Hook = failing{put: event.EventID}.hook
+		w.table.Fails = fails("insert " + event.EventID)
 		if evidenceFails {
-			objects.Fails = func(string, string) error { return errors.New("no evidence") }
+			w.evidence.Fails = func(context.Context, string, string) error { return errors.New("no evidence") }
 		}
 		r := w.deliver(paymenttest.Delivery(event, paymenttest.Event()))
 		if r.Outcome != intake.LedgerUnavailable || !errors.Is(r.Err, errDown) || r.Unrecorded != 1 ||
 			r.Published != 1 ||
-			len(objects.Objects("evidence")) != 0 {
-			t.Errorf("%+v, %d records", r, len(objects.Objects("evidence")))
+			len(w.evidence.Keys()) != 0 {
+			t.Errorf("%+v, %d records", r, len(w.evidence.Keys()))
 		}
 	}
 }
@@ -208,7 +202,7 @@ func respelled(t *testing.T, raw []byte) []byte {
 
 func TestTheSameContentInAnotherSpellingIsADuplicate(t *testing.T) {
 	for _, large := range []bool{false, true} {
-		w := newParkedWorld(t)
+		w := newWorld(t)
 		if large {
 			w.opts.ClaimBytes = 10
 		}
@@ -228,27 +222,28 @@ func TestTheSameContentInAnotherSpellingIsADuplicate(t *testing.T) {
 			r.Parked == "" {
 			t.Errorf("another amount: %+v", r)
 		}
-		if len(w.details()) != 1 {
-			t.Errorf("%d on the bus", len(w.details()))
+		if len(w.bus.Entries()) != 1 {
+			t.Errorf("%d on the bus", len(w.bus.Entries()))
 		}
 	}
 }
 
 // The digest that finds damage is that of the content as well.
 func TestAPendingItemInAnotherSpellingIsPublished(t *testing.T) {
-	s := newStack()
-	id := s.pend(t, 1)[0]
-	other := respelled(t, s.db.Items("ledger")[id]["event"].(*types.AttributeValueMemberB).Value)
-	s.replaced(t, id, awstest.Item{"event": &types.AttributeValueMemberB{Value: other}})
-	if r := s.run(t); r.Published != 1 || r.Errors != 0 || string(s.bus.Entries()[0].Detail) != string(other) {
+	w := newWorld(t)
+	id := w.pend(1)[0]
+	other := respelled(t, w.table.Items()[id].Detail)
+	w.table.Memory.Change(t.Context(), []ledger.Change{{EventID: id, Set: ledger.Item{Detail: other}}})
+	if r := w.redrive(); r.Published != 1 || r.Errors != 0 {
 		t.Errorf("%+v", r)
 	}
+	w.onBus(other)
 }
 
 // EventBridge then takes the time of the request.
 func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
 	for sent, large := range map[string]bool{`"yesterday"`: false, "1769860800123": true, "null": false, `""`: true} {
-		w := newParkedWorld(t)
+		w := newWorld(t)
 		if large {
 			w.opts.ClaimBytes = 10
 		}
@@ -256,19 +251,22 @@ func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
 		raw := []byte(`{"eventName":"A.B","eventId":"` + id + `","eventTimestamp":` + sent +
 			`,"eventData":{"amount":"1"}}`)
 		// The first attempt fails, so that redrive publishes it.
-		w.bus.Reject = func(bus.Entry) error { return errDown }
+		w.bus.Fails = broken
 		r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw))
 		if r.Outcome != intake.Accepted || r.Pending != 1 || !cmp.Equal(r.Deviations, []string{"eventTimestamp"}) {
 			t.Errorf("%s: %+v", sent, r)
 		}
-		w.bus.Reject, w.now = nil, w.now.Add(5*time.Minute)
+		w.bus.Fails, w.now = nil, w.now.Add(5*time.Minute)
 		w.redrive()
 		entries := w.bus.Entries()
-		if len(entries) != 1 || !entries[0].Time.IsZero() || large != strings.Contains(string(entries[0].Detail), "claimCheck") ||
-			strings.Contains(string(entries[0].Detail), "0001-01-01") || !large && string(entries[0].Detail) != string(raw) {
+		if len(entries) != 1 || !entries[0].Time.IsZero() {
+			t.Fatalf("%s: %+v", sent, entries)
+		}
+		if detail := string(entries[0].Detail); large != strings.Contains(detail, "claimCheck") ||
+			strings.Contains(detail, "0001-01-01") || !large && detail != string(raw) {
 			t.Errorf("%s: %+v", sent, entries)
 		}
-		if item, known := w.known(raw); !known || item.PublishedAt.IsZero() || !item.EventTimestamp.IsZero() {
+		if item := w.item(raw); item.PublishedAt.IsZero() || !item.EventTimestamp.IsZero() {
 			t.Errorf("%s: %+v", sent, item)
 		}
 	}
@@ -276,7 +274,7 @@ func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
 
 // The line of a webhook has at most ten paths, and no value.
 func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	var events [][]byte
 	for i := range 25 {
 		event := string(paymenttest.Encode(paymenttest.Event()))
@@ -294,21 +292,20 @@ func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
 
 // A byte order mark is a part of what was signed, and of nothing else.
 func TestAByteOrderMarkIsVerifiedAndNotDecoded(t *testing.T) {
-	w, objects := newEvidenceWorld(t)
+	w := newEvidenceWorld(t)
 	raw := paymenttest.Encode(paymenttest.Event())
 	payload := append([]byte("\ufeff"), paymenttest.RawDelivery(uuid.New().String(), raw)...)
 	signed := w.signed(payload)
-	receiver := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
-	if r := receiver.Receive(w.ctx(), signed); r.Outcome != intake.Accepted || r.DeliveryID == "" {
+	if r := w.receive(w.ctx(), signed); r.Outcome != intake.Accepted || r.DeliveryID == "" {
 		t.Errorf("%+v", r)
 	}
 	w.onBus(raw)
-	records := stored(t, objects) // which verify
+	records := w.stored() // which verify
 	if len(records) != 1 || !bytes.Equal(records[0].Payload, payload) || len(records[0].EventIDs) != 1 {
 		t.Errorf("%+v", records)
 	}
 	signed.Payload = payment.WithoutBOM(payload)
-	if r := receiver.Receive(w.ctx(), signed); r.Outcome != intake.SignatureMismatch || r.UnverifiedID == "" {
+	if r := w.receive(w.ctx(), signed); r.Outcome != intake.SignatureMismatch || r.UnverifiedID == "" {
 		t.Errorf("without the mark: %+v", r)
 	}
 }

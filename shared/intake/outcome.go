@@ -157,7 +157,7 @@ var (
 		"it; repeat the replay later")
 	errNotParked      = errors.New("intake: the ledger has no event of this id")
 	errPublished      = errors.New("intake: the event is published")
-	errDismissed      = errors.New("intake: the event was dismissed, and its bytes are removed: the service must send it again")
+	errDismissed      = errors.New("intake: the event was dismissed, and its bytes are removed")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
 )

@@ -28,6 +28,23 @@ func conflictOf(delivery payment.Delivery, conflicts []conflict) proof.Proof {
 	return p
 }
 
+// readAmounts completes the firsts that the ledger has as pending: their amounts and currencies are in their bytes
+// alone. It takes at most half of the time that is left. A conflict is parked without what can't be read.
+func (p *Pipeline) readAmounts(ctx context.Context, conflicts []conflict) {
+	ctx, cancel := p.half(ctx)
+	defer cancel()
+	parallel.Each(len(conflicts), Parallel, func(n int) {
+		first := &conflicts[n].first
+		if first.State != ledger.Pending || first.Detail != nil { // the first of this delivery has its bytes
+			return
+		}
+		if found, _, err := p.ledger.Find(ctx, first.EventID); err == nil && found.Digest == first.Digest {
+			found, _ = found.WithEvent() // it can be published by now, and has no bytes then
+			first.Amount, first.Currency = found.Amount, found.Currency
+		}
+	})
+}
+
 // parkParts parks a delivery for its events without identity, unless it is parked for them before, and for
 // those in conflict. The error is that of parking, or else the first of these events has it.
 func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, conflicts []conflict, payload []byte,
@@ -44,6 +61,7 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 		parts = append(parts, invalid)
 	}
 	if err = delivery.Err; len(conflicts) > 0 {
+		p.readAmounts(ctx, conflicts)
 		parts, err = append(parts, conflictOf(delivery, conflicts)), cmp.Or(err, errConflict)
 	}
 	for i, part := range parts {

@@ -19,10 +19,16 @@ type event struct {
 	large bool        // it is published as a claim check
 }
 
-// conflict is an event in conflict, and what the ledger has.
+// conflict is an event in conflict, and what the ledger has, without Detail.
 type conflict struct {
 	event
 	first ledger.Item
+}
+
+// content is a further content of an eventId of a delivery.
+type content struct {
+	event
+	of int // the position of the first one
 }
 
 // newEvent returns an event that came with a delivery at that time.
@@ -49,8 +55,8 @@ type recording struct {
 
 // record records every event of a delivery. What is new is held by this invocation.
 func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at time.Time, inv invocation) recording {
-	events, conflicts, duplicates := p.distinct(delivery, at)
-	rec := recording{conflicts: conflicts, duplicates: len(duplicates), eventIDs: EventIDs{}}
+	events, others, duplicates := p.distinct(delivery, at)
+	rec := recording{duplicates: len(duplicates), eventIDs: EventIDs{}}
 	for _, id := range duplicates {
 		rec.eventIDs.add(Duplicate, id)
 	}
@@ -72,23 +78,36 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 			if item.Claimed {
 				rec.claimed++
 			}
-		case r.Outcome == ledger.Duplicate:
-			rec.eventIDs.add(fateOf(r.Found.State), id)
-			rec.duplicates++
-			if r.Found.State == ledger.Pending {
-				rec.pending++
-			}
-		case r.Outcome == ledger.Conflict:
-			rec.conflicts = append(rec.conflicts, conflict{events[i], *r.Found})
+		default:
+			rec.compare(events[i], *r.Found)
 		}
 	}
-	for _, e := range rec.conflicts {
-		rec.eventIDs.add(Conflicting, e.item.EventID)
+	for _, c := range others {
+		first := events[c.of].item
+		first.State = ledger.Pending
+		if found := w.results[c.of].Found; found != nil {
+			first = *found
+		}
+		rec.compare(c.event, first)
 	}
 	if rec.err != nil {
 		rec.err = unrecorded(ctx, rec.err)
 	}
 	return rec
+}
+
+// compare adds an event that is not new: a duplicate of what the ledger has, or in conflict with it.
+func (r *recording) compare(e event, first ledger.Item) {
+	if e.item.Digest != first.Digest {
+		r.conflicts = append(r.conflicts, conflict{e, first})
+		r.eventIDs.add(Conflicting, e.item.EventID)
+		return
+	}
+	r.duplicates++
+	r.eventIDs.add(fateOf(first.State), e.item.EventID)
+	if first.State == ledger.Pending {
+		r.pending++
+	}
 }
 
 // unrecorded returns the error of a delivery of which an event was not recorded.
@@ -102,31 +121,31 @@ func unrecorded(ctx context.Context, err error) error {
 // distinct returns the events of a delivery, each eventId once, the further
 // contents of eventIds that occur with several, and the eventIds of events that repeat
 // another.
-func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []event, conflicts []conflict,
+func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []event, others []content,
 	duplicates []string) {
 	events = make([]event, 0, len(delivery.Events))
-	type content struct {
+	type key struct {
 		id     string
 		digest ledger.Digest
 	}
 	ids := make(map[string]int, len(delivery.Events)) // the position in events
-	contents := make(map[content]bool, len(delivery.Events))
+	seen := make(map[key]bool, len(delivery.Events))
 	for _, raw := range delivery.Events {
 		e := p.newEvent(raw, delivery.DeliveryID, at)
-		c := content{e.item.EventID, e.item.Digest}
-		if contents[c] {
-			duplicates = append(duplicates, c.id)
+		k := key{e.item.EventID, e.item.Digest}
+		if seen[k] {
+			duplicates = append(duplicates, k.id)
 			continue
 		}
-		contents[c] = true
-		if i, ok := ids[c.id]; ok {
-			conflicts = append(conflicts, conflict{e, events[i].item})
+		seen[k] = true
+		if i, ok := ids[k.id]; ok {
+			others = append(others, content{e, i})
 			continue
 		}
-		ids[c.id] = len(events)
+		ids[k.id] = len(events)
 		events = append(events, e)
 	}
-	return events, conflicts, duplicates
+	return events, others, duplicates
 }
 
 // writer records the events of one delivery.
@@ -193,8 +212,7 @@ func (w *writer) record(ctx context.Context, positions []int) {
 // that is left. What can't be read counts as unknown: the write decides.
 func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
 	p := w.pipeline
-	deadline, _ := ctx.Deadline() // begin has set it
-	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)
+	ctx, cancel := p.half(ctx)
 	defer cancel()
 	ids := make([]string, len(positions))
 	for n, i := range positions {
@@ -210,4 +228,10 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 		}
 	}
 	return unknown
+}
+
+// half returns a context for half of the time that is left.
+func (p *Pipeline) half(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // begin has set it
+	return context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)
 }

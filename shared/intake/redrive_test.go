@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/fnv"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,178 +12,50 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
 
-	adapter "payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
-	"payhook.example/shared/parallel"
-	"payhook.example/shared/parking"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
-// stack is a ledger with events in it, a bus, and buckets.
-type stack struct {
-	db      *awstest.DynamoDB
-	bus     *bus.Memory
-	buckets *awstest.S3
-	parking *parking.Store
-	now     time.Time
-	// change, if set, makes another event of the one at a position of pend.
-	change func(i int, raw []byte) []byte
-}
-
-func newStack() *stack {
-	s := &stack{db: awstest.NewDynamoDB(), bus: &bus.Memory{}, buckets: awstest.NewS3(),
-		now: time.Now().Truncate(time.Millisecond)}
-	s.buckets.MakeBucket("parking")
-	s.buckets.MakeBucket("claims")
-	s.parking = parking.NewStore(s.buckets, "parking")
-	s.db.CreateLedger("ledger")
-	return s
-}
-
-func (s *stack) clock() time.Time { return s.now }
-
-func (s *stack) ledger(api adapter.LedgerAPI) *ledger.Ledger {
-	return ledger.New(adapter.NewLedger(api, "ledger"), ledger.Options{Now: s.clock})
-}
-
-func (s *stack) eventBus() *bus.Bus {
-	return bus.New(s.bus, "source", 1<<20)
-}
-
-func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
-
-// claims returns a store in the bucket of claims.
-func (s *stack) claims() *claimcheck.Store {
-	return claimcheck.NewStore(s3.NewBucket(s.buckets, "claims"), "claims")
-}
-
-// pipeline is one with the ledger that api has, and with the buckets.
-func (s *stack) pipeline(api adapter.LedgerAPI, opts intake.Options) *intake.Pipeline {
-	return intake.NewPipeline(s.ledger(api), s.eventBus(), s.claims(), s.parking, opts)
-}
-
-// maxAttempts is how often redrive tries an event in most tests.
-const maxAttempts = 20
-
-func (s *stack) redriver(api adapter.LedgerAPI) *intake.Redriver {
-	return intake.NewRedriver(s.pipeline(api, intake.Options{Now: s.clock}), maxAttempts)
-}
-
-// run makes one run of redrive that has a minute.
-func (s *stack) run(t *testing.T) intake.Redriven {
-	t.Helper()
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-	defer cancel()
-	r := s.redriver(s.db).Run(ctx)
-	if r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	return r
-}
-
-// pend records n events without publishing them, each due a millisecond after
-// the one before, the last one now.
-func (s *stack) pend(t *testing.T, n int) (ids []string) {
-	t.Helper()
-	for i := range n {
-		raw := paymenttest.Encode(paymenttest.Event())
-		if s.change != nil {
-			raw = s.change(i, raw)
-		}
-		event, err := payment.DecodeRawEvent(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		due := s.now.Add(time.Duration(i-n+1) * time.Millisecond)
-		e := ledger.NewItem(event, uuid.New().String(), due.Add(-time.Minute))
-		if r := s.ledger(s.db).Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), due); r[0].Err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, e.EventID)
-	}
-	return ids
-}
-
-// published returns how often each event is on the bus.
-func (s *stack) published() map[string]int {
-	count := map[string]int{}
-	for _, entry := range s.bus.Entries() {
-		event, err := payment.DecodeRawEvent(entry.Detail)
-		if err != nil {
-			panic(err)
-		}
-		count[event.EventID]++
-	}
-	return count
-}
-
-func (s *stack) pending() (n int) {
-	for _, item := range s.db.Items("ledger") {
-		if item[names.LedgerPendingShard] != nil {
-			n++
-		}
-	}
-	return n
-}
-
 func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 2000)
+	w := newWorld(t)
+	w.calls = 1
+	ids := w.pend(2000)
 	position := map[string]int{}
 	for i, id := range ids {
 		position[id] = i
 	}
 	// Time passes with every lease, so that every run has time for a few chunks only.
-	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if batch, ok := in.(*dynamodb.BatchExecuteStatementInput); ok &&
-			strings.Contains(*batch.Statements[0].Statement, "RETURNING") {
-			s.now = s.now.Add(time.Duration(len(batch.Statements)) * 70 * time.Millisecond)
+	w.table.Fails = func(_ context.Context, call, id string) error {
+		if call == "lease" && id != "" {
+			w.now = w.now.Add(70 * time.Millisecond)
 		}
-		return next(ctx, in)
+		return nil
 	}
 	runs := 0
-	for ; s.pending() > 0; runs++ {
+	for ; w.pending() > 0; runs++ {
 		if runs > 20 {
-			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
+			t.Fatalf("%d are still pending after %d runs", w.pending(), runs)
 		}
-		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		oneByOne := ledger.New(adapter.NewLedger(s.db, "ledger"), ledger.Options{Parallel: 1, Now: s.clock})
-		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock})
-		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
-		cancel()
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		if s.pending() > 0 && !r.Left {
+		if r := w.redrive(); w.pending() > 0 && !r.Left {
 			t.Errorf("a run ended with work left and does not say so: %+v", r)
 		}
-		s.now = s.now.Add(time.Minute)
+		w.now = w.now.Add(time.Minute)
 	}
 	if runs < 3 {
 		t.Errorf("drained in %d runs: nothing was shown", runs)
 	}
 	// A page takes the oldest of each shard, so the order is that of the pages.
 	window := ledger.Shards * 25
-	for i, entry := range s.bus.Entries() {
-		event, err := payment.DecodeRawEvent(entry.Detail)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p := position[event.EventID]; p > i+window || p < i-window {
+	for i, entry := range w.bus.Entries() {
+		if p := position[idOf(t, entry.Detail)]; p > i+window || p < i-window {
 			t.Errorf("number %d came as number %d", p, i)
 		}
 	}
-	for id, n := range s.published() {
+	for id, n := range w.published() {
 		if n != 1 {
 			t.Errorf("%s is on the bus %d times", id, n)
 		}
@@ -201,114 +74,295 @@ func amount(i int, text string) func(int, []byte) []byte {
 }
 
 func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
-	s := newStack()
-	s.change = amount(1, "-9223372036854775809")
-	ids := s.pend(t, 3)
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-	defer cancel()
-	r := s.redriver(s.db).Run(ctx)
-	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 ||
-		s.published()[ids[1]] != 0 {
+	w := newWorld(t)
+	w.change = amount(1, "-9223372036854775809")
+	ids := w.pend(3)
+	if r := w.redrive(); r.Published != 2 || r.Failed != 1 || r.Parked != 1 || w.pending() != 0 ||
+		w.published()[ids[1]] != 0 {
 		t.Errorf("got %+v", r)
 	}
-	list, err := s.parking.FindEvent(t.Context(), ids[1])
-	if err != nil || len(list) != 1 {
-		t.Fatal(list, err)
-	}
-	p, err := s.parking.Get(t.Context(), list[0])
-	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 1 ||
-		p.Cause != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
-		t.Errorf("%+v, %v", p, err)
+	if i := w.table.Items()[ids[1]]; i.State != ledger.Parked || i.Attempts != 1 || i.Cause != "detail" ||
+		i.Problem != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
+		t.Errorf("%+v", i)
 	}
 }
 
 // What could be neither published nor parked is reported: there is no other report of it.
-func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
-	s := newStack()
-	s.pend(t, 2)
-	s.buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
-	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
-	redriver := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), 1)
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-	defer cancel()
-	if r := redriver.Run(ctx); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || s.pending() != 2 {
+func TestAnEventThatCannotBeParkedIsReported(t *testing.T) {
+	w := newWorld(t)
+	w.pend(2)
+	w.table.Fails, w.bus.Fails = fails("parked"), broken
+	if r := w.run(1, time.Minute); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || w.pending() != 2 {
 		t.Errorf("got %+v", r)
 	}
 }
 
 // An event that fails is left alone for up to an hour. It is pending all the time.
 func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 1)
-	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
-	recorded := s.now.Add(-time.Minute)
+	w := newWorld(t)
+	ids := w.pend(1)
+	w.bus.Fails = broken
+	recorded := w.now.Add(-time.Minute)
 	for range 6 * 60 {
-		if r := s.run(t); r.Oldest != s.now.Sub(recorded) {
-			t.Fatalf("after %s the oldest is said to be %s old", s.now.Sub(recorded), r.Oldest)
+		if r := w.redrive(); r.Oldest != w.now.Sub(recorded) {
+			t.Fatalf("after %s the oldest is said to be %s old", w.now.Sub(recorded), r.Oldest)
 		}
-		s.now = s.now.Add(time.Minute)
+		w.now = w.now.Add(time.Minute)
 	}
-	s.bus.Reject = nil
-	for s.run(t).Published == 0 {
-		s.now = s.now.Add(time.Minute)
+	w.bus.Fails = nil
+	for w.redrive().Published == 0 {
+		w.now = w.now.Add(time.Minute)
 	}
-	if r := s.run(t); r.Oldest != 0 || s.published()[ids[0]] != 1 {
+	if r := w.redrive(); r.Oldest != 0 || w.published()[ids[0]] != 1 {
 		t.Errorf("once it is published: %+v", r)
 	}
 }
 
 func TestWhatReceiversHoldDoesNotHideWhatIsPostponed(t *testing.T) {
-	s := newStack()
-	s.pend(t, 1)
-	s.bus.Reject = func(bus.Entry) error { return errors.New("down") }
-	recorded := s.now.Add(-time.Minute)
-	for s.now.Sub(recorded) < 3*time.Hour {
-		s.run(t)
-		s.now = s.now.Add(time.Minute)
+	w := newWorld(t)
+	w.pend(1)
+	w.bus.Fails = broken
+	recorded := w.now.Add(-time.Minute)
+	for w.now.Sub(recorded) < 3*time.Hour {
+		w.redrive()
+		w.now = w.now.Add(time.Minute)
 	}
 	// 4,000 events are on their way: they are due in a minute.
-	now := s.now
-	s.now = s.now.Add(time.Minute)
-	s.change = func(_ int, raw []byte) []byte { return raw }
-	s.pend(t, 4000)
-	s.now = now
-	if r := s.run(t); r.Oldest < 3*time.Hour {
+	now := w.now
+	w.now = w.now.Add(time.Minute)
+	w.pend(4000)
+	w.now = now
+	if r := w.redrive(); r.Oldest < 3*time.Hour {
 		t.Errorf("the oldest is said to be %s old", r.Oldest)
 	}
 }
 
 // The events of a chunk are in memory together.
 func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
-	s := newStack()
-	s.change = func(_ int, raw []byte) []byte {
+	w := newWorld(t)
+	w.change = func(_ int, raw []byte) []byte {
 		return bytes.Replace(raw, []byte(`"amountType":"`), append([]byte(`"amountType":"`),
 			bytes.Repeat([]byte("x"), 250_000)...), 1)
 	}
-	s.pend(t, 100)
+	w.pend(100)
+	sizes := w.table.Items()
 	var mu sync.Mutex
 	var held, most int // bytes of events that are leased and not marked yet
-	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		out, err := next(ctx, in)
-		batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
-		if !ok {
-			return out, err
-		}
+	w.table.Fails = func(_ context.Context, call, id string) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if strings.Contains(*batch.Statements[0].Statement, "publishedAt") {
+		switch call {
+		case "lease":
+			held += sizes[id].Size
+			most = max(most, held)
+		case "published":
 			held = 0
-			return out, err
 		}
-		for _, r := range out.(*dynamodb.BatchExecuteStatementOutput).Responses {
-			held += len(r.Item["event"].(*dynamodbtypes.AttributeValueMemberB).Value)
-		}
-		most = max(most, held)
-		return out, err
+		return nil
 	}
-	if r := s.runWith(t, s.db, time.Minute); r.Published != 100 || r.Err != nil {
+	if r := w.redrive(); r.Published != 100 {
 		t.Errorf("%+v", r)
 	}
 	if most > 8<<20 || most < 7<<20 {
 		t.Errorf("%d bytes are leased together", most)
+	}
+}
+
+// An event that fails waits for a minute, and twice as long each time, up to an hour. It is
+// not due before its lease ends. After the last attempt it is parked.
+func TestPausesOfAnEventThatFails(t *testing.T) {
+	w := newWorld(t)
+	id := w.pend(1)[0]
+	w.bus.Fails = broken
+	minutes := []int{1, 2, 4, 8, 16, 32, 60, 60, 60}
+	run := func() intake.Redriven {
+		r := w.run(len(minutes)+1, 10*time.Second)
+		if r.Failed != 1 || r.Err != nil || !errors.Is(r.PublishErr, errDown) {
+			t.Fatalf("%+v", r)
+		}
+		return r
+	}
+	for attempt, minutes := range minutes {
+		if r := run(); r.Parked != 0 {
+			t.Errorf("parked after %d attempts", attempt+1)
+		}
+		item := w.table.Items()[id]
+		if got := item.Due.Sub(w.now); got != time.Duration(minutes)*time.Minute || item.Attempts != attempt+1 {
+			t.Errorf("after %d attempts (%d): %s, want %d minutes", attempt+1, item.Attempts, got, minutes)
+		}
+		w.now = item.Due
+	}
+	if r := run(); r.Parked != 1 {
+		t.Errorf("it is not parked: %+v", r)
+	}
+	if i := w.table.Items()[id]; i.State != ledger.Parked || i.Cause != "attempts" || i.Problem != errDown.Error() ||
+		i.Attempts != len(minutes)+1 || !i.Due.Equal(w.now) {
+		t.Errorf("parked: %+v", i)
+	}
+	id = w.pend(1)[0]
+	if r := w.run(20, 10*time.Minute); r.Failed != 1 || r.Err != nil {
+		t.Fatalf("%+v", r)
+	}
+	if got := w.table.Items()[id].Due.Sub(w.now); got != 10*time.Minute+30*time.Second {
+		t.Errorf("within the lease: %s", got)
+	}
+}
+
+// Each error counts, and the first one is reported.
+func TestTheErrorsOfARun(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail   hook
+		leased int
+		errors int
+		err    string
+	}{
+		"what waits can't be read":  {fails("waiting"), 1, ledger.Shards, "ledger: shard "},
+		"what is due can't be read": {fails("due"), 0, ledger.Shards, "ledger: shard "},
+		"neither can be read":       {fails("waiting", "due"), 0, 2 * ledger.Shards, "ledger: shard "},
+		"nothing can be leased":     {fails("lease"), 0, 1, "ledger: lease "},
+	} {
+		w := newWorld(t)
+		w.pend(1)
+		w.table.Fails = test.fail
+		r := w.run(20, time.Minute)
+		if r.Errors != test.errors || r.Leased != test.leased || r.Published != test.leased || r.Failed != 0 ||
+			r.Unread != (test.errors > 1) || !errors.Is(r.Err, errDown) || !strings.Contains(r.Err.Error(), test.err) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	// What is on the bus without a mark is published again.
+	w := newWorld(t)
+	id := w.pend(1)[0]
+	w.table.Fails = fails("published")
+	if r := w.redrive(); r.Unmarked != 1 || r.Published+r.Failed+r.Errors != 0 {
+		t.Errorf("not marked: %+v", r)
+	}
+	w.table.Fails, w.now = nil, w.now.Add(3*time.Minute)
+	if r := w.redrive(); r.Published != 1 || w.published()[id] != 2 {
+		t.Errorf("published %d times: %+v", w.published()[id], r)
+	}
+}
+
+// A run without time reads what waits, for the metric, and no more.
+func TestARunWithoutTimeReadsNothingThatIsDue(t *testing.T) {
+	w := newWorld(t)
+	w.pend(3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.table.Fails = func(ctx context.Context, call, _ string) error {
+		if call != "waiting" {
+			t.Errorf("a call: %s", call)
+		}
+		return ctx.Err()
+	}
+	r := intake.NewRedriver(w.pipeline(), 20).Run(ctx)
+	if !r.Left || r.Errors != ledger.Shards || r.Found+r.Leased != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An item that is not what was recorded never reaches the bus, and takes no other with it. Nothing makes it better, so
+// it is parked at the first attempt.
+func TestADamagedItemIsParkedOnceAndNotReplayed(t *testing.T) {
+	other := paymenttest.Encode(paymenttest.Event())
+	for name, test := range map[string]struct {
+		set  ledger.Item        // in the table
+		read func(*ledger.Item) // what can't be decoded
+	}{
+		"another event": {set: ledger.Item{Detail: other}},
+		"no event":      {set: ledger.Item{Detail: []byte("x")}},
+		"no bytes": {read: func(i *ledger.Item) {
+			if i.Detail != nil {
+				i.Detail, i.Err = nil, errors.New("can't decode event")
+			}
+		}},
+		"no digest": {read: func(i *ledger.Item) {
+			if i.Digest != (ledger.Digest{}) {
+				i.Digest, i.Err = ledger.Digest{}, errors.New("can't decode digest")
+			}
+		}},
+		"no deliveryId": {read: func(i *ledger.Item) {
+			if i.DeliveryID != "" {
+				i.DeliveryID, i.Err = "", errors.New("can't decode deliveryId")
+			}
+		}},
+	} {
+		w := newWorld(t)
+		ids := w.pend(3)
+		bad := ids[1]
+		w.table.Memory.Change(t.Context(), []ledger.Change{{EventID: bad, Set: test.set}})
+		w.table.read = func(i *ledger.Item) {
+			if i.EventID == bad && test.read != nil {
+				test.read(i)
+			}
+		}
+		w.bus.Reject = func(e bus.Entry) error {
+			if idOf(t, e.Detail) == bad || bytes.Equal(e.Detail, other) {
+				t.Errorf("%s: the damaged item is sent", name)
+			}
+			return nil
+		}
+		if r := w.run(20, time.Minute); r.Found != 3 || r.Leased != 3 || r.Published != 2 || r.Failed != 1 ||
+			r.Parked != 1 || r.Errors != 1 || !errors.Is(r.Err, ledger.ErrCorrupt) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if diff := cmp.Diff(map[string]int{ids[0]: 1, ids[2]: 1}, w.published()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		parked := w.table.Items()[bad]
+		if parked.State != ledger.Parked || parked.Cause != "damaged" || parked.Detail == nil {
+			t.Errorf("%s: %+v", name, parked)
+		}
+		for range 2 {
+			w.now = w.now.Add(time.Hour)
+			if r := w.redrive(); r.Found+r.Parked != 0 {
+				t.Errorf("%s: parked again: %+v", name, r)
+			}
+			if r := w.replayEvent(bad); r.Outcome != intake.Altered || r.Err == nil || r.Recorded != 0 {
+				t.Errorf("%s: replayed: %+v", name, r)
+			}
+		}
+		if diff := cmp.Diff(parked, w.table.Items()[bad]); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if err := w.dismissEvent(bad); err != nil || w.table.Items()[bad].State != ledger.Dismissed {
+			t.Errorf("%s: dismissed: %v", name, err)
+		}
+	}
+}
+
+// What the index has of an item and can't be decoded is reported, and the event is published.
+func TestAnItemOfTheIndexThatCannotBeDecodedStopsNoOther(t *testing.T) {
+	w := newWorld(t)
+	ids := w.pend(100)
+	w.now = w.now.Add(time.Minute)
+	w.table.read = func(i *ledger.Item) {
+		if i.EventID == ids[50] && i.DeliveryID == "" { // of the index
+			i.RecordedAt, i.Size, i.Err = time.Time{}, 0, errors.New("can't decode size")
+		}
+	}
+	if r := w.run(20, time.Minute); r.Found != 100 || r.Published != 100 || r.Failed != 0 || r.Errors != 1 ||
+		r.Unread || r.Oldest > time.Hour || r.Err == nil ||
+		r.Err.Error() != "intake: pending event "+ids[50]+": can't decode size" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A shard that has more pages than the others is read to its end.
+func TestAFullShardIsReadToItsEnd(t *testing.T) {
+	w := newWorld(t)
+	w.change = func(_ int, raw []byte) []byte {
+		for {
+			id := uuid.New().String()
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(id))
+			if h.Sum32()%ledger.Shards == 7 {
+				return bytes.Replace(raw, []byte(idOf(t, raw)), []byte(id), 1)
+			}
+		}
+	}
+	w.pend(80)
+	if r := w.redrive(); r.Found != 80 || r.Published != 80 || r.Left {
+		t.Errorf("%+v", r)
 	}
 }

@@ -46,19 +46,13 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	result := Result{Events: 1}
-	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
-	if err == nil || item.Err != nil {
-		result.DeliveryID = item.DeliveryID
-		if err = parkedEvent(item); err == nil {
-			result.ClaimEnds, err = r.pipeline.claimEnds(ctx, item)
+	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.Result) {
+		if result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i); done.Err != nil {
+			return done
 		}
-	}
-	if err == nil {
-		changed := r.pipeline.ledger.Replay(ctx, item, d, r.pipeline.opts.Now())
-		if err = changed.Err; err == nil && !changed.Done {
-			err = cmp.Or(parkedEvent(changed.Item), errPending) // it is parked anew
-		}
-	}
+		return r.pipeline.ledger.Replay(ctx, i, d, r.pipeline.opts.Now())
+	})
+	result.DeliveryID = item.DeliveryID
 	if err == nil {
 		result.Recorded, result.Pending = 1, 1
 	} else if OutcomeOf(err) == LedgerUnavailable {
@@ -74,11 +68,28 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.Decision) error {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	done := r.pipeline.ledger.Dismiss(ctx, ledger.Item{EventID: ledger.Key(eventID)}, d)
-	if done.Err != nil || done.Done || done.Item.State == ledger.Dismissed {
-		return done.Err
+	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.Result { return r.pipeline.ledger.Dismiss(ctx, i, d) })
+	if errors.Is(err, errDismissed) {
+		err = nil
 	}
-	return parkedEvent(done.Item)
+	return err
+}
+
+// decide reads an event and changes it if it is parked. A change that arrives late must not concern what was parked
+// after it was sent.
+func (r *Replayer) decide(ctx context.Context, eventID string,
+	change func(ledger.Item) ledger.Result) (ledger.Item, error) {
+	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
+	if err == nil || item.Err != nil {
+		err = parkedEvent(item)
+	}
+	if err == nil {
+		done := change(item)
+		if err = done.Err; err == nil && !done.Done {
+			err = cmp.Or(parkedEvent(done.Item), errPending) // it is parked anew
+		}
+	}
+	return item, err
 }
 
 // parkedEvent returns an error unless the ledger has an event as parked.
@@ -245,11 +256,11 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		problem := ""
 		switch {
 		case first.EventID != "" && first.Digest == e.item.Digest:
-			problem = "the ledger has the parked version of %s, and not the first"
+			problem = "the ledger has the parked version of %[2]s, and not the first"
 		case first.State == ledger.Parked:
 			problem = firstParked
 		case first.State == ledger.Dismissed:
-			problem = "the first version of %s was dismissed and is not on the bus: dismiss the conflict as well"
+			problem = "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
 		case first.State == ledger.Pending:
 			result.Err = cmp.Or(result.Err, errPending)
 		}
@@ -262,7 +273,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	return result
 }
 
-const firstParked = "the first version of %[1]s is parked and not on the bus: replay or dismiss the event %[1]s first"
+const firstParked = "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
 
 // replace lets redrive publish events in place of what the ledger has.
 func (r *Replayer) replace(ctx context.Context, events []event) Result {

@@ -4,280 +4,68 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/netip"
-	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/google/go-cmp/cmp"
 
-	adapter "payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/bus"
-	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/revocation"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
-
-// serviceKey signs what is parked here.
-var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-
-// parkedWorld is a stack with a parking bucket, a receiver that parks, and one
-// that replays.
-type parkedWorld struct {
-	*stack
-	t          *testing.T
-	opts       intake.Options
-	mechanisms intake.Mechanisms
-	truststore *clientcert.Truststore
-	revoked    revocation.List
-}
-
-// oneKey knows the service's key. It calls before, if it is set, for every look-up.
-type oneKey struct{ before func(ctx context.Context) }
-
-func (k oneKey) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found, error) {
-	if k.before != nil {
-		k.before(ctx)
-	}
-	if id != serviceKey().ID {
-		return keys.Found{}, keys.ErrUnknown
-	}
-	return keys.Found{Key: &serviceKey().Private.PublicKey, Source: keys.InMemory}, nil
-}
-
-func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
-	return keys.Found{}, nil
-}
-
-func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
-func (oneKey) RecordSource(context.Context, netip.Addr) {}
-
-func newParkedWorld(t *testing.T) *parkedWorld {
-	w := &parkedWorld{stack: newStack(), t: t}
-	w.opts = intake.Options{Now: w.clock, ClaimBytes: 2000}
-	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}
-	return w
-}
-
-// deliver receives a delivery and returns what became of it.
-func (w *parkedWorld) deliver(payload []byte) intake.Result {
-	w.t.Helper()
-	return intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(), w.signed(payload))
-}
-
-// signed returns a delivery that is signed now.
-func (w *parkedWorld) signed(payload []byte) intake.Delivery {
-	w.t.Helper()
-	return signedAt(w.t, serviceKey(), payload, w.now)
-}
-
-// signedAt returns a delivery that is signed with a key.
-func signedAt(t *testing.T, key paymenttest.Key, payload []byte, at time.Time) intake.Delivery {
-	t.Helper()
-	timestamp := signature.FormatTime(at)
-	text, err := signature.Sign(key.Private, payload, timestamp, key.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return intake.Delivery{Payload: payload, Headers: map[string]string{
-		"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": key.ID,
-	}}
-}
-
-// signAgain signs what is parked after a change.
-func (w *parkedWorld) signAgain(p *parking.Parked) {
-	w.t.Helper()
-	text, err := signature.Sign(serviceKey().Private, p.Payload, p.Timestamp, p.KeyID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.Signature = text
-}
-
-// ctx ends a minute from now in the time of this world, which may be another than
-// that of contexts.
-func (w *parkedWorld) ctx() context.Context {
-	return deadlined{w.t.Context(), w.now.Add(time.Minute)}
-}
-
-type deadlined struct {
-	context.Context
-	deadline time.Time
-}
-
-func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, true }
-
-// parked returns what is parked under a name.
-func (w *parkedWorld) parked(name string) parking.Parked {
-	w.t.Helper()
-	p, err := w.parking.Get(w.t.Context(), name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return p
-}
-
-func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Result {
-	w.t.Helper()
-	return w.replayIn(w.ctx(), p, version)
-}
-
-func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
-	r := intake.NewReplayer(w.pipeline(w.db, w.opts), w.truststore, w.revoked)
-	return r.Replay(ctx, p, version)
-}
-
-// redrive makes one run of redrive.
-func (w *parkedWorld) redrive() intake.Redriven {
-	w.t.Helper()
-	r := intake.NewRedriver(w.pipeline(w.db, w.opts), 1).Run(w.ctx())
-	if r.Err != nil {
-		w.t.Fatal(r.Err)
-	}
-	return r
-}
-
-// details returns what is on the bus, in order.
-func (w *parkedWorld) details() (details []string) {
-	for _, entry := range w.bus.Entries() {
-		detail, err := s3.Resolve(w.t.Context(), w.buckets, entry.Detail)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		details = append(details, string(detail))
-	}
-	return details
-}
-
-func (w *parkedWorld) onBus(want ...[]byte) {
-	w.t.Helper()
-	var texts []string
-	for _, event := range want {
-		texts = append(texts, string(event))
-	}
-	if diff := cmp.Diff(texts, w.details()); diff != "" {
-		w.t.Errorf("on the bus: %s", diff)
-	}
-}
-
-// conflict delivers the first content of an event, and then a delivery with other
-// content of it and a second event. It returns the three, and what is parked.
-func (w *parkedWorld) conflict() (first, other, beside []byte, p parking.Parked) {
-	w.t.Helper()
-	event := paymenttest.Event()
-	first = paymenttest.Encode(event)
-	event.EventData.Amount = "0.01"
-	other, beside = paymenttest.Encode(event), paymenttest.Encode(paymenttest.Event())
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Accepted {
-		w.t.Fatalf("%+v", r)
-	}
-	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other, beside))
-	if r.Outcome != intake.Conflict || r.Parked == "" {
-		w.t.Fatalf("%+v", r)
-	}
-	w.onBus(first, beside)
-	return first, other, beside, w.parked(r.Parked)
-}
-
-// unpublishable lets redrive park an event that the bus does not take.
-func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
-	w.t.Helper()
-	w.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Code: "InternalFailure"} }
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted ||
-		r.Pending != 1 {
-		w.t.Fatalf("%+v", r)
-	}
-	w.now = w.now.Add(2 * time.Minute)
-	if r := w.redrive(); r.Parked != 1 {
-		w.t.Fatalf("%+v", r)
-	}
-	w.bus.Reject = nil
-	event, err := payment.DecodeRawEvent(raw)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	names, err := w.parking.FindEvent(w.t.Context(), event.EventID)
-	if err != nil || len(names) == 0 {
-		w.t.Fatal(names, err)
-	}
-	return w.parked(names[len(names)-1])
-}
-
-func (w *parkedWorld) known(raw []byte) (ledger.Item, bool) {
-	w.t.Helper()
-	event, err := payment.DecodeRawEvent(raw)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	item, ok, err := ledger.Find(w.t.Context(), adapter.NewLedgerReader(w.db, "ledger"), event.EventID, false)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return item, ok
-}
 
 // An object in the bucket is not authentic because it is there.
 func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 	stranger := paymenttest.NewKey(2048)
 	small := paymenttest.NewKey(1024)
-	for name, change := range map[string]func(p *parking.Parked){
-		"the payload is changed": func(p *parking.Parked) {
+	for name, change := range map[string]func(p *proof.Proof){
+		"the payload is changed": func(p *proof.Proof) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		},
-		"the timestamp is changed": func(p *parking.Parked) { p.Timestamp += "0" },
-		"the key id is changed":    func(p *parking.Parked) { p.KeyID = uuid.New().String() },
-		"the signature is changed": func(p *parking.Parked) {
-			p.Signature = p.Signature[4:] + p.Signature[:4]
-		},
-		"there is no signature": func(p *parking.Parked) { p.Signature = "" },
-		"there is no key":       func(p *parking.Parked) { p.JWK = nil },
-		"the key is that of a stranger": func(p *parking.Parked) {
+		"the timestamp is changed": func(p *proof.Proof) { p.Timestamp += "0" },
+		"the key id is changed":    func(p *proof.Proof) { p.KeyID = uuid.New().String() },
+		"the signature is changed": func(p *proof.Proof) { p.Signature = p.Signature[4:] + p.Signature[:4] },
+		"there is no signature":    func(p *proof.Proof) { p.Signature = "" },
+		"there is no key":          func(p *proof.Proof) { p.JWK = nil },
+		"the key is that of a stranger": func(p *proof.Proof) {
 			stranger.ID = p.KeyID
-			p.JWK = stranger.JWK()
+			p.JWK = keys.FormatJWK(p.KeyID, &stranger.Private.PublicKey)
 		},
-		"the key has another exponent": func(p *parking.Parked) {
+		"the key has another exponent": func(p *proof.Proof) {
 			p.JWK = bytes.Replace(p.JWK, []byte(`"AQAB"`), []byte(`"Aw"`), 1)
 		},
-		"a stranger signed it with a weak key": func(p *parking.Parked) {
+		"a stranger signed it with a weak key": func(p *proof.Proof) {
 			small.ID = p.KeyID
-			p.JWK = small.JWK()
+			p.JWK = keys.FormatJWK(p.KeyID, &small.Private.PublicKey)
 			p.Signature, _ = signature.Sign(small.Private, p.Payload, p.Timestamp, p.KeyID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newParkedWorld(t)
-			_, _, _, p := w.conflict()
-			items, entries, objects := w.db.Items("ledger"), len(w.bus.Entries()), w.buckets.Objects("parking")
-			change(&p)
-			for _, reason := range []parking.Reason{parking.Conflict, parking.Invalid} {
-				for _, version := range []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion} {
-					p.Reason = reason
+			w := newWorld(t)
+			_, _, _, conflict := w.conflict()
+			invalid := w.invalid(conflict.Payload)
+			items, entries, objects := w.table.Items(), len(w.bus.Entries()), w.parking.Objects()
+			for _, p := range []proof.Proof{conflict, invalid} {
+				change(&p)
+				for _, version := range []redrive.Version{redrive.NoVersion, redrive.FirstVersion, redrive.ParkedVersion} {
 					if r := w.replay(p, version); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
-						t.Errorf("%s, version %q: %+v", reason, version, r)
+						t.Errorf("%s, version %q: %+v", p.Reason, version, r)
 					}
 				}
 			}
 			w.now = w.now.Add(time.Hour)
 			w.redrive()
-			if !reflect.DeepEqual(w.db.Items("ledger"), items) {
-				t.Error("the ledger changed")
+			if diff := cmp.Diff(items, w.table.Items()); diff != "" || len(w.bus.Entries()) != entries {
+				t.Errorf("the ledger changed: %s", diff)
 			}
-			if n := len(w.bus.Entries()); n != entries {
-				t.Errorf("%d more are on the bus", n-entries)
-			}
-			if diff := cmp.Diff(objects, w.buckets.Objects("parking")); diff != "" {
+			if diff := cmp.Diff(objects, w.parking.Objects()); diff != "" {
 				t.Errorf("the bucket changed: %s", diff)
 			}
 		})
@@ -289,34 +77,32 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 		"the first is known": 0, "its window has passed": ledger.DefaultWindow + time.Hour,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newParkedWorld(t)
+			w := newWorld(t)
 			first, other, beside, p := w.conflict()
 			w.now = w.now.Add(after)
 			for i, want := range []intake.Outcome{intake.Accepted, intake.StillPending} {
-				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Done() == (i == 1) ||
-					r.Recorded != 1-i || r.Duplicates != i || r.Pending != 1-i || r.Events != 1 {
+				if r := w.replay(p, redrive.ParkedVersion); r.Outcome != want || r.Done() == (i == 1) ||
+					r.Recorded != 1-i || r.Duplicates != i || r.Pending != 1-i || r.PendingDuplicates != i || r.Events != 1 {
 					t.Errorf("replay %d: %+v", i, r)
 				}
 			}
 			w.now = w.now.Add(time.Second)
 			w.redrive()
 			w.onBus(first, beside, other)
-			if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Duplicates != 1 {
+			if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Accepted || r.Duplicates != 1 {
 				t.Errorf("once it is published: %+v", r)
 			}
 			// Its window begins now.
-			item, ok := w.known(other)
-			if !ok || item.Digest != ledger.DigestOf(other) || item.PublishedAt.IsZero() ||
+			if item := w.item(other); item.Digest != ledger.DigestOf(other) || item.PublishedAt.IsZero() ||
 				item.ExpiresAt.Before(w.now.Add(ledger.DefaultWindow-time.Second)) {
 				t.Errorf("the ledger has %+v", item)
 			}
 			w.now = w.now.Add(ledger.DefaultWindow - time.Minute)
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Duplicates != 1 {
+			if _, r := w.send(other); r.Duplicates != 1 {
 				t.Errorf("the parked version comes again: %+v", r)
 			}
 			// From now on the first is the one in conflict, and never silent.
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Conflict ||
-				r.Parked == "" {
+			if _, r := w.send(first); r.Outcome != intake.Conflict || r.Parked == "" {
 				t.Errorf("the first version comes again: %+v", r)
 			}
 			w.redrive()
@@ -325,62 +111,207 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 	}
 }
 
-func TestTheFirstVersionCannotStayIfItIsNotThere(t *testing.T) {
-	w := newParkedWorld(t)
-	event := paymenttest.Event()
-	w.unpublishable(paymenttest.Encode(event))
-	event.EventData.Amount = "0.01"
-	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(event)))
-	if r := w.replay(w.parked(r.Parked), intake.FirstVersion); r.Outcome != intake.VersionUnfit {
-		t.Errorf("it is parked as well: %+v", r)
+// Both versions are never on their way together, and the cause says truly what is on the bus.
+func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
+	const parkedCause = "intake: that version is not available: the first version of ID is parked and not on the bus: " +
+		"replay or dismiss the event ID first"
+	const dismissedCause = "intake: that version is not available: the first version of ID was dismissed and is not on " +
+		"the bus: dismiss the conflict as well"
+	const pendingCause = "intake: an event is recorded and not published yet: redrive publishes or parks it; repeat " +
+		"the replay later"
+	type decision struct {
+		outcome intake.Outcome
+		cause   string
+	}
+	ok := decision{intake.Accepted, "<nil>"}
+	parked, dismissed := decision{intake.VersionUnfit, parkedCause}, decision{intake.VersionUnfit, dismissedCause}
+	pending := decision{intake.StillPending, pendingCause}
+	const long = 2 * ledger.DefaultWindow
+	type states = []ledger.State
+	for name, test := range map[string]struct {
+		states        states // through which the first version goes
+		after         time.Duration
+		deleted       bool
+		first, parked decision
+	}{
+		"pending":                {nil, 0, false, pending, pending},
+		"published":              {states{ledger.Published}, 0, false, ok, ok},
+		"published for long":     {states{ledger.Published}, long, false, ok, ok},
+		"published and gone":     {states{ledger.Published}, long, true, ok, ok},
+		"parked":                 {states{ledger.Parked}, 0, false, parked, parked},
+		"parked for long":        {states{ledger.Parked}, long, true, parked, parked},
+		"dismissed":              {states{ledger.Parked, ledger.Dismissed}, 0, false, dismissed, ok},
+		"dismissed for long":     {states{ledger.Parked, ledger.Dismissed}, long, false, dismissed, ok},
+		"replayed":               {states{ledger.Parked, ledger.Pending}, 0, false, pending, pending},
+		"replayed and published": {states{ledger.Parked, ledger.Pending, ledger.Published}, 0, false, ok, ok},
+	} {
+		w := newWorld(t)
+		first, other := versions()
+		id := idOf(t, first)
+		w.bus.Fails = broken
+		w.send(first)
+		_, r := w.send(other)
+		p := w.parked(r.Parked)
+		for _, state := range test.states {
+			w.now = w.now.Add(2 * time.Minute)
+			switch state {
+			case ledger.Parked:
+				w.run(1, time.Minute)
+			case ledger.Pending:
+				w.replayEvent(id)
+			case ledger.Dismissed:
+				w.dismissEvent(id)
+			case ledger.Published:
+				w.bus.Fails = nil
+				w.redrive()
+			}
+			if got := w.item(first).State; got != state {
+				t.Fatalf("%s: it is %s, not %s", name, got, state)
+			}
+		}
+		w.bus.Fails, w.now = nil, w.now.Add(test.after)
+		if test.deleted {
+			w.table.Expire(w.now)
+		}
+		before := w.table.Items()
+		for version, want := range map[redrive.Version]decision{
+			redrive.FirstVersion: test.first, redrive.ParkedVersion: test.parked,
+		} {
+			if version == redrive.ParkedVersion && test.parked == ok {
+				continue // below: it changes what the ledger has
+			}
+			r := w.replay(p, version)
+			if got := (decision{r.Outcome, strings.ReplaceAll(errText(r.Err), id, "ID")}); got != want || r.Recorded != 0 ||
+				r.Done() != (want == ok) {
+				t.Errorf("%s, %s: %+v: %+v", name, version, got, r)
+			}
+			if diff := cmp.Diff(before, w.table.Items()); diff != "" {
+				t.Errorf("%s, %s: the ledger changed: %s", name, version, diff)
+			}
+		}
+		if test.parked == ok {
+			if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+				t.Errorf("%s: %+v", name, r)
+			}
+			w.redrive()
+			if entries := w.bus.Entries(); !bytes.Equal(entries[len(entries)-1].Detail, other) {
+				t.Errorf("%s: on the bus: %s", name, entries)
+			}
+		}
 	}
 }
 
-func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
-	w := newParkedWorld(t)
-	event := paymenttest.Event()
-	first := paymenttest.Encode(event)
-	event.EventData.Amount = "0.01"
-	other := paymenttest.Encode(event)
-	w.bus.Reject = func(bus.Entry) error { return errors.New("down") }
-	w.deliver(paymenttest.RawDelivery(uuid.New().String(), first))
-	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)).Parked)
-	w.bus.Reject = nil
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Conflict || r.Err == nil || r.Recorded != 0 {
-		t.Errorf("%+v", r)
+func errText(err error) string {
+	if err == nil {
+		return "<nil>"
 	}
-	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.StillPending || r.Err == nil {
-		t.Errorf("redrive could still park it: %+v", r)
+	return err.Error()
+}
+
+// A conflict whose parked version was replayed is decided once the event is.
+func TestAConflictWhoseParkedVersionIsParkedAsAnEventWaitsForIt(t *testing.T) {
+	w := newWorld(t)
+	_, other, _, p := w.conflict()
+	id := idOf(t, other)
+	w.replay(p, redrive.ParkedVersion)
+	w.bus.Fails = broken
+	if r := w.run(1, time.Minute); r.Parked != 1 {
+		t.Fatalf("%+v", r)
 	}
-	w.now = w.now.Add(2 * time.Minute)
-	w.redrive()
-	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
-		t.Errorf("once it is published: %+v", r)
+	for version, cause := range map[redrive.Version]string{
+		redrive.ParkedVersion: "the parked version of " + id + " is parked as the event " + id + ": replay or dismiss that",
+		redrive.FirstVersion:  "the ledger has the parked version of " + id + ", and not the first",
+	} {
+		if r := w.replay(p, version); r.Outcome != intake.VersionUnfit || r.Recorded != 0 ||
+			errText(r.Err) != "intake: that version is not available: "+cause {
+			t.Errorf("%s: %+v", version, r)
+		}
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
-		t.Errorf("%+v", r)
+}
+
+// A person who decides compares the two.
+func TestAConflictIsStoredWithBothVersions(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		for state, then := range map[ledger.State]func(w *world, id string){
+			ledger.Pending: nil,
+			ledger.Published: func(w *world, _ string) {
+				w.bus.Fails = nil
+				w.redrive()
+			},
+			ledger.Parked: func(w *world, _ string) { w.run(1, time.Minute) },
+			ledger.Dismissed: func(w *world, id string) {
+				w.run(1, time.Minute)
+				w.dismissEvent(id)
+			},
+		} {
+			w := newWorld(t)
+			if large {
+				w.opts.ClaimBytes = 10
+			}
+			w.bus.Fails = broken
+			first, other := versions()
+			recorded := w.now
+			id, _ := w.send(first)
+			w.now = w.now.Add(2 * time.Minute)
+			if then != nil {
+				then(w, idOf(t, first))
+			}
+			_, r := w.send(other)
+			w.hasContents(r.Parked, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: id, State: string(state),
+				RecordedAt: recorded.UTC()}, contentOf(t, first, "1250.00", "USD"))
+		}
 	}
-	w.redrive()
-	w.onBus(first, other)
+	// Without the amounts, the conflict is stored all the same.
+	w := newWorld(t)
+	w.bus.Fails = broken
+	first, other := versions()
+	id, _ := w.send(first)
+	gets := 0
+	w.table.Fails = func(_ context.Context, call, _ string) error {
+		if call == "get" {
+			if gets++; gets > 1 {
+				return errDown
+			}
+		}
+		return nil
+	}
+	_, r := w.send(other)
+	w.hasContents(r.Parked, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: id, State: "pending",
+		RecordedAt: w.now.UTC()}, contentOf(t, first, "", ""))
+}
+
+// contentOf returns what is stored of one version.
+func contentOf(t *testing.T, raw []byte, amount, currency string) proof.Content {
+	digest := ledger.DigestOf(raw)
+	return proof.Content{EventID: idOf(t, raw), Digest: digest[:], Amount: amount, Currency: currency}
+}
+
+// hasContents compares what is parked: one version, and the first.
+func (w *world) hasContents(name string, content proof.Content, first proof.First, of proof.Content) {
+	w.t.Helper()
+	first.Digest, first.Amount, first.Currency = of.Digest, of.Amount, of.Currency
+	content.First = first
+	if diff := cmp.Diff([]proof.Content{content}, w.parked(name).Contents); diff != "" {
+		w.t.Errorf("a first version that is %s: %s", first.State, diff)
+	}
 }
 
 func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 	for _, large := range []bool{false, true} {
-		w := newParkedWorld(t)
-		event := paymenttest.Event()
+		w := newWorld(t)
+		first, second := versions()
 		if large {
 			// A large event is recorded apart from the small ones.
-			event.EventData.AmountType = strings.Repeat("x", 3000)
+			first = bytes.Replace(first, []byte(`"PAYMENT"`), []byte(`"`+strings.Repeat("x", 3000)+`"`), 1)
 		}
-		first := paymenttest.Encode(event)
-		event.EventData.Amount, event.EventData.AmountType = "0.01", ""
-		second := paymenttest.Encode(event)
-		r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first, second, first, second))
+		id, r := w.send(first, second, first, second)
 		if r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded != 1 || r.Duplicates != 2 {
 			t.Fatalf("%+v", r)
 		}
 		w.onBus(first)
-		if r := w.replay(w.parked(r.Parked), intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+		w.hasContents(r.Parked, contentOf(t, second, "0.01", "EUR"), proof.First{DeliveryID: id, State: "pending",
+			RecordedAt: w.now.UTC()}, contentOf(t, first, "1250.00", "USD"))
+		if r := w.replay(w.parked(r.Parked), redrive.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
 			t.Fatalf("%+v", r)
 		}
 		w.redrive()
@@ -388,23 +319,40 @@ func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 	}
 }
 
+// Each content of a delivery is compared with what the ledger has.
+func TestAContentThatTheLedgerHasIsADuplicateBesideOthers(t *testing.T) {
+	w := newWorld(t)
+	first, other := versions()
+	id, _ := w.send(first)
+	_, r := w.send(other, first)
+	if r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Duplicates != 1 || r.Recorded != 0 {
+		t.Errorf("%+v", r)
+	}
+	w.hasContents(r.Parked, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: id, State: "published",
+		RecordedAt: w.now.UTC()}, contentOf(t, first, "1250.00", "USD"))
+	if r := w.replay(w.parked(r.Parked), redrive.FirstVersion); r.Outcome != intake.Accepted {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	event := paymenttest.Event()
 	var contents [][]byte
 	for _, amount := range []string{"1.00", "2.00", "3.00"} {
 		event.EventData.Amount = payment.Amount(amount)
 		contents = append(contents, paymenttest.Encode(event))
 	}
-	w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents[0]))
-	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents[1], contents[2])).Parked)
-	if len(p.EventIDs) != 2 {
-		t.Errorf("parked for %v", p.EventIDs)
+	w.send(contents[0])
+	_, r := w.send(contents[1:]...)
+	p := w.parked(r.Parked)
+	if len(p.Contents) != 2 || p.Contents[0].First.Amount != "1.00" || p.Contents[1].First.Amount != "1.00" {
+		t.Errorf("parked for %+v", p.Contents)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
+	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.VersionUnfit {
 		t.Errorf("%+v", r)
 	}
-	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(p, redrive.FirstVersion); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -413,17 +361,22 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 
 // What says which events are in conflict is not signed.
 func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	first, _, beside, p := w.conflict()
-	for name, change := range map[string]func(p *parking.Parked){
-		"no events":      func(p *parking.Parked) { p.EventIDs, p.EventDigests = nil, nil },
-		"no digests":     func(p *parking.Parked) { p.EventDigests = nil },
-		"another digest": func(p *parking.Parked) { p.EventDigests = [][]byte{make([]byte, 32)} },
-		"another id":     func(p *parking.Parked) { p.EventIDs = []string{uuid.New().String()} },
+	content := p.Contents[0]
+	for name, change := range map[string]func(c *proof.Content){
+		"no digest":      func(c *proof.Content) { c.Digest = nil },
+		"another digest": func(c *proof.Content) { c.Digest = make([]byte, 32) },
+		"another id":     func(c *proof.Content) { c.EventID = idOf(t, beside) },
+		"no events":      nil,
 	} {
-		q := p
-		change(&q)
-		if r := w.replay(q, intake.ParkedVersion); r.Outcome != intake.Altered {
+		q, c := p, content
+		q.EventIDs, q.Contents = nil, nil
+		if change != nil {
+			change(&c)
+			q.EventIDs, q.Contents = []string{c.EventID}, []proof.Content{c}
+		}
+		if r := w.replay(q, redrive.ParkedVersion); r.Outcome != intake.Altered {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -432,149 +385,177 @@ func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
 }
 
 func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
-	w := newParkedWorld(t)
-	first, other, _, p := w.conflict()
-	entries := len(w.bus.Entries())
+	w := newWorld(t)
+	first, other, beside, _ := w.conflict()
 	// Today it is one that an earlier version of the code did not understand.
 	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
-	p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
-	p.Payload = paymenttest.RawDelivery(uuid.New().String(), one, other, two)
-	w.signAgain(&p)
-	r := w.replay(p, intake.NoVersion)
+	p := w.invalid(paymenttest.RawDelivery(uuid.New().String(), one, other, two))
+	r := w.replay(p, redrive.NoVersion)
 	if r.Outcome != intake.Conflict || !r.Done() || r.Recorded != 2 || r.Published != 2 || r.Parked == "" {
 		t.Errorf("%+v", r)
 	}
-	if got := w.details()[entries:]; len(got) != 2 {
-		t.Errorf("%d are on the bus", len(got))
-	}
+	w.onBus(first, beside, one, two)
 	// What is in conflict needs a decision of its own.
 	q := w.parked(r.Parked)
-	if q.Reason != parking.Conflict || len(q.EventIDs) != 1 || !bytes.Equal(q.Payload, p.Payload) {
+	if q.Reason != proof.Conflict || len(q.EventIDs) != 1 || !bytes.Equal(q.Payload, p.Payload) {
 		t.Errorf("parked: %s of %v", q.Reason, q.EventIDs)
 	}
-	if r := w.replay(q, intake.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(q, redrive.FirstVersion); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
-	if r := w.replay(p, intake.NoVersion); r.Duplicates != 2 || r.Recorded != 0 {
+	if r := w.replay(p, redrive.NoVersion); r.Duplicates != 2 || r.Recorded != 0 {
 		t.Errorf("again: %+v", r)
 	}
-	if w.details()[0] != string(first) || len(w.details()) != entries+2 {
-		t.Error("something is on the bus twice")
-	}
+	w.onBus(first, beside, one, two)
 
-	objects := len(w.buckets.Objects("parking"))
-	p.Payload = []byte("{}")
-	w.signAgain(&p)
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
-		len(w.buckets.Objects("parking")) != objects {
+	objects := len(w.parking.Keys())
+	p = w.invalid([]byte("{}"))
+	if r := w.replay(p, redrive.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
+		len(w.parking.Keys()) != objects {
 		t.Errorf("still invalid: %+v", r)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
+	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.VersionUnfit {
 		t.Errorf("there is nothing to decide: %+v", r)
-	}
-}
-
-// Otherwise the mark of the upload, or of a later run, would hide an event that is marked as
-// replayed and on no bus.
-func TestAReplayBeforeTheMarkLeavesTheEventOpen(t *testing.T) {
-	w := newParkedWorld(t)
-	w.now = w.now.Add(123456 * time.Nanosecond) // the ledger has milliseconds
-	raw := amount(0, "1000000000000000000000")(0, paymenttest.Encode(paymenttest.Event()))
-	marks := errDown
-	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		update, ok := in.(*dynamodb.ExecuteStatementInput)
-		if ok && strings.Contains(*update.Statement, `SET "cause"`) && marks != nil {
-			return nil, marks
-		}
-		return next(ctx, in)
-	}
-	event, err := payment.DecodeRawEvent(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := func() string {
-		names, err := w.parking.FindEvent(t.Context(), event.EventID)
-		if err != nil || len(names) != 1 {
-			t.Fatalf("parked as %q, %v", names, err)
-		}
-		return names[0]
-	}
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Pending != 1 {
-		t.Fatalf("%+v", r)
-	}
-	first := name()
-	if r := w.replay(w.parked(first), intake.NoVersion); r.Outcome != intake.StillPending || r.Done() {
-		t.Errorf("before the mark: %+v", r)
-	}
-	marks = nil
-	w.now = w.now.Add(2 * time.Minute)
-	if r := w.redrive(); r.Parked != 1 || name() != first {
-		t.Errorf("%+v, as %s", r, name())
-	}
-	if r := w.replay(w.parked(first), intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
-		t.Errorf("after it: %+v", r)
-	}
-	// A mark that comes late, or is tried again, is about the recording that was uploaded.
-	p := w.parked(first)
-	late := ledger.NewItem(event, p.DeliveryID, p.RecordedAt)
-	if err := w.ledger(w.db).MarkParked(t.Context(), late); err != nil {
-		t.Fatal(err)
-	}
-	if item, _ := w.known(raw); item.State != ledger.Pending {
-		t.Errorf("the replayed event is %+v", item)
 	}
 }
 
 // A delivery that was not understood can have events that came again and are pending.
 func TestAReplayedDeliveryWaitsForItsPendingEvents(t *testing.T) {
-	large := paymenttest.Event()
-	large.EventData.AmountType = strings.Repeat("x", 3000)
-	for name, again := range map[string]payment.Event{"small": paymenttest.Event(), "by claim check": large} {
-		w := newParkedWorld(t)
-		raw, beside := paymenttest.Encode(again), paymenttest.Encode(paymenttest.Event())
-		_, _, _, p := w.conflict()
-		p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
-		p.Payload = paymenttest.RawDelivery(uuid.New().String(), beside, raw)
-		w.signAgain(&p)
-		w.bus.Reject = func(bus.Entry) error { return errors.New("down") }
-		if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted {
+	for name, claimBytes := range map[string]int{"small": 2000, "by claim check": 10} {
+		w := newWorld(t)
+		w.opts.ClaimBytes = claimBytes
+		raw, beside := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
+		p := w.invalid(paymenttest.RawDelivery(uuid.New().String(), beside, raw))
+		w.bus.Fails = broken
+		if _, r := w.send(raw); r.Outcome != intake.Accepted {
 			t.Fatalf("%+v", r)
 		}
 		if r := w.deliver(p.Payload); r.Outcome != intake.Accepted || r.PendingDuplicates != 1 {
 			t.Errorf("%s: a webhook with a pending event: %+v", name, r)
 		}
-		w.bus.Reject = nil
-		if r := w.replay(p, intake.NoVersion); r.Outcome != intake.StillPending || r.Done() || r.Err == nil {
+		w.bus.Fails = nil
+		if r := w.replay(p, redrive.NoVersion); r.Outcome != intake.StillPending || r.Done() || r.Err == nil {
 			t.Errorf("%s: %+v", name, r)
 		}
 		w.now = w.now.Add(2 * time.Minute)
 		w.redrive()
-		if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || !r.Done() || r.Duplicates != 2 {
+		if r := w.replay(p, redrive.NoVersion); r.Outcome != intake.Accepted || !r.Done() || r.Duplicates != 2 {
 			t.Errorf("%s: once all are published: %+v", name, r)
 		}
 	}
 }
 
-func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
-	w := newParkedWorld(t)
+// A replay says what became of every event.
+func TestTheResultOfAReplay(t *testing.T) {
+	w := newWorld(t)
+	_, other, _, conflict := w.conflict()
+	event := idOf(t, other)
+	expect := func(name string, got, want intake.Result, err string) {
+		t.Helper()
+		if (got.Err == nil) != (err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), err) {
+			t.Errorf("%s: the error is %v", name, got.Err)
+		}
+		if diff := cmp.Diff(want, got, onTheirOwn); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	id := conflict.DeliveryID
+	for _, version := range []redrive.Version{redrive.NoVersion, "second", "PARKED"} {
+		expect("no version", w.replay(conflict, version), intake.Result{Outcome: intake.VersionMissing}, "")
+	}
+	expect("the first stays", w.replay(conflict, redrive.FirstVersion), intake.Result{Outcome: intake.Accepted,
+		DeliveryID: id, Events: 1}, "")
+	w.table.Fails = fails("get", "insert "+event)
+	unavailable := intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1}
+	expect("the first can't be read", w.replay(conflict, redrive.FirstVersion), unavailable,
+		"intake: not every event could be recorded: it is down")
+	expect("the parked one can't be written", w.replay(conflict, redrive.ParkedVersion), unavailable,
+		"intake: not every event could be recorded: ledger: ")
+	w.table.Fails = nil
+	expect("the parked one", w.replay(conflict, redrive.ParkedVersion), intake.Result{Outcome: intake.Accepted,
+		DeliveryID: id, Events: 1, Recorded: 1, Pending: 1}, "")
+	if w.item(other).Claimed {
+		t.Error("a small event is a claim check")
+	}
+	altered := conflict
+	altered.EventIDs, altered.Contents = nil, nil
+	expect("altered", w.replay(altered, redrive.FirstVersion), intake.Result{Outcome: intake.Altered, DeliveryID: id},
+		"proof: what is stored is not what arrived: it is not stored which events are in conflict")
+	altered = conflict
+	altered.JWK = []byte("{}")
+	expect("no key", w.replay(altered, redrive.FirstVersion), intake.Result{Outcome: intake.Altered},
+		"proof: what is stored is not what arrived: keys: ")
+
+	w.redrive()
+	small, large := paymenttest.Encode(paymenttest.Event()), largeEvent()
+	for name, raw := range map[string][]byte{"an event": small, "a claim check": large} {
+		item := w.park(raw)
+		event, want := item.EventID, intake.Result{DeliveryID: item.DeliveryID, Events: 1}
+		w.table.Fails, want.Outcome = fails("replay "+event), intake.LedgerUnavailable
+		expect(name+" that can't be written", w.replayEvent(event), want,
+			"intake: not every event could be recorded: ledger: "+event+" from parked to pending: it is down")
+		w.table.Fails = fails("get")
+		expect(name+" that can't be read", w.replayEvent(event), intake.Result{Outcome: intake.LedgerUnavailable,
+			Events: 1}, "intake: not every event could be recorded: ledger: find ")
+		w.table.Fails = nil
+		if item.Claimed {
+			w.claims.Fails = broken
+			expect(name+" that can't be looked up", w.replayEvent(event), want,
+				"intake: not every event could be recorded: claimcheck: list: it is down")
+			w.claims.Fails = nil
+		}
+		if diff := cmp.Diff(item, w.item(raw)); diff != "" {
+			t.Errorf("%s: the ledger changed: %s", name, diff)
+		}
+		want.Outcome, want.Recorded, want.Pending = intake.Accepted, 1, 1
+		expect(name, w.replayEvent(strings.ToUpper(event)), want, "")
+		if got := w.item(raw); got.State != ledger.Pending || got.Claimed != (name == "a claim check") {
+			t.Errorf("%s: %+v", name, got)
+		}
+		w.redrive()
+	}
+	// Another decision comes between.
+	event = w.park(paymenttest.Encode(paymenttest.Event())).EventID
+	w.table.Fails = func(_ context.Context, call, _ string) error {
+		if call == "replay" {
+			w.table.Fails = nil
+			return w.dismissEvent(event)
+		}
+		return nil
+	}
+	if r := w.replayEvent(event); r.Outcome != intake.AlreadyDismissed || r.Recorded != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// largeEvent returns an event that is sent as a claim check.
+func largeEvent() []byte {
 	event := paymenttest.Event()
-	raw := paymenttest.Encode(event)
-	p := w.unpublishable(raw)
-	w.now = w.now.Add(ledger.DefaultWindow + time.Hour)
-	event.EventData.Amount = "0.01"
-	other := paymenttest.Encode(event)
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Recorded != 1 {
-		t.Fatalf("%+v", r)
+	event.EventData.AmountType = strings.Repeat("x", 3000)
+	return paymenttest.Encode(event)
+}
+
+// A large event in conflict is stored before it is written, and its claim check is published.
+func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
+	w := newWorld(t)
+	first, other := versions()
+	other = bytes.Replace(other, []byte(`"PAYMENT"`), []byte(`"`+strings.Repeat("x", 3000)+`"`), 1)
+	w.send(first)
+	_, r := w.send(other)
+	p := w.parked(r.Parked)
+	w.claims.Fails = broken
+	got := w.replay(p, redrive.ParkedVersion)
+	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,
+		Events: 1, Unrecorded: 1}, got, onTheirOwn); diff != "" || !errors.Is(got.Err, errDown) ||
+		!strings.HasPrefix(got.Err.Error(), "intake: not every event could be recorded: ") {
+		t.Errorf("%v %s", got.Err, diff)
 	}
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Done() || r.Conflicts != 1 ||
-		r.Recorded+r.Duplicates != 0 {
-		t.Errorf("%+v", r)
+	w.claims.Fails = nil
+	before := len(w.claims.Keys())
+	if got := w.replay(p, redrive.ParkedVersion); got.Recorded != 1 || len(w.claims.Keys()) != before+1 ||
+		!w.item(other).Claimed {
+		t.Errorf("%+v, %d objects", got, len(w.claims.Keys()))
 	}
 	w.redrive()
-	w.onBus(other)
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
-		t.Errorf("%+v", r)
-	}
-	w.redrive()
-	w.onBus(other, raw)
+	w.onBus(first, other)
 }

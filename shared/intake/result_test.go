@@ -1,9 +1,9 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,21 +12,17 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 )
 
 // What the service is told, what alarms count and at which level it is logged depends on
@@ -78,60 +74,6 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 // onTheirOwn are the fields of a result that are compared on their own.
 var onTheirOwn = cmpopts.IgnoreFields(intake.Result{}, "Steps", "Err", "PublishErr", "Authentication")
 
-func idsOf(t *testing.T, events ...[]byte) (ids []string) {
-	t.Helper()
-	for _, raw := range events {
-		event, err := payment.DecodeRawEvent(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, ledger.Key(event.EventID))
-	}
-	return ids
-}
-
-// failing says which calls of a DynamoDB fail.
-type failing struct {
-	put    string // the event of this id is not written
-	marks  bool   // no mark is written
-	leases bool   // nothing is leased
-	query  string // queries whose condition has this text fail
-	known  bool   // nothing is read
-}
-
-var errDown = errors.New("it is down")
-
-func isInsert(in *dynamodb.ExecuteStatementInput) bool {
-	return strings.HasPrefix(*in.Statement, "INSERT")
-}
-
-func isLease(in *dynamodb.ExecuteStatementInput) bool {
-	return strings.Contains(*in.Statement, "RETURNING")
-}
-
-// hook leaves everything to single statements, of which some fail.
-func (f failing) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
-	fails := false
-	switch in := in.(type) {
-	case *dynamodb.BatchExecuteStatementInput:
-		return nil, &smithy.GenericAPIError{Code: "ValidationException"}
-	case *dynamodb.ExecuteStatementInput:
-		id, ok := in.Parameters[0].(*types.AttributeValueMemberS)
-		fails = isInsert(in) && ok && id.Value == f.put ||
-			f.marks && strings.Contains(*in.Statement, `SET "publishedAt"`) || f.leases && isLease(in)
-	case *dynamodb.QueryInput:
-		if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
-			return nil, fmt.Errorf("%w: %s", errDown, *in.KeyConditionExpression)
-		}
-	case *dynamodb.BatchGetItemInput:
-		fails = f.known
-	}
-	if fails {
-		return nil, errDown
-	}
-	return next(ctx, in)
-}
-
 // A result says what became of every event.
 func TestTheResultOfADelivery(t *testing.T) {
 	id := uuid.New().String()
@@ -140,18 +82,13 @@ func TestTheResultOfADelivery(t *testing.T) {
 	event.EventData.Amount = "0.01"
 	other := paymenttest.Encode(event)
 	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
-	event = paymenttest.Event()
-	event.EventData.AmountType = strings.Repeat("x", 3000)
-	large := paymenttest.Encode(event)
+	large := largeEvent()
 	wrong := amount(0, "99999999999999999999")(0, paymenttest.Encode(paymenttest.Event()))
-	down := func(bus.Entry) error { return errDown }
 	for name, test := range map[string]struct {
-		events  [][]byte
-		fail    failing
-		bus     func(bus.Entry) error
-		buckets string // keys with this prefix can't be written
-		want    intake.Result
-		err     string
+		events                      [][]byte
+		table, bus, claims, parking hook
+		want                        intake.Result
+		err                         string
 	}{
 		"new": {events: [][]byte{one, two}, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Published: 2},
@@ -163,54 +100,47 @@ func TestTheResultOfADelivery(t *testing.T) {
 		"a conflict": {events: [][]byte{one, other}, want: intake.Result{Outcome: intake.Conflict,
 			Counts:   intake.Counts{Events: 2, Recorded: 1, Conflicts: 1, Published: 1},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Conflicting: idsOf(t, other)},
-			ParkedAs: intake.ParkedAs{Parked: "-conflict-"}},
+			ParkedAs: intake.ParkedAs{Parked: "conflict/"}},
 			err: "intake: an eventId was seen before with other content"},
-		"a conflict that can't be parked": {events: [][]byte{one, other}, buckets: "parked/",
+		"a conflict that can't be parked": {events: [][]byte{one, other}, parking: broken,
 			want: intake.Result{Outcome: intake.ParkingFailed,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Conflicts: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Conflicting: idsOf(t, other)}},
-			err: "intake: not parked: parking: put: it is down"},
-		"a rejected event that can't be parked": {events: [][]byte{one, wrong}, buckets: "parked/",
+			err: "intake: not parked: proof: put: it is down"},
+		"a rejected event that can't be parked": {events: [][]byte{one, wrong}, table: fails("parked"),
 			want: intake.Result{Outcome: intake.Accepted,
 				Counts:   intake.Counts{Events: 2, Recorded: 2, Published: 1, Pending: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Pending: idsOf(t, wrong)}}},
-		"the bus is down": {events: [][]byte{one, two}, bus: down, want: intake.Result{Outcome: intake.Accepted,
+		"the bus is down": {events: [][]byte{one, two}, bus: broken, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Pending: 2},
 			EventIDs: intake.EventIDs{intake.Pending: idsOf(t, one, two)}}},
-		"no mark": {events: [][]byte{one, two}, fail: failing{marks: true}, want: intake.Result{
+		"no mark": {events: [][]byte{one, two}, table: fails("published"), want: intake.Result{
 			Outcome:  intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Unmarked: 2},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
-		"one is not recorded": {events: [][]byte{one, two}, fail: failing{put: idsOf(t, two)[0]},
+		"one is not recorded": {events: [][]byte{one, two}, table: fails("insert " + idOf(t, two)),
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, two)}},
-			err: "intake: not every event could be recorded: ledger: record " + idsOf(t, two)[0] + ": DynamoDB ExecuteStatement"},
-		"one is not recorded, another in conflict": {events: [][]byte{other, two}, fail: failing{put: idsOf(t, two)[0]},
+			err: "intake: not every event could be recorded: ledger: record " + idOf(t, two) + ": it is down"},
+		"one is not recorded, another in conflict": {events: [][]byte{other, two}, table: fails("insert " + idOf(t, two)),
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Unrecorded: 1, Conflicts: 1},
 				EventIDs: intake.EventIDs{intake.Conflicting: idsOf(t, other), intake.Unrecorded: idsOf(t, two)},
-				ParkedAs: intake.ParkedAs{Parked: "-conflict-"}},
-			err: "intake: not every event could be recorded: ledger: record " + idsOf(t, two)[0] + ": DynamoDB ExecuteStatement"},
-		"a large one is not stored": {events: [][]byte{one, large}, buckets: "events/",
+				ParkedAs: intake.ParkedAs{Parked: "conflict/"}},
+			err: "intake: not every event could be recorded: ledger: record " + idOf(t, two) + ": it is down"},
+		"a large one is not stored": {events: [][]byte{one, large}, claims: broken,
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, large)}},
 			err: "intake: not every event could be recorded: claimcheck: put "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newParkedWorld(t)
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), known)); r.Published != 1 {
+			w := newWorld(t)
+			if _, r := w.send(known); r.Published != 1 {
 				t.Fatalf("%+v", r)
 			}
-			w.bus.Reject = test.bus
-			w.buckets.Fails = func(_, key string) error {
-				if test.buckets != "" && strings.HasPrefix(key, test.buckets) {
-					return errDown
-				}
-				return nil
-			}
-			w.db.Hook = test.fail.hook
+			w.table.Fails, w.bus.Fails, w.claims.Fails, w.parking.Fails = test.table, test.bus, test.claims, test.parking
 			got := w.deliver(paymenttest.RawDelivery(id, test.events...))
 			if (got.Err == nil) != (test.err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), test.err) {
 				t.Errorf("the error is %v", got.Err)
@@ -218,8 +148,8 @@ func TestTheResultOfADelivery(t *testing.T) {
 			if got.KeyID != serviceKey().ID || got.Key.Key == nil {
 				t.Errorf("authenticated by %+v", got.Authentication)
 			}
-			if _, ok := errors.AsType[*bus.DetailError](got.PublishErr); ok != (got.Unpublishable > 0 ||
-				test.buckets == "parked/" && got.Pending > 0) {
+			if _, ok := errors.AsType[*bus.DetailError](got.PublishErr); ok != bytes.Contains(bytes.Join(test.events, nil),
+				wrong) {
 				t.Errorf("not published because of %v", got.PublishErr)
 			}
 			test.want.DeliveryID = id
@@ -240,7 +170,7 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 		for range n {
 			events = append(events, paymenttest.Encode(paymenttest.Event()))
 		}
-		w := newParkedWorld(t)
+		w := newWorld(t)
 		for _, fate := range []intake.Fate{intake.Published, intake.Duplicate} {
 			got := w.deliver(paymenttest.RawDelivery(uuid.New().String(), events...))
 			if diff := cmp.Diff(intake.EventIDs{fate: idsOf(t, events[:want]...)}, got.EventIDs); diff != "" {
@@ -258,7 +188,7 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 
 // An invalid delivery is parked with what could be read of it.
 func TestTheResultOfAnInvalidDelivery(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	id, eventID := uuid.New().String(), uuid.New().String()
 	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + eventID + `"}]}`)
 	got := w.deliver(payload)
@@ -270,15 +200,15 @@ func TestTheResultOfAnInvalidDelivery(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	p := w.parked(got.Parked)
-	if p.Reason != parking.Invalid || p.Cause != got.Err.Error() || p.DeliveryID != id ||
+	if p.Reason != proof.Invalid || p.Cause != got.Err.Error() || p.DeliveryID != id ||
 		string(p.Payload) != string(payload) || len(p.EventIDs) != 1 || p.EventIDs[0] != eventID ||
-		!p.ParkedAt.Equal(w.now) || p.KeyID != serviceKey().ID {
+		!p.StoredAt.Equal(w.now) || p.KeyID != serviceKey().ID {
 		t.Errorf("parked %+v", p)
 	}
 	if again := w.deliver(payload); !again.ParkedBefore || again.Parked != got.Parked {
 		t.Errorf("again: %+v", again.ParkedAs)
 	}
-	w.buckets.Fails = func(string, string) error { return errDown }
+	w.parking.Fails = broken
 	got = w.deliver(payload)
 	if diff := cmp.Diff(intake.Result{Outcome: intake.ParkingFailed, DeliveryID: id}, got, onTheirOwn); diff != "" ||
 		!errors.Is(got.Err, errDown) || !strings.HasPrefix(got.Err.Error(), "intake: not parked: ") {
@@ -288,9 +218,9 @@ func TestTheResultOfAnInvalidDelivery(t *testing.T) {
 
 // A conflict is parked with its delivery, and an event that EventBridge rejects with its own.
 func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
-	w := newParkedWorld(t)
+	w := newWorld(t)
 	_, other, _, p := w.conflict()
-	if p.DeliveryID == "" || len(p.EventIDs) != 1 || p.EventIDs[0] != idsOf(t, other)[0] {
+	if p.DeliveryID == "" || len(p.EventIDs) != 1 || p.EventIDs[0] != idOf(t, other) {
 		t.Errorf("parked %+v", p)
 	}
 	longest := strings.Repeat("n", 256-len("/eventData/"))
@@ -298,37 +228,29 @@ func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
 		longest + "n": ""} {
 		raw := []byte(strings.Replace(string(paymenttest.Encode(paymenttest.Event())), `"eventData":{`,
 			`"eventData":{"`+name+`":99999999999999999999,`, 1))
-		id := uuid.New().String()
-		if r := w.deliver(paymenttest.RawDelivery(id, raw)); r.Unpublishable != 1 {
+		id, r := w.send(raw)
+		if r.Unpublishable != 1 {
 			t.Fatalf("%+v", r)
 		}
-		found, err := w.parking.FindEvent(t.Context(), idsOf(t, raw)[0])
-		if err != nil || len(found) != 1 {
-			t.Fatal(found, err)
-		}
-		p := w.parked(found[0])
 		want := "event.eventData.*: is an integer outside 64 bits" + pointer
-		if p.Cause != want || p.DeliveryID != id || string(p.Event) != string(raw) || !p.RecordedAt.Equal(w.now) {
-			t.Errorf("parked %+v, want %s", p, want)
+		if i := w.item(raw); i.State != ledger.Parked || i.Cause != "detail" || i.Problem != want || i.DeliveryID != id ||
+			string(i.Detail) != string(raw) || !i.RecordedAt.Equal(w.now) {
+			t.Errorf("parked %+v, want %s", i, want)
 		}
 	}
 }
 
 func TestTheTimeOfEachStep(t *testing.T) {
-	w := newParkedWorld(t)
-	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if statement, ok := in.(*dynamodb.ExecuteStatementInput); ok && isInsert(statement) {
-			w.now = w.now.Add(2 * time.Second)
-		} else if ok {
-			w.now = w.now.Add(4 * time.Second)
+	w := newWorld(t)
+	took := map[string]time.Duration{"insert": 2 * time.Second, "bus": 3 * time.Second, "published": 4 * time.Second}
+	takes := func(_ context.Context, call, key string) error {
+		if key == "" {
+			w.now = w.now.Add(took[call])
 		}
-		return next(ctx, in)
-	}
-	w.mechanisms.Signature.Keys = oneKey{func(context.Context) { w.now = w.now.Add(time.Second) }}
-	w.bus.Reject = func(bus.Entry) error {
-		w.now = w.now.Add(3 * time.Second)
 		return nil
 	}
+	w.table.Fails, w.bus.Fails = takes, takes
+	w.mechanisms.Signature.Keys = oneKey{func(context.Context) { w.now = w.now.Add(time.Second) }}
 	payload := paymenttest.Delivery(paymenttest.Event())
 	want := intake.Steps{Authenticate: time.Second, Record: 2 * time.Second, Publish: 3 * time.Second,
 		Mark: 4 * time.Second}
@@ -337,19 +259,10 @@ func TestTheTimeOfEachStep(t *testing.T) {
 	}
 	stranger := serviceKey()
 	stranger.ID = uuid.New().String()
-	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(w.ctx(),
-		signedAt(t, stranger, payload, w.now))
+	r := w.receive(w.ctx(), signedAt(t, stranger, payload, w.now))
 	if diff := cmp.Diff(intake.Steps{Authenticate: time.Second}, r.Steps); diff != "" || r.Err == nil {
 		t.Errorf("%v %s", r.Err, diff)
 	}
-}
-
-// failingBus is called for every request, which fails.
-type failingBus func(ctx context.Context)
-
-func (f failingBus) Put(ctx context.Context, _ []bus.Entry) ([]error, error) {
-	f(ctx)
-	return nil, errDown
 }
 
 // The options of a pipeline have the documented defaults and effects.
@@ -376,49 +289,46 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			held: 40 * time.Second, redrive: 750 * time.Millisecond, lease: 8 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newParkedWorld(t)
-			w.now = time.Now()
+			w := newVirtualWorld(t)
+			w.opts = test.opts
 			var forKey, forLedger, forBus time.Duration
 			left := func(ctx context.Context) time.Duration {
 				end, _ := ctx.Deadline()
 				return time.Until(end)
 			}
 			w.mechanisms.Signature.Keys = oneKey{func(ctx context.Context) { forKey = left(ctx) }}
-			w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-				if statement, ok := in.(*dynamodb.ExecuteStatementInput); ok && isInsert(statement) {
+			w.table.Fails = func(ctx context.Context, call, _ string) error {
+				switch call {
+				case "insert":
 					forLedger = left(ctx)
-				} else if ok && isLease(statement) {
-					time.Sleep(test.lease)
+				case "lease":
+					time.Sleep(test.lease / 2) // once for the call, and once for the item
 				}
-				return next(ctx, in)
+				return nil
 			}
-			failing := failingBus(func(c context.Context) { forBus = left(c) })
-			p := intake.NewPipeline(w.ledger(w.db), bus.New(failing, "source", 1<<20), w.claims(), w.parking, test.opts)
-			ctx := t.Context()
-			if test.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, test.deadline)
-				defer cancel()
+			w.bus.Fails = func(ctx context.Context, _, _ string) error {
+				forBus = left(ctx)
+				return errDown
+			}
+			within := func() context.Context {
+				if test.deadline == 0 {
+					return t.Context()
+				}
+				return w.within(test.deadline)
 			}
 			raw := paymenttest.Encode(paymenttest.Event())
+			start := time.Now().Truncate(time.Millisecond)
 			delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), raw))
-			if r := intake.NewReceiver(p, w.mechanisms).Receive(ctx, delivery); r.Pending != 1 {
+			if r := w.receive(within(), delivery); r.Pending != 1 {
 				t.Fatalf("%s: %+v", name, r)
 			}
-			item, _ := w.known(raw)
-			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); forKey != test.ledger ||
+			if held := w.item(raw).Due.Sub(start); forKey != test.ledger ||
 				forLedger != test.ledger || forBus != test.bus || held != test.held {
 				t.Errorf("%s: %s for the key, %s for the ledger, %s for the bus, held for %s", name, forKey, forLedger,
 					forBus, held)
 			}
 			time.Sleep(time.Hour)
-			w.now = time.Now()
-			if test.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(t.Context(), test.deadline)
-				defer cancel()
-			}
-			if r := intake.NewRedriver(p, 20).Run(ctx); r.Failed != 1 || forBus != test.redrive {
+			if r := intake.NewRedriver(w.pipeline(), 20).Run(within()); r.Failed != 1 || forBus != test.redrive {
 				t.Errorf("%s: %s for the bus of redrive: %+v", name, forBus, r)
 			}
 		})
@@ -434,14 +344,11 @@ func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 	}{
 		"at the limit": {0, 1 << 20, 0}, "above it": {1, 1 << 20, 1}, "not for the bus": {0, 1500, 1},
 	} {
-		w := newParkedWorld(t)
+		w := newWorld(t)
 		raw := string(paymenttest.Encode(paymenttest.Event()))
 		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
-		b := bus.New(w.bus, "source", test.maxBytes)
-		p := intake.NewPipeline(w.ledger(w.db), b, w.claims(), w.parking, w.opts)
-		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
-		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||
-			r.Claimed != test.claimed {
+		w.maxEntry = test.maxBytes
+		if _, r := w.send([]byte(raw)); r.Recorded != 1 || r.Claimed != test.claimed {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

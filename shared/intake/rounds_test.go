@@ -7,70 +7,44 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	smithytime "github.com/aws/smithy-go/time"
-
-	"payhook.example/shared/aws/dynamodb"
-	bucket "payhook.example/shared/aws/s3"
-	"payhook.example/shared/awstest"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 )
 
-// distant is a stack, each call of whose ledger and bucket takes a while.
+// distant is a world, each call of whose ledger takes a while, and each upload ten times as long.
 type distant struct {
-	*stack
-	takes    time.Duration
-	parallel int // calls of the ledger at once; 0: the default
+	*world
+	takes time.Duration
+	reads atomic.Int64
 }
 
-func (d *distant) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
-	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
-		return nil, err
+func newDistant(t *testing.T) *distant {
+	d := &distant{world: newVirtualWorld(t), takes: 60 * time.Millisecond}
+	d.opts.ClaimBytes = 1500
+	d.table.Fails = func(ctx context.Context, call, key string) error {
+		switch {
+		case key != "": // an item of a call
+			return nil
+		case call == "get":
+			d.reads.Add(1)
+		}
+		return sleep(ctx, d.takes)
 	}
-	return next(ctx, in)
-}
-
-// waitingS3 is an S3 whose writes wait first.
-type waitingS3 struct {
-	*awstest.S3
-	wait func(ctx context.Context) error
-}
-
-func (w waitingS3) PutObject(ctx context.Context, in *s3.PutObjectInput,
-	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	if err := w.wait(ctx); err != nil {
-		return nil, err
-	}
-	return w.S3.PutObject(ctx, in, opts...)
-}
-
-func newDistant() *distant {
-	d := &distant{stack: newStack(), takes: 60 * time.Millisecond}
-	d.db.Hook = d.hook
+	d.claims.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*d.takes) }
 	return d
 }
 
 // attempt delivers a payload to a function that has two seconds.
-func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
-	t.Helper()
-	p := intake.NewPipeline(ledger.New(dynamodb.NewLedger(d.db, "ledger"), ledger.Options{Parallel: d.parallel}),
-		d.eventBus(),
-		claimcheck.NewStore(bucket.NewBucket(waitingS3{d.buckets, func(ctx context.Context) error {
-			return smithytime.SleepWithContext(ctx, 10*d.takes)
-		}}, "claims"), "claims"), d.parking, intake.Options{ClaimBytes: 1500})
-	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
-		Keys: oneKey{}}})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	return r.Receive(ctx, signedAt(t, serviceKey(), payload, time.Now()))
+func (d *distant) attempt(payload []byte) intake.Result {
+	d.t.Helper()
+	return d.receive(d.within(2*time.Second), d.signed(payload))
 }
 
 // small returns events that take few bytes.
@@ -135,24 +109,24 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDistant()
-				d.takes, d.parallel = cmp.Or(test.takes, d.takes), test.parallel
+				d := newDistant(t)
+				d.takes, d.calls = cmp.Or(test.takes, d.takes), test.parallel
 				id := uuid.New().String()
 				for some := range slices.Chunk(test.before, 2500) {
-					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
+					if r := d.attempt(paymenttest.RawDelivery(uuid.New().String(),
 						some...)); r.Outcome != intake.Accepted {
 						t.Fatalf("%+v", r)
 					}
 				}
-				recorded := len(d.db.Items("ledger"))
+				recorded := len(d.table.Items())
 				for attempt := 1; ; attempt++ {
 					events := test.events
 					if test.reorder && attempt > 1 {
 						events = shuffled(events[:len(events)-attempt])
 						events = append(events, test.events[len(test.events)-attempt:]...)
 					}
-					r := d.attempt(t, paymenttest.RawDelivery(id, events...))
-					now := len(d.db.Items("ledger"))
+					r := d.attempt(paymenttest.RawDelivery(id, events...))
+					now := len(d.table.Items())
 					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome,
 						r.Recorded, r.Duplicates, r.Unrecorded)
 					if r.Outcome == test.outcome {
@@ -183,16 +157,36 @@ func everySecond(events [][]byte) (half [][]byte) {
 func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 	for name, events := range map[string][][]byte{"small": small(400), "large": large(4)} {
 		synctest.Test(t, func(t *testing.T) {
-			d := newDistant()
-			d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events[1:]...))
+			d := newDistant(t)
+			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[1:]...))
 			time.Sleep(time.Hour)
-			d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
+			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
 			time.Sleep(ledger.DefaultWindow - time.Minute)
-			r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...))
+			r := d.attempt(paymenttest.RawDelivery(uuid.New().String(), events...))
 			if r.Outcome != intake.Accepted || r.Recorded != len(events)-1 || r.Duplicates != 1 ||
-				d.db.Calls("BatchGetItem") == 0 {
-				t.Errorf("%s, %d reads: %+v", name, d.db.Calls("BatchGetItem"), r)
+				d.reads.Load() == 0 {
+				t.Errorf("%s, %d reads: %+v", name, d.reads.Load(), r)
 			}
 		})
 	}
+}
+
+// What the ledger has of large events is read for at most half of the time that is left.
+func TestReadingTheLedgerTakesHalfOfTheTime(t *testing.T) {
+	serviceKey()
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t)
+		w.opts.ClaimBytes = 1500
+		w.table.Fails = func(ctx context.Context, call, _ string) error {
+			if call == "get" {
+				return sleep(ctx, time.Hour)
+			}
+			return nil
+		}
+		start := time.Now()
+		_, r := w.send(large(2)...)
+		if took := time.Since(start); took != 29500*time.Millisecond || r.Recorded != 2 {
+			t.Errorf("after %s: %+v", took, r)
+		}
+	})
 }

@@ -123,7 +123,8 @@ func TestReadsAreConsistentAndWithoutTheBytes(t *testing.T) {
 		}
 		return next(ctx, in)
 	}
-	if _, ok, err := ledger.Find(t.Context(), adapter.NewLedgerReader(b.db, "ledger"), e.EventID, false); !ok || err != nil {
+	inspector := adapter.NewLedgerReader(b.db, "ledger")
+	if _, ok, err := ledger.Find(t.Context(), inspector, e.EventID, false); !ok || err != nil {
 		t.Error(ok, err)
 	}
 	if known, err := b.Known(t.Context(), []string{e.EventID}); len(known) != 1 || err != nil {

@@ -76,7 +76,7 @@ func (b *fixture) record(t *testing.T, e ledger.Item, want ledger.Outcome) {
 
 // shard returns the shard of a pending event.
 func (b *fixture) shard(e ledger.Item) string {
-	return b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberS).Value
+	return b.db.Items("ledger")[e.EventID][names.LedgerShard].(*types.AttributeValueMemberS).Value
 }
 
 func (b *fixture) due(t *testing.T) []ledger.Item {
@@ -229,7 +229,7 @@ func TestShardsAreEven(t *testing.T) {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	for _, item := range b.db.Items("ledger") {
-		count[item[names.LedgerPendingShard].(*types.AttributeValueMemberS).Value]++
+		count[item[names.LedgerShard].(*types.AttributeValueMemberS).Value]++
 	}
 	for shard, n := range count {
 		if n > 200 {
@@ -458,11 +458,8 @@ func TestWhatTheStatesAllow(t *testing.T) {
 			"replace": b.Ledger.Replace(t.Context(), []ledger.Item{fresh()}, b.now)[0],
 		} {
 			want := map[string]ledger.Outcome{"record": test.record, "replace": test.replace}[name]
-			state := test.state
-			if want == recorded {
-				state = ""
-			}
-			if r != (ledger.Recording{Outcome: want, State: state}) {
+			if r.Err != nil || r.Outcome != want || (r.Found == nil) != (want == recorded) ||
+				r.Found != nil && r.Found.State != test.state {
 				t.Errorf("%s what is %q, other %v: %+v, want %d", name, test.state, test.other, r, want)
 			}
 		}

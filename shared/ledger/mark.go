@@ -66,9 +66,9 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 }
 
 // Replay makes a parked event pending again, for redrive to publish from due on. Of i, which the caller has read,
-// EventID is required; the event must still have its Digest and RecordedAt unless they are zero. A result that is
-// not done and has no error has the item that was found instead: pending, published or dismissed, recorded anew, or
-// none.
+// EventID is required; the event must still have its Digest, RecordedAt and Due unless they are zero. A result that is
+// not done and has no error has the item that was found instead: pending, published or dismissed, recorded or parked
+// anew, or none.
 func (l *Ledger) Replay(ctx context.Context, i Item, d Decision, due time.Time) Result {
 	holder := NewHolder()
 	r := l.decide(ctx, i, d, Item{State: Pending, Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder})
@@ -93,7 +93,9 @@ func (l *Ledger) decide(ctx context.Context, i Item, d Decision, set Item) Resul
 		return Result{Err: fmt.Errorf("ledger: %s %s: %w", set.State, i.EventID, err)}
 	}
 	set.Decision = d
-	r := l.change(ctx, Change{EventID: i.EventID, Where: i.recording(Parked), Set: set})
+	where := i.recording(Parked)
+	where.Due = i.Due // when it was parked
+	r := l.change(ctx, Change{EventID: i.EventID, Where: where, Set: set})
 	if r.Err != nil {
 		r.Err = fmt.Errorf("ledger: %s from %s to %s: %w", i.EventID, Parked, set.State, r.Err)
 	}

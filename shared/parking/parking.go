@@ -213,10 +213,28 @@ func (s *Store) create(ctx context.Context, key string, body []byte) (exists boo
 		return !retried.Load(), nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("parking: put: %w", err)
+		return false, failed{"put", err}
 	}
 	return false, nil
 }
+
+// failed is a failed call of S3. Its text has no message of AWS, which can name accounts and resources.
+type failed struct {
+	what string
+	err  error
+}
+
+func (f failed) Error() string {
+	if api, ok := errors.AsType[smithy.APIError](f.err); ok {
+		return "parking: " + f.what + ": " + api.ErrorCode()
+	}
+	if _, called := errors.AsType[*smithy.OperationError](f.err); called {
+		return "parking: " + f.what + ": no answer"
+	}
+	return "parking: " + f.what + ": " + f.err.Error()
+}
+
+func (f failed) Unwrap() error { return f.err }
 
 // observedRetryer records whether a request was retried.
 type observedRetryer struct {
@@ -245,7 +263,7 @@ func (s *Store) read(ctx context.Context, key string, into any, missing error) e
 		return missing
 	}
 	if err != nil {
-		return fmt.Errorf("parking: get: %w", err)
+		return failed{"get", err}
 	}
 	defer out.Body.Close()
 	if err := json.UnmarshalRead(out.Body, into); err != nil {
@@ -408,7 +426,7 @@ func (s *Store) list(ctx context.Context, prefix, after string, found func(name 
 	for pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)
 		if err != nil {
-			return fmt.Errorf("parking: list: %w", err)
+			return failed{"list", err}
 		}
 		for _, object := range out.Contents {
 			if !found(strings.TrimPrefix(aws.ToString(object.Key), prefix)) {

@@ -169,6 +169,13 @@ func (p Proof) SentAt() (at time.Time) {
 	return at
 }
 
+// AsAccepted returns p as it is stored of an accepted delivery: with the ids in the payload.
+func (p Proof) AsAccepted() Proof {
+	p.Reason = Accepted
+	p.DeliveryID, p.EventIDs = payment.PeekIDs(p.Payload, math.MaxInt)
+	return p
+}
+
 // Encode returns the object of a proof. A proof has only one encoding.
 func (p Proof) Encode() ([]byte, error) {
 	text, err := json.Marshal(p, json.Deterministic(true))
@@ -310,6 +317,12 @@ func (n Name) stem() string {
 }
 
 func (r Reason) prefix() string { return string(r) + "/" }
+
+// After returns the text which the names of a reason with that time or a later one follow, and no others.
+func (r Reason) After(at time.Time) string {
+	at = at.Add(time.Millisecond - 1) // a name has milliseconds
+	return strings.TrimSuffix(Name{Reason: r, At: at}.stem(), "--")
+}
 
 // ErrName is returned for a text that is not the name of a proof.
 var ErrName = errors.New("proof: not a name of the form REASON/YYYY/MM/DD/HH/TIME-ID-DIGEST.json")

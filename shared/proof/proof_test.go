@@ -24,8 +24,7 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
 // sent returns what is stored of an accepted delivery with that payload, signed at noon.
 func sent(t *testing.T, payload []byte, signed, certified bool) Proof {
 	t.Helper()
-	p := Proof{Reason: Accepted, Payload: payload}
-	p.DeliveryID, p.EventIDs = payment.PeekIDs(payload, MaxIDs)
+	p := Proof{Payload: payload}.AsAccepted()
 	if signed {
 		key := testKey()
 		p.Timestamp, p.KeyID = "2026-01-31T12:00:00.005Z", key.ID
@@ -189,7 +188,8 @@ func TestWhatCannotBeDecodedIsVerified(t *testing.T) {
 	for _, payload := range []string{"x", `{"deliveryId":"` + id("1") + `","deliveryId":"` + id("2") + `"`,
 		`{"deliveryId":"` + id("1") + `","events":[` + events + `{}],"deliveryId":"` + id("2") + `"}`} {
 		p := sent(t, []byte(payload), true, false)
-		p.Reason = Invalid
+		p.Reason, p.EventIDs = Invalid, p.EventIDs[:min(len(p.EventIDs), MaxIDs)]
+		p.DeliveryID, _ = payment.PeekIDs(p.Payload, MaxIDs)
 		if _, err := p.Verify(); err != nil || len(p.EventIDs) > MaxIDs {
 			t.Errorf("%.80s: %d ids, %v", payload, len(p.EventIDs), err)
 		}

@@ -49,19 +49,19 @@ func Get(ctx context.Context, g objects.Getter, name string) (p Proof, err error
 	return p, nil
 }
 
-// List returns the objects of a reason whose time is not before from and before until, in the order of these times,
-// and what has no time in its name. It ends with the first error. A zero time means no limit.
+// List returns the objects of a reason whose time is not before from and before until, in the order of these times.
+// It ends with the first error. A zero time means no limit.
 func List(ctx context.Context, l objects.Lister, reason Reason,
 	from, until time.Time) iter.Seq2[objects.Object, error] {
 	return func(yield func(objects.Object, error) bool) {
 		after := ""
 		if !from.IsZero() {
-			after = strings.TrimSuffix(Name{Reason: reason, At: from}.stem(), "--")
+			after = reason.After(from)
 		}
 		for o, err := range objects.All(ctx, l, reason.prefix(), after) {
 			if err != nil {
 				err = fmt.Errorf("proof: list: %w", err)
-			} else if n, e := ParseName(o.Key); e == nil && !until.IsZero() && !n.At.Before(until) {
+			} else if !until.IsZero() && o.Key > reason.After(until) {
 				return
 			}
 			if !yield(o, err) {

@@ -80,7 +80,7 @@ func (r *reader) retention() {
 	if d.CaptureRejected != Off && r.valid(&d.CaptureRejected, &d.DeduplicationWindow) &&
 		d.DeduplicationWindow <= rejectedLife {
 		r.wrong(&d.DeduplicationWindow, "must be longer than %s with %s: for so long, a rejected webhook can be "+
-			"replayed, and its events would be published again", durationText(rejectedLife), r.nameOf(&d.CaptureRejected))
+			"replayed, and would be published again", durationText(rejectedLife), r.nameOf(&d.CaptureRejected))
 	}
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it

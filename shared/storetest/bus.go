@@ -46,8 +46,8 @@ func Bus(t *testing.T, seed uint64, n int, buses ...EventBus) {
 		want := do(buses[0])
 		for _, other := range buses[1:] {
 			if diff := cmp.Diff(want, do(other)); diff != "" {
-				t.Fatalf("seed %d, call %d, %d entries (-%T +%T):\n%s", seed, call, len(entries), buses[0].Store, other.Store,
-					diff)
+				t.Fatalf("seed %d, call %d, %d entries (-%T +%T):\n%s", seed, call, len(entries), buses[0].Store,
+					other.Store, diff)
 			}
 		}
 	}
@@ -68,8 +68,8 @@ func (r *random) entries() []bus.Entry {
 	size := 0
 	for n := range entries {
 		e := &entries[n]
-		*e = bus.Entry{Source: "payhook", Event: bus.Event{DetailType: "PAYMENT_STATUS.RELEASED", Time: r.time(),
-			Detail: fmt.Appendf(nil, `{ "n":%d, "text":"ü\u00fc" }`, r.IntN(1000)), DeliveryID: r.id()}}
+		*e = bus.Entry{Source: "payhook", DetailType: "PAYMENT_STATUS.RELEASED", Time: r.time(),
+			Detail: fmt.Appendf(nil, `{ "n":%d, "text":"ü\u00fc" }`, r.IntN(1000)), DeliveryID: r.id()}
 		switch r.IntN(12) {
 		case 0:
 			e.DetailType = strings.Repeat("ü", 127+r.IntN(3)) // 128 are the most

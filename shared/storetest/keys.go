@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"payhook.example/shared/keys"
 )
 
@@ -28,12 +25,7 @@ func Keys(t *testing.T, seed uint64, n int, stores ...KeyStore) {
 	r := &random{rand.New(rand.NewPCG(seed, 1)), time.UnixMilli(1769860800123).UTC()}
 	for call := range n {
 		what, do := r.keyCall()
-		want := do(t.Context(), stores[0])
-		for _, other := range stores[1:] {
-			if diff := gocmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff != "" {
-				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0].Store, other.Store, diff)
-			}
-		}
+		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
 	}
 }
 

@@ -29,23 +29,28 @@ func Ledger(t *testing.T, seed uint64, n int, index time.Duration, stores ...Led
 	r := &random{rand.New(rand.NewPCG(seed, 0)), time.UnixMilli(1769860800000).UTC()}
 	for call := range n {
 		what, do := r.call()
-		items := func(s LedgerStore) any {
-			found, err := s.Get(t.Context(), allIDs(), true)
-			return []any{found, err}
-		}
-		want := do(t.Context(), stores[0])
 		for _, other := range stores[1:] {
-			var diff string
-			for deadline := time.Now().Add(index); ; {
-				// Only the index needs more than one attempt, and a query has no effect.
-				if diff = different(want, do(t.Context(), other)); diff == "" ||
-					what != "query" || time.Now().After(deadline) {
-					break
-				}
+			for deadline := time.Now().Add(index); what == "query" && time.Now().Before(deadline) &&
+				different(do(t.Context(), stores[0]), do(t.Context(), other)) != ""; {
+				continue
 			}
-			if diff += different(items(stores[0]), items(other)); diff != "" {
-				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0].Store, other.Store, diff)
-			}
+		}
+		what = fmt.Sprintf("seed %d, call %d, %s", seed, call, what)
+		compare(t, what, stores, do)
+		compare(t, what+": items", stores, func(ctx context.Context, s LedgerStore) any {
+			found, err := s.Get(ctx, allIDs(), true)
+			return []any{found, err}
+		})
+	}
+}
+
+// compare makes a call of each store and fails the test if a result differs from that of the first one.
+func compare[S any](t *testing.T, what string, stores []S, do func(context.Context, S) any) {
+	t.Helper()
+	want := do(t.Context(), stores[0])
+	for n, other := range stores[1:] {
+		if diff := different(want, do(t.Context(), other)); diff != "" {
+			t.Fatalf("%s (-store 0 +store %d):\n%s", what, n+1, diff)
 		}
 	}
 }

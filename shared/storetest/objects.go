@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"payhook.example/shared/objects"
 )
 
@@ -21,12 +18,7 @@ func Objects(t *testing.T, seed uint64, n int, stores ...objects.Store) {
 	r := &random{rand.New(rand.NewPCG(seed, 0)), time.Time{}}
 	for call := range n {
 		what, do := r.objectCall()
-		want := do(t.Context(), stores[0])
-		for _, other := range stores[1:] {
-			if diff := cmp.Diff(want, do(t.Context(), other), cmpopts.EquateErrors()); diff != "" {
-				t.Fatalf("seed %d, call %d, %s (-%T +%T):\n%s", seed, call, what, stores[0], other, diff)
-			}
-		}
+		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
 	}
 }
 

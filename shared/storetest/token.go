@@ -1,12 +1,10 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/token"
 )
@@ -17,18 +15,12 @@ func Token(t *testing.T, seed uint64, n int, stores ...token.Store) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for call := range n {
 		text, saves := fmt.Sprintf(`{"%0*d":"ü\n"}`, r.IntN(4000), call), r.IntN(10) == 0
-		do := func(s token.Store) any {
+		compare(t, fmt.Sprintf("seed %d, call %d", seed, call), stores, func(ctx context.Context, s token.Store) any {
 			if saves {
-				return s.Save(t.Context(), text)
+				return s.Save(ctx, text)
 			}
-			text, err := s.Load(t.Context())
+			text, err := s.Load(ctx)
 			return []any{text, err}
-		}
-		want := do(stores[0])
-		for _, other := range stores[1:] {
-			if diff := cmp.Diff(want, do(other), cmpopts.EquateErrors()); diff != "" {
-				t.Fatalf("seed %d, call %d (-%T +%T):\n%s", seed, call, stores[0], other, diff)
-			}
-		}
+		})
 	}
 }

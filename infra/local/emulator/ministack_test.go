@@ -23,17 +23,12 @@ import (
 	cloudwatchtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/google/go-cmp/cmp"
-
-	adapter "payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/bus"
 )
 
 // The tests of this file show what the patches of the folder ministack correct. They share
@@ -313,21 +308,4 @@ func TestServicesInMemoryBehaveLikeTheEmulator(t *testing.T) {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	t.Logf("%d cases passed", strings.Count(string(out), "--- PASS"))
-}
-
-// As on AWS (https://github.com/aws/aws-cli/issues/9186), only DescribeEventBus says that there is no bus.
-func TestABusThatDoesNotExistTakesEvents(t *testing.T) {
-	client := eventbridge.NewFromConfig(emulated(t))
-	entry := eventbridgetypes.PutEventsRequestEntry{EventBusName: aws.String("none"), Source: aws.String("payhook"),
-		DetailType: aws.String("A.B"), Detail: aws.String("{}")}
-	out, err := client.PutEvents(t.Context(),
-		&eventbridge.PutEventsInput{Entries: []eventbridgetypes.PutEventsRequestEntry{entry}})
-	if err != nil || out.FailedEntryCount > 0 || aws.ToString(out.Entries[0].EventId) == "" {
-		t.Errorf("%+v, %v", out, err)
-	}
-	for name, want := range map[string]error{"none": bus.ErrMissing, "default": nil} {
-		if err := bus.Find(t.Context(), adapter.NewFindableBus(client, name)); !errors.Is(err, want) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

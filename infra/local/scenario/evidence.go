@@ -10,8 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/infra/cmd/payhook/evidence"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 )
 
 // evidenceChecks returns the checks of the records of accepted deliveries.
@@ -68,11 +68,11 @@ func (s *Scenario) refused(ctx context.Context) string {
 }
 
 // records returns all records by deliveryId. It ends the check that runs if one does not verify.
-func (s *Scenario) records(ctx context.Context) map[string][]records.Record {
-	found := map[string][]records.Record{}
-	Require(evidence.Scan(ctx, s.S3(), s.EvidenceBucket, func(r records.Record, err error) {
+func (s *Scenario) records(ctx context.Context) map[string][]proof.Proof {
+	found := map[string][]proof.Proof{}
+	Require(evidence.Scan(ctx, s.S3(), s.EvidenceBucket, func(p proof.Proof, err error) {
 		Require(err)
-		found[r.DeliveryID] = append(found[r.DeliveryID], r)
+		found[p.DeliveryID] = append(found[p.DeliveryID], p)
 	}))
 	return found
 }

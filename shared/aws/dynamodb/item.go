@@ -27,8 +27,7 @@ type codec struct {
 // codecs are the attributes of the ledger's table, in the order in which they are written. The first is the key.
 var codecs = [...]codec{
 	ofText(names.LedgerKey, ledger.Identity, func(i *ledger.Item) *string { return &i.EventID }),
-	ofBytes("digest", ledger.Identity, func(i *ledger.Item) []byte { return i.Digest[:] },
-		func(i *ledger.Item, b []byte) bool { return copy(i.Digest[:], b) == len(i.Digest) }),
+	ofArray("digest", ledger.Identity, func(i *ledger.Item) []byte { return i.Digest[:] }),
 	ofText("deliveryId", ledger.Identity, func(i *ledger.Item) *string { return &i.DeliveryID }),
 	ofTime(names.LedgerRecordedAt, ledger.Identity, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
 	ofText("decidedBy", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.By }),
@@ -47,7 +46,8 @@ var codecs = [...]codec{
 			i.Detail, err = bytesOf(v)
 			return err
 		}},
-	ofInt(names.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size }),
+	ofInt(names.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size },
+		func(*ledger.Item) bool { return false }),
 	{names.LedgerClaimed, ledger.Content,
 		func(i *ledger.Item) types.AttributeValue {
 			if !i.Claimed {
@@ -64,22 +64,12 @@ var codecs = [...]codec{
 			return nil
 		}},
 	ofText("state", ledger.Rest, func(i *ledger.Item) *ledger.State { return &i.State }),
-	ofText(names.LedgerPendingShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
-	ofTime(names.LedgerPendingDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
-	{"attempts", ledger.Rest,
-		func(i *ledger.Item) types.AttributeValue {
-			if i.Attempts == 0 && i.Shard == "" { // what is pending has it also if it is zero: a lease increments it
-				return nil
-			}
-			return number(int64(i.Attempts))
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			n, err := intOf(v)
-			i.Attempts = int(n)
-			return err
-		}},
-	ofBytes("holder", ledger.Rest, func(i *ledger.Item) []byte { return i.Holder[:] },
-		func(i *ledger.Item, b []byte) bool { return copy(i.Holder[:], b) == len(i.Holder) }),
+	ofText(names.LedgerShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
+	ofTime(names.LedgerDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
+	// What is pending has it also if it is zero: a lease can add to what exists alone.
+	ofInt("attempts", ledger.Rest, func(i *ledger.Item) *int { return &i.Attempts },
+		func(i *ledger.Item) bool { return i.Shard != "" }),
+	ofArray("holder", ledger.Rest, func(i *ledger.Item) []byte { return i.Holder[:] }),
 	ofText(names.LedgerCause, ledger.Rest, func(i *ledger.Item) *string { return &i.Cause }),
 	ofText("problem", ledger.Rest, func(i *ledger.Item) *string { return &i.Problem }),
 	ofTime("eventTimestamp", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
@@ -121,8 +111,8 @@ func ofText[T ~string](name string, part ledger.Part, at func(*ledger.Item) *T) 
 		}}
 }
 
-// ofBytes is of an array of bytes. set returns false for another length.
-func ofBytes(name string, part ledger.Part, at func(*ledger.Item) []byte, set func(*ledger.Item, []byte) bool) codec {
+// ofArray is of an array of bytes.
+func ofArray(name string, part ledger.Part, at func(*ledger.Item) []byte) codec {
 	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
 			if strings.Trim(string(at(i)), "\x00") == "" {
@@ -132,9 +122,10 @@ func ofBytes(name string, part ledger.Part, at func(*ledger.Item) []byte, set fu
 		},
 		func(i *ledger.Item, v types.AttributeValue) error {
 			b, err := bytesOf(v)
-			if err == nil && !set(i, b) {
-				err = errType
+			if err == nil && len(b) != len(at(i)) {
+				return errType
 			}
+			copy(at(i), b)
 			return err
 		}}
 }
@@ -156,17 +147,21 @@ func ofTime(name string, part ledger.Part, at func(*ledger.Item) *time.Time) cod
 		}}
 }
 
-func ofInt(name string, part ledger.Part, at func(*ledger.Item) *int) codec {
+// ofInt is of a number, which is also written if it is zero and zero says so.
+func ofInt(name string, part ledger.Part, at func(*ledger.Item) *int,
+	zero func(*ledger.Item) bool) codec {
 	return codec{name, part,
 		func(i *ledger.Item) types.AttributeValue {
-			if *at(i) == 0 {
+			if *at(i) == 0 && !zero(i) {
 				return nil
 			}
 			return number(int64(*at(i)))
 		},
 		func(i *ledger.Item, v types.AttributeValue) error {
 			n, err := intOf(v)
-			*at(i) = int(n)
+			if err == nil {
+				*at(i) = int(n)
+			}
 			return err
 		}}
 }

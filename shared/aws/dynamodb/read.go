@@ -51,7 +51,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 	}
 	in := &dynamodb.QueryInput{
 		TableName:                 &r.table,
-		IndexName:                 aws.String(names.LedgerPendingIndex),
+		IndexName:                 aws.String(names.LedgerIndex),
 		KeyConditionExpression:    &condition,
 		ExpressionAttributeNames:  expressionNames(condition),
 		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
@@ -60,7 +60,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 	}
 	if q.After != nil {
 		in.ExclusiveStartKey = attributes{names.LedgerKey: text(q.After.EventID),
-			names.LedgerPendingShard: text(q.After.Shard), names.LedgerPendingDue: number(q.After.Due.UnixMilli())}
+			names.LedgerShard: text(q.After.Shard), names.LedgerDue: number(q.After.Due.UnixMilli())}
 	}
 	out, err := r.client.Query(ctx, in)
 	if err != nil {

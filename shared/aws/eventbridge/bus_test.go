@@ -46,8 +46,9 @@ func onTheWire(t *testing.T, answer func(w http.ResponseWriter, r request)) *eve
 		answer(w, sent)
 	}))
 	t.Cleanup(server.Close)
-	return eventbridge.NewFindableBus(eventbridge.NewClient(aws.Config{Region: "eu-central-1", BaseEndpoint: &server.URL,
-		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")}, http.DefaultClient), "payments")
+	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &server.URL,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")}
+	return eventbridge.NewFindableBus(eventbridge.NewClient(cfg, http.DefaultClient), "payments")
 }
 
 // serve answers as EventBridge does with the bus.
@@ -63,7 +64,7 @@ func serve(t *testing.T, m *bus.Memory) func(http.ResponseWriter, request) {
 		}
 		var entries []bus.Entry
 		for _, sent := range r.Entries {
-			e := bus.Entry{Source: sent.Source, Event: bus.Event{DetailType: sent.DetailType, Detail: []byte(sent.Detail)}}
+			e := bus.Entry{Source: sent.Source, DetailType: sent.DetailType, Detail: []byte(sent.Detail)}
 			if len(sent.Resources) > 0 {
 				e.DeliveryID = sent.Resources[0]
 			}
@@ -103,7 +104,7 @@ func TestTheBusAndTheMemoryHaveTheSameResults(t *testing.T) {
 }
 
 // event is a request of one event.
-var event = []bus.Entry{{Source: "payhook", Event: bus.Event{DetailType: "A.B", Detail: []byte("{}"), Time: time.Now()}}}
+var event = []bus.Entry{{Source: "payhook", DetailType: "A.B", Detail: []byte("{}"), Time: time.Now()}}
 
 // A request that AWS rejects arrives as an error whose fault the SDK does not
 // know, since the model of PutEvents does not list it.
@@ -124,7 +125,7 @@ func TestAFailedRequestSaysWhereTheCauseIs(t *testing.T) {
 		"timed out":           {408, ``, bus.OfService, ""},
 		"not permitted":       {400, `{"__type":"AccessDeniedException"}`, bus.OfCaller, "AccessDeniedException"},
 		"expired credentials": {403, `{"__type":"ExpiredTokenException"}`, bus.OfCaller, "ExpiredTokenException"},
-		"no such operation":   {400, `{"__type":"UnknownOperationException"}`, bus.OfCaller, "UnknownOperationException"},
+		"no such caller":      {403, `{"__type":"InvalidClientTokenId"}`, bus.OfCaller, "InvalidClientTokenId"},
 		"service failed":      {500, `{"__type":"InternalException"}`, bus.OfService, "InternalException"},
 		"unavailable":         {503, ``, bus.OfService, ""},
 		"not implemented":     {501, ``, bus.OfService, ""},
@@ -209,7 +210,7 @@ func TestATimeArrivesAsItIsOrNotAtAll(t *testing.T) {
 			got = r.Entries[0].Time
 			_, _ = io.WriteString(w, `{"Entries":[{"EventId":"1"}]}`)
 		})
-		if _, err := b.Put(t.Context(), []bus.Entry{{Event: bus.Event{Detail: []byte("{}"), Time: at}}}); err != nil {
+		if _, err := b.Put(t.Context(), []bus.Entry{{Detail: []byte("{}"), Time: at}}); err != nil {
 			t.Fatal(err)
 		}
 		same := string(got) == want

@@ -41,8 +41,8 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 	}
 	connections := client.NewConnections(1)
 	cfg, err := client.Config(func(name string) string {
-		return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": secrets.URL, "AWS_ACCESS_KEY_ID": "id",
-			"AWS_SECRET_ACCESS_KEY": "secret"}[name]
+		return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": secrets.URL,
+			"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}[name]
 	}, connections)
 	if err != nil {
 		t.Fatal(err)

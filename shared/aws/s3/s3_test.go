@@ -31,9 +31,9 @@ import (
 
 func TestTheBucketAndTheMemoryHaveTheSameResults(t *testing.T) {
 	for seed := range uint64(20) {
-		client := awstest.NewS3()
-		client.MakeBucket("bucket")
-		storetest.Objects(t, seed, 500, &objects.Memory{}, s3.NewBucket(client, "bucket"))
+		api := awstest.NewS3()
+		api.MakeBucket("bucket")
+		storetest.Objects(t, seed, 500, &objects.Memory{}, s3.NewBucket(api, "bucket"))
 	}
 }
 
@@ -114,17 +114,17 @@ func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 		existed bool
 		err     string
 	}{
-		"written":                                {answers: []string{"ok"}},
-		"exists already":                         {answers: []string{exists}, existed: true},
-		"another write is in progress":           {answers: []string{inProgress, "ok"}},
-		"the other write was first":              {answers: []string{inProgress, exists}},
-		"its own write, whose response was lost": {answers: []string{down, exists}},
-		"denied":                                 {answers: []string{denied}, err: "S3 PutObject: AccessDenied"},
-		"down":                                   {answers: []string{down, down, down}, err: "S3 PutObject: InternalError"},
+		"written":                         {answers: []string{"ok"}},
+		"exists already":                  {answers: []string{exists}, existed: true},
+		"another write is in progress":    {answers: []string{inProgress, "ok"}},
+		"the other write was first":       {answers: []string{inProgress, exists}},
+		"its own write without an answer": {answers: []string{down, exists}},
+		"denied":                          {answers: []string{denied}, err: "S3 PutObject: AccessDenied"},
+		"down":                            {answers: []string{down, down, down}, err: "S3 PutObject: InternalError"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, requests := answering(t, httptest.NewServer, test.answers...)
-			existed, err := s3.NewWriter(client, "bucket").Create(t.Context(), "a/b", []byte("body"))
+			api, requests := answering(t, httptest.NewServer, test.answers...)
+			existed, err := s3.NewWriter(api, "bucket").Create(t.Context(), "a/b", []byte("body"))
 			if text := text(err); existed != test.existed || text != test.err {
 				t.Errorf("%t, %s", existed, text)
 			}
@@ -148,9 +148,9 @@ func text(err error) string {
 // S3 has stored the object, and the connection breaks before its answer. The connection
 // was open before.
 func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
-	client, _ := answering(t, httptest.NewServer, "ok", cutOff, exists)
+	api, _ := answering(t, httptest.NewServer, "ok", cutOff, exists)
 	for _, key := range []string{"one", "other"} {
-		if existed, err := s3.NewWriter(client, "bucket").Create(t.Context(), key, nil); existed || err != nil {
+		if existed, err := s3.NewWriter(api, "bucket").Create(t.Context(), key, nil); existed || err != nil {
 			t.Errorf("%s: %t, %v", key, existed, err)
 		}
 	}
@@ -163,8 +163,8 @@ func TestAWriteHasAChecksumAndASignatureOfItsBody(t *testing.T) {
 		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,
 	} {
 		for _, body := range [][]byte{nil, []byte("body")} {
-			client, requests := answering(t, newServer, "ok", "ok")
-			bucket := s3.NewBucket(client, "bucket")
+			api, requests := answering(t, newServer, "ok", "ok")
+			bucket := s3.NewBucket(api, "bucket")
 			_, err := bucket.Create(t.Context(), "key", body)
 			if err = errors.Join(err, bucket.Put(t.Context(), "key", body)); err != nil {
 				t.Fatal(err)
@@ -196,8 +196,8 @@ func TestAWriteHasAChecksumAndASignatureOfItsBody(t *testing.T) {
 
 func TestGetReadsALittleMoreThanTheLimit(t *testing.T) {
 	for limit, want := range map[int]string{0: "b", 2: "bod", 3: "body", 4: "body", math.MaxInt: "body"} {
-		client, requests := answering(t, httptest.NewServer, "body")
-		got, err := s3.NewReader(client, "bucket").Get(t.Context(), "a b/ü", limit)
+		api, requests := answering(t, httptest.NewServer, "body")
+		got, err := s3.NewReader(api, "bucket").Get(t.Context(), "a b/ü", limit)
 		if err != nil || string(got) != want || (*requests)[0].URL.Path != "/bucket/a b/ü" {
 			t.Errorf("%d: %s, %v", limit, got, err)
 		}
@@ -224,8 +224,8 @@ func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 		"down":           {[]string{down, down, down}, nil, "claimcheck: get: S3 GetObject: InternalError"},
 		"half an answer": {[]string{half}, io.ErrUnexpectedEOF, "claimcheck: get: S3 GetObject: no answer"},
 	} {
-		client, requests := answering(t, httptest.NewServer, test.answers...)
-		got, err := s3.Resolve(t.Context(), client, detail)
+		api, requests := answering(t, httptest.NewServer, test.answers...)
+		got, err := s3.Resolve(t.Context(), api, detail)
 		if (string(got) == "{}") != (test.err == "") || text(err) != test.err ||
 			test.want != nil && !errors.Is(err, test.want) {
 			t.Errorf("%s: %s, %v", name, got, err)
@@ -237,11 +237,12 @@ func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 }
 
 func TestListFollowsEmptyPagesAndHasTheTimes(t *testing.T) {
-	const result = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>next</NextContinuationToken>"
-	client, requests := answering(t, httptest.NewServer, result+"</ListBucketResult>", result+"<Contents><Key>a/b</Key>"+
-		"<Size>7</Size><LastModified>2026-01-31T12:00:00.000Z</LastModified></Contents></ListBucketResult>", denied)
+	const start, end = "<ListBucketResult><IsTruncated>true</IsTruncated>" +
+		"<NextContinuationToken>next</NextContinuationToken>", "</ListBucketResult>"
+	api, requests := answering(t, httptest.NewServer, start+end, start+"<Contents><Key>a/b</Key><Size>7</Size>"+
+		"<LastModified>2026-01-31T12:00:00.000Z</LastModified></Contents>"+end, denied)
 	list := func() ([]objects.Object, bool, error) {
-		return s3.NewLister(client, "bucket").List(t.Context(), "a/", "a/a", 3)
+		return s3.NewLister(api, "bucket").List(t.Context(), "a/", "a/a", 3)
 	}
 	page, more, err := list()
 	want := []objects.Object{{Key: "a/b", Size: 7, StoredAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}}

@@ -85,8 +85,8 @@ func (s *Store) Save(ctx context.Context, text string) error {
 	failed := failure.Of("Secrets Manager PutSecretValue", err)
 	// AWS, "PutSecretValue" in the Secrets Manager API reference.
 	if _, full := errors.AsType[*types.LimitExceededException](err); full {
-		failed = fmt.Errorf("%w: the secret has 100 versions of the last 24 hours and accepts no more until one is older",
-			failed)
+		failed = fmt.Errorf("%w: the secret has 100 versions of the last 24 hours and accepts no more until one is "+
+			"older", failed)
 	}
 	return &token.StoreError{Store: theToken, Err: failed}
 }

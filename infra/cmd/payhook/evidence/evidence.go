@@ -38,16 +38,19 @@ func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use:   "verify s3://BUCKET/PREFIX|FOLDER",
 		Short: "Verify records",
 		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder with
-copies: nothing is damaged, the signature over payload, timestamp and key id verifies
-with the stored JWK, the ids are those of the payload, and the client certificate was
-valid. In a bucket, it reads all versions of the objects, and checks S3's checksum and
-the name. A folder needs no AWS. What does not verify is a line with its reason.
+copies (its files *.json): nothing is damaged, the signature over payload, timestamp and
+key id verifies with the stored JWK, the ids are those of the payload, the client
+certificate was valid, and the name is that of the content. In a bucket, it reads all
+versions of the objects, and checks S3's checksum. A folder needs no AWS. What does not
+verify is a line with its reason. What is parked, below invalid/ and conflict/ of the
+parking bucket, is verified in the same way.
 
   verified    signed, and with --keys by one of these keys
   damaged     changed, incomplete, or not a record
   notSigned   accepted by mtls alone: only the certificate is verified
   keyUnknown  signed, but by none of --keys
-  versions    further versions of an object, and delete markers. Payhook writes none
+  versions    further versions of an object, and delete markers before the end of its
+              lock. Payhook writes none
 
 Status 1: something is damaged, has a further version, or, with --keys, is not signed by
 one of them; or there is no record.`,
@@ -97,7 +100,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 			}
 		case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.key) }):
 			n.KeyUnknown++
-			err = fmt.Errorf("the JWK of the key %s is not in --keys", o.record.KeyID)
+			err = fmt.Errorf("the JWK of the key %s is not in --keys", o.proof.KeyID)
 		default:
 			n.Verified++
 		}
@@ -111,7 +114,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 		bucket, prefix, _ := strings.Cut(bucket, "/")
 		var client *s3.Client
 		if client, err = anyBucket(ctx, p, t); err == nil {
-			err = cli.Unreachable(scan(ctx, p, client, bucket, prefix, got))
+			err = cli.Unreachable(scan(ctx, p, client, bucket, section{prefix: prefix}, got))
 		}
 	} else {
 		err = files(ctx, p, where, got)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
 	"maps"
@@ -13,7 +14,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,10 +26,10 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
 )
 
@@ -38,29 +41,29 @@ var (
 )
 
 // signed returns a record of a payload.
-func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) records.Record {
+func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) proof.Proof {
 	t.Helper()
-	proof := records.Proof{Payload: payload, Timestamp: signature.FormatTime(at), KeyID: with.ID,
+	p := proof.Proof{Payload: payload, Timestamp: signature.FormatTime(at), KeyID: with.ID,
 		JWK: keys.FormatJWK(with.ID, &with.Private.PublicKey)}
 	var err error
-	if proof.Signature, err = signature.Sign(with.Private, payload, proof.Timestamp, proof.KeyID); err != nil {
+	if p.Signature, err = signature.Sign(with.Private, payload, p.Timestamp, p.KeyID); err != nil {
 		t.Fatal(err)
 	}
-	return records.NewRecord(proof)
+	return p.AsAccepted()
 }
 
 // certified adds a client certificate.
-func certified(r records.Record) records.Record {
-	r.Certificate = records.NewCertificate(r.Payload,
+func certified(r proof.Proof) proof.Proof {
+	r.Certificate = proof.NewCertificate(r.Payload,
 		[]*x509.Certificate{authority().Client(nil).Leaf, authority().Certificate}, time.Now())
 	return r
 }
 
-func unsigned(r records.Record) records.Record {
-	return certified(records.NewRecord(records.Proof{Payload: r.Payload}))
+func unsigned(r proof.Proof) proof.Proof {
+	return certified(proof.Proof{Payload: r.Payload}.AsAccepted())
 }
 
-func encoded(t testing.TB, r records.Record) []byte {
+func encoded(t testing.TB, r proof.Proof) []byte {
 	t.Helper()
 	text, err := r.Encode()
 	if err != nil {
@@ -102,11 +105,14 @@ func TestVerifyCounts(t *testing.T) {
 	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), noon))
 	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), noon)
 	forged := one
-	forged.Proof.Payload = paymenttest.Delivery(paymenttest.Event())
-	files := folder(t, map[string][]byte{"one": encoded(t, one), "2026/01/other": encoded(t, other),
-		"2026/02/unsigned": encoded(t, unsigned(one)), "forged": encoded(t, forged), "empty": nil,
-		"cut": encoded(t, one)[:500]})
-	intact := folder(t, map[string][]byte{"one": encoded(t, one), "2": encoded(t, unsigned(one))})
+	forged.Payload = paymenttest.Delivery(paymenttest.Event())
+	base := func(p proof.Proof) string { return path.Base(p.Name()) }
+	certain := unsigned(one)
+	far, mtls := "2026/01/"+base(other), "2026/02/"+base(certain)
+	files := folder(t, map[string][]byte{base(one): encoded(t, one), far: encoded(t, other), mtls: encoded(t, certain),
+		base(forged): encoded(t, forged), "empty.json": nil, "cut.json": encoded(t, one)[:500],
+		"renamed.json": encoded(t, one), "case.verify.sh": []byte("set -e")})
+	intact := folder(t, map[string][]byte{base(one): encoded(t, one), mtls: encoded(t, certain)})
 	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
 	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
@@ -115,16 +121,17 @@ func TestVerifyCounts(t *testing.T) {
 		status   int
 		problems []string
 	}{
-		"all": {[]string{files}, `{"verified":2,"damaged":3,"notSigned":1,"keyUnknown":0,"versions":0}`, 1,
-			[]string{"cut", "empty", "forged"}},
+		"all": {[]string{files}, `{"verified":2,"damaged":4,"notSigned":1,"keyUnknown":0,"versions":0}`, 1,
+			[]string{base(forged), "cut.json", "empty.json", "renamed.json"}},
 		"intact": {[]string{intact}, `{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 0, nil},
-		"a byte order mark": {[]string{folder(t, map[string][]byte{"1": encoded(t, marked)}), "--keys", trusted},
+		"a byte order mark": {
+			[]string{folder(t, map[string][]byte{base(marked): encoded(t, marked)}), "--keys", trusted},
 			`{"verified":1,"damaged":0,"notSigned":0,"keyUnknown":0,"versions":0}`, 0, nil},
 		"with keys": {[]string{files, "--keys", trusted},
-			`{"verified":1,"damaged":3,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
-			[]string{"2026/01/other", "2026/02/unsigned", "cut", "empty", "forged"}},
+			`{"verified":1,"damaged":4,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
+			[]string{far, mtls, base(forged), "cut.json", "empty.json", "renamed.json"}},
 		"not signed, with keys": {[]string{intact, "--keys", trusted},
-			`{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{"2"}},
+			`{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{mtls}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, test.args...)...)
@@ -189,7 +196,8 @@ func TestProgressIsShown(t *testing.T) {
 }
 
 // bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
-// answers of DynamoDB and CloudFormation. A version without content is a delete marker.
+// answers of DynamoDB and CloudFormation. A version without content is a delete marker. Some versions are times: when
+// they were stored.
 type bucket map[string][]byte
 
 func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -215,6 +223,9 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Amz-Checksum-Mode") == "ENABLED" {
 			w.Header().Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
 		}
+		if !strings.HasSuffix(name, "?unknown") {
+			w.Header().Set("X-Amz-Object-Lock-Retain-Until-Date", lockEnd.Format(time.RFC3339))
+		}
 		w.Write(text)
 		return
 	}
@@ -231,13 +242,16 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if n++; n > 2 {
 			break
 		}
-		kind := "Version"
+		kind, at := "Version", "2026-01-31T12:00:01Z"
 		if b[name] == nil {
 			kind = "DeleteMarker"
 		}
-		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>2026-01-31T12:00:01Z</LastModified></%s>
+		if strings.HasPrefix(version, "20") {
+			at = version
+		}
+		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>%s</LastModified></%[1]s>
 			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`,
-			kind, object, version, kind)
+			kind, object, version, at)
 	}
 	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListVersionsResult>`, n > 2)
 }
@@ -261,6 +275,9 @@ func account(t *testing.T, endpoint string) {
 	t.Chdir(t.TempDir())
 }
 
+// lockEnd is the end of the lock of each record.
+var lockEnd = time.Date(2026, 3, 2, 12, 0, 1, 0, time.UTC)
+
 func serve(t *testing.T, b bucket) {
 	t.Helper()
 	server := httptest.NewServer(b)
@@ -270,11 +287,14 @@ func serve(t *testing.T, b bucket) {
 
 func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	b := bucket{}
-	var all []records.Record
+	var all []proof.Proof
 	for range 5 {
 		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
-		b[r.Key()+"?1"] = encoded(t, r)
+		b[r.Name()+"?1"] = encoded(t, r)
 		all = append(all, r)
+	}
+	marker := func(key string, at time.Time) func(b bucket) {
+		return func(b bucket) { b[key+"?"+at.UTC().Format(time.RFC3339)] = nil }
 	}
 	counts := func(damaged, versions int) string {
 		return fmt.Sprintf(`{"verified":5,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`, damaged, versions)
@@ -286,15 +306,25 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		message string
 	}{
 		"one each": {func(bucket) {}, counts(0, 0), 0, ""},
-		"a second, the same": {func(b bucket) { b[all[0].Key()+"?2"] = encoded(t, all[0]) },
+		"a second, the same": {func(b bucket) { b[all[0].Name()+"?2"] = encoded(t, all[0]) },
 			strings.Replace(counts(0, 1), "5", "6", 1), 1, "?versionId=1"},
-		"a second, damaged": {func(b bucket) { b[all[1].Key()+"?2"] = []byte("x") }, counts(1, 1), 1, "?versionId=2"},
-		"a delete marker":   {func(b bucket) { b[all[2].Key()+"?2"] = nil }, counts(0, 1), 1, "it is a delete marker"},
+		"a second, damaged": {func(b bucket) { b[all[1].Name()+"?2"] = []byte("x") }, counts(1, 1), 1, "?versionId=2"},
+		"a delete marker": {marker(all[2].Name(), lockEnd.Add(-time.Second)), counts(0, 1), 1,
+			"Z\",\"error\":\"it is a delete marker, and the record is locked"},
+		"the end of the retention": {marker(all[2].Name(), lockEnd), counts(0, 0), 0, ""},
+		"a lock that is not known": {func(b bucket) {
+			marker(all[2].Name(), lockEnd)(b)
+			b[all[2].Name()+"?unknown"] = b[all[2].Name()+"?1"]
+			delete(b, all[2].Name()+"?1")
+		}, counts(0, 1), 1, "s3:GetObjectRetention is missing"},
+		"a deleted record": {marker("accepted/2026/01/31/12/x", time.Now().Add(-29*24*time.Hour)), counts(0, 1), 1,
+			"there is no record"},
+		"an ended record": {marker("accepted/2026/01/31/12/x", time.Now().Add(-31*24*time.Hour)), counts(0, 0), 0, ""},
 		"another name": {func(b bucket) { b["accepted/2026/01/31/12/x?1"] = encoded(t, all[0]) }, counts(1,
 			0), 1, "the name"},
 		"the checksum": {func(b bucket) {
 			r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
-			b[r.Key()+"?bad"] = encoded(t, r)
+			b[r.Name()+"?bad"] = encoded(t, r)
 		}, counts(1, 0), 1, "checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,14 +365,17 @@ func stack(evidence bool) []byte {
 	return []byte(text + "</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>")
 }
 
+// item returns the answer of DynamoDB for an event.
+func item(id string, recorded, event time.Time) []byte {
+	return fmt.Appendf(nil, `{"Responses":{"evidence-1":[{"eventId":{"S":%q},"digest":{"B":%q},`+
+		`"recordedAt":{"N":"%d"},"eventTimestamp":{"N":"%d"}}]}}`, id,
+		base64.StdEncoding.EncodeToString(make([]byte, 32)), recorded.UnixMilli(), event.UnixMilli())
+}
+
 func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
 	id := r.EventIDs[0]
-	item := func(recorded, event time.Time) []byte {
-		return fmt.Appendf(nil, `{"Responses":{"evidence-1":[{"eventId":{"S":%q},"digest":{"B":%q},"recordedAt":{"N":"%d"},`+
-			`"eventTimestamp":{"N":"%d"}}]}}`, id, base64.StdEncoding.EncodeToString(make([]byte, 32)),
-			recorded.UnixMilli(), event.UnixMilli())
-	}
+	item := func(recorded, event time.Time) []byte { return item(id, recorded, event) }
 	day := 24 * time.Hour
 	for name, test := range map[string]struct {
 		ledger  []byte
@@ -374,7 +407,7 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"no id":   {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{"stack": stack(true), "ledger": test.ledger, r.Key() + "?1": encoded(t, r)})
+			serve(t, bucket{"stack": stack(true), "ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
 			args := append([]string{"find", test.id, "--stack", "Payhook"}, test.args...)
 			out, stderr, status := run(t.Context(), args...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
@@ -393,11 +426,36 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	}
 }
 
+// The time of a record is that of its latest event. What S3 stored later is not read.
+func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
+	now, later := paymenttest.Event(), paymenttest.Event()
+	now.EventTimestamp, later.EventTimestamp = noon, noon.Add(20*time.Hour)
+	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
+	other := "accepted/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
+	b := bucket{"stack": stack(true), "ledger": item(now.EventID, noon, noon), r.Name() + "?1": encoded(t, r),
+		other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
+		"accepted/2027/01/01/00/x?1": []byte("x")}
+	lists := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("versions") {
+			lists++
+		}
+		b.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	account(t, server.URL)
+	out, stderr, status := run(t.Context(), "find", now.EventID, "--stack", "Payhook")
+	if status != 1 || strings.Count(out, "certificate verifies") != 1 ||
+		strings.Contains(stderr, other) || lists != 2 { // of two versions each
+		t.Errorf("%d, %d lists, %s%s", status, lists, out, stderr)
+	}
+}
+
 // The hour of a record is that of the service's clock.
 func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
 	now := time.Now().UTC()
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
-	serve(t, bucket{"stack": stack(true), r.Key() + "?1": encoded(t, r)})
+	serve(t, bucket{"stack": stack(true), r.Name() + "?1": encoded(t, r)})
 	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--stack", "Payhook", "--from",
 		now.Format("2006-01-02T15"))
 	if status != 0 || !strings.Contains(out, "verifies") {
@@ -427,18 +485,18 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 		message string
 	}{
 		"one":        {nil, 0, []string{"verifies"}, ""},
-		"sent again": {map[string][]byte{again.Key(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
-		"after a byte order mark": {map[string][]byte{marked.Key(): encoded(t, marked)}, 0,
+		"sent again": {map[string][]byte{again.Name(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
+		"after a byte order mark": {map[string][]byte{marked.Name(): encoded(t, marked)}, 0,
 			[]string{"verifies", "verifies"}, ""},
-		"without an eventName": {map[string][]byte{incomplete.Key(): encoded(t, incomplete)}, 1,
+		"without an eventName": {map[string][]byte{incomplete.Name(): encoded(t, incomplete)}, 1,
 			[]string{"verifies", "verifies"}, "differ in the bytes"},
-		"unsigned as well": {map[string][]byte{same.Key(): encoded(t, same)}, 0,
+		"unsigned as well": {map[string][]byte{same.Name(): encoded(t, same)}, 0,
 			[]string{"verifies", "not signed: the certificate verifies"}, ""},
-		"a conflict": {map[string][]byte{conflict.Key(): encoded(t, conflict)}, 1, []string{"verifies",
+		"a conflict": {map[string][]byte{conflict.Name(): encoded(t, conflict)}, 1, []string{"verifies",
 			"verifies"}, "differ in the bytes"},
-		"another key": {map[string][]byte{unknown.Key(): encoded(t, unknown)}, 1, []string{"verifies",
+		"another key": {map[string][]byte{unknown.Name(): encoded(t, unknown)}, 1, []string{"verifies",
 			"verifies"}, "differ in the key"},
-		"a forged one": {map[string][]byte{forged.Key(): encoded(t, forged)}, 1,
+		"a forged one": {map[string][]byte{forged.Name(): encoded(t, forged)}, 1,
 			[]string{"verifies", "not signed: the certificate verifies"}, "differ in the bytes"},
 		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies",
 			"does not verify"}, ""},
@@ -446,7 +504,7 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 			[]string{"verifies"}, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bucket{"stack": stack(true), first.Key() + "?1": encoded(t, first)}
+			b := bucket{"stack": stack(true), first.Name() + "?1": encoded(t, first)}
 			for key, text := range test.further {
 				b[key+"?1"] = text
 			}
@@ -466,6 +524,34 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	}
 }
 
+// The page describes each member of a record, in the order of the members.
+func TestTheMembersOfARecordAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../EVIDENCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, written []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (?:its )?(`[^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, strings.Split(strings.Trim(row[1], "`"), "`, `")...)
+	}
+	text := encoded(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)))
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	for {
+		token, err := dec.ReadToken()
+		if err != nil {
+			break
+		}
+		kind, length := dec.StackIndex(dec.StackDepth())
+		inJWK := strings.HasPrefix(string(dec.StackPointer()), "/jwk/")
+		if kind == '{' && length%2 == 1 && !inJWK {
+			written = append(written, token.String())
+		}
+	}
+	if !slices.Equal(documented, written) {
+		t.Errorf("documented %q, written %q", documented, written)
+	}
+}
+
 // The script that find writes verifies the record with OpenSSL.
 func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
@@ -475,7 +561,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 		bytes.Repeat([]byte(" "), 5<<20))
 	upper := paymenttest.Event()
 	upper.EventID = strings.ToUpper(upper.EventID)
-	for name, r := range map[string]records.Record{
+	for name, r := range map[string]proof.Proof{
 		"upper case": signed(t, key(), paymenttest.Delivery(upper), noon),
 		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), noon),
 		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), noon),
@@ -485,12 +571,12 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), noon),
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{"stack": stack(true), r.Key() + "?1": encoded(t, r)})
+			serve(t, bucket{"stack": stack(true), r.Name() + "?1": encoded(t, r)})
 			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
 			at := r.SentAt().UTC().Format(time.DateOnly)
 			out, stderr, status := run(t.Context(), "find", id, "--stack", "Payhook", "--from", at, "--to", at,
 				"--out", "case")
-			file := filepath.Join("case", id+".json")
+			file := filepath.Join("case", path.Base(r.Name()))
 			if status != 0 || !strings.Contains(stderr, file+" has the first record, with payment data") {
 				t.Fatalf("%d, %s%s", status, out, stderr)
 			}
@@ -506,7 +592,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 				want += "Verified OK\n"
 			}
 			if r.Certificate != nil {
-				want += id + ".json.chain: OK\n"
+				want += path.Base(file) + ".chain: OK\n"
 			}
 			if out, err := shell(); err != nil || out != want {
 				t.Fatalf("%v: %s", err, out)

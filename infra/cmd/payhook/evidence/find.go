@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +19,9 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
 func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
@@ -30,13 +31,14 @@ func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the records of an event or a delivery",
 		Long: `Lists and verifies every record of an event or of a delivery, the signed ones first. It
-searches from an hour before the time of the event to an hour after the ledger recorded
-it, or from --from to --to. The hour of a record is that of its signed timestamp or, with
-mtls alone, that of its latest event. The ledger knows events alone, and only for
-deduplicationWindow: for a deliveryId, give --from.
+searches the hours from --from to --to. Without them, it begins an hour before the time
+of the event, and reads what S3 stored until an hour after the ledger recorded it. The
+hour of a record is that of its signed timestamp or, with mtls alone, that of its latest
+event. The ledger knows events alone, and only for deduplicationWindow: for a deliveryId,
+give --from.
 
-With --out, it writes the first of them to FOLDER/ID.json, which is payment data, and a
-script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
+With --out, it writes the first of them to FOLDER under its name, which is payment data,
+and a script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
 
 Status 1: no record was found, one does not verify, or they differ in the event's bytes
 or in the key.`,
@@ -55,13 +57,14 @@ or in the key.`,
 			if err == nil && d.EvidenceBucket == "" {
 				err = cli.Usage("the stack stores no evidence: the setting evidence is off")
 			}
+			in := section{from: from, to: cmp.Or(to, p.Now().Add(Ahead))}
 			if err == nil && from.IsZero() {
-				from, to, err = hours(cmd.Context(), d, id)
+				in, err = around(cmd.Context(), d, id)
 			}
 			if err != nil {
 				return cli.Unreachable(err)
 			}
-			return find(cmd.Context(), p, d, id, from, cmp.Or(to, p.Now().Add(Ahead)), out)
+			return find(cmd.Context(), p, d, id, in, out)
 		},
 	}
 	HoursVar(cmd.Flags(), &from, &to)
@@ -110,18 +113,21 @@ func hour(text string, ofDay time.Duration) (time.Time, error) {
 // recorded again when it was replayed.
 const longest = 31 * 24 * time.Hour
 
-// hours returns the time in which the records of an event are searched.
-func hours(ctx context.Context, d *deployment.Deployment, id string) (from, to time.Time, err error) {
+// around returns where the records of an event are. The time of a record is that of the service's clock, or of
+// another event of the delivery. When S3 stored it is the time of the recording.
+func around(ctx context.Context, d *deployment.Deployment, id string) (in section, err error) {
 	item, known, err := ledger.Find(ctx, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable), id, false)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
 			"also for a deliveryId")
 	}
-	from = item.RecordedAt
-	if at := item.EventTimestamp; at.Before(from) && from.Sub(at) < longest {
-		from = at
+	first, last := item.RecordedAt, item.RecordedAt
+	if at := item.EventTimestamp; at.Before(first) && first.Sub(at) < longest {
+		first = at
+	} else if at.After(last) {
+		last = at
 	}
-	return from.Add(-time.Hour), item.RecordedAt.Add(time.Hour), err
+	return section{from: first.Add(-time.Hour), to: last.Add(Ahead), storedUpTo: item.RecordedAt.Add(time.Hour)}, err
 }
 
 // found is a record as find prints it.
@@ -134,26 +140,29 @@ type found struct {
 	Object     string    `json:"object"`
 }
 
-func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, from, to time.Time,
+func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, in section,
 	folder string) error {
 	var all []object
 	problems := 0
 	client := d.S3()
-	if err := scanHours(ctx, p, client, d.EvidenceBucket, from, to, func(o object) {
+	if err := scan(ctx, p, client, d.EvidenceBucket, in, func(o object) {
 		switch {
-		case has(o.record, id):
+		case has(o.proof, id):
 			all = append(all, o)
-		case o.deleted, o.err != nil:
+		case o.version != "", o.err != nil:
 			problems++
 			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.name), cmp.Or(o.version, fmt.Sprint(o.err)))
 		}
 	}); err != nil {
 		return cli.Unreachable(err)
 	}
-	searched := fmt.Sprintf("from %s to %s", from.UTC().Format("2006-01-02T15"), to.UTC().Format("2006-01-02T15"))
+	const form = "2006-01-02T15"
+	searched := fmt.Sprintf("from %s to %s", in.from.UTC().Format(form), in.to.UTC().Format(form))
+	if !in.storedUpTo.IsZero() {
+		searched += ", stored until " + in.storedUpTo.UTC().Format(form+":04")
+	}
 	if len(all) == 0 {
-		fmt.Fprintf(p.Err, "no record of %s has a signed timestamp %s; --from and --to choose another time\n", id,
-			searched)
+		fmt.Fprintf(p.Err, "no record of %s has a time %s; --from and --to choose another time\n", id, searched)
 		return cli.ErrAttention
 	}
 	slices.SortStableFunc(all, func(a, b object) int {
@@ -162,7 +171,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	list := make([]found, len(all))
 	rows := cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
-		f := found{o.storedAt.UTC(), o.record.DeliveryID, o.record.Timestamp, o.record.KeyID,
+		f := found{o.storedAt.UTC(), o.proof.DeliveryID, o.proof.Timestamp, o.proof.KeyID,
 			[]string{"verifies", "not signed: the certificate verifies", fmt.Sprint(o.err)}[rank(o)], o.name}
 		list[i], rows = f, append(rows, []any{f.StoredAt, f.DeliveryID, f.Timestamp, f.KeyID, f.Result, f.Object})
 		if o.err != nil || o.version != "" {
@@ -178,7 +187,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	}
 	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", searched)
 	if folder != "" {
-		if err := write(p, folder, id, all[0].record); err != nil {
+		if err := write(p, folder, id, all[0].proof); err != nil {
 			return err
 		}
 	}
@@ -200,7 +209,7 @@ func rank(o object) int {
 }
 
 // has reports whether a record is of the delivery or has the event of an id.
-func has(r records.Record, id string) bool {
+func has(r proof.Proof, id string) bool {
 	return strings.EqualFold(r.DeliveryID, id) ||
 		slices.ContainsFunc(r.EventIDs, func(text string) bool { return strings.EqualFold(text, id) })
 }
@@ -216,14 +225,14 @@ func differences(all []object, id string) (in []string) {
 			signers[o.key.N.String()] = true
 		}
 		found := false
-		delivery, _ := payment.DecodeDelivery(o.record.Payload)
+		delivery, _ := payment.DecodeDelivery(o.proof.Payload)
 		for _, e := range delivery.Events {
 			if strings.EqualFold(e.EventID, id) {
 				contents[string(e.Bytes)], found = true, true
 			}
 		}
 		if !found { // the id is that of the delivery, or of an event that cannot be decoded
-			contents[string(o.record.Payload)] = true
+			contents[string(o.proof.Payload)] = true
 		}
 	}
 	if len(contents) > 1 {
@@ -239,7 +248,7 @@ func differences(all []object, id string) (in []string) {
 var openssl string
 
 // write writes a record, and the script that verifies it.
-func write(p *cli.Program, folder, id string, r records.Record) error {
+func write(p *cli.Program, folder, id string, r proof.Proof) error {
 	text, err := r.Encode()
 	if err != nil {
 		return err
@@ -251,16 +260,16 @@ func write(p *cli.Program, folder, id string, r records.Record) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	name := filepath.Join(folder, id)
-	if err := os.WriteFile(name+".json", text, 0o600); err != nil {
+	file, script := path.Base(r.Name()), filepath.Join(folder, id+".verify.sh")
+	if err := os.WriteFile(filepath.Join(folder, file), text, 0o600); err != nil {
 		return err
 	}
-	script := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s.json acceptedAt=%d\n%s",
-		id, acceptedAt, openssl)
-	if err := os.WriteFile(name+".verify.sh", []byte(script), 0o600); err != nil {
+	lines := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s acceptedAt=%d\n%s", file, acceptedAt,
+		openssl)
+	if err := os.WriteFile(script, []byte(lines), 0o600); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Err, "%s.json has the first record, with payment data; sh %s.verify.sh verifies it with OpenSSL\n",
-		name, name)
+	fmt.Fprintf(p.Err, "%s has the first record, with payment data; sh %s verifies it with OpenSSL\n",
+		filepath.Join(folder, file), script)
 	return nil
 }

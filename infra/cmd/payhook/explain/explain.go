@@ -22,14 +22,16 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
@@ -37,7 +39,7 @@ import (
 
 const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
 
-It looks for the signature, timestamps and key ids in all headers and query parameters,
+It looks for the signature, timestamps and key ids in all values that are stored,
 fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of the
 timestamp and encodings of the signature. Settings are printed for cdk.json only if
 the webhook passes all checks of the signature with them. No setting is proposed that
@@ -46,14 +48,16 @@ and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
 "payhook captured list"). Its settings are those that rejected it; -c replaces some. With
-keysAuth=bearer, the token of the stack is read.
+keysAuth=bearer, the token of the stack is read. Of headers and query parameters that the
+settings did not name, only the names are stored. If a part of the signature can be there,
+they are printed.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
 Status 1: it verifies with no settings. Status 3: the key service could not be reached.
 
 With --json, one document: verdict (authentic, settings, age, unsupported, changed,
-other-key, keys-down, no-key, no-signature), outcome, cause, settings, differences,
-advice.`
+other-key, keys-down, no-key, no-signature, not-stored), outcome, cause, settings,
+differences, advice.`
 
 const example = `  payhook explain --last
   payhook explain --last -c baseUrl=https://api.test.payments.example
@@ -90,19 +94,58 @@ func (o *options) run(ctx context.Context) error {
 	if o.last == (o.captured != "") {
 		return cli.Usage("payhook explain takes either --last or --captured NAME")
 	}
-	r, name, err := operate.Captured(ctx, o.p, o.target, o.captured)
+	if n, err := proof.ParseName(o.captured); !o.last && (err != nil || n.Reason != proof.Rejected) {
+		return cli.Usage("%s is not a name of %s", o.captured, o.p.Hint(o.target, "captured list"))
+	}
+	d, err := o.p.Connect(ctx, o.target)
+	if err != nil {
+		return cli.Unreachable(err)
+	}
+	r, err := o.stored(ctx, s3.NewBucket(d.S3(), d.ParkingBucket))
 	switch {
-	case errors.Is(err, operate.ErrNoneCaptured), errors.Is(err, parking.ErrNotCaptured):
+	case errors.Is(err, errNone), errors.Is(err, proof.ErrDamaged):
 		return err
 	case err != nil:
 		return cli.Unreachable(err)
 	}
-	fmt.Fprintf(o.p.Err, "the captured webhook %s\n", name)
+	fmt.Fprintf(o.p.Err, "the captured webhook %s\n", o.captured)
 	return o.explain(ctx, r)
 }
 
+var errNone = errors.New("this webhook is not stored: captureRejected is off or has ended, none was rejected since, " +
+	"or it was deleted after a day")
+
+// stored returns the webhook to explain, and sets its name if it is the last one.
+func (o *options) stored(ctx context.Context, bucket proof.Reader) (r request, err error) {
+	if o.last {
+		for object, err := range proof.List(ctx, bucket, proof.Rejected, time.Time{}, time.Time{}) {
+			if err != nil {
+				return r, err
+			}
+			o.captured = object.Key
+		}
+		if o.captured == "" {
+			return r, errNone
+		}
+	}
+	p, err := proof.Get(ctx, bucket, o.captured)
+	if errors.Is(err, objects.ErrNotFound) {
+		err = errNone
+	}
+	if err != nil {
+		return r, err
+	}
+	return request{*p.Request, p.Payload}, nil
+}
+
+// request is a webhook that was rejected.
+type request struct {
+	proof.Request
+	Payload []byte
+}
+
 // explain explains a captured webhook, with the settings of -c.
-func (o *options) explain(ctx context.Context, r parking.Captured) error {
+func (o *options) explain(ctx context.Context, r request) error {
 	for _, pair := range o.context {
 		if err := cli.AddSettings(r.Settings, pair, settings.ReadBy("proof")); err != nil {
 			return cli.Usage("-c %s: %w", pair, err)
@@ -168,6 +211,7 @@ const (
 	keysDown      verdict = "keys-down"
 	noKey         verdict = "no-key"
 	noSignature   verdict = "no-signature"
+	notStored     verdict = "not-stored"
 )
 
 // verdicts are the verdicts in words.
@@ -181,17 +225,18 @@ var verdicts = map[verdict]string{
 	keysDown:      "the key service is down, so it is not known whether the signature verifies",
 	noKey:         "no key was found to verify the signature with",
 	noSignature:   "there is no RSA signature in the request",
+	notStored:     "a part of the signature is not where the settings say, and other values were not stored",
 }
 
-// print writes a report about a request whose proof was read as the settings say.
-func (o *options) print(ctx context.Context, r *report, proof signature.Scheme) {
+// print writes a report about a request whose signature was read as the settings say.
+func (o *options) print(ctx context.Context, r *report, scheme signature.Scheme) {
 	t := o.p.Fields()
 	if r.Cause == "" {
 		t.Line("rejected", "no: every check of the signature succeeds")
 	} else {
 		t.Line("rejected", "%s", r.Outcome)
 		t.Line("cause", "%s", cli.Plain(r.Cause))
-		t.Line("read from", "header:%s, %s, %s", proof.SignatureHeader, proof.Timestamp, proof.KeyID)
+		t.Line("read from", "header:%s, %s, %s", scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
 	}
 	t.Line("verdict", "%s", verdicts[r.Verdict])
 	_ = t.Flush()

@@ -3,15 +3,19 @@ package explain
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/proof"
 )
 
 // What is printed can be copied into cdk.json, and for the local run into a shell.
@@ -44,6 +48,38 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 			strings.Contains(out.String(), command) != local {
 			t.Errorf("local: %t: %v\n%s", local, err, &out)
 		}
+	}
+}
+
+func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
+	var bucket objects.Memory
+	put := func(p proof.Proof) string {
+		t.Helper()
+		name, _, err := proof.Put(t.Context(), &bucket, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	rejected := func(outcome string, at time.Time) string {
+		return put(proof.Proof{Reason: proof.Rejected, Payload: []byte(outcome),
+			Request: &proof.Request{Outcome: outcome, ReceivedAt: at}})
+	}
+	if _, err := (&options{last: true}).stored(t.Context(), &bucket); !errors.Is(err, errNone) {
+		t.Error(err)
+	}
+	second, first := rejected("b", received.Add(time.Minute)), rejected("a", received)
+	put(proof.Proof{Reason: proof.Invalid})
+	for name, want := range map[string]string{"": "b", first: "a", second: "b"} {
+		o := options{last: name == "", captured: name}
+		r, err := o.stored(t.Context(), &bucket)
+		if err != nil || r.Outcome != want || string(r.Payload) != want || name != "" && o.captured != name {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	bucket.Delete(first)
+	if _, err := (&options{captured: first}).stored(t.Context(), &bucket); !errors.Is(err, errNone) {
+		t.Error(err)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"payhook.example/shared/keys"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
 )
 
 // value is a text of a request.
@@ -26,7 +26,7 @@ const maxValues = 100
 
 // valuesOf returns the texts of a request, and the key ids that are given, each text once. The most
 // likely are first: those of the locations that are configured, of headers, and of the query.
-func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
+func valuesOf(r request, configured, keyIDs []string) []value {
 	var all []value
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		shown := textproto.CanonicalMIMEHeaderKey(name)
@@ -58,6 +58,32 @@ func valuesOf(r parking.Captured, configured, keyIDs []string) []value {
 		return again
 	})
 	return all[:min(len(all), maxValues)]
+}
+
+// withoutRedacted returns a request without the values that are not stored, and where they were.
+func withoutRedacted(r request) (request, []string) {
+	var places []string
+	r.Headers = maps.Clone(r.Headers)
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		if r.Headers[name] != signature.Redacted {
+			continue
+		}
+		delete(r.Headers, name)
+		// AWS adds the others (AWS, "Lambda function URLs" in the Lambda Developer Guide).
+		if l := strings.ToLower(name); !strings.HasPrefix(l, "x-amzn-") && !strings.HasPrefix(l, "x-forwarded-") {
+			places = append(places, "header:"+textproto.CanonicalMIMEHeaderKey(name))
+		}
+	}
+	var kept []string
+	for parameter := range strings.SplitSeq(r.RawQuery, "&") {
+		if name, redacted := strings.CutSuffix(parameter, "="+signature.Redacted); redacted {
+			places = append(places, "query:"+name)
+		} else {
+			kept = append(kept, parameter)
+		}
+	}
+	r.RawQuery = strings.Join(kept, "&")
+	return r, places
 }
 
 // static begins the location of a key id that the request does not have.

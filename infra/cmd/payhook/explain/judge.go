@@ -13,7 +13,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -35,7 +34,8 @@ type report struct {
 // explainer is one explanation.
 type explainer struct {
 	report
-	request  parking.Captured
+	request  request
+	unread   []string          // the places of the values that are not stored
 	settings map[string]string // with those that are proposed
 	conf     settings.Function // with the settings as they are
 	keys     *keyRing
@@ -45,14 +45,15 @@ type explainer struct {
 // explain explains why the signature of a request does not verify with its settings, of
 // which conf are those that decide about it. given are further key ids to try. The error
 // wraps ctx's.
-func explain(ctx context.Context, r parking.Captured, conf settings.Function, service *keyRing,
+func explain(ctx context.Context, r request, conf settings.Function, service *keyRing,
 	given []string) (*report, error) {
 	keyID := conf.Scheme.KeyID.String()
 	if id, ok := signature.StaticKeyID(keyID); ok {
 		given = append([]string{id}, given...)
 	}
+	r, unread := withoutRedacted(r)
 	configured := []string{"header:" + conf.Scheme.SignatureHeader, conf.Scheme.Timestamp.String(), keyID}
-	e := &explainer{Settings: map[string]string{}, request: r, settings: maps.Clone(r.Settings),
+	e := &explainer{Settings: map[string]string{}, request: r, unread: unread, settings: maps.Clone(r.Settings),
 		conf: conf, keys: service, values: valuesOf(r, configured, given)}
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, conf)
@@ -61,6 +62,7 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Function, se
 		e.Cause = err.Error()
 	}
 	e.judge(ctx, err)
+	e.judgeUnread(err)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("explain: %w", err)
 	}
@@ -156,6 +158,20 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	}
 }
 
+// judgeUnread replaces a verdict about a request of which a part is missing and can be among what was not stored.
+func (e *explainer) judgeUnread(err error) {
+	if !errors.Is(err, signature.ErrMissing) || len(e.unread) == 0 || e.Verdict == otherSettings {
+		return
+	}
+	e.report = report{Verdict: notStored, Outcome: e.Outcome, Cause: e.Cause}
+	e.say("These values are not stored, because the settings did not name them: %s.", strings.Join(e.unread, ", "))
+	e.say("If the signature, the timestamp or the key id is there, set signatureHeader, timestampLocation or " +
+		"keyIdLocation in cdk.json, deploy with captureRejected, and explain the next webhook that is rejected. Ask " +
+		"the service to send this one again.")
+	e.say("Otherwise, it is no webhook of the service (scanners call every public URL), or the subscription does not " +
+		"ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers.")
+}
+
 // timeSigned returns the timestamp of the message of section 5.4 that has a digest, and nil if there is none:
 // the payload, a timestamp and a key id, each on a line.
 func (e *explainer) timeSigned(digest []byte, id string) *value {
@@ -237,7 +253,7 @@ func (e *explainer) adviseNoSignature() {
 	}
 	e.say("Either this request is not a webhook of the service (scanners call every public URL), or the subscription " +
 		"does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers that it " +
-		"does not know. Headers with credentials were redacted when the request was captured.")
+		"does not know.")
 }
 
 func (e *explainer) adviseNoKey() {

@@ -26,8 +26,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/keys"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
 
@@ -48,7 +48,7 @@ const (
 // call is a webhook and the deployment that rejects it. A test changes one thing.
 type call struct {
 	t       *testing.T
-	request parking.Captured
+	request request
 	given   []string
 	key     paymenttest.Key // that signs
 
@@ -76,10 +76,10 @@ func sent(t *testing.T) *call {
 		}
 	}))
 	t.Cleanup(service.Close)
-	c.request = parking.Captured{Method: "POST", Payload: []byte(body), ReceivedAt: received,
+	c.request = request{Payload: []byte(body), Request: proof.Request{Method: "POST", ReceivedAt: received,
 		Settings: map[string]string{"baseUrl": service.URL},
 		Headers: map[string]string{"content-type": "application/json", "host": "abc.example",
-			"x-amzn-trace-id": "Root=1-5759e988-bd862e3fe1be46a994272793", "x-forwarded-for": "192.0.2.1"}}
+			"x-amzn-trace-id": "(redacted)", "x-forwarded-for": "(redacted)"}}}
 	c.set("X-SVC-Timestamp", at)
 	c.set("X-SVC-Key-Id", c.key.ID)
 	c.sign(specified(at, c.key.ID))
@@ -283,6 +283,25 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.drop("X-SVC-Key-Id")
 			c.request.Payload = []byte(`{}`)
 		}, want{noKey, missing, "", "no UUID"}},
+
+		// Values that are not stored.
+		"signature in a header that is not stored": {func(c *call) {
+			c.drop("X-SVC-Signature")
+			c.set("X-Sign", "(redacted)")
+		}, want{notStored, missing, "", "did not name them: header:X-Sign."}},
+		"timestamp in a parameter that is not stored": {func(c *call) {
+			c.drop("X-SVC-Timestamp")
+			c.request.RawQuery = "a&ts=(redacted)"
+		}, want{notStored, missing, "", "did not name them: query:ts."}},
+		"a setting that names what is not stored": {func(c *call) {
+			c.set("X-Sign", "(redacted)")
+			c.request.Settings["signatureHeader"] = "X-Sign"
+			c.drop("X-SVC-Signature")
+		}, want{notStored, missing, "", "header:X-Sign."}},
+		"settings that verify": {func(c *call) {
+			c.set("Cookie", "(redacted)")
+			c.move("X-SVC-Timestamp", "User-Agent")
+		}, want{otherSettings, missing, "timestampLocation=header:User-Agent", ""}},
 
 		// No signature.
 		"no signature": {func(c *call) { c.drop("X-SVC-Signature") }, want{noSignature, missing, "", "scanners"}},

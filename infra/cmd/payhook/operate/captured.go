@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
 	"payhook.example/shared/parking"
 )
 
@@ -121,36 +120,14 @@ func (p *program) capturedList(ctx context.Context, d *stack, _ []string) error 
 		rows = append(rows, []any{at, parking.OutcomeOf(name), name})
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(p.Err, ErrNoneCaptured)
+		fmt.Fprintln(p.Err, errNoneCaptured)
 	}
 	return cli.List(p.Program, list, rows)
 }
 
-// ErrNoneCaptured is returned when no rejected webhook is stored.
-var ErrNoneCaptured = errors.New("no rejected webhook is stored: captureRejected is off or has ended, none was " +
+// errNoneCaptured is returned when no rejected webhook is stored.
+var errNoneCaptured = errors.New("no rejected webhook is stored: captureRejected is off or has ended, none was " +
 	"rejected since, or they were deleted after a day")
-
-// Captured returns a rejected webhook of a stack and its name: the one of that name, or
-// the last one if name is empty.
-func Captured(ctx context.Context, p *cli.Program, t *deployment.Target,
-	name string) (parking.Captured, string, error) {
-	d, err := connect(ctx, p, t)
-	if err != nil {
-		return parking.Captured{}, "", err
-	}
-	if name == "" {
-		all, err := d.store.ListCaptured(ctx)
-		if err != nil {
-			return parking.Captured{}, "", err
-		}
-		if len(all) == 0 {
-			return parking.Captured{}, "", ErrNoneCaptured
-		}
-		name = all[len(all)-1]
-	}
-	r, err := d.store.Captured(ctx, name)
-	return r, name, err
-}
 
 func (p *program) capturedShow(ctx context.Context, d *stack, name string, payload bool) error {
 	r, err := d.store.Captured(ctx, name)

@@ -20,10 +20,10 @@ import (
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
 // state is what Payhook knows of an id. An id of several events has the first of these states that one of its
@@ -176,7 +176,7 @@ type run struct {
 	ledger *dynamodb.LedgerLister
 	store  *parking.Store
 	// scan calls got with each record of the evidence.
-	scan func(ctx context.Context, got func(r records.Record, storedAt time.Time, err error)) error
+	scan func(ctx context.Context, got func(r proof.Proof, storedAt time.Time, err error)) error
 	// setting returns how long the ledger remembers an event that is published now.
 	setting func(ctx context.Context) (time.Duration, error)
 	// pause waits until the next call of DynamoDB may be made.
@@ -199,7 +199,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 		Program: p, options: o,
 		ledger: dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable),
 		store:  parking.NewStore(client, d.ParkingBucket),
-		scan: func(ctx context.Context, got func(records.Record, time.Time, error)) error {
+		scan: func(ctx context.Context, got func(proof.Proof, time.Time, error)) error {
 			to := cmp.Or(o.to, p.Now().Add(evidence.Ahead))
 			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, to, got)
 		},
@@ -352,7 +352,7 @@ func (r *run) add(wanted map[string]bool, id, event string) {
 
 // loadEvidence finds the events of the ids that are wanted in the evidence.
 func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
-	err := r.scan(ctx, func(record records.Record, storedAt time.Time, err error) {
+	err := r.scan(ctx, func(record proof.Proof, storedAt time.Time, err error) {
 		delivery, errDecode := payment.DecodeDelivery(record.Payload)
 		if err != nil || errDecode != nil {
 			r.unread++

@@ -23,11 +23,11 @@ import (
 	"payhook.example/infra/deployment"
 	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
-	records "payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -39,8 +39,8 @@ type world struct {
 	s3       *awstest.S3
 	ledger   *ledger.Ledger
 	store    *parking.Store
-	evidence []records.Record // stored an hour ago, and
-	old      []records.Record // a year ago
+	evidence []proof.Proof // stored an hour ago, and
+	old      []proof.Proof // a year ago
 	pauses   int
 	window   time.Duration // the setting
 }
@@ -129,7 +129,7 @@ func (w *world) reconcile(o options, text string) (rows []row, stderr string, er
 		w.pauses++
 		return ctx.Err()
 	}
-	r.scan = func(_ context.Context, got func(records.Record, time.Time, error)) error {
+	r.scan = func(_ context.Context, got func(proof.Proof, time.Time, error)) error {
 		for _, e := range w.evidence {
 			got(e, noon.Add(-time.Hour), nil)
 		}
@@ -338,11 +338,11 @@ func TestARecordThatWasNotReadIsAFailure(t *testing.T) {
 	w := newWorld(t)
 	list, _ := w.record(1)
 	w.publish(list...)
-	w.evidence = []records.Record{records.NewRecord(records.Proof{Payload: again(t, list)})}
+	w.evidence = []proof.Proof{proof.Proof{Payload: again(t, list)}.AsAccepted()}
 	if _, _, err := w.reconcile(options{from: noon}, list[0].EventID); err != nil {
 		t.Error(err)
 	}
-	w.old = []records.Record{{}}
+	w.old = []proof.Proof{{}}
 	if _, said, err := w.reconcile(options{from: noon}, list[0].EventID); err != cli.ErrAttention ||
 		!strings.Contains(said, "1 record not read") {
 		t.Errorf("%v, %s", err, said)
@@ -363,7 +363,7 @@ func TestAnIdentifierThatCannotBeReadIsAFailure(t *testing.T) {
 		w := newWorld(t)
 		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
 		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
-		w.evidence = []records.Record{records.NewRecord(records.Proof{Payload: payload})}
+		w.evidence = []proof.Proof{proof.Proof{Payload: payload}.AsAccepted()}
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
 			_, said, _ := w.reconcile(options{by: by(field), from: noon}, "P-7")
 			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
@@ -381,7 +381,7 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	whole, second := w.record(2)
 	w.publish(whole...)
 	name, invalid := w.park()
-	sent := records.NewRecord(records.Proof{Payload: again(t, whole)}) // the same events in another delivery
+	sent := proof.Proof{Payload: again(t, whole)}.AsAccepted() // the same events in another delivery
 	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
 	states := func(o options) string {
 		rows, _, err := w.reconcile(o, text)
@@ -425,24 +425,24 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 	if err := errors.Join(errEvent, errOther); err != nil {
 		t.Fatal(err)
 	}
-	known, lost := records.NewRecord(records.Proof{Payload: again(t, list)}),
-		records.NewRecord(records.Proof{Payload: paymenttest.Delivery(paymenttest.Event())})
+	known, lost := proof.Proof{Payload: again(t, list)}.AsAccepted(),
+		proof.Proof{Payload: paymenttest.Delivery(paymenttest.Event())}.AsAccepted()
 	for _, test := range []struct {
 		by           string
 		id           string
-		recent, aged []records.Record
+		recent, aged []proof.Proof
 		want         state
 	}{
-		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, published},
-		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []records.Record{known}, nil, published},
-		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []records.Record{known}, nil, published},
-		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []records.Record{known}, nil, published},
-		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []records.Record{known}, nil, pending},
-		{"paymentRequestId", "another", []records.Record{known}, nil, missing},
-		{"eventId", lost.EventIDs[0], nil, []records.Record{lost}, older},
+		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, published},
+		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []proof.Proof{known}, nil, published},
+		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []proof.Proof{known}, nil, published},
+		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []proof.Proof{known}, nil, published},
+		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, pending},
+		{"paymentRequestId", "another", []proof.Proof{known}, nil, missing},
+		{"eventId", lost.EventIDs[0], nil, []proof.Proof{lost}, older},
 		// Its record was stored, and the ledger does not have it although it remembers this time.
-		{"eventId", lost.EventIDs[0], []records.Record{lost}, nil, missing},
-		{"eventId", list[0].EventID, []records.Record{known}, nil, published},
+		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, nil, missing},
+		{"eventId", list[0].EventID, []proof.Proof{known}, nil, published},
 	} {
 		w.evidence, w.old = test.recent, test.aged
 		line, _ := json.Marshal(map[string]string{test.by: test.id})

@@ -23,11 +23,12 @@ func TestAnErrorHasNoMessageOfAWS(t *testing.T) {
 		reasons []string
 		want    string
 	}{
-		"answered":           {denied, nil, "AccessDeniedException"},
-		"reasons":            {denied, []string{"A", "B"}, "AccessDeniedException (A, B)"},
-		"out of time":        {of(fmt.Errorf("%s: %w", arn, context.DeadlineExceeded)), nil, "out of time"},
-		"canceled":           {of(fmt.Errorf("%s: %w", arn, context.Canceled)), nil, "canceled"},
-		"not sent":           {of(errors.New(arn)), nil, "no request was sent: AWS credentials or the region are missing"},
+		"answered":    {denied, nil, "AccessDeniedException"},
+		"reasons":     {denied, []string{"A", "B"}, "AccessDeniedException (A, B)"},
+		"out of time": {of(fmt.Errorf("%s: %w", arn, context.DeadlineExceeded)), nil, "out of time"},
+		"canceled":    {of(fmt.Errorf("%s: %w", arn, context.Canceled)), nil, "canceled"},
+		"not sent": {of(errors.New(arn)), nil,
+			"no request was sent: AWS credentials or the region are missing"},
 		"no server":          {of(&smithyhttp.RequestSendError{Err: errors.New(arn)}), nil, "no answer"},
 		"half an answer":     {of(&smithyhttp.ResponseError{Err: errors.New(arn)}), nil, "no answer"},
 		"outside of the SDK": {errors.New(arn), nil, "no answer"},

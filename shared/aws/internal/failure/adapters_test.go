@@ -1,0 +1,170 @@
+package failure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"payhook.example/shared/aws/client"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/parameterstore"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/aws/secretsmanager"
+)
+
+// roundTripper answers the requests of the SDK.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answer returns an answer to a request.
+func answer(r *http.Request, status int, body string) (*http.Response, error) {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r}, nil
+}
+
+// isOfS3 reports whether a request is one of S3, whose answers are XML.
+func isOfS3(r *http.Request) bool { return r.Header.Get("X-Amz-Target") == "" }
+
+// adapters returns one of each type that makes calls.
+func adapters(t *testing.T, transport http.RoundTripper) []any {
+	t.Helper()
+	env := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_ENDPOINT_URL": "http://aws.example"}
+	cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.HTTPClient = &http.Client{Transport: transport}
+	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg, cfg.HTTPClient)
+	secrets, parameters := secretsmanager.NewClient(cfg), parameterstore.NewClient(cfg)
+	return []any{
+		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewLedgerLister(db, "t"),
+		dynamodb.NewKeys(db, "t"), dynamodb.NewKeysInspector(db, "t"), dynamodb.NewCertificate(db, "t"),
+		s3.NewWriter(objects, "b"), s3.NewReader(objects, "b"), s3.NewLister(objects, "b"),
+		eventbridge.NewBus(events, "b"), eventbridge.NewFindableBus(events, "b"),
+		secretsmanager.NewToken(secrets, "s"), secretsmanager.NewStore(secrets, "s"),
+		parameterstore.NewToken(parameters, "p"), parameterstore.NewStore(parameters, "p", ""),
+	}
+}
+
+// declared returns the exported types of the adapters with methods that get a context and return something.
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("../../*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || !f.Name.IsExported() || len(f.Type.Params.List) == 0 ||
+				f.Type.Results == nil || strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			if c, ok := f.Type.Params.List[0].Type.(*ast.SelectorExpr); ok && c.Sel.Name == "Context" {
+				receiver := f.Recv.List[0].Type
+				if star, ok := receiver.(*ast.StarExpr); ok {
+					receiver = star.X
+				}
+				types[file.Name.Name+"."+receiver.(*ast.Ident).Name] = true
+			}
+		}
+	}
+	return types
+}
+
+// call calls a method with n elements in each slice, and returns the text of its results.
+func call(t *testing.T, method reflect.Value, n int) string {
+	t.Helper()
+	in := []reflect.Value{reflect.ValueOf(t.Context())}
+	for i := 1; i < method.Type().NumIn(); i++ {
+		p := method.Type().In(i)
+		switch p.Kind() {
+		case reflect.Slice:
+			in = append(in, reflect.MakeSlice(p, n, n))
+		case reflect.String:
+			in = append(in, reflect.ValueOf("x").Convert(p))
+		case reflect.Func:
+			in = append(in, reflect.MakeFunc(p, func([]reflect.Value) (out []reflect.Value) {
+				for result := range p.Outs() {
+					out = append(out, reflect.Zero(result))
+				}
+				return out
+			}))
+		default:
+			in = append(in, reflect.Zero(p))
+		}
+	}
+	var text strings.Builder
+	for _, result := range method.Call(in) {
+		fmt.Fprintf(&text, "%+v\n", result.Interface())
+	}
+	return text.String()
+}
+
+// Messages of AWS name accounts and resources, and errors are logged and returned.
+func TestNoErrorOfAnAdapterHasAMessageOfAWS(t *testing.T) {
+	const message = "User arn:aws:sts::123456789012:assumed-role is not authorized"
+	for name, test := range map[string]struct {
+		aws  roundTripper
+		want string // in the results of each method
+	}{
+		"refused": {func(r *http.Request) (*http.Response, error) {
+			if isOfS3(r) {
+				return answer(r, 403, `<Error><Code>AccessDenied</Code><Message>`+message+`</Message></Error>`)
+			}
+			return answer(r, 400, `{"__type":"AccessDeniedException","message":"`+message+`"}`)
+		}, "AccessDenied"},
+		"refused in part": {func(r *http.Request) (*http.Response, error) {
+			if isOfS3(r) {
+				return answer(r, 200, "<"+message)
+			}
+			const refused = `{"Error":{"Code":"AccessDenied","Message":"` + message + `"},"ErrorCode":"Denied",` +
+				`"ErrorMessage":"` + message + `"}`
+			const two = `[` + refused + `,` + refused + `]`
+			return answer(r, 200, `{"Parameter":{},"Responses":`+two+`,"Entries":`+two+`}`)
+		}, ""},
+		"without an answer": {func(*http.Request) (*http.Response, error) {
+			return nil, errors.New(message)
+		}, "no answer"},
+	} {
+		types := declared(t)
+		for _, adapter := range adapters(t, test.aws) {
+			v := reflect.ValueOf(adapter)
+			delete(types, strings.TrimPrefix(v.Type().String(), "*"))
+			for m, method := range v.Methods() {
+				if m.Type.NumIn() < 2 || m.Type.In(1) != reflect.TypeFor[context.Context]() {
+					continue
+				}
+				for n := 1; n <= 2; n++ {
+					text := call(t, method, n)
+					if strings.Contains(text, "arn:") || !strings.Contains(text, test.want) {
+						t.Errorf("%s: %T.%s with %d: %s", name, adapter, m.Name, n, text)
+					}
+				}
+			}
+		}
+		if len(types) > 0 {
+			t.Errorf("%s: no call of %v", name, types)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+)
+
+// stored returns what the table has of an event.
+func (b *fixture) stored(t *testing.T, e ledger.Item) ledger.Item {
+	t.Helper()
+	item, _, err := b.Find(t.Context(), e.EventID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return item
+}
+
+// lease leases the only event that is due.
+func (b *fixture) lease(t *testing.T) ledger.Leased {
+	t.Helper()
+	due := b.due(t)
+	if len(due) != 1 {
+		t.Fatalf("%d due", len(due))
+	}
+	return b.Ledger.Lease(t.Context(), due, ledger.NewHolder(), b.now.Add(time.Minute))[0]
+}
+
+// open returns how many events are pending, overdue and parked.
+func (b *fixture) open(t *testing.T) (open [3]int) {
+	t.Helper()
+	pending, err := b.List(t.Context(), ledger.Pending)
+	parked, also := b.List(t.Context(), ledger.Parked)
+	if err := errors.Join(err, also); err != nil {
+		t.Fatal(err)
+	}
+	n := ledger.Count(pending, b.now)
+	return [3]int{n.Pending, n.Overdue, len(parked)}
+}
+
+var decision = ledger.Decision{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, time.UTC),
+	Reason: "asked the sender"}
+
+// The whole way of an event: it is parked, replayed, parked again, replayed and published.
+func TestAParkedEventHasOneHome(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	leased := b.lease(t)
+	if leased.Err != nil {
+		t.Fatal(leased.Err)
+	}
+	b.now = b.now.Add(time.Second)
+	if err := b.Park(t.Context(), leased.Item, "attempts", "the bus is full"); err != nil {
+		t.Fatal(err)
+	}
+	want := ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
+		Amount: "1234567890.10", Currency: "EUR", State: ledger.Parked, Detail: e.Detail, Size: len(e.Detail),
+		Shard: strings.Replace(leased.Item.Shard, "pending", "parked", 1), Due: b.now, Attempts: 1, Cause: "attempts",
+		Problem: "the bus is full"}
+	if diff := cmp.Diff(want, b.stored(t, e)); diff != "" {
+		t.Error("parked:", diff)
+	}
+	listed := ledger.Item{EventID: want.EventID, Shard: want.Shard, Due: want.Due, RecordedAt: want.RecordedAt,
+		Size: want.Size, Cause: want.Cause}
+	list, err := b.List(t.Context(), ledger.Parked)
+	if diff := cmp.Diff([]ledger.Item{listed}, list); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	b.now = b.now.Add(10 * ledger.DefaultWindow)
+	if got := b.open(t); got != [3]int{0, 0, 1} || len(b.due(t)) != 0 ||
+		b.db.Items("ledger")[e.EventID][names.LedgerTTL] != nil {
+		t.Errorf("a window later, %v are pending, overdue and parked", got)
+	}
+
+	due := b.now.Add(time.Minute)
+	if r := b.Replay(t.Context(), b.stored(t, e), decision, due); !r.Done || r.Err != nil {
+		t.Fatalf("%+v", r)
+	}
+	got := b.stored(t, e)
+	want.State, want.Shard, want.Due, want.Holder = ledger.Pending, leased.Item.Shard, due, got.Holder
+	want.Attempts, want.Cause, want.Problem, want.Decision = 0, "", "", decision
+	if diff := cmp.Diff(want, got); diff != "" || got.Holder == (ledger.Holder{}) || got.Holder == leased.Item.Holder {
+		t.Error("replayed:", diff)
+	}
+	// A lease or a call to park that comes late is of the first recording's holder.
+	if err := errors.Join(b.Park(t.Context(), leased.Item, "late", ""),
+		b.Postpone(t.Context(), e, leased.Item.Holder, b.now)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, b.stored(t, e)); diff != "" {
+		t.Error("late:", diff)
+	}
+	b.now = due
+	again := b.lease(t)
+	if again.Err != nil || again.Item.Attempts != 1 || again.Item.Amount != want.Amount {
+		t.Fatalf("%+v", again)
+	}
+	if err := b.MarkPublished(t.Context(), again.Item); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.stored(t, e); got.State != ledger.Published || got.Decision != decision || got.Detail != nil ||
+		!got.ExpiresAt.Equal(b.now.Add(ledger.DefaultWindow)) || b.open(t) != [3]int{} {
+		t.Errorf("published: %+v, %v", got, b.open(t))
+	}
+}
+
+// The new delivery replaces all of the old one, whatever was decided, in one conditional change.
+func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
+	for _, claimed := range []bool{false, true} {
+		b := newFixture(t)
+		e := b.entry(t, uuid.New().String(), "")
+		b.in(t, ledger.Parked, e)
+		b.Replay(t.Context(), e, decision, b.now)
+		if err := b.Park(t.Context(), b.lease(t).Item, "attempts", "a problem"); err != nil {
+			t.Fatal(err)
+		}
+		b.now = b.now.Add(ledger.DefaultWindow)
+		sent := b.entry(t, e.EventID, "")
+		if claimed {
+			sent = sent.AsClaim([]byte(`{"claimCheck":{}}`))
+		}
+		holder, writes := ledger.NewHolder(), b.db.Calls("ExecuteStatement")
+		if outcome, err := b.Record(t.Context(), sent, holder, b.now); outcome != ledger.Recorded || err != nil {
+			t.Fatal(outcome, err)
+		}
+		if n := b.db.Calls("ExecuteStatement") - writes; n != 2 {
+			t.Errorf("%d writes", n)
+		}
+		got := b.stored(t, e)
+		want := ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: sent.DeliveryID, RecordedAt: b.now,
+			State: ledger.Pending, Detail: sent.Detail, Size: len(sent.Detail), Claimed: claimed, Shard: got.Shard,
+			Due: b.now, Holder: holder}
+		if diff := cmp.Diff(want, got); diff != "" || b.open(t) != [3]int{1, 0, 0} {
+			t.Errorf("claimed %v: %v %s", claimed, b.open(t), diff)
+		}
+		if l := b.lease(t); l.Item.Attempts != 1 || l.Item.DeliveryID != sent.DeliveryID {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+// What is parked, or decided, or late is of one recording.
+func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.in(t, ledger.Parked, e)
+	b.now = b.now.Add(time.Hour)
+	sent := b.entry(t, e.EventID, "")
+	b.recordDue(t, sent)
+	if err := b.Park(t.Context(), e, "", ""); err != nil || b.stored(t, e).State != ledger.Pending {
+		t.Errorf("parked: %v", err)
+	}
+	if err := b.Park(t.Context(), sent, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []ledger.Result{b.Replay(t.Context(), e, decision, b.now), b.Dismiss(t.Context(), e, decision)} {
+		if r.Done || r.Err != nil || r.Item.State != ledger.Parked || r.Item.DeliveryID != sent.DeliveryID {
+			t.Errorf("decided: %+v", r)
+		}
+	}
+	if r := b.Dismiss(t.Context(), ledger.Item{EventID: e.EventID}, decision); !r.Done {
+		t.Errorf("without a recording: %+v", r)
+	}
+}
+
+func TestAnItemThatCannotBeDecodedIsParkedOnce(t *testing.T) {
+	text := &types.AttributeValueMemberS{Value: "x"}
+	for name, damage := range map[string]awstest.Item{
+		"digest": {"digest": text}, "short digest": {"digest": &types.AttributeValueMemberB{Value: []byte{1}}},
+		"no digest": {"digest": nil}, "bytes": {"event": text}, "no bytes": {"event": nil},
+		"recordedAt": {"recordedAt": text}, "other bytes": {"event": &types.AttributeValueMemberB{Value: []byte("{}")}},
+	} {
+		b := newFixture(t)
+		e := b.entry(t, uuid.New().String(), "")
+		b.recordDue(t, e)
+		b.put(t, e.EventID, damage)
+		l := b.lease(t)
+		if !l.Held || !errors.Is(l.Err, ledger.ErrCorrupt) {
+			t.Errorf("%s: %+v", name, l)
+		}
+		var parked map[string]awstest.Item
+		for range 2 {
+			if err := b.Park(t.Context(), l.Item, "not-as-recorded", ""); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			b.now = b.now.Add(time.Hour)
+			if got := b.open(t); got != [3]int{0, 0, 1} || len(b.due(t)) != 0 {
+				t.Errorf("%s: %v, %d due", name, got, len(b.due(t)))
+			}
+			if items := b.db.Items("ledger"); parked == nil {
+				parked = items
+			} else if diff := cmp.Diff(parked, items, exported); diff != "" {
+				t.Errorf("%s: parked twice: %s", name, diff)
+			}
+		}
+		found, known, _ := b.Find(t.Context(), e.EventID)
+		if _, err := found.WithEvent(); !known || !errors.Is(err, ledger.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r := b.Dismiss(t.Context(), found, decision); !r.Done || r.Err != nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// The SDK repeats a write whose answer is lost after it took effect.
+func TestADecisionWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
+	b := newFixture(t)
+	first, second := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
+	b.in(t, ledger.Parked, first)
+	b.in(t, ledger.Parked, second)
+	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		_, _ = next(ctx, in)
+		return next(ctx, in)
+	}
+	other := decision
+	other.At = other.At.Add(time.Millisecond)
+	for what, r := range map[string]ledger.Result{"replay": b.Replay(t.Context(), first, decision, b.now),
+		"dismiss": b.Dismiss(t.Context(), second, decision)} {
+		if !r.Done || r.Err != nil {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	if r := b.Replay(t.Context(), first, decision, b.now); r.Done || r.Item.State != ledger.Pending {
+		t.Errorf("another replay: %+v", r)
+	}
+	if r := b.Dismiss(t.Context(), second, other); r.Done || r.Item.State != ledger.Dismissed ||
+		r.Item.Decision != decision {
+		t.Errorf("another decision: %+v", r)
+	}
+}
+
+func TestTextsOfAPersonAreLimited(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	if err := b.Park(t.Context(), e, "x", strings.Repeat("a", 511)+"é"); err != nil ||
+		b.stored(t, e).Problem != strings.Repeat("a", 511) {
+		t.Errorf("%v, %q", err, b.stored(t, e).Problem)
+	}
+	d := ledger.Decision{By: "a", Reason: strings.Repeat("a", 1000)}
+	for _, r := range []ledger.Result{b.Replay(t.Context(), e, d, b.now), b.Dismiss(t.Context(), e, d)} {
+		if r.Done || !errors.Is(r.Err, ledger.ErrDecisionTooLong) {
+			t.Errorf("%+v", r)
+		}
+	}
+	d.Reason = d.Reason[:999]
+	if r := b.Dismiss(t.Context(), e, d); !r.Done {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TTL deletes an item at any time after its window.
+func TestAnItemThatIsDeletedMeanwhileIsInsertedAgain(t *testing.T) {
+	for _, operation := range []string{"before the read", "before the change"} {
+		b := newFixture(t)
+		e := b.entry(t, uuid.New().String(), "")
+		b.in(t, ledger.Published, e)
+		b.now = b.now.Add(ledger.DefaultWindow)
+		sent := b.entry(t, e.EventID, "1")
+		deleted := false
+		b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+			statement, ok := in.(*dynamodb.ExecuteStatementInput)
+			_, read := in.(*dynamodb.BatchGetItemInput)
+			if !deleted && (operation == "before the read" && read ||
+				operation == "before the change" && ok && strings.HasPrefix(*statement.Statement, "UPDATE")) {
+				deleted = true
+				if _, err := b.db.With(nil).DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String("ledger"),
+					Key: awstest.Item{"eventId": &types.AttributeValueMemberS{Value: e.EventID}}}); err != nil {
+					return nil, err
+				}
+			}
+			return next(ctx, in)
+		}
+		b.record(t, sent, ledger.Recorded)
+		if got := b.stored(t, e); !deleted || got.State != ledger.Pending || got.DeliveryID != sent.DeliveryID {
+			t.Errorf("%s: %v, %+v", operation, deleted, got)
+		}
+	}
+}
+
+// The largest item is one that is parked again after a replay.
+func TestTheLargestEventCanBeParkedAgain(t *testing.T) {
+	b := newFixture(t)
+	long := strings.Repeat("1", 128)
+	e := b.entry(t, uuid.New().String(), long)
+	e.Currency, e.DeliveryID = long, uuid.New().String()
+	e.Detail = fmt.Appendf(e.Detail, "%*s", ledger.MaxEventBytes-len(e.Detail), "")
+	b.in(t, ledger.Parked, e)
+	d := ledger.Decision{By: "a", At: decision.At, Reason: strings.Repeat("a", 999)}
+	if r := b.Replay(t.Context(), e, d, b.now); !r.Done {
+		t.Fatal(r.Err)
+	}
+	l := b.lease(t)
+	l.Item.Currency = long
+	if err := b.Park(t.Context(), l.Item, strings.Repeat("c", 64), strings.Repeat("p", 512)); err != nil {
+		t.Fatal(err)
+	}
+	if got := awstest.ItemSize(b.db.Items("ledger")[e.EventID]); got > 400<<10 || b.open(t) != [3]int{0, 0, 1} {
+		t.Errorf("%d bytes", got)
+	}
+}
