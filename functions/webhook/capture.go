@@ -18,8 +18,8 @@ type attempt struct {
 	CaptureFailed string `json:"captureFailed,omitzero"`
 }
 
-// capture stores a request that was rejected before it was found authentic. Requests without a body are not stored: scanners send them,
-// and they are no webhooks. A failure changes nothing else.
+// capture stores a request that was rejected before it was found authentic. Requests without a body are not stored:
+// scanners send them, and they are no webhooks. A failure changes nothing else.
 func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
 	if h.capturer == nil || !result.Outcome.BeforeProof() {
 		return attempt{}
