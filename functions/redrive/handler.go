@@ -111,7 +111,8 @@ func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		level = slog.LevelWarn
 	}
 	l := line{Found: r.Found, Leased: r.Leased, Published: r.Published, Failed: r.Failed, Unmarked: r.Unmarked,
-		Errors: r.Errors, Left: r.Left, Cause: awsenv.Cause(cmp.Or(r.Err, r.PublishErr)), BusCause: awsenv.Cause(notFound)}
+		Errors: r.Errors, Left: r.Left, Cause: awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
+		BusCause: awsenv.Cause(notFound)}
 	var values []awsenv.Value
 	if errors.Is(r.Err, bus.ErrMissing) {
 		values = append(values, awsenv.Value{Metric: names.BusMissingMetric, Value: 1})

@@ -97,12 +97,14 @@ func TestTheLevelOfALine(t *testing.T) {
 
 func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
-	full := intake.Result{Outcome: intake.Outcome{Name: "o"}, Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
+	full := intake.Result{Outcome: intake.Outcome{Name: "o"}, Err: errors.New("first"),
+		PublishErr: errors.New("second"), DeliveryID: "d",
 		Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
 		EventIDs: ids, Parked: "p",
 		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
 		Steps: intake.Steps{Authenticate: 1499 * time.Microsecond, Decode: 499 * time.Microsecond,
-			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond, Evidence: 5 * time.Millisecond}}
+			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond,
+			Evidence: 5 * time.Millisecond}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
 	for name, c := range map[string]struct {
 		authentication string
@@ -122,8 +124,8 @@ func TestTheFieldsOfALine(t *testing.T) {
 		"a key in memory": {settings.BySignature,
 			intake.Result{Outcome: intake.Outcome{Name: "o"}, KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
 			map[string]any{"outcome": "o", "status": 1.0, "keyId": "k"}},
-		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}, PublishErr: errors.New("second"),
-			Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
+		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"},
+			PublishErr: errors.New("second"), Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
 			"cause": "second", "ids": named}},
 	} {
 		line := written(t, c.authentication, c.result, intake.Answer{Status: 1})

@@ -14,7 +14,7 @@ import (
 )
 
 // buckets are the buckets that contain payments: large events that the bus refers to,
-// parked deliveries and events, and records of accepted
+// parked deliveries and rejected webhooks, and records of accepted
 // deliveries, which is nil without the setting evidence.
 type buckets struct{ claims, parking, evidence awss3.IBucket }
 
@@ -48,12 +48,27 @@ func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.I
 	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetentionDays, nil)
 }
 
+// parkingID is the construct of the bucket for parked deliveries and rejected webhooks.
+const parkingID = "Parking"
+
+// The folders of the proofs (package proof) and of the notes about them. Accepted ones are in the evidence bucket, and
+// the others in the parking bucket.
 const (
-	// parkingID is the construct of the bucket for parked deliveries and events.
-	parkingID = "Parking"
-	// capturedPrefix is the prefix of the rejected webhooks that were captured.
-	capturedPrefix = "captured/"
+	acceptedFolder  = "accepted/"
+	invalidFolder   = "invalid/"
+	conflictFolder  = "conflict/"
+	rejectedFolder  = "rejected/"
+	replayedFolder  = "replayed/"
+	dismissedFolder = "dismissed/"
 )
+
+// in returns the ARNs of the objects in folders of a bucket.
+func in(bucket awss3.IBucket, folders ...string) (arns []*string) {
+	for _, folder := range folders {
+		arns = append(arns, bucket.ArnForObjects(jsii.String(folder+"*")))
+	}
+	return arns
+}
 
 // recoverable is the number of days for which an expired, deleted or overwritten
 // object can be restored from its noncurrent version.
@@ -90,8 +105,8 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 		// Of two rules that expire an object, the shorter one is applied
 		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html).
 		rules = append(rules, &awss3.LifecycleRule{
-			Id:                          jsii.String("Captured"),
-			Prefix:                      jsii.String(capturedPrefix),
+			Id:                          jsii.String("Rejected"),
+			Prefix:                      jsii.String(rejectedFolder),
 			Expiration:                  awscdk.Duration_Days(jsii.Number(1)),
 			NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(1)),
 		})
@@ -126,18 +141,13 @@ func (p *Payhook) publishing() map[string]*string {
 	}
 }
 
-// allowWrite lets the function write the objects of packages claimcheck and parking, but
-// not read or delete them. The permissions name folders, because the keys of objects
-// depend on their content.
+// allowWrite lets the function write large events and conflicts, but not read or delete them. The permissions name
+// folders, because the keys of objects depend on their content.
 func (b buckets) allowWrite(f function) {
-	f.allow([]string{"s3:PutObject"},
-		b.claims.ArnForObjects(jsii.String("events/*")),
-		b.parking.ArnForObjects(jsii.String("parked/*")),
-		b.parking.ArnForObjects(jsii.String("event/*")),
-		b.parking.ArnForObjects(jsii.String("delivery/*")))
+	f.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
 }
 
-// allowReplay lets the function read parked objects, and record that they were replayed
+// allowReplay lets the function read parked deliveries, and record that they were replayed
 // or dismissed.
 //
 // It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404
@@ -146,17 +156,12 @@ func (b buckets) allowWrite(f function) {
 // permission. The statement has no condition on s3:prefix: that key is part of requests
 // that list a bucket (AWS, "Actions, resources, and condition keys for Amazon S3" in the
 // Service Authorization Reference), and AWS does not document that a GetObject satisfies
-// a condition on it. The function can write to every prefix of the bucket anyway.
+// a condition on it. The function can write to most folders of the bucket anyway.
 //
 // It may list the bucket of large events as well, to find out whether one still exists, but
 // not read them.
 func (b buckets) allowReplay(f function) {
 	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
-	f.allow([]string{"s3:GetObject"},
-		b.parking.ArnForObjects(jsii.String("parked/*")),
-		b.parking.ArnForObjects(jsii.String("replayed/*")),
-		b.parking.ArnForObjects(jsii.String("dismissed/*")))
-	f.allow([]string{"s3:PutObject"},
-		b.parking.ArnForObjects(jsii.String("replayed/*")),
-		b.parking.ArnForObjects(jsii.String("dismissed/*")))
+	f.allow([]string{"s3:GetObject"}, in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
+	f.allow([]string{"s3:PutObject"}, in(b.parking, replayedFolder, dismissedFolder)...)
 }

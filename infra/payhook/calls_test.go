@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,8 +19,7 @@ import (
 	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/evidence"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/proof"
 )
 
 // prefixes and iamActions are the names of IAM for packages and operations of the SDK that have other names (AWS,
@@ -86,8 +86,8 @@ var clients = map[string]map[string]calls{
 		"Bus":    {reflect.TypeFor[eventbridge.PutAPI](), nil},
 		"Claims": {reflect.TypeFor[s3.PutAPI](), nil},
 		// It parks, captures and keeps records, and reads none of them.
-		"Parking":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
-		"Records":      {reflect.TypeFor[parking.API](), []string{"s3:GetObject", "s3:ListBucket"}},
+		"Parking":      {reflect.TypeFor[s3.PutAPI](), nil},
+		"Records":      {reflect.TypeFor[s3.PutAPI](), nil},
 		"Token/Secret": {reflect.TypeFor[secretsmanager.ReadAPI](), nil},
 		parameter:      {reflect.TypeFor[parameterstore.ReadAPI](), nil},
 	},
@@ -99,7 +99,7 @@ var clients = map[string]map[string]calls{
 			s3.PutAPI
 			s3.ListAPI
 		}](), nil},
-		"Parking": {reflect.TypeFor[parking.API](), nil},
+		"Parking": {reflect.TypeFor[s3.API](), nil}, // it lists to distinguish a missing object
 	},
 	"Token": {
 		"Token/Secret":      {reflect.TypeFor[secretsmanager.WriteAPI](), nil},
@@ -152,13 +152,22 @@ func checkPermissions(t *testing.T, tm *template, function string, resources map
 
 // Without a setting, a function has no permission that only this setting needs.
 func TestSettingsAddPermissions(t *testing.T) {
-	if evidencePrefix != evidence.Prefix {
-		t.Errorf("%s, but records have the prefix %s", evidencePrefix, evidence.Prefix)
+	for folder, reason := range map[string]proof.Reason{acceptedFolder: proof.Accepted, invalidFolder: proof.Invalid,
+		conflictFolder: proof.Conflict, rejectedFolder: proof.Rejected} {
+		if !strings.HasPrefix(reason.After(time.Now()), folder) {
+			t.Errorf("%s is not the folder of what is %s", folder, reason)
+		}
+	}
+	for folder, decision := range map[string]proof.Decision{replayedFolder: proof.Replayed,
+		dismissedFolder: proof.Dismissed} {
+		if folder != string(decision)+"/" {
+			t.Errorf("%s is not the folder of what is %s", folder, decision)
+		}
 	}
 	type conf = map[string]any
 	capture := conf{"captureRejected": "1h"}
 	all := map[string][]conf{"Webhook Token/Secret.Id": {{"keysAuth": "bearer"}},
-		"Webhook Parking.Arn/captured/*": {capture}, "Redrive Parking.Arn/captured/*": {capture},
+		"Webhook Parking.Arn/rejected/*": {capture}, "Redrive Parking.Arn/rejected/*": {capture},
 		"Webhook Records.Arn/accepted/*": {{"evidence": "1d"}}, "Redrive Records.Arn/accepted/*": nil,
 		"Redrive Keys.Arn": {mtls("mtls"), capture}}
 	for _, conf := range append(slices.Concat(slices.Collect(maps.Values(all))...), nil) {
@@ -183,17 +192,17 @@ var policies = map[string]struct {
 	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
-			reflect.TypeFor[parking.API](), reflect.TypeFor[s3.API]()}, []string{"s3:PutObject"}},
+			reflect.TypeFor[s3.API]()}, []string{"s3:PutObject"}},
 	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
 		"infra/deployment/resources.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[parking.API](),
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.API](),
 			reflect.TypeFor[secretsmanager.ReadAPI](), reflect.TypeFor[parameterstore.ReadAPI]()},
 		[]string{"dynamodb:BatchGetItem", "s3:GetObject", "s3:PutObject"}},
 	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, []string{"dynamodb:Query", "s3:ListBucket"}},
 	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go",
 		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[parking.API]()},
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.API]()},
 		[]string{"s3:PutObject"}},
 	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},
 	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",

@@ -8,9 +8,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// evidencePrefix is the prefix of all records, that of package evidence.
-const evidencePrefix = "accepted/"
-
 // lockEvidence locks each record of an accepted delivery for the time of the setting evidence. It does
 // nothing if the setting is off. The function names no retention when it stores a record, so it needs no
 // permission to set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).

@@ -9,7 +9,7 @@ import (
 
 // newRedrive creates the function that publishes, every minute, the events that the
 // webhook function recorded and could not publish. It also replays parked deliveries
-// and events, and captured webhooks, on request.
+// and events, and rejected webhooks, on request.
 func (p *Payhook) newRedrive() {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
@@ -38,7 +38,7 @@ func (p *Payhook) newRedrive() {
 		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
 	case p.replaysCaptured():
 		p.allowReceiving(f)
-		f.allow([]string{"s3:GetObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
+		f.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
 	f.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)

@@ -44,7 +44,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	if conf.CaptureRejected > 0 {
-		f.allow([]string{"s3:PutObject"}, p.buckets.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
+		f.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
 	p.allowReceiving(f)
 	endpoint.connect(p, f)
@@ -69,7 +69,8 @@ func (p *Payhook) allowReceiving(f function) {
 	if p.conf.KeysAuth == settings.BearerToken {
 		f.allow([]string{p.token.read}, p.token.arn)
 	}
+	f.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)
 	if p.buckets.evidence != nil {
-		f.allow([]string{"s3:PutObject"}, p.buckets.evidence.ArnForObjects(jsii.String(evidencePrefix+"*")))
+		f.allow([]string{"s3:PutObject"}, in(p.buckets.evidence, acceptedFolder)...)
 	}
 }

@@ -15,8 +15,19 @@ import (
 	"payhook.example/shared/names"
 )
 
-func TestALineHasItsAttributesAndMetrics(t *testing.T) {
-	var out bytes.Buffer
+// writes counts the calls of Write.
+type writes struct {
+	bytes.Buffer
+	calls int
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.calls++
+	return w.Buffer.Write(p)
+}
+
+func TestALineHasItsMembersAndMetrics(t *testing.T) {
+	var out writes
 	log := awsenv.NewLog(&out, "my-stack")
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	type ms struct {
@@ -35,8 +46,8 @@ func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 		`"ms":{"record":2},"Recorded":3,"Age":1.5,"StackName":"my-stack","_aws":{`; start != want {
 		t.Errorf("got %s, want %s", start, want)
 	}
-	if strings.Count(out.String(), "\n") != 1 {
-		t.Fatalf("not one line: %q", out.String())
+	if strings.Count(out.String(), "\n") != 1 || out.calls != 1 {
+		t.Fatalf("not one line in one write: %q", out.String())
 	}
 	var line struct {
 		RequestID string

@@ -108,7 +108,15 @@ func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 	b.now = b.now.Add(ledger.DefaultWindow - time.Second)
 	b.record(t, e, ledger.Duplicate)
 	b.now = b.now.Add(time.Second)
-	b.record(t, b.entry(t, e.EventID, "1"), ledger.Recorded)
+	next := b.entry(t, e.EventID, "1")
+	b.record(t, next, ledger.Recorded)
+	if err := b.MarkPublished(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(ledger.DefaultWindow)
+	if r := b.Replace(t.Context(), []ledger.Item{next}, b.now)[0]; r.Outcome != ledger.Recorded {
+		t.Errorf("replaced: %+v", r)
+	}
 }
 
 func TestWhatIsPendingNeverExpires(t *testing.T) {

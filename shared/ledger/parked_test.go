@@ -123,6 +123,10 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 	for _, claimed := range []bool{false, true} {
 		b := newFixture(t)
 		e := b.entry(t, uuid.New().String(), "")
+		claim := []byte(fmt.Sprintf(`{"eventName":"A.B","eventId":%q,"claimCheck":{}}`, e.EventID))
+		if !claimed {
+			e = e.AsClaim(claim)
+		}
 		b.in(t, ledger.Parked, e)
 		b.Replay(t.Context(), e, decision, b.now)
 		if err := b.Park(t.Context(), b.lease(t).Item, "attempts", "a problem"); err != nil {
@@ -131,7 +135,7 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 		b.now = b.now.Add(ledger.DefaultWindow)
 		sent := b.entry(t, e.EventID, "")
 		if claimed {
-			sent = sent.AsClaim([]byte(`{"claimCheck":{}}`))
+			sent = sent.AsClaim(claim)
 		}
 		holder, writes := ledger.NewHolder(), b.db.Calls("ExecuteStatement")
 		if outcome, err := b.Record(t.Context(), sent, holder, b.now); outcome != ledger.Recorded || err != nil {

@@ -113,8 +113,8 @@ func (r *random) ids() []string {
 
 func (r *random) pending(id string) ledger.Item {
 	detail := fmt.Appendf(nil, `{"n":%d}`, r.IntN(1000))
-	return ledger.Item{EventID: id, Digest: r.digest(), DeliveryID: some(r, "delivery"), RecordedAt: r.time(),
-		State: ledger.Pending, Detail: detail, Size: len(detail), Shard: r.shard(ledger.Pending), Due: r.time(),
+	return ledger.Item{EventID: id, EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
+		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail), Shard: r.shard(ledger.Pending), Due: r.time(),
 		Holder: r.holder(), Claimed: r.IntN(2) == 0}
 }
 

@@ -97,8 +97,9 @@ func TestReportsFailuresOfParameterStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation, code, access, want string
 	}{
-		"no read":  {"GetParameter", "ValidationException", "t", "Parameter Store GetParameter: ValidationException"},
-		"no write": {"PutParameter", "AccessDeniedException", "t", "Parameter Store PutParameter: AccessDeniedException"},
+		"no read": {"GetParameter", "ValidationException", "t", "Parameter Store GetParameter: ValidationException"},
+		"no write": {"PutParameter", "AccessDeniedException", "t",
+			"Parameter Store PutParameter: AccessDeniedException"},
 		"a label": {"PutParameter", "ParameterMaxVersionLimitExceeded", "t",
 			"Parameter Store PutParameter: ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label"},
 		"too long": {"", "", strings.Repeat("x", 8<<10), "PutParameter: the token is too long: a parameter takes 8 KB"},

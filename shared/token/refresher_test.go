@@ -401,7 +401,8 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 			report := r.run(t, token.Failed)
 			_, err := r.refresher.Run(t.Context(), false)
 			if _, ok := errors.AsType[*token.StoreError](err); !ok || report.Known != test.known ||
-				err.Error() != "token: "+test.description+": Secrets Manager "+test.operation+": AccessDeniedException" {
+				err.Error() != "token: "+test.description+": Secrets Manager "+test.operation+
+					": AccessDeniedException" {
 				t.Errorf("%+v, %v", report, err)
 			}
 			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))

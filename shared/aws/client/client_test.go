@@ -38,8 +38,8 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer server.Close()
-	client := dynamodb.NewFromConfig(config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
-	if _, err := client.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
+	db := dynamodb.NewFromConfig(config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
+	if _, err := db.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
 		t.Fatal(err)
 	}
 	if a := got.Get("Authorization"); !strings.Contains(a, "Credential=AKID/") ||
@@ -78,13 +78,13 @@ func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 		}
 		server.Start()
 		cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL})
-		client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+		db := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 			o.HTTPClient = client.NewConnections(1).Once()
 			o.Retryer = aws.NopRetryer{}
 		})
 		start := strings.Repeat("y", size)
 		for range calls {
-			if _, err := client.ListTables(t.Context(),
+			if _, err := db.ListTables(t.Context(),
 				&dynamodb.ListTablesInput{ExclusiveStartTableName: &start}); err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}

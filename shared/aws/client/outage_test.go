@@ -87,10 +87,10 @@ func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
 // eventsOf returns so many events, each with a member of so many bytes.
-func eventsOf(n, bytes int) []payment.Event {
+func eventsOf(n, size int) []payment.Event {
 	events := paymenttest.Events(n)
 	for i := range events {
-		events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", bytes)
+		events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", size)
 	}
 	return events
 }

@@ -28,14 +28,11 @@ func TestAnErrorHasTheReasonsOfThrottlingWithoutTheirResources(t *testing.T) {
 		return append(all, types.ThrottlingReason{Resource: arn})
 	}
 	for want, err := range map[string]error{
-		"ProvisionedThroughputExceededException (TableReadKeyRangeThroughputExceeded, IndexReadAccountLimitExceeded)": &retry.MaxAttemptsError{Err: &types.ProvisionedThroughputExceededException{ThrottlingReasons: reasons(
-			"TableReadKeyRangeThroughputExceeded", "IndexReadAccountLimitExceeded",
-			"TableReadKeyRangeThroughputExceeded")}},
-		"ThrottlingException (TableReadAccountLimitExceeded)": &types.ThrottlingException{
-			ThrottlingReasons: reasons("TableReadAccountLimitExceeded")},
-		"RequestLimitExceeded (TableReadAccountLimitExceeded)": &types.RequestLimitExceeded{
-			ThrottlingReasons: reasons("TableReadAccountLimitExceeded")},
-		"ThrottlingException": &types.ThrottlingException{ThrottlingReasons: reasons()},
+		"ProvisionedThroughputExceededException (A, B)": &retry.MaxAttemptsError{
+			Err: &types.ProvisionedThroughputExceededException{ThrottlingReasons: reasons("A", "B", "A")}},
+		"ThrottlingException (A)":  &types.ThrottlingException{ThrottlingReasons: reasons("A")},
+		"RequestLimitExceeded (A)": &types.RequestLimitExceeded{ThrottlingReasons: reasons("A")},
+		"ThrottlingException":      &types.ThrottlingException{ThrottlingReasons: reasons()},
 	} {
 		_, got := dynamodb.NewCertificate(throttled{err}, "keys").LastCertificate(t.Context())
 		if got == nil || got.Error() != "DynamoDB GetItem: "+want {
