@@ -20,7 +20,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -67,8 +66,8 @@ func stores(t *testing.T, url string) setup.Stores {
 		Keys:     dynamodb.NewKeys(dynamodb.NewClient(cfg), "keys"),
 		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg, connections.Once()), "bus"),
 		Claims:   s3.NewBucket(buckets, "claims"),
-		Parking:  parking.NewStore(buckets, "parking"),
-		Evidence: parking.NewStore(buckets, "evidence"),
+		Parking:  s3.NewWriter(buckets, "parking"),
+		Evidence: s3.NewWriter(buckets, "evidence"),
 	}
 }
 
