@@ -1,15 +1,14 @@
 // Token is the Lambda function that keeps a valid access token in Secrets Manager or Parameter Store.
-// It runs on a schedule. It reads its settings from the environment, makes the
-// clients once, and passes both to package token, which does the work.
+// It runs on a schedule.
 package main
 
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"payhook.example/functions/token/handler"
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/secretsmanager"
@@ -29,8 +28,8 @@ func main() {
 	lambda.Start(h.Handle)
 }
 
-// newFunction returns the function with the settings and clients of its environment.
-func newFunction(getenv func(string) string) (*handler, error) {
+// newFunction returns the function with the settings and stores of its environment.
+func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	conf, err := settings.ParseToken(getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
@@ -44,9 +43,6 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if conf.TokenParameter != "" {
 		store = parameterstore.NewStore(parameterstore.NewClient(cfg), conf.TokenParameter, conf.TokenKey)
 	}
-	refresher := token.NewRefresher(store, secretsmanager.NewCredentials(secrets, conf.CredentialsSecret),
-		token.NewEndpoint(conf.TokenService, conf.TokenManagerID,
-			token.EndpointOptions{Scopes: strings.Fields(conf.Scopes), RootCAs: conf.ServiceCAs,
-				FormEncoded: conf.CredentialEncoding == settings.FormEncoded}))
-	return &handler{refresher, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))}, nil
+	return handler.New(store, secretsmanager.NewCredentials(secrets, conf.CredentialsSecret), conf,
+		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }

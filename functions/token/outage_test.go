@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"payhook.example/functions/token/handler"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/token"
@@ -40,8 +41,10 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 							secrets.Config.Handler.ServeHTTP(w, r)
 						}
 					})
-				env := environment(t, endpoint.URL)
-				maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-central-1",
+				env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials",
+					"PAYHOOK_CREDENTIAL_ENCODING": "literal",
+					"PAYHOOK_TOKEN_MANAGER_ID":    "manager"}
+				maps.Copy(env, map[string]string{"PAYHOOK_AUTH_URL": endpoint.URL, "AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-central-1",
 					"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
 				if store == "parameter" {
 					delete(env, names.TokenSecretEnv)
@@ -52,7 +55,7 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if r, err := h.refresher.Run(t.Context(), true); r.Outcome != token.Refreshed {
+					if r, err := h.Handle(t.Context(), handler.Event{Refresh: true}); r.Outcome != token.Refreshed {
 						t.Errorf("%s, %s for %s: %+v, %v", store, operation, lasts, r, err)
 					}
 				})

@@ -25,7 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook.example/shared/awsenv"
+	"payhook.example/functions/webhook/handler"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
@@ -78,6 +78,9 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	}
 	return json.Marshal(events.LambdaFunctionURLResponse{StatusCode: 200})
 }
+
+// signingKey is the service's key.
+var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
 // serveAWS answers the calls of both handlers 10 ms after it has read them. It has the key that was stored. Other
 // calls have no effect, so that they need little CPU time.
@@ -138,12 +141,11 @@ func BenchmarkDelivery(b *testing.B) {
 	for name, value := range env {
 		b.Setenv(name, value)
 	}
-	start := func() *handler {
-		h, connect, err := newFunction(os.Getenv)
+	start := func() *handler.Handler {
+		h, connect, err := newFunction(os.Getenv, io.Discard)
 		if err != nil {
 			b.Fatal(err)
 		}
-		h.log = awsenv.NewLog(io.Discard, "Payhook")
 		connect()
 		return h
 	}
@@ -161,7 +163,15 @@ func BenchmarkDelivery(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		event := encode(b, urlRequest(b, signed))
+		r := events.APIGatewayV2HTTPRequest{Version: "2.0", Headers: map[string]string{}, Body: string(signed.Body)}
+		r.RequestContext.HTTP.Method = http.MethodPost
+		for name := range signed.Header {
+			r.Headers[name] = signed.Header.Get(name)
+		}
+		event, err := json.Marshal(r)
+		if err != nil {
+			b.Fatal(err)
+		}
 		return func(h lambda.Handler) {
 			ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 			defer cancel()

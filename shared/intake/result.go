@@ -46,25 +46,23 @@ type Authentication struct {
 	Unverified string
 }
 
-// Counts are numbers of events of a delivery.
+// Counts are numbers of events of a delivery. Those with a name in JSON are in the log.
 type Counts struct {
-	Events     int // in the delivery, with identity
-	Invalid    int // without identity, if there are others
-	Recorded   int // new
-	Duplicates int // recorded before
+	Events     int `json:"-"`                   // in the delivery, with identity
+	Recorded   int `json:"recorded,omitzero"`   // new
+	Duplicates int `json:"duplicates,omitzero"` // recorded before
 	// PendingDuplicates are those of Duplicates that are not published yet.
-	PendingDuplicates int
-	Conflicts         int // seen before with other content
-	Unrecorded        int // not known to be recorded
-	Claimed           int // new, and sent as claim checks
-
-	// The events that are new.
-	Published int // on the bus, and marked so
-	Unmarked  int // on the bus and not marked so: redrive publishes them again
-	Pending   int // left to redrive
-	// Unpublishable events are parked one by one, since EventBridge is known to
+	PendingDuplicates int `json:"-"`
+	Conflicts         int `json:"-"`                   // seen before with other content
+	Claimed           int `json:"claimed,omitzero"`    // new, and sent as claim checks
+	Pending           int `json:"pending,omitzero"`    // new, and left to redrive
+	Unrecorded        int `json:"unrecorded,omitzero"` // not known to be recorded
+	Published         int `json:"-"`                   // new, on the bus, and marked so
+	Unmarked          int `json:"unmarked,omitzero"`   // the same, not marked so: redrive publishes them again
+	// Unpublishable events are new and parked one by one, since EventBridge is known to
 	// reject them.
-	Unpublishable int
+	Unpublishable int `json:"unpublishable,omitzero"`
+	Invalid       int `json:"invalid,omitzero"` // without identity, if there are others
 }
 
 // ParkedAs says under which name a delivery is parked.

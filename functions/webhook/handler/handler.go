@@ -1,4 +1,5 @@
-package main
+// Package handler receives the webhooks of the payment service.
+package handler
 
 import (
 	"cmp"
@@ -13,18 +14,20 @@ import (
 	"time"
 
 	"payhook.example/shared/awsenv"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
 )
 
-// handler receives the requests of a function URL or of an HTTP API, which both have
+// Handler receives the requests of a function URL or of an HTTP API, which both have
 // payload format 2.0, and writes answers, log lines and metrics. It is safe for
 // concurrent use.
-type handler struct {
+type Handler struct {
 	authentication  string         // settings.BySignature, ByMTLS or ByBoth
 	allowed         []netip.Prefix // source addresses; none: any
 	origin          *origin        // nil: any; no client certificate is read then
@@ -34,6 +37,34 @@ type handler struct {
 	maxPayloadBytes int
 	capturer        *proof.Capturer   // nil: rejected requests are not stored
 	captured        map[string]string // the settings that are stored with them
+}
+
+// New returns the handler with its stores and settings. keyService calls the key service.
+func New(stores setup.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
+	h := &Handler{
+		allowed:         s.Networks,
+		authentication:  s.Authentication,
+		log:             log,
+		successStatus:   s.SuccessStatus,
+		maxPayloadBytes: s.MaxPayloadBytes,
+	}
+	var mechanisms intake.Mechanisms
+	if s.UsesSignature() {
+		mechanisms.Signature = setup.Signature(stores.Keys, keyService, s)
+	}
+	if m := s.MTLS; m != nil {
+		h.origin = &origin{m.DomainName, m.APIID}
+		mechanisms.MTLS = &intake.MTLS{
+			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
+			Accepted: keys.NewCertificates(stores.Keys),
+		}
+	}
+	if !s.CaptureUntil.IsZero() {
+		h.captured = s.Proof
+		h.capturer = proof.NewCapturer(stores.Parking, stores.Keys, s.Scheme, s.CaptureUntil)
+	}
+	h.receiver = intake.NewReceiver(setup.Pipeline(stores, s), mechanisms)
+	return h
 }
 
 // taken is the body of the answer to an accepted delivery.
@@ -60,7 +91,7 @@ type problem struct {
 
 // Invoke answers a webhook. It returns an error only if the event is not JSON: Lambda
 // answers 502 for every error.
-func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
+func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	received := time.Now()
 	r, err := readRequest(event)
 	result := intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
@@ -76,7 +107,7 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	return response, err
 }
 
-func (h *handler) receive(ctx context.Context, r request) intake.Result {
+func (h *Handler) receive(ctx context.Context, r request) intake.Result {
 	payload, source, err := h.accept(r)
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
@@ -94,7 +125,7 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 // is the peer of the TCP connection, as AWS saw it ("Invoking Lambda function URLs" in the Lambda
 // developer guide, and the same field in API Gateway's payload format 2.0). X-Forwarded-For and other
 // headers are not read: any client can set them.
-func (h *handler) accept(r request) (payload []byte, source netip.Addr, err error) {
+func (h *Handler) accept(r request) (payload []byte, source netip.Addr, err error) {
 	if source, err = intake.CheckSource(r.RequestContext.HTTP.SourceIP, h.allowed); err != nil {
 		return nil, source, err
 	}
@@ -110,7 +141,7 @@ func (h *handler) accept(r request) (payload []byte, source netip.Addr, err erro
 	return payload, source, err
 }
 
-func (h *handler) respond(result intake.Result, answer intake.Answer) response {
+func (h *Handler) respond(result intake.Result, answer intake.Answer) response {
 	headers := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
 	if answer.Status < 300 {
 		return newResponse(answer.Status, headers,
@@ -145,7 +176,7 @@ func (h *handler) respond(result intake.Result, answer intake.Answer) response {
 
 // challenge returns the header that RFC 9110, section 11.6.1, requires with a 401.
 // Neither mechanism has a registered scheme. It is the same for every rejection of a deployment.
-func (h *handler) challenge() string {
+func (h *Handler) challenge() string {
 	if h.authentication == settings.ByMTLS {
 		return "ClientCertificate"
 	}
@@ -181,31 +212,24 @@ func levelOf(r intake.Result, answer intake.Answer) slog.Level {
 
 // line is the outcome line of a webhook. Members that are zero are left out: CloudWatch charges for each byte.
 type line struct {
-	Outcome        string          `json:"outcome"`
-	Status         int             `json:"status"`
-	Authentication string          `json:"authentication,omitzero"`
-	Certificate    *certificate    `json:"certificate,omitzero"`
-	Cause          string          `json:"cause,omitzero"`
-	KeyID          string          `json:"keyId,omitzero"`
-	KeySource      keys.Source     `json:"keySource,omitzero"`
-	KeyTableFailed bool            `json:"keyTableFailed,omitzero"`
-	KeyContentType string          `json:"keyContentType,omitzero"`
-	DeliveryID     string          `json:"deliveryId,omitzero"`
-	UnverifiedID   string          `json:"unverifiedDeliveryId,omitzero"`
-	Recorded       int             `json:"recorded,omitzero"`
-	Duplicates     int             `json:"duplicates,omitzero"`
-	Claimed        int             `json:"claimed,omitzero"`
-	Pending        int             `json:"pending,omitzero"`
-	Unrecorded     int             `json:"unrecorded,omitzero"`
-	Unmarked       int             `json:"unmarked,omitzero"`
-	Unpublishable  int             `json:"unpublishable,omitzero"`
-	Invalid        int             `json:"invalid,omitzero"`
-	Deviations     []string        `json:"deviations,omitempty"`
-	IDs            intake.EventIDs `json:"ids,omitempty"`
-	Events         int             `json:"events,omitzero"` // 0: all ids are in the line
-	IDsLeftOut     int             `json:"idsLeftOut,omitzero"`
-	Parked         string          `json:"parked,omitzero"`
-	AlsoParked     string          `json:"alsoParked,omitzero"`
+	Outcome        string       `json:"outcome"`
+	Status         int          `json:"status"`
+	Authentication string       `json:"authentication,omitzero"`
+	Certificate    *certificate `json:"certificate,omitzero"`
+	Cause          string       `json:"cause,omitzero"`
+	KeyID          string       `json:"keyId,omitzero"`
+	KeySource      keys.Source  `json:"keySource,omitzero"`
+	KeyTableFailed bool         `json:"keyTableFailed,omitzero"`
+	KeyContentType string       `json:"keyContentType,omitzero"`
+	DeliveryID     string       `json:"deliveryId,omitzero"`
+	UnverifiedID   string       `json:"unverifiedDeliveryId,omitzero"`
+	intake.Counts
+	Deviations []string        `json:"deviations,omitempty"`
+	IDs        intake.EventIDs `json:"ids,omitempty"`
+	Total      int             `json:"events,omitzero"` // 0: all ids are in the line
+	IDsLeftOut int             `json:"idsLeftOut,omitzero"`
+	Parked     string          `json:"parked,omitzero"`
+	AlsoParked string          `json:"alsoParked,omitzero"`
 	attempt
 	MS steps `json:"ms,omitzero"`
 }
@@ -221,7 +245,7 @@ type steps struct {
 }
 
 // write writes the outcome line of a webhook.
-func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, captured attempt) {
+func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answer, captured attempt) {
 	l := line{
 		Outcome:        r.Outcome.Name,
 		Status:         answer.Status,
@@ -234,14 +258,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		KeyContentType: r.Key.UnexpectedType,
 		DeliveryID:     r.DeliveryID,
 		UnverifiedID:   r.UnverifiedID,
-		Recorded:       r.Recorded,
-		Duplicates:     r.Duplicates,
-		Claimed:        r.Claimed,
-		Pending:        r.Pending,
-		Unrecorded:     r.Unrecorded,
-		Unmarked:       r.Unmarked,
-		Unpublishable:  r.Unpublishable,
-		Invalid:        r.Invalid,
+		Counts:         r.Counts,
 		Deviations:     r.Deviations,
 		IDs:            r.EventIDs,
 		Parked:         r.Parked,
@@ -251,7 +268,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 			milliseconds(r.Steps.Publish), milliseconds(r.Steps.Mark), milliseconds(r.Steps.Evidence)},
 	}
 	if n := r.EventIDs.Len(); 0 < n && n < r.Events {
-		l.Events, l.IDsLeftOut = r.Events, r.Events-n
+		l.Total, l.IDsLeftOut = r.Events, r.Events-n
 	}
 	h.log.Outcome(ctx, levelOf(r, answer), "webhook", l, h.metrics(r, answer)...)
 }
@@ -270,7 +287,7 @@ func milliseconds(took time.Duration) int64 { return took.Round(time.Millisecond
 // alarm that needs its zeros exists only with a function URL, so not with client
 // certificates. It subtracts ClientErrors from another metric: AWS does not document what
 // FILL returns for a metric without any data.
-func (h *handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
+func (h *Handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
 	values := make([]awsenv.Value, 0, 8)
 	for _, v := range []awsenv.Value{
 		{Metric: names.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},

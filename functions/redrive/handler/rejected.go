@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"context"
@@ -30,7 +30,7 @@ var (
 )
 
 // receive receives a rejected webhook like a new one.
-func (h *handler) receive(ctx context.Context, p proof.Proof, e redrive.Request) intake.Result {
+func (h *Handler) receive(ctx context.Context, p proof.Proof, e redrive.Request) intake.Result {
 	r, w := h.rejected, p.Request
 	switch {
 	case h.trust != nil:

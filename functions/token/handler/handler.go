@@ -1,32 +1,44 @@
-package main
+// Package handler keeps a valid access token.
+package handler
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
-// handler runs the refresher for an invocation and writes its report as a log line and
+// Handler runs the refresher for an invocation and writes its report as a log line and
 // metrics.
-type handler struct {
+type Handler struct {
 	refresher *token.Refresher
 	log       *awsenv.Log
 }
 
-// event is the event of an invocation. That of the schedule is empty.
-type event struct {
+// New returns the handler with its store and settings. It loads the client credentials in each run that calls the
+// endpoint.
+func New(store token.Store, credentials token.Source, s settings.Function, log *awsenv.Log) *Handler {
+	endpoint := token.NewEndpoint(s.TokenService, s.TokenManagerID, token.EndpointOptions{
+		Scopes: strings.Fields(s.Scopes), RootCAs: s.ServiceCAs,
+		FormEncoded: s.CredentialEncoding == settings.FormEncoded})
+	return &Handler{token.NewRefresher(store, credentials, endpoint), log}
+}
+
+// Event is the event of an invocation. That of the schedule is empty.
+type Event struct {
 	// Refresh replaces the token even if it is not due, for an operator who has changed
 	// the client credentials and tests them.
 	Refresh bool `json:"refresh"`
 }
 
-// report is what an invocation returns.
-type report struct {
+// Report is what an invocation returns.
+type Report struct {
 	Outcome          token.Outcome `json:"outcome"`
 	RemainingSeconds int           `json:"remainingSeconds"` // of the stored token; 0 if no valid token is stored
 	Cause            string        `json:"cause,omitempty"`  // of a failure
@@ -34,7 +46,7 @@ type report struct {
 
 // Handle runs the refresher once. A failure is in the report, the log line and the metrics.
 // It is not an error of the invocation: Lambda would log it a second time.
-func (h *handler) Handle(ctx context.Context, e event) (report, error) {
+func (h *Handler) Handle(ctx context.Context, e Event) (Report, error) {
 	r, err := h.refresher.Run(ctx, e.Refresh)
 	return h.write(ctx, r, err), nil
 }
@@ -58,7 +70,7 @@ type line struct {
 }
 
 // write writes the line of a run and returns its report.
-func (h *handler) write(ctx context.Context, r token.Report, err error) report {
+func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	level := slog.LevelInfo
 	l := line{Outcome: r.Outcome, Lifetime: r.Lifetime.Round(time.Millisecond).Seconds(), Calls: r.Calls,
 		Type: r.UnexpectedType}
@@ -86,5 +98,5 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 		}
 	}
 	h.log.Outcome(ctx, level, "token", l, values...)
-	return report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds()), Cause: l.Cause}
+	return Report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds()), Cause: l.Cause}
 }

@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 			`{"title":"Service Unavailable","status":503,"detail":"Not every event could be recorded.",` +
 				`"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3,"unrecorded":4}`},
 	} {
-		h := &handler{authentication: c.authentication}
+		h := &Handler{authentication: c.authentication}
 		answer := c.result.Outcome.AnswerTo(c.status)
 		want := response{c.status, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"},
 			c.body}

@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"bytes"
@@ -77,7 +77,7 @@ func (t *table) Get(ctx context.Context, ids []string, content bool) (map[string
 
 // deployment is the function with its own set-up and stores in memory. It is noon.
 type deployment struct {
-	*handler
+	*Handler
 	t       *testing.T
 	table   table
 	keys    keys.Memory
@@ -105,12 +105,12 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := stores{setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}, &d.bus,
+	all := Stores{setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}, &d.bus,
 		&d.keys, &d.parked}
 	if conf.EvidenceBucket != "" {
 		all.Evidence = &d.records
 	}
-	d.handler = newHandler(all, &http.Client{}, conf, awsenv.NewLog(&d.log, "Payhook"))
+	d.Handler = New(all, &http.Client{}, conf, awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

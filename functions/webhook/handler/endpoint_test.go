@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ import (
 // endpoint is the function, set up as in main, with AWS services in memory and a
 // payment service on this machine.
 type endpoint struct {
-	*handler
+	*Handler
 	service *paymenttest.Server
 	ledger  table
 	keys    keyTable
@@ -125,7 +125,7 @@ func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, 
 	if c.EvidenceBucket != "" {
 		stores.Evidence = &e.records
 	}
-	e.handler = newHandler(stores, keyService, c, awsenv.NewLog(e.log, "webhook"))
+	e.Handler = New(stores, keyService, c, awsenv.NewLog(e.log, "webhook"))
 }
 
 func newEndpoint(t testing.TB, change map[string]string) *endpoint {

@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -27,43 +26,43 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 	for name, c := range map[string]struct {
 		run    token.Report
 		err    error
-		report report
+		report Report
 		line   map[string]any // what differs from the line of a token that is fresh
 	}{
-		"fresh": {token.Report{Outcome: token.Fresh}, nil, report{Outcome: token.Fresh}, nil},
+		"fresh": {token.Report{Outcome: token.Fresh}, nil, Report{Outcome: token.Fresh}, nil},
 		"refreshed": {token.Report{Outcome: token.Refreshed, Known: true, Remaining: 90 * time.Second,
 			Shortfall: 30 * time.Second, Lifetime: time.Hour, Calls: 2}, nil,
-			report{Outcome: token.Refreshed, RemainingSeconds: 90},
+			Report{Outcome: token.Refreshed, RemainingSeconds: 90},
 			map[string]any{"outcome": "refreshed", "lifetimeSeconds": 3600.0, "calls": 2.0,
 				"remainingSeconds": 90.0, "StackName": "Payhook", "TokenShortfallSeconds": 30.0}},
 		"an answer of another type": {token.Report{Outcome: token.Refreshed, UnexpectedType: "text/html"}, nil,
-			report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
+			Report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
 				"contentType": "text/html"}},
 		"a token that could not be read": {token.Report{Outcome: token.Refreshed, Unreadable: errors.New("denied")},
-			nil, report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
+			nil, Report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
 				"unreadable": "denied"}},
 		"an answer of the endpoint": {token.Report{Outcome: token.Failed, Known: true, Remaining: time.Minute},
 			fmt.Errorf("run: %w", &token.EndpointError{Status: 400, Code: "invalid_client"}),
-			report{token.Failed, 60, "run: token: endpoint answered 400 invalid_client"},
+			Report{token.Failed, 60, "run: token: endpoint answered 400 invalid_client"},
 			map[string]any{"level": "ERROR", "outcome": "failed",
 				"cause":  "run: token: endpoint answered 400 invalid_client",
 				"status": 400.0, "oauthError": "invalid_client", "TokenFailed": 1.0, "remainingSeconds": 60.0,
 				"TokenShortfallSeconds": 0.0, "StackName": "Payhook"}},
 		"unusable credentials": {token.Report{Outcome: token.Failed}, &token.CredentialsError{Problem: "p"},
-			report{token.Failed, 0, (&token.CredentialsError{Problem: "p"}).Error()},
+			Report{token.Failed, 0, (&token.CredentialsError{Problem: "p"}).Error()},
 			map[string]any{"level": "ERROR", "outcome": "failed",
 				"cause":       (&token.CredentialsError{Problem: "p"}).Error(),
 				"TokenFailed": 1.0, "StackName": "Payhook"}},
 		"a short lifetime": {token.Report{Outcome: token.Refreshed, Lifetime: 10 * time.Minute,
 			WritesTooOften: true}, nil,
-			report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
+			Report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "outcome": "refreshed",
 				"StackName": "Payhook", "lifetimeSeconds": 600.0, "TokenWritesTooOften": 1.0, "warning": shortLived}},
 		"a full secret": {token.Report{Outcome: token.Failed, WritesTooOften: true}, errors.New("full"),
-			report{token.Failed, 0, "full"}, map[string]any{"level": "ERROR", "outcome": "failed", "cause": "full",
+			Report{token.Failed, 0, "full"}, map[string]any{"level": "ERROR", "outcome": "failed", "cause": "full",
 				"TokenFailed": 1.0, "TokenWritesTooOften": 1.0, "StackName": "Payhook", "warning": shortLived}},
 	} {
 		var log bytes.Buffer
-		h := &handler{log: awsenv.NewLog(&log, "Payhook")}
+		h := &Handler{log: awsenv.NewLog(&log, "Payhook")}
 		if diff := cmp.Diff(c.report, h.write(t.Context(), c.run, c.err)); diff != "" {
 			t.Errorf("%s: the report (-want +got):\n%s", name, diff)
 		}
@@ -106,12 +105,23 @@ func environment(t *testing.T, authURL string) map[string]string {
 	return env
 }
 
-// The environment alone determines the client of the SDK and the settings. The log and the
+// parse returns the settings of an environment.
+func parse(t *testing.T, env map[string]string) settings.Function {
+	t.Helper()
+	conf, err := settings.ParseToken(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conf
+}
+
+// The environment alone determines the settings. The log and the
 // report contain no secret.
 func TestATokenIsStored(t *testing.T) {
-	secrets := awstest.NewSecretsManager(t)
-	secrets.Create("token")
-	secrets.Put("credentials", `{"client_id":"client 1","client_secret":"CANARY"}`)
+	var stored, credentials token.Memory
+	if err := credentials.Save(t.Context(), `{"client_id":"client 1","client_secret":"CANARY"}`); err != nil {
+		t.Fatal(err)
+	}
 	var requests []string
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth()
@@ -124,28 +134,22 @@ func TestATokenIsStored(t *testing.T) {
 			len(requests))
 	}))
 	defer endpoint.Close()
-	env := environment(t, endpoint.URL+"/eu")
-	maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": secrets.URL, "AWS_REGION": "eu-central-1",
-		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
-	h, err := newFunction(func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
 	var log bytes.Buffer
-	h.log = awsenv.NewLog(&log, "Payhook")
+	h := New(&stored, &credentials, parse(t, environment(t, endpoint.URL+"/eu")), awsenv.NewLog(&log, "Payhook"))
 	for i, step := range []struct {
-		event event
+		event Event
 		want  token.Outcome
-	}{{event{}, token.Refreshed}, {event{}, token.Fresh}, {event{Refresh: true}, token.Refreshed},
-		{event{Refresh: true}, token.Failed}} {
+	}{{Event{}, token.Refreshed}, {Event{}, token.Fresh}, {Event{Refresh: true}, token.Refreshed},
+		{Event{Refresh: true}, token.Failed}} {
 		r, err := h.Handle(t.Context(), step.event)
-		if err != nil || r.Outcome != step.want || strings.Contains(fmt.Sprintf("%+v %#v", r, h), "CANARY") {
+		if err != nil || r.Outcome != step.want || strings.Contains(fmt.Sprintf("%+v", r), "CANARY") {
 			t.Errorf("run %d: %+v, %v, want %s", i, r, err, step.want)
 		}
 	}
 	const want = "/eu/as/token.oauth2?access_token_manager_id=manager+1 a b client+1"
-	if len(requests) != 3 || requests[0] != want || len(secrets.Values("token")) != 2 {
-		t.Errorf("%d values after the requests %q", len(secrets.Values("token")), requests)
+	if text, err := stored.Load(t.Context()); len(requests) != 3 || requests[0] != want ||
+		!strings.Contains(text, "CANARY-2") {
+		t.Errorf("%s, %v after the requests %q", text, err, requests)
 	}
 	if log.Len() == 0 || strings.Contains(log.String(), "CANARY") {
 		t.Errorf("logged %s", &log)
@@ -153,24 +157,14 @@ func TestATokenIsStored(t *testing.T) {
 }
 
 func TestTheSampleEventsAreDecoded(t *testing.T) {
-	for file, want := range map[string]event{"scheduled.json": {}, "refresh.json": {Refresh: true}} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "events", "token", file))
+	for file, want := range map[string]Event{"scheduled.json": {}, "refresh.json": {Refresh: true}} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "events", "token", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got event
+		var got Event
 		if err := json.Unmarshal(text, &got); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", file, got, err)
 		}
-	}
-}
-
-func TestItAnswersInvocations(t *testing.T) {
-	answer := awstest.Main(t, main, settings.ReadBy("token"),
-		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
-	const want = `response {"outcome":"failed","remainingSeconds":0,` +
-		`"cause":"token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"}`
-	if answer != want {
-		t.Errorf("got %s, want %s", answer, want)
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package handler publishes what is pending, and replays and dismisses what is parked.
+package handler
 
 import (
 	"cmp"
@@ -6,27 +7,31 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
 )
 
-// handler runs redrive for an invocation and writes a log line and metrics. Lambda may
+// Handler runs redrive for an invocation and writes a log line and metrics. Lambda may
 // invoke it twice or late, and an operator may invoke it.
-type handler struct {
+type Handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
 	findBus  func(context.Context) error // as bus.Find
-	parking  parking
+	parking  Deliveries
 	log      *awsenv.Log
 	now      func() time.Time
 	trust    *trust    // nil: no client certificate is required
@@ -34,16 +39,54 @@ type handler struct {
 	rejected *rejected // nil: no rejected webhook can be replayed
 }
 
-// parking is the bucket with stored deliveries and the decisions about them.
-type parking interface {
+// Stores are those of the function.
+type Stores struct {
+	setup.Stores
+	bus.Finder
+	keys.CertificateReader
+	Deliveries Deliveries // the same bucket as Parking
+}
+
+// Deliveries is the bucket with stored deliveries and the decisions about them.
+type Deliveries interface {
 	objects.Getter
 	objects.Creator
+}
+
+// findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
+const findTimeout = 5 * time.Second
+
+// New returns the handler with its stores and settings. keyService calls the key service, for rejected webhooks.
+func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
+	accepting := setup.Pipeline(all.Stores, s)
+	all.Evidence = nil // a parked delivery has its proof
+	pipeline := setup.Pipeline(all.Stores, s)
+	h := &Handler{
+		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
+		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
+		findBus: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, findTimeout)
+			defer cancel()
+			return bus.Find(ctx, all)
+		},
+		parking: all.Deliveries,
+		revoked: s.RevokedKeys,
+		log:     log,
+		now:     func() time.Time { return time.Now().UTC() },
+	}
+	if s.MTLS != nil {
+		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
+		h.trust = &trust{s.MTLS, s.Authentication, all}
+	} else if s.KeysTable != "" {
+		h.rejected = newRejected(accepting, setup.Signature(all.Keys, keyService, s), s)
+	}
+	return h
 }
 
 // Handle runs redrive, replays or dismisses. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it. Runs and replays publish nothing and fail if the bus does not
 // exist. If that is not known, they publish.
-func (h *handler) Handle(ctx context.Context, e redrive.Request) (redrive.Answer, error) {
+func (h *Handler) Handle(ctx context.Context, e redrive.Request) (redrive.Answer, error) {
 	replays := len(e.Replay) > 0
 	switch err := check(e); {
 	case err != nil:
@@ -102,7 +145,7 @@ type line struct {
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
 // known whether the bus exists, or nil.
-func (h *handler) write(ctx context.Context, r intake.Redriven, notFound error) (redrive.Answer, error) {
+func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (redrive.Answer, error) {
 	level := slog.LevelInfo
 	switch {
 	case r.Err != nil || r.Unmarked > 0:
@@ -165,7 +208,7 @@ func kindOf(name string) string {
 }
 
 // replay replays what has the names, one after another.
-func (h *handler) replay(ctx context.Context, e redrive.Request) (out redrive.Answer) {
+func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.Answer) {
 	for _, name := range e.Replay {
 		r, err := h.replayOne(ctx, name, e)
 		result := redrive.Replayed{Name: name, Outcome: r.Outcome.Name, Cause: awsenv.Cause(err), Recorded: r.Recorded,
@@ -184,7 +227,7 @@ func (h *handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 
 // replayOne replays an event or a stored delivery, and stores the decision. The error is why there is an outcome other
 // than Accepted, or what is wrong although everything is recorded.
-func (h *handler) replayOne(ctx context.Context, name string, e redrive.Request) (r intake.Result, err error) {
+func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request) (r intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Version: string(e.Version), AgeAccepted: e.AcceptAge}
 	if kindOf(name) == event {
 		if e.Version != redrive.NoVersion {
@@ -229,7 +272,7 @@ func (h *handler) replayOne(ctx context.Context, name string, e redrive.Request)
 
 // undecided returns an error if a delivery was replayed or dismissed, with the outcome AlreadyReplayed or
 // AlreadyDismissed. A second replay of a conflict could publish its other version.
-func (h *handler) undecided(ctx context.Context, name string) (intake.Outcome, error) {
+func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, error) {
 	decision, note, err := proof.DecisionOn(ctx, h.parking, name)
 	if err != nil || decision == proof.Open {
 		return intake.Outcome{}, err
@@ -242,7 +285,7 @@ func (h *handler) undecided(ctx context.Context, name string) (intake.Outcome, e
 }
 
 // dismiss stores that what has the names is not published, one after another.
-func (h *handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.Answer) {
+func (h *Handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.Answer) {
 	for _, name := range e.Dismiss {
 		err := h.dismissOne(ctx, name, e)
 		level := slog.LevelInfo
@@ -260,7 +303,7 @@ func (h *handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.A
 	return out
 }
 
-func (h *handler) dismissOne(ctx context.Context, name string, e redrive.Request) error {
+func (h *Handler) dismissOne(ctx context.Context, name string, e redrive.Request) error {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
 	if kindOf(name) == event {
 		return h.replayer.DismissEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})

@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"crypto/tls"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/awstest"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
@@ -40,25 +39,21 @@ func startTLS(t *testing.T, ca *paymenttest.CA, auth tls.ClientAuthType) (url st
 	return server.URL, seen
 }
 
-// newTLS returns the function with its secrets, and with a file of CAs in its package.
-func newTLS(t *testing.T, authURL string, serviceCA []byte) (*handler, *awstest.SecretsManager) {
+// newTLS returns the function, its client credentials, and a file of CAs in its package.
+func newTLS(t *testing.T, authURL string, serviceCA []byte) (*Handler, *token.Memory) {
 	t.Helper()
-	secrets, folder := awstest.NewSecretsManager(t), t.TempDir()
-	secrets.Create("token")
-	secrets.Put("credentials", `{"client_id":"c","client_secret":"s"}`)
+	credentials, folder := &token.Memory{}, t.TempDir()
+	if err := credentials.Save(t.Context(), `{"client_id":"c","client_secret":"s"}`); err != nil {
+		t.Fatal(err)
+	}
 	if serviceCA != nil {
 		if err := os.WriteFile(filepath.Join(folder, names.ServiceCAFile), serviceCA, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	env := environment(t, authURL)
-	maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": secrets.URL, "AWS_REGION": "eu-central-1",
-		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "LAMBDA_TASK_ROOT": folder})
-	h, err := newFunction(func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, secrets
+	env["LAMBDA_TASK_ROOT"] = folder
+	return New(&token.Memory{}, credentials, parse(t, env), awsenv.NewLog(io.Discard, "")), credentials
 }
 
 func TestTheTokenEndpointCanHaveAPrivateCA(t *testing.T) {
@@ -84,7 +79,7 @@ func TestTheTokenEndpointCanHaveAPrivateCA(t *testing.T) {
 func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) {
 	ca, clients := paymenttest.NewCA("Service CA"), paymenttest.NewCA("Client CA").NewIntermediate("Issuing CA", nil)
 	url, seen := startTLS(t, ca, tls.RequireAnyClientCert)
-	h, secrets := newTLS(t, url, ca.PEM())
+	h, credentials := newTLS(t, url, ca.PEM())
 	texts := func(name string) (certificate, key string) {
 		client := clients.Client(func(c *x509.Certificate) { c.Subject.CommonName = name })
 		private, err := paymenttest.EncodePrivateKey(client.PrivateKey)
@@ -102,7 +97,9 @@ func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		secrets.Put("credentials", string(text))
+		if err := credentials.Save(t.Context(), string(text)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, change := range map[string]func(string) string{
 		"lines":   func(s string) string { return s },

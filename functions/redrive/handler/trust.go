@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"context"
@@ -38,10 +38,8 @@ func (t *trust) report(ctx context.Context, now time.Time) (*redrive.Certificate
 	out := &redrive.Certificates{Authentication: t.authentication, Last: last,
 		DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now), Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
 	for _, c := range t.Truststore.Certificates() {
-		out.CAs = append(out.CAs, redrive.CA{
-			clientcert.Subject(c), clientcert.Issuer(c), clientcert.Fingerprint(c), clientcert.PinOf(c).String(),
-			c.NotAfter.UTC(),
-		})
+		out.CAs = append(out.CAs, redrive.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
+			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c).String(), NotAfter: c.NotAfter.UTC()})
 	}
 	return out, err
 }

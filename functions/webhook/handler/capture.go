@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type attempt struct {
 
 // capture stores a request that was rejected before it was found authentic. Requests without a body are not stored:
 // scanners send them, and they are no webhooks. A failure changes nothing else.
-func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
+func (h *Handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
 	if h.capturer == nil || !result.Outcome.BeforeProof() {
 		return attempt{}
 	}

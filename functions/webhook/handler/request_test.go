@@ -1,4 +1,4 @@
-package main
+package handler
 
 import (
 	"bytes"
@@ -127,7 +127,7 @@ func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
 		`{"body":"x"}CANARY`, `{"body":"a","body":"CANARY"}`,
 		`{"headers":{"a":"1","a":"CANARY"}}`, "{\"body\":\"CANARY\xff\"}", "{\"headers\":{\"a\":\"CANARY\xc3\"}}",
 		`{"body":"\ud800CANARY"}`} {
-		if answer, err := (&handler{}).Invoke(t.Context(), []byte(text)); err != errNotJSON || answer != nil {
+		if answer, err := (&Handler{}).Invoke(t.Context(), []byte(text)); err != errNotJSON || answer != nil {
 			t.Errorf("%s: %s, %v", text, answer, err)
 		}
 	}

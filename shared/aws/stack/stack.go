@@ -1,0 +1,87 @@
+// Package stack has the stores of a deployed stack, for the functions that publish.
+package stack
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"payhook.example/shared/aws/client"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/keyservice"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
+)
+
+// Clients are clients of AWS that share a pool of connections.
+type Clients struct {
+	config      aws.Config
+	connections *client.Connections
+	dynamoDB    *dynamodb.Client
+	eventBridge *eventbridge.Client
+	s3          *s3.Client
+}
+
+// NewClients returns the clients of a function with that environment. They make no call yet.
+func NewClients(getenv func(string) string) (Clients, error) {
+	connections := client.NewConnections(intake.Parallel)
+	cfg, err := client.Config(getenv, connections)
+	if err != nil {
+		return Clients{}, err
+	}
+	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()),
+		s3.NewClient(cfg)}, nil
+}
+
+// connectTimeout limits the time that a function waits for connections when it starts.
+const connectTimeout = time.Second
+
+// Connect opens connections to DynamoDB, EventBridge and the hosts of other URLs, at the same time, so that the first
+// invocation does not wait for them. What could not be opened within a second is opened when it is needed.
+func (c Clients) Connect(others ...*url.URL) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	if u, err := dynamodb.Endpoint(ctx, c.config); err == nil {
+		others = append(others, &u)
+	}
+	if u, err := eventbridge.Endpoint(ctx, c.config); err == nil {
+		others = append(others, &u)
+	}
+	c.connections.Open(ctx, others...)
+}
+
+// KeyService returns the client that calls the key service.
+func (c Clients) KeyService(s settings.Function) *http.Client {
+	return keyservice.NewClient(c.config, c.connections, s)
+}
+
+// Webhook returns the stores of the webhook function.
+func (c Clients) Webhook(s settings.Function) setup.Stores {
+	stores := setup.Stores{
+		Ledger:  dynamodb.NewLedger(c.dynamoDB, s.LedgerTable),
+		Keys:    dynamodb.NewKeys(c.dynamoDB, s.KeysTable),
+		Bus:     eventbridge.NewBus(c.eventBridge, s.EventBusName),
+		Claims:  s3.NewBucket(c.s3, s.ClaimBucket),
+		Parking: s3.NewWriter(c.s3, s.ParkingBucket),
+	}
+	if s.EvidenceBucket != "" {
+		stores.Evidence = s3.NewWriter(c.s3, s.EvidenceBucket)
+	}
+	return stores
+}
+
+// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, the table of keys
+// as far as it has the accepted certificate, and the parking bucket.
+func (c Clients) Redrive(s settings.Function) (setup.Stores, bus.Finder, keys.CertificateReader, s3.Bucket) {
+	stores, b := c.Webhook(s), eventbridge.NewFindableBus(c.eventBridge, s.EventBusName)
+	stores.Bus = b
+	return stores, b, dynamodb.NewCertificate(c.dynamoDB, s.KeysTable), s3.NewBucket(c.s3, s.ParkingBucket)
+}
