@@ -41,17 +41,15 @@ func (f *fixture) testStores(t *testing.T) {
 				NonKeyAttributes: names.LedgerProjection()},
 		})
 		f.createTable(t, client, ids, names.KeysKey)
-		memoryLedger := &ledger.Memory{}
-		storetest.Ledger(t, seed, 500, indexDelay,
-			storetest.LedgerStore{Store: memoryLedger, Delete: memoryLedger.Delete},
-			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events),
-				Delete: func(ctx context.Context, id string) {
-					if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events,
-						Key: map[string]types.AttributeValue{
-							names.LedgerKey: &types.AttributeValueMemberS{Value: id}}}); err != nil {
-						t.Fatal(err)
-					}
-				}})
+		recorded := &ledger.Memory{}
+		remove := func(ctx context.Context, id string) {
+			key := map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}
+			if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events, Key: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		storetest.Ledger(t, seed, 500, indexDelay, storetest.LedgerStore{Store: recorded, Delete: recorded.Delete},
+			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove})
 		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
 			storetest.KeyStore{Store: table, CertificateReader: table,

@@ -411,8 +411,8 @@ func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 					t.Errorf("%s: %d: %+v", code, i, r)
 				}
 			}
-			if want := "ledger: record " + entries[1].EventID + ": DynamoDB BatchExecuteStatement: " + code; got[1].Err ==
-				nil || got[1].Err.Error() != want {
+			want := "ledger: record " + entries[1].EventID + ": DynamoDB BatchExecuteStatement: " + code
+			if got[1].Err == nil || got[1].Err.Error() != want {
 				t.Errorf("got %v, want %s", got[1].Err, want)
 			}
 			if len(f.sizes) != calls || time.Since(start) != took || len(b.db.Items("ledger")) != 2 {

@@ -40,7 +40,8 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		if diff := gocmp.Diff(map[string]ledger.Item{got.EventID: want}, known); err != nil || diff != "" {
 			t.Errorf("known: %s, %v", diff, err)
 		}
-		if got, _, err := b.Find(t.Context(), id); open != (got.Detail != nil) || got.Size != len(got.Detail) || err != nil {
+		got, _, err = b.Find(t.Context(), id)
+		if open != (got.Detail != nil) || got.Size != len(got.Detail) || err != nil {
 			t.Errorf("%d bytes of content, %v", len(got.Detail), err)
 		}
 	}

@@ -42,7 +42,7 @@ const MaxEventBytes = 400<<10 - 3<<10
 const DefaultWindow = 30 * 24 * time.Hour
 
 // defaultParallel is how many calls a ledger makes at the same time: enough for a thousand
-// entries. It makes three times as many reads. A client should keep as many connections.
+// items. It makes three times as many reads. A client should keep as many connections.
 const defaultParallel = 40
 
 // Options are the options of a [Ledger]. The zero value of each stands for the

@@ -32,26 +32,26 @@ type Recording struct {
 // slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
 const slowAfter = 8
 
-// Record writes entries as pending, except those whose eventId was recorded before
+// Record writes events as pending, except those whose eventId was recorded before
 // within the window, and returns the result of each. The eventIds must differ. All
-// entries have the present time as RecordedAt. Until due, only holder may publish
-// the entries that are new. Entries that are not tried before ctx ends have its error.
+// events have the present time as RecordedAt. Until due, only holder may publish
+// the events that are new. Events that are not tried before ctx ends have its error.
 //
-// The cost is one write for each entry that is new. An entry whose eventId the table has
+// The cost is one write for each event that is new. An event whose eventId the table has
 // costs a read, or a failed write and a read; once its window has passed, a second write.
 //
 // A caller that ran out of time repeats its call. To write first what was written then
-// would take all the time again. So the first round has as many entries as are written at
+// would take all the time again. So the first round has as many events as are written at
 // once. If the table has any of them, the others are looked up before they are written.
-// If the first round takes more than an eighth of the time, all entries are looked up
+// If the first round takes more than an eighth of the time, all events are looked up
 // while it continues. So every call with a deadline gets further as long as a read and a
 // write, one after the other, take less than the other seven eighths, and the items of all
-// entries can be read in half of these. New entries are not looked up otherwise.
-func (l *Ledger) Record(ctx context.Context, entries []Item, holder Holder, due time.Time) []Recording {
+// events can be read in half of these. New events are not looked up otherwise.
+func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Recording {
 	now := l.opts.Now()
-	w := l.newWrite(entries, holder, due, func(old, i Item) bool { return old.Outcome(i.Digest, now) == Recorded })
+	w := l.newWrite(events, holder, due, func(old, i Item) bool { return old.Outcome(i.Digest, now) == Recorded })
 	first, rest := w.all(), []int(nil)
-	if n := l.opts.Parallel * l.opts.Batch; n < len(entries) {
+	if n := l.opts.Parallel * l.opts.Batch; n < len(events) {
 		first, rest = first[:n], first[n:]
 	}
 	lookedUp := make(chan map[string]Item, 1)
@@ -113,22 +113,22 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 	return all, errors.Join(errs...)
 }
 
-// write writes entries as pending. Its methods take positions of entries.
+// write writes events as pending. Its methods take positions of events.
 type write struct {
 	ledger  *Ledger
-	entries []Item
+	events  []Item
 	results []Recording // zero: not decided
 	holder  Holder
 	due     time.Time
 	may     func(old, e Item) bool // whether e may replace an item
 }
 
-func (l *Ledger) newWrite(entries []Item, holder Holder, due time.Time, may func(old, e Item) bool) write {
-	return write{l, entries, make([]Recording, len(entries)), holder, due, may}
+func (l *Ledger) newWrite(events []Item, holder Holder, due time.Time, may func(old, e Item) bool) write {
+	return write{l, events, make([]Recording, len(events)), holder, due, may}
 }
 
 func (w write) all() []int {
-	all := make([]int, len(w.entries))
+	all := make([]int, len(w.events))
 	for i := range all {
 		all[i] = i
 	}
@@ -138,7 +138,7 @@ func (w write) all() []int {
 func (w write) ids(positions []int) []string {
 	ids := make([]string, len(positions))
 	for n, i := range positions {
-		ids[n] = w.entries[i].EventID
+		ids[n] = w.events[i].EventID
 	}
 	return ids
 }
@@ -153,16 +153,16 @@ func (w write) undecided(positions []int) (left []int) {
 	return left
 }
 
-// decide sets the results of the entries whose items are known and must not be replaced.
+// decide sets the results of the events whose items are known and must not be replaced.
 func (w write) decide(known map[string]Item) {
-	for i, e := range w.entries {
+	for i, e := range w.events {
 		if old, ok := known[e.EventID]; ok && !w.may(old, e) {
 			w.results[i] = w.resultOf(old, e)
 		}
 	}
 }
 
-// resultOf returns the result of an entry whose item the ledger keeps.
+// resultOf returns the result of an event whose item the ledger keeps.
 func (w write) resultOf(old, e Item) Recording {
 	switch {
 	case old.Digest != e.Digest:
@@ -175,14 +175,14 @@ func (w write) resultOf(old, e Item) Recording {
 }
 
 func (w write) fail(i int, err error) {
-	w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", w.entries[i].EventID, err)}
+	w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", w.events[i].EventID, err)}
 }
 
-// inBatches makes the calls of the store for the entries at these positions, sets the results of those that were
+// inBatches makes the calls of the store for the events at these positions, sets the results of those that were
 // written or failed, and returns the positions of the others.
 func (w write) inBatches(positions []int, call func(batch []int) []Result) (left []int) {
 	undone := make([]bool, len(positions))
-	size := func(n int) int { return len(w.entries[positions[n]].Detail) }
+	size := func(n int) int { return len(w.events[positions[n]].Detail) }
 	w.ledger.inBatches(len(positions), size, func(begin, end int) {
 		for n, r := range call(positions[begin:end]) {
 			switch i := positions[begin+n]; {
@@ -203,7 +203,7 @@ func (w write) inBatches(positions []int, call func(batch []int) []Result) (left
 	return left
 }
 
-// insert inserts the entries at these positions, and returns those that the table has.
+// insert inserts the events at these positions, and returns those that the table has.
 func (w write) insert(ctx context.Context, positions []int) (exist []int) {
 	return w.inBatches(positions, func(batch []int) []Result {
 		if err := ctx.Err(); err != nil {
@@ -211,19 +211,19 @@ func (w write) insert(ctx context.Context, positions []int) (exist []int) {
 		}
 		items := make([]Item, len(batch))
 		for n, i := range batch {
-			items[n] = w.entries[i].pending(w.holder, w.due)
+			items[n] = w.events[i].pending(w.holder, w.due)
 		}
 		return w.ledger.store.Insert(ctx, items)
 	})
 }
 
-// errContended is the error of an entry whose item others write again and again.
+// errContended is the error of an event whose item others write again and again.
 var errContended = errors.New("the item changed after each read")
 
 // replaceRounds is how often an item is read and changed, or inserted after it was deleted.
 const replaceRounds = 3
 
-// replace decides about the entries at these positions, which the table had a moment ago: it reads their items,
+// replace decides about the events at these positions, which the table had a moment ago: it reads their items,
 // unless they are known, and replaces those that it may.
 func (w write) replace(ctx context.Context, positions []int, known map[string]Item) {
 	for range replaceRounds {
@@ -236,12 +236,12 @@ func (w write) replace(ctx context.Context, positions []int, known map[string]It
 		known = nil // later rounds read all
 		var changed, gone []int
 		for _, i := range positions {
-			old, ok := read[w.entries[i].EventID]
+			old, ok := read[w.events[i].EventID]
 			switch {
-			case ok && w.may(old, w.entries[i]):
+			case ok && w.may(old, w.events[i]):
 				changed = append(changed, i)
 			case ok:
-				w.results[i] = w.resultOf(old, w.entries[i])
+				w.results[i] = w.resultOf(old, w.events[i])
 			case err != nil:
 				w.fail(i, err)
 			default: // deleted since
@@ -255,13 +255,13 @@ func (w write) replace(ctx context.Context, positions []int, known map[string]It
 	}
 }
 
-// change replaces the items of entries if they still are as they were read. It returns the positions of those that
+// change replaces the items of events if they still are as they were read. It returns the positions of those that
 // are not.
 func (w write) change(ctx context.Context, positions []int, known map[string]Item) (left []int) {
 	return w.inBatches(positions, func(batch []int) []Result {
 		changes := make([]Change, len(batch))
 		for n, i := range batch {
-			e := w.entries[i]
+			e := w.events[i]
 			old := known[e.EventID]
 			changes[n] = Change{EventID: e.EventID, Set: e.pending(w.holder, w.due), Where: Item{
 				State: old.State, Digest: old.Digest, RecordedAt: old.RecordedAt, ExpiresAt: old.ExpiresAt}}
@@ -276,9 +276,9 @@ func (w write) change(ctx context.Context, positions []int, known map[string]Ite
 // outcome is Duplicate if the ledger has the event itself as pending, published or parked, and Conflict if other
 // content is pending or parked: nothing is written before that is published or dismissed. All have the present time as
 // RecordedAt.
-func (l *Ledger) Replace(ctx context.Context, entries []Item, due time.Time) []Recording {
+func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Recording {
 	now := l.opts.Now()
-	w := l.newWrite(entries, NewHolder(), due, func(old, i Item) bool {
+	w := l.newWrite(events, NewHolder(), due, func(old, i Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
 	w.replace(ctx, w.insert(ctx, w.all()), nil)

@@ -61,8 +61,8 @@ func TestAnEventHasItsAmountAndCurrency(t *testing.T) {
 		`{"x":{"amount":1},"identifiers":{"amount":1}}`:                   {},
 		`{"amount":1,"x":[{"paymentCurrency":"EUR"}],"y":{"amount":"1"}}`: {"1", ""},
 	} {
-		got, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
-			`"eventData":` + data + `}`))
+		got, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","eventData":` + data +
+			`,"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}`))
 		if err != nil || [2]string{got.Amount, got.Currency} != want {
 			t.Errorf("%s: %q, %q, %v", data, got.Amount, got.Currency, err)
 		}

@@ -114,13 +114,14 @@ func (r *random) ids() []string {
 func (r *random) pending(id string) ledger.Item {
 	detail := fmt.Appendf(nil, `{"n":%d}`, r.IntN(1000))
 	return ledger.Item{EventID: id, EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
-		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail), Shard: r.shard(ledger.Pending), Due: r.time(),
-		Holder: r.holder(), Claimed: r.IntN(2) == 0}
+		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail),
+		Claimed: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), Holder: r.holder()}
 }
 
 // state returns an item with what a change of the state sets, in each of the states.
 func (r *random) state() ledger.Item {
-	i := ledger.Item{State: []ledger.State{ledger.Pending, ledger.Published, ledger.Parked, ledger.Dismissed}[r.IntN(4)]}
+	states := []ledger.State{ledger.Pending, ledger.Published, ledger.Parked, ledger.Dismissed}
+	i := ledger.Item{State: states[r.IntN(len(states))]}
 	switch i.State {
 	case ledger.Pending:
 		i.Shard, i.Due, i.Holder = r.shard(i.State), r.time(), r.holder()

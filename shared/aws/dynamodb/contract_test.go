@@ -21,13 +21,14 @@ func TestTheTableAndTheMemoryHaveTheSameResults(t *testing.T) {
 		db := awstest.NewDynamoDB()
 		db.CreateLedger("ledger")
 		memory := &ledger.Memory{}
+		remove := func(ctx context.Context, id string) {
+			if _, err := db.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: aws.String("ledger"),
+				Key: awstest.Item{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		storetest.Ledger(t, seed, 500, 0, storetest.LedgerStore{Store: memory, Delete: memory.Delete},
-			storetest.LedgerStore{Store: dynamodb.NewLedger(db, "ledger"), Delete: func(ctx context.Context, id string) {
-				if _, err := db.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: aws.String("ledger"),
-					Key: awstest.Item{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}}); err != nil {
-					t.Fatal(err)
-				}
-			}})
+			storetest.LedgerStore{Store: dynamodb.NewLedger(db, "ledger"), Delete: remove})
 	}
 }
 
