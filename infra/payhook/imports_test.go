@@ -1,12 +1,9 @@
 package payhook
 
 import (
-	"go/parser"
-	gotoken "go/token"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
