@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/intake"
+	"payhook.example/shared/redrive"
 )
 
 var allPairs = flag.Bool("pairs", false, "try every pair of faults on every path, not a sample on the long ones")
@@ -80,11 +80,16 @@ func (w *world) redriveAt(times ...time.Duration) {
 	}
 }
 
-// replayAt replays all parked objects, conflicts in the given version.
-func (w *world) replayAt(version intake.Version, times ...time.Duration) {
+// parkedAt makes decisions about what is parked then.
+func (w *world) parkedAt(decide func(name string), times ...time.Duration) {
 	for _, at := range times {
-		w.after(at, func() { w.replayAll(func() intake.Version { return version }) })
+		w.after(at, func() { w.eachParked(decide) })
 	}
+}
+
+// replayIn returns a decision to replay, conflicts in a version.
+func (w *world) replayIn(version redrive.Version) func(string) {
+	return func(name string) { w.replay(name, version) }
 }
 
 // deliver sends deliveries, each some time after the one before, then redrive runs twice. A
@@ -135,6 +140,8 @@ var paths = sync.OnceValue(func() []path {
 	conflicted.conflicting = true
 	first := *one
 	first.conflicting = true
+	spaced := of("other white space", newEvent(base, 1))
+	spaced.conflicting = true
 	anew := of("spelled otherwise", newEvent(base, respelled))
 	anew.conflicting = true
 	twice := of("twice", one.events[0], three.events[0], one.events[0])
@@ -149,7 +156,10 @@ var paths = sync.OnceValue(func() []path {
 	partly.payload = []byte(strings.Replace(string(partly.payload), `"events":[`, `"events":[{"eventId":null},`, 1))
 
 	const later = 7 * time.Second
-	rejected := fault{kind: partial, mask: 1, code: malformed}
+	rejectedFor := func(d time.Duration) func() func(*call) fault {
+		return each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < d },
+			fault{kind: partial, mask: 1, code: malformed})
+	}
 	return []path{
 		{name: "one event", every: 1, begin: deliver(0, one)},
 		{name: "three events", begin: deliver(0, three)},
@@ -223,39 +233,82 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(70*time.Second+1, 70*time.Second+1, 140*time.Second+3, 140*time.Second+3)
 		}},
-		{name: "a parked event replayed", setup: setup{maxAttempts: 1, again: true},
+		{name: "a parked event replayed", setup: setup{maxAttempts: 1}, always: rejectedFor(3 * time.Minute),
 			begin: func(w *world, retries int) {
 				deliver(0, one)(w, retries)
-				w.replayAt(intake.NoVersion, 4*time.Minute, 6*time.Minute)
+				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute, 6*time.Minute)
 				w.redriveAt(5*time.Minute, 7*time.Minute)
-			}, always: each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < 3*time.Minute },
-				rejected)},
-		{name: "an event replayed before it is marked as parked", setup: setup{maxAttempts: 1},
+			}},
+		{name: "a parked event dismissed, or replayed and parked again", setup: setup{maxAttempts: 1},
+			always: rejectedFor(8 * time.Minute),
 			begin: func(w *world, retries int) {
 				deliver(0, one)(w, retries)
-				w.replayAt(intake.NoVersion, 100*time.Second, 160*time.Second, 6*time.Minute)
-				w.redriveAt(155*time.Second, 5*time.Minute, 7*time.Minute)
-			}, always: func() func(*call) fault {
-				return func(c *call) fault {
-					switch at := time.Since(c.w.start); {
-					case c.op == put && at < 3*time.Minute:
-						return rejected
-					case c.op == markParked && at < 90*time.Second:
-						return fault{kind: errorBefore}
-					}
-					return fault{}
-				}
+				w.parkedAt(w.dismiss, 4*time.Minute)
+				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute+10*time.Second)
+				w.redriveAt(4*time.Minute+30*time.Second, 7*time.Minute)
+				w.send(one, 9*time.Minute, retries)
+			}},
+		{name: "a parked event replayed and dismissed at once", setup: setup{maxAttempts: 1},
+			always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, one)(w, retries)
+				w.parkedAt(func(name string) { w.replay(name, redrive.NoVersion); w.dismiss(name) }, 4*time.Minute)
+				w.send(spaced, 5*time.Minute, retries)
+				w.redriveAt(6 * time.Minute)
+			}},
+		{name: "a parked event sent again", setup: setup{maxAttempts: 1}, always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, one)(w, retries)
+				w.send(spaced, 4*time.Minute, retries)
+				w.send(one, 5*time.Minute, retries)
+				w.redriveAt(6 * time.Minute)
+			}},
+		{name: "a parked event sent again and replayed at once", setup: setup{maxAttempts: 1},
+			always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, one)(w, retries)
+				w.send(one, 4*time.Minute+37, retries)
+				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute)
+				w.redriveAt(6 * time.Minute)
+			}},
+		{name: "a large parked event sent again, whose object is gone", setup: setup{maxAttempts: 1},
+			always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, of("only large", large(2)))(w, retries)
+				w.after(4*time.Minute, w.endClaims)
+				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute+time.Second)
+				w.send(of("only large", large(2)), 5*time.Minute, retries)
+				w.redriveAt(6*time.Minute, 7*time.Minute)
+			}},
+		{name: "a conflict whose first version is parked", setup: setup{maxAttempts: 1},
+			always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, &first)(w, retries)
+				w.send(conflicted, 200*time.Second, retries)
+				// The conflict comes first.
+				w.parkedAt(w.replayIn(redrive.ParkedVersion), 4*time.Minute, 4*time.Minute+20*time.Second, 6*time.Minute)
+				w.parkedAt(w.replayIn(redrive.FirstVersion), 270*time.Second)
+				w.redriveAt(5*time.Minute, 7*time.Minute)
+			}},
+		{name: "a conflict whose first version is dismissed", setup: setup{maxAttempts: 1, again: true},
+			always: rejectedFor(3 * time.Minute),
+			begin: func(w *world, retries int) {
+				deliver(0, &first)(w, retries)
+				w.send(conflicted, 200*time.Second, retries)
+				w.parkedAt(w.dismiss, 4*time.Minute)
+				w.parkedAt(w.replayIn(redrive.ParkedVersion), 5*time.Minute, 7*time.Minute)
+				w.redriveAt(6*time.Minute, 8*time.Minute)
 			}},
 		{name: "a conflict replayed in the parked version", setup: setup{again: true},
 			begin: func(w *world, retries int) {
 				deliver(later, &first, conflicted)(w, retries)
-				w.replayAt(intake.ParkedVersion, 4*time.Minute, 6*time.Minute)
+				w.parkedAt(w.replayIn(redrive.ParkedVersion), 4*time.Minute, 6*time.Minute)
 				w.redriveAt(5*time.Minute, 7*time.Minute)
 			}},
 		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(conflicted, later, retries)
-			w.replayAt(intake.FirstVersion, 4*time.Minute)
+			w.parkedAt(w.replayIn(redrive.FirstVersion), 4*time.Minute)
 			w.redriveAt(5 * time.Minute)
 		}},
 		{name: "25 events", every: 997, begin: deliver(0, many)},
@@ -311,7 +364,7 @@ func (p path) follow(attempts, retries int, injections ...injection) (*world, co
 		s.always = p.always()
 	}
 	set := p.setup
-	set.attempts, set.evidence = attempts, true
+	set.attempts, set.proofs = attempts, true
 	set.name = fmt.Sprintf("path %q, %d attempts, %d retries, faults %v", p.name, attempts, retries, injections)
 	w := newWorld(set, s)
 	var calls []seen

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -14,8 +13,9 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
 // facts are what the services received and the senders were answered. They do not
@@ -28,33 +28,52 @@ type facts struct {
 	authentic  map[string]bool // bytes of the events of authentic deliveries
 	bases      map[string]bool // ids of these deliveries
 	violations []string
-	records    map[string]int // how many of a request are stored
+	proofs     map[string]int // how many of a request are stored
 
 	counts
-	decisions map[decision]bool // about parked objects; true: stored
+	notes map[note]bool // about deliveries that are parked; true: it must be stored
 }
 
-// decision is a decision about a parked object.
-type decision struct {
-	state parking.State
-	name  string
+// note is a decision about a delivery.
+type note struct {
+	decision proof.Decision
+	name     string
 }
 
 // generation is an item of an eventId in the ledger, from its recording to the end of
 // its window.
 type generation struct {
 	id       string
-	event    *event      // what was recorded
+	event    *event      // what was recorded last
+	sent     *sent       // the delivery that brought it; nil for none
 	owner    *invocation // the holder
+	state    ledger.State
+	entered  map[ledger.State]int // the last moment at which it came into a state
+	ended    time.Time            // when it was published or dismissed
 	sends    []*send
 	marks    []*call // attempts to mark it as published
-	marked   int     // the moment it took effect; 0: never
-	markedAt time.Time
-	parked   int
 	accepted bool
 	at       time.Time // when its sender recorded it
 	since    int       // the moment it took effect
 	before   *generation
+}
+
+// enter changes the state.
+func (g *generation) enter(f *facts, s ledger.State) {
+	g.state, g.entered[s] = s, f.w.moment
+	if s == ledger.Published || s == ledger.Dismissed {
+		g.ended = time.Now()
+	}
+}
+
+// on returns the attempts that put the event on the bus.
+func (g *generation) on() (on []*send) {
+	for _, s := range g.sends {
+		if s.effect > 0 {
+			on = append(on, s)
+		}
+	}
+	return on
 }
 
 // during returns the generations that the ledger held while an invocation was
@@ -71,6 +90,7 @@ func (g *generation) during(inv *invocation) []*generation {
 type send struct {
 	call   *call
 	of     *generation // the latest when the request was sent; another may exist when it arrives
+	event  *event      // what it had then
 	effect int         // the moment of its effect; 0: never
 }
 
@@ -80,11 +100,14 @@ type counts struct {
 	Deliveries         int
 	Refused            int // not authentic
 	Parked             int // deliveries
-	Replays, Dismissed int // of parked objects
+	Replays, Dismissed int // of deliveries
 	Events             int
 	Accepted           int
 	Recovered          int // published by redrive
 	ParkedEvents       int
+	ReplayedEvents     int
+	DismissedEvents    int
+	SentAgain          int // parked events
 	Duplicated         int // on the bus more than once
 	Died, Suspended    int // published twice: the publisher crashed or was suspended
 	AnswerLost         int // likewise: the answer was lost
@@ -92,9 +115,9 @@ type counts struct {
 	Overtaken          int // likewise: a request arrived after another publisher's mark
 	ReadMeanwhile      int // reads of the ledger while the first writes continue
 	Unpublished        int // requests that the time for publishing ended
-	Records            int // of evidence
+	Proofs             int // of accepted deliveries
 	Again              int // attempts to store one that was stored before
-	Unproven           int // deliveries answered 503, because a record may be missing
+	Unproven           int // deliveries answered 503, because a proof may be missing
 	Met                faultCounts
 }
 
@@ -193,13 +216,12 @@ func (f *facts) delivered(s *sent) {
 // begin records that a call was made.
 func (f *facts) begin(c *call) {
 	inv := c.inv
-	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
-		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op == keep ||
-			c.op == writeKey && c.key == "certificate#last") {
+	keys := (c.op == writeKey || c.op == spendKey) && c.key != "certificate"
+	if inv.sent != nil && !inv.sent.genuine() && c.op.writes() && !keys {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
-	if inv != nil && inv.dismiss != nil && c.op != park {
-		f.violated("%s: %s, while it dismisses %s", c.instance.name, c.op, inv.dismiss.name)
+	if d := inv.decision; d != nil && !d.may(c.op) {
+		f.violated("%s: %s, while it decides about %s", c.instance.name, c.op, d.name)
 	}
 	if c.op == mark {
 		for _, id := range c.ids {
@@ -227,155 +249,206 @@ func (f *facts) out(c *call) {
 		case g == nil:
 			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, short(id))
 			continue
-		case g.marked > 0:
-			f.violated("%s puts %s on the bus, which the ledger has as published", c.instance.name, short(id))
+		case g.state != ledger.Pending:
+			f.violated("%s puts %s on the bus, which the ledger has as %s", c.instance.name, short(id), g.state)
 		case g.owner != c.inv:
 			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, short(id), g.owner.name)
 		}
+		s.event = g.event
 		g.sends = append(g.sends, s)
 	}
 }
 
-// recorded handles that a new item was written.
+// recorded handles that an event was written as pending.
 func (f *facts) recorded(i *instance, id string) {
-	old := f.latest[id]
-	if old != nil && old.marked == 0 && old.parked == 0 {
-		f.violated("%s overwrites %s, which is pending", i.name, short(id))
-	}
-	replay := f.executing.inv != nil && f.executing.inv.replay != nil
-	decided := replay && f.executing.inv.replay.version == intake.ParkedVersion
-	restored := replay && old != nil && old.parked > 0
-	if old != nil && !decided && !restored &&
-		time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
-		f.violated("%s records %s again within the window", i.name, short(id))
-	}
-	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
-	if detail := f.w.ledger.Items()[id].Detail; detail != nil {
-		g.event = f.eventOf(string(detail))
-	}
-	if g.event == nil || !f.authentic[g.event.raw] {
+	old, inv := f.latest[id], f.executing.inv
+	items, _ := f.w.ledger.Get(context.Background(), []string{id}, true)
+	e := f.eventOf(string(items[id].Detail))
+	if e == nil || !f.authentic[e.raw] {
 		f.violated("%s records %s with content that is in no authentic delivery", i.name, short(id))
-		g.event = &event{}
+		e = &event{}
 	}
-	if replay {
-		// A replay only records; redrive publishes.
-		if !f.asked(f.executing.inv.replay.parked, g) {
-			f.violated("%s records %s, which is not parked content", i.name, g)
-		}
-		if f.executing.inv.replay.parked.Reason != parking.Invalid {
-			g.owner = &invocation{instance: i, done: true}
-		}
+	if !inv.brings(e) {
+		f.violated("%s records %s, which it was not asked to", i.name, e)
 	}
-	f.latest[id] = g
-	f.all = append(f.all, g)
+	g := &generation{id: id, event: e, sent: inv.sent, owner: inv, entered: map[ledger.State]int{},
+		at: f.executing.made, since: f.w.moment, before: old}
+	conflict := inv.decision != nil && inv.decision.parked.Reason == proof.Conflict
+	if conflict { // a replay only records; redrive publishes
+		g.owner = &invocation{instance: i, done: true}
+	}
+	switch {
+	case old == nil:
+	case old.state == ledger.Pending, old.state == ledger.Parked && (conflict || old.event.content != e.content):
+		f.violated("%s overwrites %s, which is %s", i.name, old, old.state)
+	case old.state == ledger.Parked: // it was sent again
+		f.SentAgain++
+		old.event, old.sent, old.owner, old.at = e, inv.sent, inv, g.at
+		g = old
+	case time.Now().After(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow) - 2*maxSkew)):
+	case !conflict, old.state == ledger.Published && old.event.content == e.content:
+		f.violated("%s records %s again within the window", i.name, e)
+	}
+	if g != old {
+		f.latest[id] = g
+		f.all = append(f.all, g)
+	}
+	g.enter(f, ledger.Pending)
+	f.checkItem(g, items[id])
 }
 
-// asked reports whether a replay of a parked object includes an event.
-func (f *facts) asked(p parking.Parked, g *generation) bool {
-	if p.Reason == parking.Unpublishable {
-		e := f.eventOf(string(p.Event))
-		return e != nil && e == g.event
+// brings reports whether an invocation is to record an event.
+func (inv *invocation) brings(e *event) bool {
+	if inv.sent != nil {
+		return slices.Contains(inv.sent.events, e)
 	}
-	for n, id := range p.EventIDs {
-		digest := ledger.DigestOf([]byte(g.event.raw))
-		if id == g.id && (p.Reason == parking.Invalid || bytes.Equal(p.EventDigests[n], digest[:])) {
-			return true
-		}
-	}
-	return false
-}
-
-// decide records that the storing of a decision started.
-func (f *facts) decide(state parking.State, name string) {
-	if f.decisions == nil {
-		f.decisions = map[decision]bool{}
-	}
-	if d := (decision{state, name}); !f.decisions[d] {
-		f.decisions[d] = false
-	}
-}
-
-// decided records that a decision was reported as stored.
-func (f *facts) decided(state parking.State, name string) { f.decisions[decision{state, name}] = true }
-
-// checkDecisions compares the states of parked objects with the decisions. Parked
-// objects are never deleted.
-func (f *facts) checkDecisions() {
-	states, err := parking.NewStore(f.w.s3, parkedBucket).States(context.Background())
-	if err != nil {
-		f.violated("the states of what is parked: %v", err)
-	}
-	for name, state := range states {
-		if _, ok := f.decisions[decision{state, name}]; !ok {
-			f.violated("%s is listed as %s without a decision", name, state)
-		}
-	}
-	objects := f.w.s3.Objects(parkedBucket)
-	for d, stored := range f.decisions {
-		if _, ok := objects["parked/"+d.name]; !ok {
-			f.violated("%s is no longer parked", d.name)
-		}
-		// An object that was dismissed and replayed is replayed.
-		if state := states[d.name]; stored && state != d.state && state != parking.Replayed {
-			f.violated("%s was %s, and is listed as %s", d.name, d.state, cmp.Or(state, parking.Open))
-		}
-	}
-}
-
-// replayed records the result of a replay.
-func (f *facts) replayed(inv *invocation) {
-	r, p := inv.result, inv.replay
-	f.Replays++
-	if r.Done() && p.noted == nil {
-		f.decided(parking.Replayed, p.name)
-	}
-	if p.parked.Reason == parking.Conflict && p.version == intake.NoVersion && r.Outcome != intake.VersionMissing {
-		f.violated("%s replays the conflict %s without a version: %s", inv.name, p.name, r.Outcome)
-	}
-	if r.Outcome != intake.Accepted {
-		return
-	}
-	if p.version == intake.FirstVersion {
-		if r.Recorded > 0 {
-			f.violated("%s records events of %s, whose first version stays", inv.name, p.name)
-		}
-		return
-	}
-	for _, id := range p.parked.EventIDs {
-		held := false
-		for _, g := range f.latest[id].during(inv) {
-			if f.asked(p.parked, g) {
-				held, g.accepted = true, true
-			}
-		}
-		if !held {
-			f.violated("%s reports that %s was replayed, but the ledger has other content of %s", inv.name, p.name,
-				short(id))
-		}
-	}
+	return inv.decision != nil && (inv.decision.parked.Reason == proof.Invalid &&
+		strings.Contains(string(inv.decision.parked.Payload), e.raw) ||
+		slices.ContainsFunc(inv.decision.parked.Contents, func(c proof.Content) bool {
+			return c.EventID == e.id && ledger.Digest(c.Digest) == e.digest
+		}))
 }
 
 // updated handles that an item of the ledger was changed.
 func (f *facts) updated(i *instance, what op, id string) {
-	g := f.latest[id]
-	switch {
-	case g == nil:
-		f.violated("%s: %s of %s, which was not recorded", i.name, what, short(id))
-	case what == lease:
+	g, inv := f.latest[id], f.executing.inv
+	from := ledger.Pending
+	if what == replayEvent || what == dismissEvent {
+		from = ledger.Parked
+	}
+	if g == nil || g.state != from {
+		f.violated("%s: %s of %s, which is not %s", i.name, what, short(id), from)
+		return
+	}
+	switch what {
+	case lease:
 		prev := g.owner
-		if prev != f.executing.inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
+		if prev != inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
 			f.violated("%s takes %s from %s, which may still hold it", i.name, short(id), prev.name)
 		}
-		g.owner = f.executing.inv
-	case what == postpone && g.owner != f.executing.inv:
-		f.violated("%s postpones %s, which %s holds", i.name, short(id), g.owner.name)
-	case what == mark:
-		if !slices.ContainsFunc(g.sends, func(s *send) bool { return s.effect > 0 }) {
+		g.owner = inv
+	case postpone, parkEvent:
+		if g.owner != inv {
+			f.violated("%s: %s of %s, which %s holds", i.name, what, short(id), g.owner.name)
+		}
+		if what == parkEvent {
+			g.enter(f, ledger.Parked)
+		}
+	case mark:
+		if len(g.on()) == 0 {
 			f.violated("%s marks %s, which is not on the bus", i.name, short(id))
 		}
-		g.marked, g.markedAt = f.w.moment, time.Now()
-	case what == markParked:
-		g.parked = f.w.moment
+		g.enter(f, ledger.Published)
+	default:
+		f.settled(g, what)
+	}
+	items, _ := f.w.ledger.Get(context.Background(), []string{id}, true)
+	f.checkItem(g, items[id])
+}
+
+// settled handles that a parked event was replayed or dismissed.
+func (f *facts) settled(g *generation, what op) {
+	c := f.executing
+	d := c.inv.decision
+	switch {
+	case d == nil || d.name != g.id || d.dismiss != (what == dismissEvent):
+		f.violated("%s: %s of %s without a decision", c.instance.name, what, g)
+		return
+	case g.entered[ledger.Parked] > c.begun:
+		f.violated("%s: %s of %s, which was parked after the decision", c.instance.name, what, g)
+	}
+	if d.done = true; d.dismiss {
+		f.DismissedEvents++
+		g.enter(f, ledger.Dismissed)
+		return
+	}
+	f.ReplayedEvents++
+	g.enter(f, ledger.Pending)
+	g.owner = &invocation{instance: c.instance, done: true} // redrive publishes it
+}
+
+// decide records that the storing of a decision about a delivery started.
+func (f *facts) decide(d *decision) {
+	if f.notes == nil {
+		f.notes = map[note]bool{}
+	}
+	n := note{d.note(), d.name}
+	f.notes[n] = f.notes[n]
+}
+
+// decided checks the result of a decision.
+func (f *facts) decided(inv *invocation) {
+	d, r := inv.decision, inv.result
+	if d.event() {
+		f.decidedEvent(inv)
+		return
+	}
+	if d.dismiss {
+		f.Dismissed++
+	} else {
+		f.Replays++
+	}
+	if d.err == nil && (d.dismiss || r.Done()) {
+		f.notes[note{d.note(), d.name}] = true
+	}
+	conflict := d.parked.Reason == proof.Conflict
+	if conflict && d.version == redrive.NoVersion && !d.dismiss && r.Outcome != intake.VersionMissing {
+		f.violated("%s replays the conflict %s without a version: %s", inv.name, d.name, r.Outcome)
+	}
+	if r.Outcome != intake.Accepted {
+		return
+	}
+	for _, id := range d.parked.EventIDs {
+		held := f.latest[id].during(inv)
+		first := d.version == redrive.FirstVersion
+		i := slices.IndexFunc(held, func(g *generation) bool {
+			return inv.brings(g.event) != first && (!first || len(g.on()) > 0)
+		})
+		switch {
+		case i < 0:
+			f.violated("%s reports that %s was replayed, but not of %s", inv.name, d.name, short(id))
+		case !first:
+			held[i].accepted = true
+		}
+	}
+}
+
+// decidedEvent checks the result of a decision about an event.
+func (f *facts) decidedEvent(inv *invocation) {
+	d, r := inv.decision, inv.result
+	reported := map[intake.Outcome]ledger.State{intake.StillPending: ledger.Pending,
+		intake.AlreadyPublished: ledger.Published, intake.AlreadyDismissed: ledger.Dismissed}[r.Outcome]
+	if d.dismiss && d.err == nil {
+		reported = ledger.Dismissed
+	}
+	is := func(g *generation) bool { return g.entered[reported] > 0 }
+	switch {
+	case r.Outcome == intake.Accepted && !d.done, reported != "" && !slices.ContainsFunc(f.latest[d.name].during(inv), is),
+		r.Outcome == intake.Gone && f.w.claimsEnded == 0, r.Outcome == intake.Altered:
+		f.violated("%s reports %s of %s, error: %v", inv.name, r.Outcome, short(d.name), cmp.Or(r.Err, d.err))
+	}
+}
+
+// checkNotes compares what is stored about deliveries that are parked with the decisions.
+// Neither is ever deleted.
+func (f *facts) checkNotes() {
+	stored, err := proof.Decisions(context.Background(), &f.w.parking)
+	if err != nil {
+		f.violated("the decisions about what is parked: %v", err)
+	}
+	for name, decision := range stored {
+		if _, ok := f.notes[note{decision, name}]; !ok {
+			f.violated("%s is listed as %s without a decision", name, decision)
+		}
+	}
+	for n, must := range f.notes {
+		if _, err := proof.Get(context.Background(), &f.w.parking, n.name); err != nil {
+			f.violated("%s is no longer parked: %v", n.name, err)
+		}
+		// What was dismissed and replayed is replayed.
+		if is := stored[n.name]; must && is != n.decision && is != proof.Replayed {
+			f.violated("%s was %s, and is listed as %s", n.name, n.decision, cmp.Or(is, proof.Open))
+		}
 	}
 }
 
@@ -399,7 +472,7 @@ func (f *facts) effect(c *call, out any, err error) {
 			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, detail)
 			continue
 		}
-		if g := c.sends[n].of; g != nil && g.event != e {
+		if s := c.sends[n]; s.of != nil && s.event != e {
 			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
 		}
 		if (detail != e.raw) != e.claimed() {
@@ -464,13 +537,18 @@ func (f *facts) answerUnauthentic(inv *invocation) int {
 
 // checkParked checks that a delivery that is reported as parked is.
 func (f *facts) checkParked(inv *invocation) {
-	r := inv.result
-	if r.Parked == "" {
-		return
-	}
-	f.Parked++
-	if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
-		f.violated("%s reports that %s is parked, but it is not", inv.name, inv.sent.name)
+	for _, name := range []string{inv.result.Parked, inv.result.AlsoParked.Parked} {
+		if name == "" {
+			continue
+		}
+		f.Parked++
+		p, err := proof.Get(context.Background(), &f.w.parking, name)
+		if err == nil {
+			_, err = p.Verify()
+		}
+		if err != nil || string(p.Payload) != string(inv.sent.payload) {
+			f.violated("%s reports that %s is parked as %s: %v", inv.name, inv.sent.name, name, err)
+		}
 	}
 }
 
@@ -548,10 +626,14 @@ func (f *facts) match(inv *invocation, e *event) matching {
 		return mayConflict
 	}
 	g := held[0]
-	end := g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow) + 2*maxSkew)
-	if g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(end) {
+	end := g.ended.Add(cmp.Or(f.w.window, ledger.DefaultWindow) + 2*maxSkew)
+	before := g.entered[g.state] < inv.begun // it was in this state all the time
+	switch {
+	case before && !g.ended.IsZero() && inv.deadline.Add(-webhookTime).After(end):
 		f.violated("%s counts %s as a duplicate after the window", inv.name, e)
-	} else {
+	case before && g.state == ledger.Parked:
+		f.violated("%s accepts %s, which stays parked", inv.name, e)
+	default:
 		g.accepted = true
 	}
 	return conflictsNot
@@ -573,21 +655,15 @@ func (f *facts) check() counts {
 	c.Histories = 1
 	for _, g := range f.all {
 		c.Events++
-		var on []*send
-		for _, s := range g.sends {
-			if s.effect > 0 {
-				on = append(on, s)
-			}
-		}
+		on := g.on()
 		switch {
-		case g.accepted && len(on) == 0 && g.parked == 0:
+		case len(on) > 0, g.state == ledger.Parked, g.state == ledger.Dismissed:
+		case g.accepted:
 			f.violated("%s was accepted and is lost", g)
-		case len(on) == 0 && g.parked == 0:
+		default:
 			f.violated("%s was recorded and never published", g)
-		case len(on) == 0 && !f.undecided(g) && !f.publishedAfter(g):
-			f.violated("%s is not on the bus, and all that is parked of it is marked as replayed", g)
 		}
-		if g.parked > 0 {
+		if g.entered[ledger.Parked] > 0 {
 			c.ParkedEvents++
 		}
 		if g.accepted {
@@ -601,29 +677,11 @@ func (f *facts) check() counts {
 		}
 	}
 	f.checkLedger()
-	f.checkEvidence()
-	f.checkDecisions()
-	return c
-}
-
-// undecided reports whether a person sees that an event is parked, or has dismissed it.
-func (f *facts) undecided(g *generation) (is bool) {
-	store := parking.NewStore(f.w.s3, parkedBucket)
-	list, _ := store.FindEvent(context.Background(), g.id)
-	for _, name := range list {
-		p, err := store.Get(context.Background(), name)
-		state, _, _ := store.Decision(context.Background(), name)
-		is = is || err == nil && p.Reason == parking.Unpublishable && f.asked(p, g) && state != parking.Replayed
+	if stored := len(f.w.evidence.Keys()); stored != f.Proofs {
+		f.violated("%d proofs of accepted deliveries are stored, and %d were written", stored, f.Proofs)
 	}
-	return is
-}
-
-// publishedAfter reports whether an event that was parked was recorded and published later.
-func (f *facts) publishedAfter(g *generation) bool {
-	return slices.ContainsFunc(f.all, func(later *generation) bool {
-		return later.event == g.event && later.since > g.since &&
-			slices.ContainsFunc(later.sends, func(s *send) bool { return s.effect > 0 })
-	})
+	f.checkNotes()
+	return c
 }
 
 // explain finds the cause of every duplicate: the earlier publisher must have been
@@ -635,7 +693,7 @@ func (f *facts) explain(g *generation, on []*send, c *counts) {
 			if why := causeOf(g, earlier, later.call.sent); why != nil {
 				switch {
 				case j < i: // each extra publication is counted once
-				case g.marked > 0 && earlier.effect > g.marked:
+				case g.entered[ledger.Published] > 0 && earlier.effect > g.entered[ledger.Published]:
 					c.Overtaken++
 				default:
 					*why(c)++
@@ -683,28 +741,40 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 	return func(c *counts) *int { return &c.NotMark }
 }
 
-// checkLedger checks the items of the ledger.
+// checkLedger checks the items of the ledger, and that a person finds what is parked.
 func (f *facts) checkLedger() {
-	for id, item := range f.w.ledger.Items() {
-		if item.Shard != "" || item.Detail != nil || item.Size+item.Attempts != 0 ||
-			item.Holder != (ledger.Holder{}) || item.Claimed || !item.Due.IsZero() && item.Cause == "" {
-			f.violated("%s is as if it were pending: %+v", short(id), item)
+	items := f.w.ledger.Items()
+	parked := map[string]bool{}
+	for id, g := range f.latest {
+		if _, exists := items[id]; exists || g.ended.IsZero() {
+			f.checkItem(g, items[id])
 		}
-		if item.ExpiresAt.IsZero() {
-			f.violated("%s never expires", short(id))
+		if g.state == ledger.Parked {
+			parked[id] = true
 		}
 	}
-	for id, g := range f.latest {
-		if g.parked == 0 || g.marked > 0 {
-			continue
+	listed, _ := ledger.List(context.Background(), f.w.ledger, ledger.Parked)
+	for _, item := range listed {
+		if !parked[item.EventID] {
+			f.violated("%s is listed as parked", short(item.EventID))
 		}
-		found := false
-		for key := range f.w.s3.Objects(parkedBucket) {
-			found = found || strings.HasPrefix(key, "event/"+id+"/")
-		}
-		if !found {
-			f.violated("%s is marked as parked, but is not", g)
-		}
+		delete(parked, item.EventID)
+	}
+	for id := range parked {
+		f.violated("%s is not listed as parked", short(id))
+	}
+}
+
+// checkItem checks the item of an event: what is pending or parked has its bytes and does not expire.
+func (f *facts) checkItem(g *generation, i ledger.Item) {
+	pending, parked := i.State == ledger.Pending, i.State == ledger.Parked
+	open := pending || parked
+	stored := !open || g.entered[ledger.Parked] < f.w.claimsEnded || f.eventOf(string(i.Detail)) == g.event
+	if i.State != g.state || i.Digest != g.event.digest || !stored || open != (len(i.Detail) > 0) ||
+		open != i.ExpiresAt.IsZero() || open == i.Due.IsZero() || pending == (i.Holder == ledger.Holder{}) ||
+		parked == (i.Cause == "") || open != strings.HasPrefix(i.Shard, string(i.State)+"/") ||
+		!open && (i.Shard != "" || i.Attempts > 0 || i.Claimed) || i.State == ledger.Dismissed && i.Decision.At.IsZero() {
+		f.violated("%s is %s, and the ledger has %+v", g, g.state, i)
 	}
 }
 

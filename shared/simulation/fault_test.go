@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
-
 	"payhook.example/shared/bus"
 )
 
@@ -19,30 +16,38 @@ const (
 	readKey            // in the table of keys
 	writeKey
 	spendKey
-	storeClaim // in S3
-	park
+	storeClaim // in a bucket
+	findClaim
+	park   // a delivery or a decision about it
+	keep   // evidence
 	record // in the ledger
 	query
+	readKnown
 	lease
 	mark
-	markParked
 	postpone
+	parkEvent
+	replayEvent
+	dismissEvent
 	put // on the bus
-	readKnown
-	keep // a record, in S3
 	ops
 )
 
 func (o op) String() string {
-	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
-		"mark", "mark parked", "postpone", "put", "read known", "keep"}[o]
+	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "find claim", "park", "keep", "record",
+		"query", "read known", "lease", "mark", "postpone", "park event", "replay event", "dismiss event", "put"}[o]
 }
 
 // ofItems reports whether a call is about several items of the ledger.
 func (o op) ofItems() bool { return o == record || o == lease || o == mark }
 
 // writes reports whether a call can change anything.
-func (o op) writes() bool { return o != fetchKey && o != readKey && o != query && o != readKnown }
+func (o op) writes() bool {
+	return o != fetchKey && o != readKey && o != findClaim && o != query && o != readKnown
+}
+
+// decides reports whether a call parks an event, or makes a decision about one that is parked.
+func (o op) decides() bool { return o == parkEvent || o == replayEvent || o == dismissEvent }
 
 // kind is a kind of fault.
 type kind int
@@ -69,7 +74,7 @@ const (
 	freezeLong         // the caller is suspended past its deadline
 	lag                // takes effect; the index lags
 	redeliver          // the same delivery arrives at another instance
-	redrive            // a run of redrive starts
+	redriveFirst       // a run of redrive starts
 	noKey              // the key endpoint answers 200 without a key
 	kinds
 )
@@ -140,7 +145,7 @@ func (k kind) applies(o op) bool {
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == markParked || o == postpone
+		return o == record || o == lease || o == mark || o == postpone || o.decides()
 	case noKey:
 		return o == fetchKey
 	}
@@ -157,41 +162,33 @@ const (
 	kindLag       = 90*time.Second + 23
 )
 
+// failure is the error of a service.
+type failure struct {
+	text  string
+	again bool // the client tries again
+}
+
+func (f *failure) Error() string { return f.text }
+
 var (
-	errDead     = errors.New("the instance has crashed")
-	errTimeout  = errors.New("no answer in time")
-	errReset    = errors.New("connection reset by peer")
-	errRejected = errors.New("the request is rejected")
+	errDead    = errors.New("the instance has crashed")
+	errTimeout = &failure{"no answer in time", true}
 )
 
 // errorOf returns the error of a service for a kind of fault.
 func errorOf(k kind, o op) error {
+	rejected := &failure{"the request is rejected", false}
 	switch {
 	case k == poisoned:
-		return &bus.RequestError{Fault: bus.OfEntry, Err: errRejected}
+		return &bus.RequestError{Fault: bus.OfEntry, Err: rejected}
 	case k == refused && o == put:
-		return &bus.RequestError{Fault: bus.OfCaller, Err: errRejected}
-	case k == throttled && (o == put || o == park || o == keep || o == storeClaim || o == fetchKey):
-		return &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
-	case k == throttled:
-		return &dynamodbtypes.ProvisionedThroughputExceededException{}
+		return &bus.RequestError{Fault: bus.OfCaller, Err: rejected}
 	case k == refused:
-		return &smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}
+		return rejected
+	case k == throttled:
+		return &failure{"too many requests", true}
 	case k == errorAfter:
-		return errReset
+		return &failure{"connection reset by peer", true}
 	}
-	return &smithy.GenericAPIError{Code: "InternalServerError", Fault: smithy.FaultServer}
-}
-
-// again reports whether the SDK retries after an error.
-func again(err error) bool {
-	api, ok := errors.AsType[smithy.APIError](err)
-	if !ok {
-		return !errors.Is(err, errDead)
-	}
-	switch api.ErrorCode() {
-	case "ThrottlingException", "ProvisionedThroughputExceededException":
-		return true
-	}
-	return api.ErrorFault() == smithy.FaultServer
+	return &failure{"internal error", true}
 }

@@ -14,6 +14,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
@@ -62,6 +63,7 @@ type event struct {
 	at              time.Time
 	raw             string
 	content         string // in one spelling
+	digest          ledger.Digest
 }
 
 func (e *event) String() string { return e.label }
@@ -113,6 +115,7 @@ func newEvent(n, variant int) *event {
 		e.raw = strings.Replace(e.raw, `{"eventName":"`+e.name+`",`, `{`, 1)
 		e.raw = strings.TrimSuffix(e.raw, "}") + `,"event\u004eame":"` + e.name + `"}`
 	}
+	e.digest = ledger.DigestOf([]byte(e.raw))
 	if variant > 0 {
 		e.label += fmt.Sprintf("'%d", variant)
 	}

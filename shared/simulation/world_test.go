@@ -16,9 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
@@ -27,14 +24,13 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/parallel"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
 
 const (
-	claimBucket  = "claims"
-	parkedBucket = "parked"
-
 	webhookTime = 30 * time.Second
 	redriveTime = 55 * time.Second
 	grace       = 30 * time.Second
@@ -72,8 +68,8 @@ type setup struct {
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
 	keyService  *keyService   // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
-	evidence    bool          // a record of each accepted delivery is stored
-	again       bool          // what was replayed or dismissed before is replayed as well
+	proofs      bool          // of each accepted delivery are stored
+	again       bool          // deliveries that were replayed or dismissed before are replayed as well
 }
 
 // world is the environment of the code under test: time, the services, and the
@@ -86,9 +82,9 @@ type world struct {
 	ledger *ledger.Memory
 	keys   *keys.Memory
 	taken  map[string]int // of the budgets of keys, by name
-	s3     *awstest.S3
-	claims objects.Memory
 	bus    *bus.Memory
+	// The buckets.
+	claims, parking, evidence objects.Memory
 
 	mu    sync.Mutex
 	inbox []*call       // calls made since the last admit
@@ -109,6 +105,7 @@ type world struct {
 	interfered    int
 	// sourceKnown is when the table first had the sender's address.
 	sourceKnown time.Time
+	claimsEnded int // the moment at which large events that were parked were deleted; 0: never
 
 	// onCall is called for every call that can have a fault.
 	onCall func(c *call)
@@ -125,11 +122,9 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{},
-		s3: awstest.NewS3(), bus: &bus.Memory{},
+		bus:     &bus.Memory{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.s3.MakeBucket(parkedBucket)
-	w.s3.MakeBucket(evidenceBucket)
 	w.facts.w = w
 	return w
 }
@@ -145,7 +140,7 @@ type instance struct {
 	receiver *intake.Receiver // of a webhook instance
 	redriver *intake.Redriver // of a redrive instance
 	replayer *intake.Replayer // of a replay instance
-	parking  *parking.Store   // likewise
+	parking  bucket           // likewise
 
 	current *invocation
 	zombie  bool // continues after its deadline
@@ -163,8 +158,7 @@ type instance struct {
 type invocation struct {
 	*instance
 	sent     *sent
-	replay   *replayed
-	dismiss  *dismissed
+	decision *decision
 	deadline time.Time
 	cancel   context.CancelFunc
 	done     bool
@@ -189,13 +183,13 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
 	events := bus.New(eventBus{i}, "payhook", 1<<20)
-	parked := parking.NewStore(i, parkedBucket)
+	i.parking = bucket{&w.parking, i, park}
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
-	if kind == "webhook" && w.evidence {
-		opts.Evidence = parking.NewStore(i, evidenceBucket)
+	if kind == "webhook" && w.proofs {
+		opts.Evidence = bucket{&w.evidence, i, keep}
 	}
-	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(bucket{&w.claims, i, storeClaim}, claimBucket),
-		parked, opts)
+	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(bucket{&w.claims, i, storeClaim}, "claims"),
+		i.parking, opts)
 	switch kind {
 	case "redrive":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
@@ -204,7 +198,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		if w.mechanism != bySignature {
 			truststore = pki().truststore
 		}
-		i.replayer, i.parking = intake.NewReplayer(pipeline, truststore, nil), parked
+		i.replayer = intake.NewReplayer(pipeline, truststore, nil)
 	default:
 		i.receiver = intake.NewReceiver(pipeline, w.mechanisms(i, now))
 	}
@@ -257,75 +251,116 @@ func (w *world) redrive(i *instance) {
 	})
 }
 
-// replayed is a request for a replay, and its result.
-type replayed struct {
-	name    string
-	parked  parking.Parked
-	version intake.Version
-	noted   error
+// decision is a request to replay or dismiss what is parked, and its result.
+type decision struct {
+	name    string // of a delivery, or an eventId
+	dismiss bool
+	version redrive.Version // of a conflict that is replayed
+	parked  proof.Proof     // the delivery
+	done    bool            // it changed the event
+	err     error           // of a dismissal, or of the note of a replay
 }
 
-// replay invokes an instance to replay a parked object.
-func (w *world) replay(i *instance, name string, version intake.Version) {
-	store := parking.NewStore(w.s3, parkedBucket)
-	p, err := store.Get(context.Background(), name)
-	if err != nil {
-		return // parking failed
+// event reports whether a decision is about an event.
+func (d *decision) event() bool { return payment.IsUUID(d.name) }
+
+// note returns what is stored of a decision about a delivery.
+func (d *decision) note() proof.Decision {
+	if d.dismiss || d.version == redrive.FirstVersion {
+		return proof.Dismissed
 	}
-	if state, _, _ := store.Decision(context.Background(), name); state != parking.Open && !w.again {
-		return
+	return proof.Replayed
+}
+
+// may reports whether a decision may make a kind of call.
+func (d *decision) may(o op) bool {
+	switch {
+	case !o.writes() || o == park && !d.event():
+		return true
+	case d.dismiss:
+		return o == dismissEvent && d.event()
+	case d.event():
+		return o == replayEvent
 	}
-	inv := &invocation{instance: i, replay: &replayed{name: name, parked: p, version: version}}
-	w.facts.decide(parking.Replayed, name)
-	w.invoke(inv, redriveTime, name, "is replayed", func(ctx context.Context) {
-		inv.result = i.replayer.Replay(ctx, p, version)
-		if inv.result.Done() {
-			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
+	return d.parked.Reason == proof.Invalid || d.version == redrive.ParkedVersion
+}
+
+// settle invokes an instance for a decision, as the redrive function does.
+func (w *world) settle(i *instance, d *decision) {
+	inv := &invocation{instance: i, decision: d}
+	by := ledger.Decision{By: i.name, At: time.Now(), Reason: "a person decided"}
+	what := "is replayed"
+	if d.dismiss {
+		what = "is to be dismissed"
+	}
+	do := func(ctx context.Context) {
+		if !d.dismiss {
+			inv.result = i.replayer.Replay(ctx, d.parked, d.version)
 		}
-	})
-}
-
-// replayAll replays every parked object, conflicts in the version that version
-// returns.
-func (w *world) replayAll(version func() intake.Version) {
-	w.eachParked(func(name string) {
-		chosen := intake.NoVersion
-		if strings.Contains(name, string(parking.Conflict)) {
-			chosen = version()
+		if d.dismiss || inv.result.Done() {
+			d.err = proof.Decide(ctx, i.parking, d.note(), d.name, proof.Note{By: by.By, At: by.At})
 		}
-		w.replay(w.free("replay"), name, chosen)
-	})
+	}
+	switch {
+	case d.event() && d.dismiss:
+		do = func(ctx context.Context) { d.err = i.replayer.DismissEvent(ctx, d.name, by) }
+	case d.event():
+		do = func(ctx context.Context) { inv.result = i.replayer.ReplayEvent(ctx, d.name, by) }
+	default:
+		var failed error
+		d.parked, failed = proof.Get(context.Background(), &w.parking, d.name)
+		before, _, err := proof.DecisionOn(context.Background(), &w.parking, d.name)
+		if err = cmp.Or(failed, err); err != nil {
+			w.facts.violated("%s is parked and can't be read: %v", d.name, err)
+		}
+		if before != proof.Open && !d.dismiss && !w.again {
+			return
+		}
+		w.facts.decide(d)
+	}
+	w.invoke(inv, redriveTime, d.name, what, do)
 }
 
-// dismissAll dismisses every parked object.
-func (w *world) dismissAll() {
-	w.eachParked(func(name string) { w.dismissParked(w.free("replay"), name) })
-}
-
-// dismissed is a request to dismiss an object, and its result.
-type dismissed struct {
-	name string
-	err  error
-}
-
-// dismissParked invokes an instance to dismiss a parked object.
-func (w *world) dismissParked(i *instance, name string) {
-	inv := &invocation{instance: i, dismiss: &dismissed{name: name}}
-	w.facts.decide(parking.Dismissed, name)
-	w.invoke(inv, redriveTime, name, "is to be dismissed", func(ctx context.Context) {
-		inv.dismiss.err = i.parking.Dismiss(ctx, name, parking.Note{Reason: "no replay is needed"})
-	})
-}
-
-// eachParked calls decide for each parked object.
+// eachParked calls decide for the name of each delivery and the eventId of each event that is parked.
 func (w *world) eachParked(decide func(name string)) {
-	n := 0
-	_ = parking.NewStore(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{},
-		func(name string) bool {
-			w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
-			n++
-			return true
-		})
+	var names []string
+	for _, reason := range []proof.Reason{proof.Conflict, proof.Invalid} {
+		for o := range proof.List(context.Background(), &w.parking, reason, time.Time{}, time.Time{}) {
+			names = append(names, o.Key)
+		}
+	}
+	events, _ := ledger.List(context.Background(), w.ledger, ledger.Parked)
+	for _, item := range events {
+		names = append(names, item.EventID)
+	}
+	for n, name := range names {
+		w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
+	}
+}
+
+// replay replays what has a name, a conflict in a version.
+func (w *world) replay(name string, version redrive.Version) {
+	if !strings.HasPrefix(name, string(proof.Conflict)) {
+		version = redrive.NoVersion
+	}
+	w.settle(w.free("replay"), &decision{name: name, version: version})
+}
+
+func (w *world) dismiss(name string) {
+	w.settle(w.free("replay"), &decision{name: name, dismiss: true})
+}
+
+// endClaims deletes the large events that are parked, as the end of their retention does.
+func (w *world) endClaims() {
+	w.moment++
+	w.claimsEnded = w.moment
+	for id, g := range w.facts.latest {
+		for _, key := range w.claims.Keys() {
+			if g.state == ledger.Parked && strings.Contains(key, id) {
+				w.claims.Delete(key)
+			}
+		}
+	}
 }
 
 // redeploy replaces all instances. Invocations that have started end on the old ones.
@@ -453,7 +488,7 @@ type call struct {
 	effect bool // the service has handled it
 	sends  []*send
 
-	sent, answered, failed int // moments; 0: never
+	begun, sent, answered, failed int // moments; 0: never
 	// failedOf has the moments at which it failed for events, by their ids, though the call was answered.
 	failedOf map[string]int
 }
@@ -475,7 +510,7 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 		w.mu.Unlock()
 		return nil, errDead
 	}
-	c.inv = i.current
+	c.inv = cmp.Or(i.current, &invocation{instance: i}) // a lookup of a key continues without one
 	c.outOfTime = ctx.Err() != nil && i.frozen == nil
 	w.inbox = append(w.inbox, c)
 	w.mu.Unlock()
@@ -504,17 +539,7 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 	}
 }
 
-// about describes the object of a call. It leaves out the part of a parked object's
-// name that depends on the keys, which are new in each process.
-func (c *call) about() string {
-	if c.op != park && c.op != keep {
-		return c.key
-	}
-	name, _, _ := strings.Cut(strings.Replace(c.key, "/", " ", 1), "/")
-	return name
-}
-
-// do makes a call with the retries of the SDK.
+// do makes a call with the retries of the client.
 func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
 	if op == put || op == fetchKey {
@@ -525,7 +550,7 @@ func do[T any](i *instance, ctx context.Context, op op, key string, ids []string
 		if err == nil {
 			return out.(T), nil
 		}
-		if attempt >= attempts || ctx.Err() != nil || !again(err) {
+		if f, ok := errors.AsType[*failure](err); attempt >= attempts || ctx.Err() != nil || !ok || !f.again {
 			var zero T
 			return zero, err
 		}
@@ -618,12 +643,11 @@ func (s store) Change(ctx context.Context, changes []ledger.Change) []ledger.Res
 	switch c := changes[0]; {
 	case c.Lease:
 		what = lease
-	case c.Set.State == ledger.Pending:
-		what = record
-	case c.Set.Cause == "parked":
-		what = markParked
-	case c.Set.State == ledger.Published:
-		what = mark
+	case c.Set.State == ledger.Pending && c.Set.Detail == nil:
+		what = replayEvent
+	case c.Set.State != "":
+		what = map[ledger.State]op{ledger.Pending: record, ledger.Published: mark, ledger.Parked: parkEvent,
+			ledger.Dismissed: dismissEvent}[c.Set.State]
 	}
 	return s.each(ctx, what, ids, func(n int) ledger.Result {
 		r := s.w.ledger.Change(context.Background(), changes[n:n+1])[0]
@@ -715,32 +739,26 @@ func (b bucket) Put(ctx context.Context, key string, body []byte) error {
 	return err
 }
 
-func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput,
-	_ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	body, err := io.ReadAll(in.Body)
-	if err != nil {
-		return nil, err
-	}
-	what := map[string]op{parkedBucket: park, evidenceBucket: keep}[*in.Bucket]
-	return do(i, ctx, what, *in.Key, nil, func() (*s3.PutObjectOutput, error) {
-		again := *in
-		again.Body = bytes.NewReader(body)
-		out, err := i.w.s3.PutObject(context.Background(), &again)
-		if what == keep {
-			i.w.facts.kept(i.w.facts.executing.inv.sent, *in.Key, err != nil)
+func (b bucket) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
+	tried := false // an attempt of this call can have written it
+	return do(b.instance, ctx, b.op, key, nil, func() (bool, error) {
+		own := tried
+		tried = true
+		existed, err := b.Memory.Create(ctx, key, body)
+		if b.op == keep {
+			b.w.facts.kept(b.w.facts.executing.inv.sent, key, existed)
 		}
-		return out, err
+		return existed && !own, err
 	})
 }
 
-func (i *instance) GetObject(ctx context.Context, in *s3.GetObjectInput,
-	_ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	return i.w.s3.GetObject(ctx, in)
-}
-
-func (i *instance) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
-	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	return i.w.s3.ListObjectsV2(ctx, in)
+func (b bucket) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
+	err error) {
+	page, err = do(b.instance, ctx, findClaim, prefix, nil, func() (found []objects.Object, err error) {
+		found, more, err = b.Memory.List(ctx, prefix, after, limit)
+		return found, err
+	})
+	return page, more, err
 }
 
 // RoundTrip answers for the key endpoint.
@@ -830,7 +848,7 @@ func (w *world) admit() {
 
 func (w *world) admitCall(c *call) {
 	w.moment++
-	c.made = time.Now()
+	c.begun, c.made = w.moment, time.Now()
 	c.at = c.made
 	if c.op == readKnown && slices.ContainsFunc(w.pending, func(other *call) bool {
 		return other.inv == c.inv && other.op == record
@@ -841,7 +859,7 @@ func (w *world) admitCall(c *call) {
 	if c.outOfTime {
 		w.moment++
 		c.failed = w.moment
-		w.log(c.instance, c.op.String(), c.about(), fault{}, "not sent: the context has ended")
+		w.log(c.instance, c.op.String(), c.key, fault{}, "not sent: the context has ended")
 		return
 	}
 	w.mu.Lock()
@@ -889,7 +907,7 @@ func (w *world) admitCall(c *call) {
 	case timeoutBefore:
 		c.at = c.at.Add(time.Hour) // never
 		w.timeOut(c)
-	case redeliver, redrive:
+	case redeliver, redriveFirst:
 		c.at = c.at.Add(time.Second + 31)
 		w.interfere(c)
 	}
@@ -918,15 +936,26 @@ func (w *world) interfere(c *call) {
 	if w.interfered++; w.interfered > 4 {
 		return // limited, so that the history ends
 	}
-	if c.fault.kind == redrive {
+	var again sent
+	switch {
+	case c.fault.kind == redriveFirst:
 		w.redrive(w.free("redrive"))
 		return
+	case c.inv.sent != nil:
+		again = *c.inv.sent
+	default: // the delivery that brought the event
+		if len(c.ids) == 0 || w.facts.latest[c.ids[0]] == nil || w.facts.latest[c.ids[0]].sent == nil {
+			return
+		}
+		again = *w.sign(w.facts.latest[c.ids[0]].sent.delivery)
 	}
-	if c.inv != nil && c.inv.sent != nil {
-		again := *c.inv.sent
-		again.answered = nil
-		w.deliver(w.free("webhook"), &again)
-	}
+	again.answered = nil
+	w.deliver(w.free("webhook"), &again)
+}
+
+// sign returns a delivery whose signature is some minutes old, so that few signatures are needed.
+func (w *world) sign(d *delivery) *sent {
+	return &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))}
 }
 
 // due does what is planned for now. It reports whether there was anything.
@@ -1020,7 +1049,7 @@ func (w *world) failBefore(c *call) bool {
 		w.answer(c, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(strings.NewReader(`{"message":"Service Unavailable"}`))}, nil)
 	case crashBefore:
-		w.log(c.instance, c.op.String(), c.about(), f, "")
+		w.log(c.instance, c.op.String(), c.key, f, "")
 		w.kill(c.instance, "struck")
 	case freezeBriefly:
 		w.suspend(c, kindBrief)
@@ -1035,7 +1064,7 @@ func (w *world) failBefore(c *call) bool {
 
 // suspend suspends the instance of a call, which continues without a fault.
 func (w *world) suspend(c *call, d time.Duration) {
-	w.log(c.instance, c.op.String(), c.about(), c.fault, "")
+	w.log(c.instance, c.op.String(), c.key, c.fault, "")
 	w.freeze(c.instance, d)
 	c.fault = fault{}
 	w.pending = append(w.pending, c)
@@ -1098,7 +1127,7 @@ func (w *world) rejectEntries(c *call) {
 
 // answerAfter answers a call that took effect, unless its fault prevents this.
 func (w *world) answerAfter(c *call, out any, err error) {
-	takesEffect := func() { w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect") }
+	takesEffect := func() { w.log(c.instance, c.op.String(), c.key, c.fault, "takes effect") }
 	switch c.fault.kind {
 	case errorAfter, partialLost:
 		w.answer(c, nil, errorOf(errorAfter, c.op))
@@ -1143,7 +1172,7 @@ func (w *world) answer(c *call, out any, err error) {
 			}
 		}
 	}
-	w.log(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
+	w.log(c.instance, c.op.String(), c.key, c.fault, describe(c, out, err))
 	c.reply <- answer{out, err}
 }
 
@@ -1158,17 +1187,9 @@ func (w *world) finish(inv *invocation) {
 		return
 	}
 	w.moment++
-	if inv.replay != nil {
-		w.log(inv.instance, "", inv.replay.name, fault{}, inv.result.Outcome.Name)
-		w.facts.replayed(inv)
-		return
-	}
-	if s := inv.dismiss; s != nil {
-		w.log(inv.instance, "", s.name, fault{}, fmt.Sprintf("dismissed: %t", s.err == nil))
-		if s.err == nil {
-			w.facts.Dismissed++
-			w.facts.decided(parking.Dismissed, s.name)
-		}
+	if d := inv.decision; d != nil {
+		w.log(inv.instance, "", d.name, fault{}, fmt.Sprintf("%s, error: %v", inv.result.Outcome, d.err))
+		w.facts.decided(inv)
 		return
 	}
 	if inv.sent == nil {
