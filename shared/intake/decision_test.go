@@ -61,8 +61,8 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		w := newWorld(t)
 		item := w.park(raw)
 		want := ledger.Item{EventID: item.EventID, Digest: item.Digest, DeliveryID: item.DeliveryID,
-			RecordedAt: item.RecordedAt, Amount: "1250.00", Currency: "USD", State: ledger.Dismissed, Decision: w.decided(),
-			ExpiresAt: w.now.Add(ledger.DefaultWindow).Truncate(time.Second).UTC()}
+			RecordedAt: item.RecordedAt, Amount: "1250.00", Currency: "USD", State: ledger.Dismissed,
+			Decision: w.decided(), ExpiresAt: w.now.Add(ledger.DefaultWindow).Truncate(time.Second).UTC()}
 		for range 2 {
 			if err := w.dismissEvent(item.EventID); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -78,7 +78,7 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		objects := len(w.claims.Keys())
 		id, r := w.send(raw)
 		if diff := cmp.Diff(intake.Result{Outcome: intake.Accepted, DeliveryID: id,
-			Counts:   intake.Counts{Events: 1, Duplicates: 1},
+			Events: 1, Duplicates: 1,
 			EventIDs: intake.EventIDs{intake.Dismissed: {item.EventID}}}, r, onTheirOwn); diff != "" {
 			t.Errorf("%s: sent again: %s", name, diff)
 		}
@@ -109,7 +109,8 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 		}
 		if parked.Claimed {
 			w.claims.Fails = broken
-			if _, r := w.send(test.raw); r.Outcome != intake.LedgerUnavailable || w.item(test.raw).State != ledger.Parked {
+			if _, r := w.send(test.raw); r.Outcome != intake.LedgerUnavailable ||
+				w.item(test.raw).State != ledger.Parked {
 				t.Errorf("%s: recorded before its object is stored: %+v", name, r)
 			}
 			w.claims.Fails = nil
@@ -146,20 +147,15 @@ func TestAReplaySaysWhenTheObjectOfAClaimCheckEnds(t *testing.T) {
 		retention, age time.Duration
 		ends           bool
 	}{
-		"31 days":         {90 * day, 59 * day, false},
-		"30 days":         {90 * day, 60 * day, true},
-		"an hour":         {90 * day, 90*day - time.Hour, true},
-		"there is none":   {0, 900 * day, false},
-		"not a large one": {day, 0, false},
+		"31 days":       {90 * day, 59 * day, false},
+		"30 days":       {90 * day, 60 * day, true},
+		"an hour":       {90 * day, 90*day - time.Hour, true},
+		"there is none": {0, 900 * day, false},
 	} {
 		w := newWorld(t)
-		raw := largeEvent()
-		if name == "not a large one" {
-			raw = paymenttest.Encode(paymenttest.Event())
-		}
 		w.opts.ClaimRetention = test.retention
 		stored := w.now
-		id := w.park(raw).EventID
+		id := w.park(largeEvent()).EventID
 		w.now = stored.Add(max(test.age, 3*time.Minute))
 		var ends time.Time
 		if test.ends {
@@ -179,43 +175,32 @@ func TestAReplaySaysWhenTheObjectOfAClaimCheckEnds(t *testing.T) {
 	}
 }
 
-// Who decided, when and why stays with the event.
+// Who decided, when and why stays with the event. The last decision counts.
 func TestADecisionIsInTheItem(t *testing.T) {
 	w := newWorld(t)
 	raw := paymenttest.Encode(paymenttest.Event())
 	id := w.park(raw).EventID
-	decide := func(reason string) (ledger.Decision, []error) {
-		d := ledger.Decision{By: "jane", At: w.now.UTC(), Reason: reason}
-		return d, []error{w.replayer().ReplayEvent(w.ctx(), id, d).Err, w.replayer().DismissEvent(w.ctx(), id, d)}
-	}
 	before := w.table.Items()
-	_, errs := decide(strings.Repeat("x", 997))
-	for _, err := range errs {
+	long := ledger.Decision{By: "jane", At: w.now.UTC(), Reason: strings.Repeat("x", 997)}
+	for _, err := range []error{w.replayer().ReplayEvent(w.ctx(), id, long).Err,
+		w.replayer().DismissEvent(w.ctx(), id, long)} {
 		if !errors.Is(err, ledger.ErrDecisionTooLong) || !cmp.Equal(before, w.table.Items()) {
 			t.Errorf("1,001 bytes: %v", err)
 		}
 	}
-	want, errs := decide(strings.Repeat("x", 996)) // it is pending when it is dismissed
-	if errs[0] != nil || errs[1] == nil || w.item(raw).Decision != want || w.item(raw).State != ledger.Pending {
-		t.Errorf("1,000 bytes: %v: %+v", errs, w.item(raw))
+	expect := func(err error, want ledger.Decision, state ledger.State) {
+		t.Helper()
+		if i := w.item(raw); err != nil || i.Decision != want || i.State != state {
+			t.Errorf("%v: %+v", err, i)
+		}
 	}
-	w.redrive()
-	if i := w.item(raw); i.Decision != want || i.State != ledger.Published {
-		t.Errorf("published: %+v", i)
-	}
-	// The last decision counts.
-	raw = paymenttest.Encode(paymenttest.Event())
-	id = w.park(raw).EventID
-	w.replayEvent(id)
+	long.Reason = long.Reason[1:]
+	expect(w.replayer().ReplayEvent(w.ctx(), id, long).Err, long, ledger.Pending)
 	w.bus.Fails = broken
-	w.run(1, time.Minute)
-	if i := w.item(raw); i.Decision != w.decided() || i.State != ledger.Parked {
-		t.Errorf("parked again: %+v", i)
-	}
-	w.now = w.now.Add(time.Hour)
-	if err := w.dismissEvent(id); err != nil || w.item(raw).Decision != w.decided() {
-		t.Errorf("dismissed: %v: %+v", err, w.item(raw))
-	}
+	expect(w.run(1, time.Minute).Err, long, ledger.Parked)
+	w.bus.Fails = nil
+	expect(w.replayEvent(id).Err, w.decided(), ledger.Pending)
+	expect(w.redrive().Err, w.decided(), ledger.Published)
 }
 
 // A dismissal removes bytes, so it must not concern what another person replayed and redrive parked again meanwhile.
@@ -248,10 +233,10 @@ func TestALateDecisionDoesNotConcernWhatIsParkedLater(t *testing.T) {
 // The function stops at the end of its invocation, and nobody learns what became of a call that is open then.
 func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 	for name, test := range map[string]struct {
-		do    func(w *world, large []byte) func(ctx context.Context) error
+		do    func(w *world) func(ctx context.Context) error
 		calls []string
 	}{
-		"a replay of a large conflict": {func(w *world, large []byte) func(ctx context.Context) error {
+		"a replay of a large conflict": {func(w *world) func(ctx context.Context) error {
 			first, other := versions()
 			w.opts.ClaimBytes = 10
 			w.send(first)
@@ -259,18 +244,18 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 			p := w.parked(r.Parked)
 			return func(ctx context.Context) error { return w.replayer().Replay(ctx, p, redrive.ParkedVersion).Err }
 		}, []string{"Put", "get", "insert", "pending"}},
-		"a replay of a parked claim check": {func(w *world, large []byte) func(ctx context.Context) error {
-			id := w.park(large).EventID
+		"a replay of a parked claim check": {func(w *world) func(ctx context.Context) error {
+			id := w.park(largeEvent()).EventID
 			return func(ctx context.Context) error { return w.replayer().ReplayEvent(ctx, id, w.decided()).Err }
 		}, []string{"List", "get", "replay"}},
-		"a dismissal": {func(w *world, large []byte) func(ctx context.Context) error {
-			id := w.park(large).EventID
+		"a dismissal": {func(w *world) func(ctx context.Context) error {
+			id := w.park(largeEvent()).EventID
 			return func(ctx context.Context) error { return w.replayer().DismissEvent(ctx, id, w.decided()) }
 		}, []string{"dismissed", "get"}},
 	} {
 		for _, limit := range []time.Duration{0, 10 * time.Second} {
 			w := newWorld(t)
-			do := test.do(w, largeEvent())
+			do := test.do(w)
 			ctx, until := t.Context(), w.now.Add(29*time.Second)
 			if limit > 0 {
 				ctx, until = w.within(limit), w.now.Add(9*time.Second)

@@ -12,30 +12,34 @@ import (
 	"uuid"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 )
 
-// far is a world whose calls of the ledger and of the bus take 10 ms, and are counted.
+// far is a world whose calls of the ledger take a while, and its uploads ten times as long.
 type far struct {
 	*world
-	busy  time.Duration // so much longer takes a call of the bus
-	calls atomic.Int64
+	takes, bus   time.Duration
+	calls, reads atomic.Int64 // of ledger and bus; of the ledger
 }
 
 func newFar(t *testing.T) *far {
-	f := &far{world: newVirtualWorld(t)}
+	f := &far{world: newVirtualWorld(t), takes: 10 * time.Millisecond}
+	f.opts.ClaimBytes = 1500
 	f.table.Fails = func(ctx context.Context, call, key string) error {
-		if key != "" && call != "due" && call != "waiting" { // an item of a call
+		switch {
+		case key != "": // an item of a call
 			return nil
+		case call == "get":
+			f.reads.Add(1)
 		}
 		f.calls.Add(1)
-		return sleep(ctx, 10*time.Millisecond)
+		return sleep(ctx, f.takes)
 	}
-	f.bus.Fails = func(ctx context.Context, _, _ string) error {
+	f.world.bus.Fails = func(ctx context.Context, _, _ string) error {
 		f.calls.Add(1)
-		return sleep(ctx, 10*time.Millisecond+f.busy)
+		return sleep(ctx, f.bus)
 	}
+	f.claims.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*f.takes) }
 	return f
 }
 
@@ -44,6 +48,7 @@ func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
 	serviceKey()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
+		f.bus = f.takes
 		var events [][]byte
 		for i := range 10_000 {
 			events = append(events, fmt.Appendf(nil, `{"eventName":"A.B","eventId":"%s",`+
@@ -95,7 +100,7 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 			serviceKey()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFar(t)
-				f.busy = test.busy
+				f.bus = f.takes + test.busy
 				payload := paymenttest.RawDelivery(uuid.New().String(), small(test.events)...)
 				got := f.receive(t.Context(), f.signed(payload))
 				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
@@ -111,16 +116,8 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
-		var entries []ledger.Item
-		for range 10_000 {
-			event := decoded(t, paymenttest.Encode(paymenttest.Event()))
-			entries = append(entries, ledger.NewItem(event, uuid.New().String(), time.Now()))
-		}
-		for _, r := range f.ledger().Record(t.Context(), entries, ledger.NewHolder(), time.Now()) {
-			if r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
+		f.bus = f.takes
+		f.pend(10_000)
 		f.calls.Store(0)
 		start := time.Now()
 		r := f.run(20, 55*time.Second)

@@ -8,36 +8,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"uuid"
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
-
-// While the evidence can't be stored, the service signs and sends again. The conflict must not be parked each time.
-func TestADeliveryWithAConflictIsParkedOnceItsRecordIsStored(t *testing.T) {
-	w := newEvidenceWorld(t)
-	first, other := versions()
-	w.send(first)
-	payload := paymenttest.RawDelivery(uuid.New().String(), other)
-	w.evidence.Fails = broken
-	for range 2 {
-		if r := w.deliver(payload); r.Outcome != intake.EvidenceUnavailable || r.Parked != "" {
-			t.Errorf("%+v", r)
-		}
-		w.now = w.now.Add(time.Minute)
-	}
-	w.evidence.Fails = nil
-	if r := w.deliver(payload); r.Outcome != intake.Conflict || r.Parked == "" || len(w.stored()) != 2 {
-		t.Errorf("%+v", r)
-	}
-	w.parking.Fails = broken
-	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed {
-		t.Errorf("%+v", r)
-	}
-}
 
 // The record is stored while the events are published, and within the time for publishing.
 func TestTheRecordTakesNoFurtherTime(t *testing.T) {

@@ -3,7 +3,6 @@ package intake_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -89,30 +88,34 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 	}
 }
 
-// The sender sends the delivery again after a 503. What is parked before that would be parked twice.
-func TestADeliveryWithoutAllIdentitiesIsParkedLast(t *testing.T) {
+// The sender signs and sends the delivery again after a 503. What is parked before that would be parked twice.
+func TestADeliveryIsParkedOnceAllElseIsStored(t *testing.T) {
 	good := paymenttest.Event()
-	payload := paymenttest.RawDelivery(uuid.New().String(), []byte("null"), paymenttest.Encode(good))
+	first, other := versions()
+	payload := paymenttest.RawDelivery(uuid.New().String(), []byte("null"), paymenttest.Encode(good), other)
 	for name, c := range map[string]struct {
 		table, evidence, parking hook
 		want                     intake.Outcome
+		stored                   int // proofs of this delivery
 	}{
 		"not recorded": {table: fails("insert " + good.EventID), want: intake.LedgerUnavailable},
+		"neither":      {table: fails("insert " + good.EventID), evidence: broken, want: intake.LedgerUnavailable},
 		"no evidence":  {evidence: broken, want: intake.EvidenceUnavailable},
-		"not parked":   {parking: broken, want: intake.ParkingFailed},
+		"not parked":   {parking: broken, want: intake.ParkingFailed, stored: 1},
 	} {
 		w := newEvidenceWorld(t)
+		w.send(first)
 		w.table.Fails, w.evidence.Fails, w.parking.Fails = c.table, c.evidence, c.parking
-		r := w.deliver(payload)
-		if r.Outcome != c.want || r.Outcome.Status != 503 || r.Parked != "" ||
-			len(w.parking.Keys()) != 0 {
+		if r := w.deliver(payload); r.Outcome != c.want || r.Outcome.Status != 503 || r.Parked != "" ||
+			len(w.parking.Keys()) != 0 || len(w.evidence.Keys()) != 1+c.stored {
 			t.Errorf("%s: %+v", name, r)
 		}
-		w.table.Fails, w.evidence.Fails, w.parking.Fails = nil, nil, nil
-		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.Parked == "" || len(w.stored()) != 1 {
+		w.table.Fails, w.evidence.Fails, w.parking.Fails, w.now = nil, nil, nil, w.now.Add(time.Minute)
+		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.Parked == "" || r.AlsoParked.Parked == "" ||
+			len(w.stored()) != 2+c.stored {
 			t.Errorf("%s: sent again: %+v", name, r)
 		}
-		w.onBus(paymenttest.Encode(good))
+		w.onBus(first, paymenttest.Encode(good))
 	}
 }
 
@@ -166,25 +169,6 @@ func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 	if p := w.parked(r.Parked); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
 		r.Published != 1 {
 		t.Errorf("%d positions of %d", len(p.Positions), r.Invalid)
-	}
-}
-
-// Without this, a delivery of which an event is not recorded would have a record, and a failure of the evidence
-// would hide that of the ledger.
-func TestTheRecordStepsErrorIsNotOverwrittenByTheEvidenceStep(t *testing.T) {
-	for _, evidenceFails := range []bool{false, true} {
-		w := newEvidenceWorld(t)
-		event := paymenttest.Event()
-		w.table.Fails = fails("insert " + event.EventID)
-		if evidenceFails {
-			w.evidence.Fails = func(context.Context, string, string) error { return errors.New("no evidence") }
-		}
-		r := w.deliver(paymenttest.Delivery(event, paymenttest.Event()))
-		if r.Outcome != intake.LedgerUnavailable || !errors.Is(r.Err, errDown) || r.Unrecorded != 1 ||
-			r.Published != 1 ||
-			len(w.evidence.Keys()) != 0 {
-			t.Errorf("%+v, %d records", r, len(w.evidence.Keys()))
-		}
 	}
 }
 

@@ -67,7 +67,8 @@ var (
 	Conflict = Outcome{"conflict", Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}}
 
 	// Not read.
-	SourceNotAllowed = rejected("source-not-allowed", names.SourceNotAllowedMetric, "The source address is not allowed.")
+	SourceNotAllowed = rejected("source-not-allowed", names.SourceNotAllowedMetric,
+		"The source address is not allowed.")
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
 	NotAWebhookEvent = rejected("not-a-webhook-event", names.BadRequestMetric, "The event is not a webhook.")
@@ -93,8 +94,8 @@ var (
 	// A failure of a service: the sender must send the delivery again.
 	KeyUnavailable    = unavailable("key-unavailable", names.KeyUnavailableMetric, cannotCheck, 5)
 	KeyOutOfBudget    = unavailable("key-out-of-budget", names.KeyUnavailableMetric, cannotCheck, 60)
-	LedgerUnavailable = unavailable("ledger-unavailable", names.NotStoredMetric, "Not every event could be recorded.", 5)
-	OutOfTime         = unavailable("out-of-time", names.NotStoredMetric, "Not every event could be recorded in time.", 5)
+	LedgerUnavailable = unavailable("ledger-unavailable", names.NotStoredMetric, notRecorded+".", 5)
+	OutOfTime         = unavailable("out-of-time", names.NotStoredMetric, notRecorded+" in time.", 5)
 	ParkingFailed     = unavailable("parking-failed", names.NotStoredMetric, "The delivery could not be stored.", 5)
 	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
 	EvidenceUnavailable = unavailable("evidence-unavailable", names.NotStoredMetric,
@@ -113,7 +114,10 @@ var (
 	AlreadyDismissed = Outcome{Name: "already-dismissed"}
 )
 
-const cannotCheck = "The signature can't be checked now."
+const (
+	cannotCheck = "The signature can't be checked now."
+	notRecorded = "Not every event could be recorded"
+)
 
 func rejected(name string, metric names.Metric, detail string) Outcome {
 	return Outcome{name, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,31 +17,8 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// distant is a world, each call of whose ledger takes a while, and each upload ten times as long.
-type distant struct {
-	*world
-	takes time.Duration
-	reads atomic.Int64
-}
-
-func newDistant(t *testing.T) *distant {
-	d := &distant{world: newVirtualWorld(t), takes: 60 * time.Millisecond}
-	d.opts.ClaimBytes = 1500
-	d.table.Fails = func(ctx context.Context, call, key string) error {
-		switch {
-		case key != "": // an item of a call
-			return nil
-		case call == "get":
-			d.reads.Add(1)
-		}
-		return sleep(ctx, d.takes)
-	}
-	d.claims.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*d.takes) }
-	return d
-}
-
 // attempt delivers a payload to a function that has two seconds.
-func (d *distant) attempt(payload []byte) intake.Result {
+func (d *far) attempt(payload []byte) intake.Result {
 	d.t.Helper()
 	return d.receive(d.within(2*time.Second), d.signed(payload))
 }
@@ -109,8 +85,8 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDistant(t)
-				d.takes, d.calls = cmp.Or(test.takes, d.takes), test.parallel
+				d := newFar(t)
+				d.takes, d.parallel = cmp.Or(test.takes, 60*time.Millisecond), test.parallel
 				id := uuid.New().String()
 				for some := range slices.Chunk(test.before, 2500) {
 					if r := d.attempt(paymenttest.RawDelivery(uuid.New().String(),
@@ -157,7 +133,8 @@ func everySecond(events [][]byte) (half [][]byte) {
 func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 	for name, events := range map[string][][]byte{"small": small(400), "large": large(4)} {
 		synctest.Test(t, func(t *testing.T) {
-			d := newDistant(t)
+			d := newFar(t)
+			d.takes = 60 * time.Millisecond
 			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[1:]...))
 			time.Sleep(time.Hour)
 			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
@@ -175,8 +152,8 @@ func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 func TestReadingTheLedgerTakesHalfOfTheTime(t *testing.T) {
 	serviceKey()
 	synctest.Test(t, func(t *testing.T) {
-		w := newVirtualWorld(t)
-		w.opts.ClaimBytes = 1500
+		w := newFar(t)
+		w.takes = 0
 		w.table.Fails = func(ctx context.Context, call, _ string) error {
 			if call == "get" {
 				return sleep(ctx, time.Hour)

@@ -33,8 +33,7 @@ func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } 
 
 var errDown = errors.New("it is down")
 
-// hook is called before each call of a store, with the key of the object, the shard or the eventId. Its error is that
-// of the call.
+// hook is called before each call of a store, with the key of an object or item. Its error is that of the call.
 type hook = func(ctx context.Context, call, key string) error
 
 // broken fails every call.
@@ -130,7 +129,7 @@ func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledg
 	if q.Later {
 		call = "waiting"
 	}
-	if err := t.fails(ctx, call, q.Shard); err != nil {
+	if err := t.fails(ctx, call, ""); err != nil {
 		return nil, nil, err
 	}
 	page, next, err := t.Memory.Query(ctx, q)
@@ -187,7 +186,7 @@ type world struct {
 	now                       time.Time
 	clock                     func() time.Time // now
 	opts                      intake.Options
-	calls                     int // of the ledger at once; 0: the default
+	parallel                  int // calls of the ledger; 0: the default
 	maxEntry                  int // bytes of an entry of the bus
 	mechanisms                intake.Mechanisms
 	truststore                *clientcert.Truststore
@@ -220,7 +219,7 @@ func newVirtualWorld(t *testing.T) *world {
 }
 
 func (w *world) ledger() *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Now: w.clock, Parallel: w.calls})
+	return ledger.New(&w.table, ledger.Options{Now: w.clock, Parallel: w.parallel})
 }
 
 func (w *world) pipeline() *intake.Pipeline {
@@ -337,8 +336,8 @@ func (w *world) dismissEvent(id string) error {
 }
 
 // run makes one run of redrive that has so much time. It parks an event after so many attempts.
-func (w *world) run(attempts int, time time.Duration) intake.Redriven {
-	return intake.NewRedriver(w.pipeline(), attempts).Run(w.within(time))
+func (w *world) run(attempts int, limit time.Duration) intake.Redriven {
+	return intake.NewRedriver(w.pipeline(), attempts).Run(w.within(limit))
 }
 
 // redrive makes one run of redrive.
