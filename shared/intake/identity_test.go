@@ -19,15 +19,12 @@ import (
 	"payhook.example/shared/redrive"
 )
 
-// nameless is an event without a name.
-func nameless(id string) []byte { return []byte(`{"eventId":"` + id + `","eventData":{"amount":1}}`) }
-
 // The events with identity are published and have their evidence, wherever the others are. The delivery is parked
 // with the positions of these, and the sender is told the first.
 func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 	const id = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
 	good := [][]byte{paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())}
-	bad := nameless(id)
+	bad := []byte(`{"eventId":"` + id + `","eventData":{"amount":1}}`)
 	for name, c := range map[string]struct {
 		events    [][]byte
 		positions []int
@@ -45,10 +42,7 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		w := newEvidenceWorld(t)
 		payload := paymenttest.RawDelivery(uuid.New().String(), c.events...)
 		delivery := w.signed(payload)
-		receive := func() intake.Result {
-			return w.receive(w.ctx(), delivery)
-		}
-		r := receive()
+		r := w.receive(w.ctx(), delivery)
 		repeated := len(c.events) - len(c.positions) - 2
 		if r.Outcome != intake.Invalid || r.Recorded != 2 || r.Published != 2 || r.Duplicates != repeated ||
 			r.Invalid != len(c.positions) || r.Err == nil || r.Err.Error() != "payment: "+c.problem || r.ParkedBefore ||
@@ -66,10 +60,10 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		}
 
 		// Sent again, its events are duplicates and it is parked already.
-		again := receive()
+		again := w.receive(w.ctx(), delivery)
 		if again.Outcome != intake.Invalid || again.Recorded != 0 || again.Duplicates != repeated+2 ||
-			!again.ParkedBefore ||
-			again.Parked != r.Parked || again.Err.Error() != r.Err.Error() || len(w.stored()) != 1 {
+			!again.ParkedBefore || again.Parked != r.Parked || again.Err.Error() != r.Err.Error() ||
+			len(w.stored()) != 1 {
 			t.Errorf("%s: again: %+v", name, again)
 		}
 		// A replay changes nothing, and says what is left.
@@ -80,8 +74,7 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 			"recorded: payment: %s", len(c.positions), c.problem)
 		if replayed.Outcome != intake.Invalid || replayed.Done() || replayed.Duplicates != repeated+2 ||
 			replayed.Recorded+replayed.Pending+replayed.Conflicts != 0 || replayed.Err == nil ||
-			replayed.Err.Error() != want ||
-			len(w.parking.Keys()) != before {
+			replayed.Err.Error() != want || len(w.parking.Keys()) != before {
 			t.Errorf("%s: replayed: %+v", name, replayed)
 		}
 		w.onBus(good[0], good[1])
@@ -165,7 +158,7 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 	w := newWorld(t)
 	good := paymenttest.Encode(paymenttest.Event())
-	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), good, []byte(strings.Repeat("1,", 4999)+"1")))
+	_, r := w.send(good, []byte(strings.Repeat("1,", 4999)+"1"))
 	if p := w.parked(r.Parked); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
 		r.Published != 1 {
 		t.Errorf("%d positions of %d", len(p.Positions), r.Invalid)
@@ -191,24 +184,19 @@ func TestTheSameContentInAnotherSpellingIsADuplicate(t *testing.T) {
 			w.opts.ClaimBytes = 10
 		}
 		first := paymenttest.Encode(paymenttest.Event())
-		id := uuid.New().String()
-		if r := w.deliver(paymenttest.RawDelivery(id, first, respelled(t, first))); r.Outcome != intake.Accepted ||
-			r.Recorded != 1 || r.Duplicates != 1 {
+		if _, r := w.send(first, respelled(t, first)); r.Outcome != intake.Accepted || r.Recorded != 1 ||
+			r.Duplicates != 1 {
 			t.Errorf("in one delivery: %+v", r)
 		}
-		if r := w.deliver(paymenttest.RawDelivery(id, respelled(t, first))); r.Outcome != intake.Accepted ||
-			r.Duplicates != 1 {
+		if _, r := w.send(respelled(t, first)); r.Outcome != intake.Accepted || r.Duplicates != 1 {
 			t.Errorf("in another one: %+v", r)
 		}
 		// An amount of another text needs a person.
 		other := bytes.Replace(first, []byte("1250.00"), []byte("1250.0"), 1)
-		if r := w.deliver(paymenttest.RawDelivery(id, respelled(t, other))); r.Outcome != intake.Conflict ||
-			r.Parked == "" {
+		if _, r := w.send(respelled(t, other)); r.Outcome != intake.Conflict || r.Parked == "" {
 			t.Errorf("another amount: %+v", r)
 		}
-		if len(w.bus.Entries()) != 1 {
-			t.Errorf("%d on the bus", len(w.bus.Entries()))
-		}
+		w.onBus(first)
 	}
 }
 
@@ -236,7 +224,7 @@ func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
 			`,"eventData":{"amount":"1"}}`)
 		// The first attempt fails, so that redrive publishes it.
 		w.bus.Fails = broken
-		r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw))
+		_, r := w.send(raw)
 		if r.Outcome != intake.Accepted || r.Pending != 1 || !cmp.Equal(r.Deviations, []string{"eventTimestamp"}) {
 			t.Errorf("%s: %+v", sent, r)
 		}
@@ -267,7 +255,7 @@ func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
 		}
 		events = append(events, []byte(event))
 	}
-	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), events...))
+	_, r := w.send(events...)
 	want := strings.Split(strings.Repeat("eventData.amount ", 10), " ")[:10]
 	if r.Outcome != intake.Accepted || r.Published != 25 || !cmp.Equal(r.Deviations, want) {
 		t.Errorf("%+v", r)

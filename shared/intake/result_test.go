@@ -173,12 +173,10 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 		}
 		w := newWorld(t)
 		for _, fate := range []intake.Fate{intake.Published, intake.Duplicate} {
-			got := w.deliver(paymenttest.RawDelivery(uuid.New().String(), events...))
-			if diff := cmp.Diff(intake.EventIDs{fate: idsOf(t, events[:want]...)}, got.EventIDs); diff != "" {
-				t.Errorf("%d %s: %s", n, fate, diff)
-			}
-			if got.EventIDs.Len() != want {
-				t.Errorf("%d %s: %d eventIds", n, fate, got.EventIDs.Len())
+			_, r := w.send(events...)
+			diff := cmp.Diff(intake.EventIDs{fate: idsOf(t, events[:want]...)}, r.EventIDs)
+			if diff != "" || r.EventIDs.Len() != want {
+				t.Errorf("%d %s: %d eventIds: %s", n, fate, r.EventIDs.Len(), diff)
 			}
 		}
 		if n := (intake.EventIDs{intake.Pending: {"a", "b"}, intake.Published: {"c"}}).Len(); n != 3 {
@@ -314,8 +312,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			}
 			raw := paymenttest.Encode(paymenttest.Event())
 			start := time.Now().Truncate(time.Millisecond)
-			delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), raw))
-			if r := w.receive(within(), delivery); r.Pending != 1 {
+			if r := w.receive(within(), w.signed(paymenttest.RawDelivery(uuid.New().String(), raw))); r.Pending != 1 {
 				t.Fatalf("%s: %+v", name, r)
 			}
 			if held := w.item(raw).Due.Sub(start); forKey != test.ledger ||
