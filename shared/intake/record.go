@@ -19,7 +19,7 @@ type event struct {
 	large bool        // it is published as a claim check
 }
 
-// conflict is an event in conflict, and what the ledger has, without Detail.
+// conflict is an event in conflict, and what the ledger has; without Detail, unless it is of the same delivery.
 type conflict struct {
 	event
 	first ledger.Item
