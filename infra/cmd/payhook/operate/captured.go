@@ -70,11 +70,13 @@ is authentic and parked. These need the service to send the webhook again:
   certificate-not-captured  authentication is mtls or both: a client certificate is not
                             captured
   payload-incomplete        the body was too large to be captured
+  signature-missing         the settings named another place of the signature when it was
+                            captured, so that its value is not stored
 
 A webhook that is replayed twice is a duplicate. It asks before it replays more than one.
 
 Status 1: the outcome of at least one is neither accepted nor recorded.`,
-		Example: "  payhook captured replay NAME --accept-age --reason 'signatureHeader was wrong'",
+		Example: "  payhook captured replay NAME --accept-age --reason 'baseUrl was wrong'",
 		Args: func(cmd *cobra.Command, names []string) error {
 			switch {
 			case len(names) == 0:
