@@ -310,7 +310,7 @@ const timeFormat = "20060102T150405.000Z"
 
 // stem returns the name up to the digest.
 func (n Name) stem() string {
-	if n.At = n.At.UTC(); n.At.Year() < 1970 || n.At.Year() > 9999 {
+	if n.At = n.At.UTC(); n.At.Year() < 1970 {
 		n.At = time.Unix(0, 0).UTC()
 	}
 	return n.Reason.prefix() + n.At.Format("2006/01/02/15/"+timeFormat) + "-" + n.ID + "-"

@@ -122,7 +122,10 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 	names := []string{put(t, &bucket, first),
 		put(t, &bucket, parkedAt(Conflict, noon.Add(-time.Hour), strings.ToUpper(one)))}
 	put(t, &bucket, parkedAt(Accepted, noon, one))
-	for range 300 {
+	unknown := parkedAt(Invalid, noon.Add(time.Hour))
+	unknown.DeliveryID = ""
+	put(t, &bucket, unknown)
+	for range 299 {
 		put(t, &bucket, parkedAt(Invalid, noon.Add(time.Hour)))
 	}
 	read := 0

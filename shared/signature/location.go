@@ -84,7 +84,7 @@ type Scheme struct {
 // values; several values of one name are joined by commas, as Lambda function
 // URLs do. rawQuery is the query string without its question mark.
 //
-// Extract returns an error that wraps [ErrMissing] if a part is absent or empty.
+// Extract returns an error that wraps [ErrMissing] if a part is absent, empty or [Redacted].
 // If a name occurs twice or the value of a header contains a comma, the error wraps
 // [ErrRepeated]: with two values, an attacker could choose which one is used. A timestamp that
 // [TimeOf] parses can contain a comma, because two that are joined are not one. A control
@@ -104,6 +104,9 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Parts, erro
 		{"key id", s.KeyID, &p.KeyID},
 	} {
 		value, err := part.location.find(headers, rawQuery, part.to == &p.Timestamp)
+		if value == Redacted {
+			err = ErrMissing
+		}
 		if err != nil {
 			return Parts{}, fmt.Errorf("%w: %s", err, part.name)
 		}

@@ -481,6 +481,8 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 		}, nil},
 		"no signature":    {func(h map[string]string, _ *string) { delete(h, "x-svc-signature") }, ErrMissing},
 		"empty signature": {func(h map[string]string, _ *string) { h["x-svc-signature"] = "" }, ErrMissing},
+		"a signature that is not stored": {func(h map[string]string, _ *string) { h["x-svc-signature"] = Redacted },
+			ErrMissing},
 		"signature twice, joined": {func(h map[string]string, _ *string) { h["x-svc-signature"] = "c2ln,c2ln" },
 			ErrRepeated},
 		"signature twice, by case": {func(h map[string]string, _ *string) { h["X-SVC-Signature"] = "c2ln" },

@@ -429,12 +429,12 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 // The time of a record is that of its latest event. What S3 stored later is not read.
 func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now, later := paymenttest.Event(), paymenttest.Event()
-	now.EventTimestamp, later.EventTimestamp = noon, noon.Add(20*time.Hour)
+	now.EventTimestamp, later.EventTimestamp = noon.Add(10*time.Hour), noon.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
 	other := "accepted/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
-	b := bucket{"stack": stack(true), "ledger": item(now.EventID, noon, noon), r.Name() + "?1": encoded(t, r),
-		other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
-		"accepted/2027/01/01/00/x?1": []byte("x")}
+	b := bucket{"stack": stack(true), "ledger": item(now.EventID, noon, now.EventTimestamp),
+		r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
+		"accepted/2027/01/01/00/x?1": []byte("x"), "accepted/2028/01/01/00/x?1": []byte("x")}
 	lists := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("versions") {
@@ -500,13 +500,20 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 			[]string{"verifies", "not signed: the certificate verifies"}, "differ in the bytes"},
 		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies",
 			"does not verify"}, ""},
+		"a delete marker": {map[string][]byte{first.Name() + "?2": nil}, 1, []string{"verifies"},
+			"it is a delete marker"},
+		"an ended record": {map[string][]byte{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0,
+			[]string{"verifies"}, ""},
 		"not a record": {map[string][]byte{"accepted/2026/01/31/12/a": []byte("a\x1b[2J")}, 1,
 			[]string{"verifies"}, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bucket{"stack": stack(true), first.Name() + "?1": encoded(t, first)}
 			for key, text := range test.further {
-				b[key+"?1"] = text
+				if !strings.Contains(key, "?") {
+					key += "?1"
+				}
+				b[key] = text
 			}
 			serve(t, b)
 			out, stderr, status := run(t.Context(), "find", event.EventID, "--stack", "Payhook", "--json",

@@ -94,9 +94,6 @@ func (o *options) run(ctx context.Context) error {
 	if o.last == (o.captured != "") {
 		return cli.Usage("payhook explain takes either --last or --captured NAME")
 	}
-	if n, err := proof.ParseName(o.captured); !o.last && (err != nil || n.Reason != proof.Rejected) {
-		return cli.Usage("%s is not a name of %s", o.captured, o.p.Hint(o.target, "parked list --kind rejected"))
-	}
 	d, err := o.p.Connect(ctx, o.target)
 	if err != nil {
 		return cli.Unreachable(err)
@@ -129,7 +126,7 @@ func (o *options) stored(ctx context.Context, bucket proof.Reader) (r request, e
 		}
 	}
 	p, err := proof.Get(ctx, bucket, o.captured)
-	if errors.Is(err, objects.ErrNotFound) {
+	if errors.Is(err, objects.ErrNotFound) || errors.Is(err, proof.ErrName) || err == nil && p.Request == nil {
 		err = errNone
 	}
 	if err != nil {

@@ -69,7 +69,7 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 		t.Error(err)
 	}
 	second, first := rejected("b", received.Add(time.Minute)), rejected("a", received)
-	put(proof.Proof{Reason: proof.Invalid})
+	invalid := put(proof.Proof{Reason: proof.Invalid})
 	for name, want := range map[string]string{"": "b", first: "a", second: "b"} {
 		o := options{last: name == "", captured: name}
 		r, err := o.stored(t.Context(), &bucket)
@@ -78,8 +78,10 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 		}
 	}
 	bucket.Delete(first)
-	if _, err := (&options{captured: first}).stored(t.Context(), &bucket); !errors.Is(err, errNone) {
-		t.Error(err)
+	for _, name := range []string{first, invalid, "a"} {
+		if _, err := (&options{captured: name}).stored(t.Context(), &bucket); !errors.Is(err, errNone) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

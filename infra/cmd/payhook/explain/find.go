@@ -25,9 +25,19 @@ type value struct {
 const maxValues = 100
 
 // valuesOf returns the texts of a request, and the key ids that are given, each text once. The most
-// likely are first: those of the locations that are configured, of headers, and of the query.
-func valuesOf(r request, configured, keyIDs []string) []value {
-	var all []value
+// likely are first: those of the locations that are configured, of headers, and of the query. unread are the locations
+// of the values that are not stored, without those of AWS.
+func valuesOf(r request, configured, keyIDs []string) (all []value, unread []string) {
+	add := func(v value) {
+		if v.text != signature.Redacted {
+			all = append(all, v)
+			return
+		}
+		ofAWS := strings.HasPrefix(v.location, "header:X-Amzn-") || strings.HasPrefix(v.location, "header:X-Forwarded-")
+		if !ofAWS && !slices.Contains(unread, v.location) {
+			unread = append(unread, v.location)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		shown := textproto.CanonicalMIMEHeaderKey(name)
 		v := value{"header:" + shown, r.Headers[name]}
@@ -36,17 +46,17 @@ func valuesOf(r request, configured, keyIDs []string) []value {
 				v.location = c // in the case of the setting
 			}
 		}
-		all = append(all, v)
+		add(v)
 	}
 	// A plus sign is a space, or what was sent.
 	for _, raw := range []string{r.RawQuery, strings.ReplaceAll(r.RawQuery, "+", "%2B")} {
 		query, _ := url.ParseQuery(raw)
 		for _, name := range slices.Sorted(maps.Keys(query)) {
-			all = append(all, value{"query:" + name, query.Get(name)})
+			add(value{"query:" + name, query.Get(name)})
 		}
 	}
 	for _, id := range keyIDs {
-		all = append(all, value{static + id, id})
+		add(value{static + id, id})
 	}
 	slices.SortStableFunc(all, func(a, b value) int {
 		return cmp.Compare(slices.Index(configured, b.location), slices.Index(configured, a.location))
@@ -57,33 +67,7 @@ func valuesOf(r request, configured, keyIDs []string) []value {
 		seen[v.text] = true
 		return again
 	})
-	return all[:min(len(all), maxValues)]
-}
-
-// withoutRedacted returns a request without the values that are not stored, and where they were.
-func withoutRedacted(r request) (request, []string) {
-	var places []string
-	r.Headers = maps.Clone(r.Headers)
-	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
-		if r.Headers[name] != signature.Redacted {
-			continue
-		}
-		delete(r.Headers, name)
-		// AWS adds the others (AWS, "Lambda function URLs" in the Lambda Developer Guide).
-		if l := strings.ToLower(name); !strings.HasPrefix(l, "x-amzn-") && !strings.HasPrefix(l, "x-forwarded-") {
-			places = append(places, "header:"+textproto.CanonicalMIMEHeaderKey(name))
-		}
-	}
-	var kept []string
-	for parameter := range strings.SplitSeq(r.RawQuery, "&") {
-		if name, redacted := strings.CutSuffix(parameter, "="+signature.Redacted); redacted {
-			places = append(places, "query:"+name)
-		} else {
-			kept = append(kept, parameter)
-		}
-	}
-	r.RawQuery = strings.Join(kept, "&")
-	return r, places
+	return all[:min(len(all), maxValues)], unread
 }
 
 // static begins the location of a key id that the request does not have.

@@ -35,7 +35,7 @@ type report struct {
 type explainer struct {
 	report
 	request  request
-	unread   []string          // the places of the values that are not stored
+	unread   []string          // the locations of the values that are not stored
 	settings map[string]string // with those that are proposed
 	conf     settings.Function // with the settings as they are
 	keys     *keyRing
@@ -51,10 +51,10 @@ func explain(ctx context.Context, r request, conf settings.Function, service *ke
 	if id, ok := signature.StaticKeyID(keyID); ok {
 		given = append([]string{id}, given...)
 	}
-	r, unread := withoutRedacted(r)
 	configured := []string{"header:" + conf.Scheme.SignatureHeader, conf.Scheme.Timestamp.String(), keyID}
-	e := &explainer{Settings: map[string]string{}, request: r, unread: unread, settings: maps.Clone(r.Settings),
-		conf: conf, keys: service, values: valuesOf(r, configured, given)}
+	e := &explainer{Settings: map[string]string{}, request: r, settings: maps.Clone(r.Settings),
+		conf: conf, keys: service}
+	e.values, e.unread = valuesOf(r, configured, given)
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, conf)
 	e.Outcome = intake.OutcomeOf(err).Name
