@@ -47,7 +47,8 @@ func TestPolicyHasTheActionsOfARun(t *testing.T) {
 	needed := map[string]bool{
 		"kms:Decrypt": true, "kms:GenerateDataKey": true, // with encryption=cmk
 		"sts:AssumeRole": true,                        // of the CDK
-		"s3:GetObject":   true, "s3:ListBucket": true, // parking.Store
+		"s3:GetObject":   true, "s3:ListBucket": true, // proof.Get
+		"dynamodb:BatchGetItem":         true, // ledger.Find
 		"secretsmanager:GetSecretValue": true, // token.Reader
 		"s3:DeleteObjectVersion":        true, // DeleteObjects with versions
 		"s3:BypassGovernanceRetention":  true, // DeleteObjects of evidence

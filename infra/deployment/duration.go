@@ -4,28 +4,53 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
 
-// Duration returns a setting of the webhook function that is a duration.
+// Duration returns a setting of the webhook or the redrive function that is a duration; 0 for off and never.
 func (d *Deployment) Duration(ctx context.Context, key string) (time.Duration, error) {
-	text, err := d.webhookSetting(ctx, key)
-	if err != nil {
+	text, err := d.setting(ctx, key)
+	if err != nil || text == "off" || text == "never" {
 		return 0, err
 	}
 	return settings.ParseDuration(text)
 }
 
+// claimEndsSoon is how long before its end the event of a claim check is said to end.
+const claimEndsSoon = 30 * 24 * time.Hour
+
+// ClaimEnds returns when S3 deletes the events of those items that are claim checks, if that is in less than 30 days.
+// It reads the setting only if there is a claim check.
+func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time, error) {
+	claimed := func(i ledger.Item) bool { return i.Claimed }
+	if !slices.ContainsFunc(items, claimed) {
+		return nil, nil
+	}
+	retention, err := d.Duration(ctx, "claimRetention")
+	if err != nil || retention == 0 {
+		return nil, err
+	}
+	ends := map[string]time.Time{}
+	for _, i := range items {
+		if end := i.RecordedAt.Add(retention); i.Claimed && end.Sub(now) < claimEndsSoon {
+			ends[i.EventID] = end
+		}
+	}
+	return ends, nil
+}
+
 // Revoked returns the setting revokedKeys of the webhook function.
 func (d *Deployment) Revoked(ctx context.Context) (list revocation.List, err error) {
-	text, err := d.webhookSetting(ctx, "revokedKeys")
+	text, err := d.setting(ctx, "revokedKeys")
 	for name := range strings.SplitSeq(text, ";") {
 		if parsed, err := revocation.Parse(strings.TrimSpace(name)); err == nil {
 			list = append(list, parsed)
@@ -34,13 +59,17 @@ func (d *Deployment) Revoked(ctx context.Context) (list revocation.List, err err
 	return list, err
 }
 
-func (d *Deployment) webhookSetting(ctx context.Context, key string) (string, error) {
-	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
-		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions["webhook"])})
-	if err != nil {
-		return "", fmt.Errorf("the settings of the webhook function: %w", err)
+// setting returns a setting of the webhook function or, if that does not read it, of the redrive function.
+func (d *Deployment) setting(ctx context.Context, key string) (string, error) {
+	s, function := settings.Named(key), "webhook"
+	if !slices.Contains(settings.ReadBy(function), s) {
+		function = "redrive"
 	}
-	s := settings.Named(key)
+	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
+	if err != nil {
+		return "", fmt.Errorf("the settings of the %s function: %w", function, err)
+	}
 	text := s.Default
 	if out.Environment != nil {
 		text = cmp.Or(out.Environment.Variables[s.Env()], text)

@@ -30,8 +30,8 @@ import (
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 )
 
 // waitTimeout is how long a test waits for something that must happen. It fails after
@@ -205,7 +205,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		{0, `"recorded":60`, []string{"local", "send", "--events", "60"}},
 		{1, "1: 401", []string{"local", "send", "--corrupt", "signature"}},
 		{1, "signature", []string{"explain", "--last"}},
-		{0, "signature-mismatch", []string{"captured", "list"}},
+		{0, "signature-mismatch", []string{"parked", "list", "--kind", "rejected"}},
 		{1, "signature-mismatch", []string{"logs", "--not-accepted", "--since", "1h"}},
 		{0, `"recorded":1`, []string{"invoke", "webhook", sample("webhook/one-event")}},
 		{0, `"found"`, []string{"invoke", "redrive", sample("redrive/scheduled")}},
@@ -277,21 +277,22 @@ func (f *fixture) testCaptured(t *testing.T) {
 	event := paymenttest.Event()
 	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusRequestEntityTooLarge)
 	deploy(conf.Environment.Variables)
-	captured, err := f.store().ListCaptured(t.Context())
-	if err := errors.Join(rejected, err); err != nil {
-		t.Fatal(err)
+	for o, err := range proof.List(t.Context(), f.Parking(), proof.Rejected, time.Time{}, time.Time{}) {
+		if err := errors.Join(rejected, err); err != nil {
+			t.Fatal(err)
+		}
+		name = o.Key
 	}
-	name = captured[len(captured)-1]
 	for _, want := range []string{"recorded=1", "duplicates=1"} {
-		out, err := f.program(t)("captured", "replay", name, "--reason", "wrong maxPayloadBytes", "--local").Output()
+		out, err := f.program(t)("replay", name, "--reason", "wrong maxPayloadBytes", "--again", "--local").Output()
 		if err != nil || !strings.Contains(string(out), "outcome=accepted  "+want) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
 	f.awaitReleased(t, event.EventID)
-	if state, note, err := f.store().Decision(t.Context(), "captured/"+name); state != parking.Replayed ||
+	if d, note, err := proof.DecisionOn(t.Context(), f.Parking(), name); d != proof.Replayed ||
 		note.By == "" || note.Reason != "wrong maxPayloadBytes" {
-		t.Errorf("%s, noted %+v, %v", state, note, err)
+		t.Errorf("%s, noted %+v, %v", d, note, err)
 	}
 }
 
@@ -475,9 +476,6 @@ func (f *fixture) testDeployment(t *testing.T) {
 	}
 	f.awaitReleased(t, ids...)
 }
-
-// redriveAttempts is the default of the setting.
-const redriveAttempts = 20
 
 // wrong returns the error of a result that is not the expected one.
 func wrong(what string, got any) error { return fmt.Errorf("%s: %+v", what, got) }

@@ -13,19 +13,17 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
 
 // The paths only make the functions call AWS: the proxy sees which calls are denied. They write
 // into the stack's tables and buckets as root, past the proxy.
-
-func (f *fixture) store() *parking.Store { return parking.NewStore(f.S3(), f.ParkingBucket) }
 
 // large returns an event that is too large for the bus.
 func large() []byte {
@@ -79,38 +77,45 @@ func (f *fixture) webhookPaths() []path {
 	}
 }
 
+// record writes an event as pending, and returns its item.
+func (f *fixture) record(ctx context.Context, change func(*ledger.Item) error) (ledger.Item, error) {
+	raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+	if err != nil {
+		return ledger.Item{}, err
+	}
+	i := ledger.NewItem(raw, uuid.New().String(), time.Now())
+	if err := change(&i); err != nil {
+		return i, err
+	}
+	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	if r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewHolder(), due)[0]; r.Err != nil {
+		return i, r.Err
+	}
+	i, _, err = f.ledger().Find(ctx, i.EventID)
+	return i, err
+}
+
+func (f *fixture) ledger() *ledger.Ledger {
+	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.AWS), f.LedgerTable), ledger.Options{})
+}
+
+// unchanged leaves an event as it is.
+func unchanged(*ledger.Item) error { return nil }
+
 // pending writes events as pending, and runs the redrive function until the ledger says that the
 // last one is published or parked. One that is corrupt cannot be published.
-func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
-	client := dynamodb.NewClient(f.AWS)
-	l := ledger.New(dynamodb.NewLedger(client, f.LedgerTable), ledger.Options{})
-	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-	var e ledger.Item
+func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) error) error {
+	var i ledger.Item
 	for range n {
-		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
-		if err != nil {
+		var err error
+		if i, err = f.record(ctx, change); err != nil {
 			return err
 		}
-		e = ledger.NewItem(raw, uuid.New().String(), time.Now())
-		if corrupt {
-			e.Digest[0]++
-		}
-		if r := l.Record(ctx, []ledger.Item{e}, ledger.NewHolder(), due)[0]; r.Err != nil {
-			return r.Err
-		}
-	}
-	for attempts := 1; corrupt && attempts < redriveAttempts; attempts++ {
-		next := due.Add(time.Second)
-		if err := l.Lease(ctx, []ledger.Item{{EventID: e.EventID, Due: due}}, ledger.NewHolder(),
-			next)[0].Err; !errors.Is(err, ledger.ErrCorrupt) {
-			return errors.Join(errors.New("it is not corrupt"), err)
-		}
-		due = next
 	}
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		var ran any
 		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
-		item, _, err := ledger.Find(ctx, dynamodb.NewLedgerReader(client, f.LedgerTable), e.EventID, false)
+		item, _, err := f.ledger().Find(ctx, i.EventID)
 		if err != nil || item.State != ledger.Pending {
 			return err
 		}
@@ -122,21 +127,14 @@ func (f *fixture) pending(ctx context.Context, n int, corrupt bool) error {
 }
 
 // replay lets the redrive function replay what is parked under a name.
-func (f *fixture) replay(ctx context.Context, name string, version intake.Version, err error) error {
-	return f.replays(ctx, fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, version), err)
-}
-
-// replays invokes the redrive function, which must replay one object.
-func (f *fixture) replays(ctx context.Context, event string, err error) error {
-	var ran struct {
-		Replayed []struct{ Outcome, Cause string }
+func (f *fixture) replay(ctx context.Context, r redrive.Request, name string, err error) error {
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = f.Invoke(ctx, "redrive", event, &ran)
-	}
-	if err == nil && (len(ran.Replayed) != 1 || ran.Replayed[0].Outcome != intake.Accepted.Name ||
-		ran.Replayed[0].Cause != "") {
-		err = wrong("replayed as", ran)
+	r.Replay = []string{name}
+	a, err := f.Redrive(ctx, r)
+	if err == nil && (len(a.Replayed) != 1 || a.Replayed[0].Outcome != redrive.Accepted || a.Replayed[0].Cause != "") {
+		err = wrong("replayed as", a.Replayed)
 	}
 	return err
 }
@@ -146,30 +144,35 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, events...)
 	key, at := f.machine.service.Key(), time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
-	proof, err := signature.Sign(key.Private, payload, at, key.ID)
+	signed, err := signature.Sign(key.Private, payload, at, key.ID)
 	if err != nil {
 		return "", err
 	}
-	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(),
-		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK()})
+	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Invalid, Cause: "test", StoredAt: time.Now().UTC(),
+		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: signed, JWK: key.JWK()})
 	return name, err
 }
 
-// parkLarge parks a large event that could not be published, and returns its name.
-func (f *fixture) parkLarge(ctx context.Context) (string, error) {
-	raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
-	if err != nil {
-		return "", err
+// parkEvent parks an event that could not be published, and returns its id.
+func (f *fixture) parkEvent(ctx context.Context, change func(*ledger.Item) error) (string, error) {
+	i, err := f.record(ctx, change)
+	if err == nil {
+		err = f.ledger().Park(ctx, i, "test", "test")
 	}
-	digest := ledger.DigestOf(raw.Bytes)
-	text, err := claimcheck.NewStore(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
-	if err != nil {
-		return "", err
+	return i.EventID, err
+}
+
+// asClaim puts an event into the claim bucket.
+func (f *fixture) asClaim(ctx context.Context) func(*ledger.Item) error {
+	return func(i *ledger.Item) error {
+		raw, err := payment.DecodeRawEvent(i.Detail)
+		if err != nil {
+			return err
+		}
+		text, err := claimcheck.NewStore(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
+		*i = i.AsClaim(text)
+		return err
 	}
-	name, _, err := f.store().Park(ctx, parking.Parked{Reason: parking.Unpublishable, ParkedAt: time.Now(),
-		DeliveryID: uuid.New().String(), EventIDs: []string{raw.EventID}, Event: text, Digest: digest[:], Claimed: true,
-		RecordedAt: time.Now(), Attempts: redriveAttempts})
-	return name, err
 }
 
 // parkConflict sends a delivery in conflict, and returns the name under which it is parked.
@@ -182,8 +185,8 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 	return name, errors.Join(err, err2, err3)
 }
 
-// replayCaptured captures an authentic webhook, and lets the redrive function replay it.
-func (f *fixture) replayCaptured(ctx context.Context) error {
+// replayRejected captures an authentic webhook, and lets the redrive function replay it.
+func (f *fixture) replayRejected(ctx context.Context) error {
 	signed, err := paymenttest.Sender{Key: f.machine.service.Key()}.Sign(ctx,
 		paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
 	if err != nil {
@@ -193,32 +196,53 @@ func (f *fixture) replayCaptured(ctx context.Context) error {
 	for name := range signed.Header {
 		headers[name] = signed.Header.Get(name)
 	}
-	name, err := f.store().Capture(ctx, parking.Captured{ReceivedAt: time.Now(), Outcome: "test",
-		Method: http.MethodPost, Headers: headers, Payload: signed.Body})
-	return f.replays(ctx, fmt.Sprintf(`{"captured":[%q],"reason":"test"}`, name), err)
+	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Rejected, Payload: signed.Body,
+		Request: &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost, Headers: headers}})
+	return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
 }
 
 // redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
 	return []path{
-		{"what is pending is published", func(ctx context.Context) error { return f.pending(ctx, 1, false) }},
-		{"two pending events are published", func(ctx context.Context) error { return f.pending(ctx, 2, false) }},
-		{"what cannot be published is parked", func(ctx context.Context) error { return f.pending(ctx, 1, true) }},
+		{"what is pending is published", func(ctx context.Context) error { return f.pending(ctx, 1, unchanged) }},
+		{"two pending events are published", func(ctx context.Context) error { return f.pending(ctx, 2, unchanged) }},
+		{"what cannot be published is parked", func(ctx context.Context) error {
+			return f.pending(ctx, 1, func(i *ledger.Item) error {
+				i.Digest[0]++
+				return nil
+			})
+		}},
 		{"a delivery of two events is replayed", func(ctx context.Context) error {
 			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event()))
-			return f.replay(ctx, name, intake.NoVersion, err)
+			return f.replay(ctx, redrive.Request{}, name, err)
 		}},
 		{"one with a large event is replayed", func(ctx context.Context) error {
 			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), large())
-			return f.replay(ctx, name, intake.NoVersion, err)
+			return f.replay(ctx, redrive.Request{}, name, err)
 		}},
 		{"a conflict is replayed in the first version", func(ctx context.Context) error {
 			name, err := f.parkConflict(ctx)
-			return f.replay(ctx, name, intake.FirstVersion, err)
+			return f.replay(ctx, redrive.Request{Version: redrive.FirstVersion}, name, err)
 		}},
-		{"a large event is replayed", func(ctx context.Context) error {
-			name, err := f.parkLarge(ctx)
-			return f.replay(ctx, name, intake.NoVersion, err)
+		{"a parked event is replayed", func(ctx context.Context) error {
+			id, err := f.parkEvent(ctx, unchanged)
+			return f.replay(ctx, redrive.Request{}, id, err)
+		}},
+		{"a large parked event is replayed", func(ctx context.Context) error {
+			id, err := f.parkEvent(ctx, f.asClaim(ctx))
+			return f.replay(ctx, redrive.Request{}, id, err)
+		}},
+		{"a parked event and a delivery are dismissed", func(ctx context.Context) error {
+			id, err := f.parkEvent(ctx, unchanged)
+			name, err2 := f.park(ctx, paymenttest.Encode(paymenttest.Event()))
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			a, err := f.Redrive(ctx, redrive.Request{Dismiss: []string{id, name}, Reason: "test"})
+			if err == nil && (len(a.Dismissed) != 2 || a.Dismissed[0].Cause+a.Dismissed[1].Cause != "") {
+				err = wrong("dismissed as", a.Dismissed)
+			}
+			return err
 		}},
 		{"a captured webhook is replayed, with a new key and a new token", func(ctx context.Context) error {
 			f.machine.service.RevokeTokens()
@@ -226,11 +250,12 @@ func (f *fixture) redrivePaths() []path {
 				return errors.Join(wrong("no new token", run), err)
 			}
 			f.machine.service.Rotate()
-			return f.replayCaptured(ctx)
+			return f.replayRejected(ctx)
 		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
-			const event = `{"replay":["2026/01/31/12/20260131T120000.000Z-invalid-none.json"]}`
-			return f.Invoke(ctx, "redrive", event, &struct{}{})
+			_, err := f.Redrive(ctx, redrive.Request{
+				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
+			return err
 		}},
 	}
 }

@@ -142,14 +142,14 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
-				"replay (`payhook parked replay --all`). Otherwise send the service the deliveryId and the cause, " +
-				"and dismiss what they have sent again correctly (`payhook parked dismiss`)."},
+				"replay (`payhook replay --all`). Otherwise send the service the deliveryId and the cause, " +
+				"and dismiss what they have sent again correctly (`payhook dismiss`)."},
 		{name: "conflicts", metric: over(5, sum, ownMetric(conf, names.ConflictsMetric)), threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
-				"was published.",
-			action: "Compare both versions (`payhook parked show NAME`; consumers have the first one), and ask the " +
-				"service which is right before a payment is made or booked. Then replay it with " +
-				"`--version first` or `--version parked` (`payhook parked replay`)."},
+				"is published.",
+			action: "Compare both versions (`payhook parked show NAME`), and ask the service which is right before a " +
+				"payment is made or booked. Then replay it with `--version first` or `--version parked` " +
+				"(`payhook replay`)."},
 		rejectedByAWS(conf, webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
@@ -164,7 +164,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources. 400: cause says if it is no webhook. 405: Payhook accepts POST, PUT and " +
 				"PATCH. 413: check maxPayloadBytes. 422: see parked. Then " +
-				"replay what was captured (`payhook captured replay`), and have the service send the rest again."},
+				"replay what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
@@ -199,7 +199,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes. The alarm is also raised for a " +
 				"few minutes after the first deployment.",
-			action: "Run `payhook pending`. If events fail, check EventBridge and the quota of PutEvents in this " +
+			action: "Run `payhook status`. If events fail, check EventBridge and the quota of PutEvents in this " +
 				"region, and see bus-missing. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},

@@ -137,26 +137,26 @@ func Resolve(ctx context.Context, open func(bucket string) objects.Getter, detai
 	return get(ctx, open(claim.ClaimCheck.Bucket), *claim.ClaimCheck)
 }
 
-// Find returns the content of an eventId in a bucket for which is returns true, and nil if there is none. It
-// needs no reference: it reads what a [Store] has stored. It is safe for concurrent use.
+// Find returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is none.
+// It needs no reference: it reads what a [Store] has stored. It is safe for concurrent use.
 func Find(ctx context.Context, bucket interface {
 	objects.Lister
 	objects.Getter
-}, eventID string, is func(event []byte) bool) ([]byte, error) {
+}, eventID string, is func(event []byte) bool) (key string, event []byte, err error) {
 	for object, err := range objects.All(ctx, bucket, folder(eventID), "") {
 		if err != nil {
-			return nil, fmt.Errorf("claimcheck: list: %w", err)
+			return "", nil, fmt.Errorf("claimcheck: list: %w", err)
 		}
 		event, err := get(ctx, bucket, Reference{Key: object.Key, Size: object.Size,
 			SHA256: strings.TrimSuffix(path.Base(object.Key), ".json")})
 		if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrAltered) {
-			return nil, err
+			return "", nil, err
 		}
 		if err == nil && is(event) {
-			return event, nil
+			return object.Key, event, nil
 		}
 	}
-	return nil, nil
+	return "", nil, nil
 }
 
 // get returns the event of a reference.

@@ -94,10 +94,10 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	}
 	find := func(id string, wanted []byte) []byte {
 		t.Helper()
-		found, err := claimcheck.Find(t.Context(), bucket, id,
+		key, found, err := claimcheck.Find(t.Context(), bucket, id,
 			func(content []byte) bool { return bytes.Equal(content, wanted) })
-		if err != nil {
-			t.Error(err)
+		if err != nil || !bytes.Equal(bucket.Objects()[key], found) {
+			t.Errorf("%s, %v", key, err)
 		}
 		return found
 	}
@@ -123,10 +123,10 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 		}
 		return nil
 	}
-	if got, err := claimcheck.Find(t.Context(), deleted, event.EventID, nil); got != nil || err != nil {
+	if _, got, err := claimcheck.Find(t.Context(), deleted, event.EventID, nil); got != nil || err != nil {
 		t.Errorf("deleted: %q, %v", got, err)
 	}
-	if _, err := claimcheck.Find(t.Context(), failing(errDown), event.EventID, nil); !errors.Is(err, errDown) {
+	if _, _, err := claimcheck.Find(t.Context(), failing(errDown), event.EventID, nil); !errors.Is(err, errDown) {
 		t.Errorf("a list that is denied: %v", err)
 	}
 }

@@ -235,17 +235,22 @@ func Decisions(ctx context.Context, l objects.Lister) (map[string]Decision, erro
 	return decided, nil
 }
 
-// CountOpen returns the number of invalid deliveries and conflicts that are stored and not decided.
-func CountOpen(ctx context.Context, l objects.Lister) (open int, err error) {
+// CountOpen returns the numbers of invalid deliveries, conflicts and rejected webhooks that are stored and not decided.
+func CountOpen(ctx context.Context, l objects.Lister) (map[Reason]int, error) {
 	decided, err := Decisions(ctx, l)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	names, err := parked(ctx, l)
-	for _, name := range names {
-		if decided[name] == "" {
-			open++
+	open := map[Reason]int{}
+	for _, reason := range []Reason{Invalid, Conflict, Rejected} {
+		for o, err := range List(ctx, l, reason, time.Time{}, time.Time{}) {
+			if err != nil {
+				return nil, err
+			}
+			if decided[o.Key] == "" {
+				open[reason]++
+			}
 		}
 	}
-	return open, err
+	return open, nil
 }

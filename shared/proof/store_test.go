@@ -244,10 +244,11 @@ func TestEveryErrorOfTheBucketIsReturned(t *testing.T) {
 			_, _, err := DecisionOn(ctx, bucket, name)
 			return err
 		}},
-		"CountOpen": {[]string{"dismissed/", "replayed/", "invalid/", "conflict/"}, func(ctx context.Context) error {
-			_, err := CountOpen(ctx, bucket)
-			return err
-		}},
+		"CountOpen": {[]string{"dismissed/", "replayed/", "invalid/", "conflict/", "rejected/"},
+			func(ctx context.Context) error {
+				_, err := CountOpen(ctx, bucket)
+				return err
+			}},
 	} {
 		for _, prefix := range test.prefixes {
 			if bucket.prefix = "none"; test.do(t.Context()) != nil {
@@ -343,7 +344,8 @@ func TestOnlyWhatIsStoredAndNotDecidedIsOpen(t *testing.T) {
 			}
 		}
 	}
-	if open, err := CountOpen(t.Context(), &bucket); open != 3 || err != nil {
-		t.Errorf("%d are open, %v", open, err)
+	open, err := CountOpen(t.Context(), &bucket)
+	if diff := cmp.Diff(map[Reason]int{Invalid: 2, Conflict: 1, Rejected: 1}, open); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
 }

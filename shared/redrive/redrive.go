@@ -5,7 +5,24 @@ import (
 	"time"
 
 	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
+
+// Event is the kind of what is parked in the ledger. The other kinds are the reasons of stored deliveries.
+const Event = "event"
+
+// KindOf returns the kind of what has a name; "" if it is not a name.
+func KindOf(name string) string {
+	if payment.IsUUID(name) {
+		return Event
+	}
+	n, err := proof.ParseName(name)
+	if err != nil {
+		return ""
+	}
+	return string(n.Reason)
+}
 
 // Version is the one of two contents of an eventId that a person chose.
 type Version string

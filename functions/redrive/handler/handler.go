@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
@@ -122,7 +121,7 @@ func check(e redrive.Request) error {
 		return errors.New("dismiss needs a reason")
 	}
 	for _, name := range e.Replay {
-		if kindOf(name) == string(proof.Rejected) && strings.TrimSpace(e.Reason) == "" {
+		if redrive.KindOf(name) == string(proof.Rejected) && strings.TrimSpace(e.Reason) == "" {
 			return errors.New("the replay of a rejected webhook needs a reason")
 		}
 	}
@@ -195,18 +194,6 @@ type decided struct {
 	Reason     string          `json:"reason,omitempty"`
 }
 
-// event is the kind of what is in the ledger.
-const event = "event"
-
-// kindOf returns the kind of a name.
-func kindOf(name string) string {
-	if payment.IsUUID(name) {
-		return event
-	}
-	n, _ := proof.ParseName(name)
-	return string(n.Reason)
-}
-
 // replay replays what has the names, one after another.
 func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.Answer) {
 	for _, name := range e.Replay {
@@ -218,7 +205,7 @@ func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 		if r.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Outcome(ctx, level, "replay", decided{result, kindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By,
+		h.log.Outcome(ctx, level, "replay", decided{result, redrive.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By,
 			e.Reason})
 		out.Replayed = append(out.Replayed, result)
 	}
@@ -229,7 +216,7 @@ func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 // than Accepted, or what is wrong although everything is recorded.
 func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request) (r intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Version: string(e.Version), AgeAccepted: e.AcceptAge}
-	if kindOf(name) == event {
+	if redrive.KindOf(name) == redrive.Event {
 		if e.Version != redrive.NoVersion {
 			return intake.Result{Outcome: intake.VersionUnfit}, nil
 		}
@@ -297,7 +284,7 @@ func (h *Handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.A
 			Kind   string `json:"kind,omitempty"`
 			By     string `json:"by,omitempty"`
 			Reason string `json:"reason"`
-		}{redrive.Dismissed{Name: name, Cause: awsenv.Cause(err)}, kindOf(name), e.By, e.Reason})
+		}{redrive.Dismissed{Name: name, Cause: awsenv.Cause(err)}, redrive.KindOf(name), e.By, e.Reason})
 		out.Dismissed = append(out.Dismissed, redrive.Dismissed{Name: name, Cause: awsenv.Cause(err)})
 	}
 	return out
@@ -305,7 +292,7 @@ func (h *Handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.A
 
 func (h *Handler) dismissOne(ctx context.Context, name string, e redrive.Request) error {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
-	if kindOf(name) == event {
+	if redrive.KindOf(name) == redrive.Event {
 		return h.replayer.DismissEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
 	}
 	if _, err := proof.Get(ctx, h.parking, name); err != nil {

@@ -123,10 +123,10 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"pa", "parked"},
-		{"parked re", "replay"},
+		{"rep", "replay"},
 		{"local send --dup", "--duplicates"},
 		{"local send --corrupt wr", "wrong-key"},
-		{"parked list --reason c", "conflict"},
+		{"parked list --kind c", "conflict"},
 		{"invoke re", "redrive"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, strings.Fields(test.args)...)...)
@@ -266,7 +266,7 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 			"invoke --local webhook events/webhook/one-event.json"},
 		{[]string{"invoke", "FUNCTION=token", "EVENT=events/token/refresh.json", "ARGS=--aws"},
 			"invoke  token events/token/refresh.json --aws"},
-		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},
+		{[]string{"payhook", "ARGS=status --local"}, ".local/bin/payhook status --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "SETTINGS=a=1 b=2", "ARGS=--base-url http://127.0.0.1:1"},
 			"local up --setting 'a=1 b=2' --base-url http://127.0.0.1:1"},

@@ -9,61 +9,73 @@ import (
 	"strconv"
 	"uuid"
 
-	"payhook.example/shared/intake"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 )
 
-func (s *Scenario) store() *parking.Store { return parking.NewStore(s.S3(), s.ParkingBucket) }
+// Parking returns the parking bucket.
+func (s *Scenario) Parking() objects.Store { return s3.NewBucket(s.S3(), s.ParkingBucket) }
 
-// ParkedDelivery returns the only parked object of a deliveryId.
-func (s *Scenario) ParkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
-	list, err := s.store().FindDelivery(ctx, id)
-	return s.parkedOne(ctx, list, err)
-}
-
-// parkedOne returns the only parked object of a list of names.
-func (s *Scenario) parkedOne(ctx context.Context, list []string, err error) (string, parking.Parked, error) {
+// ParkedDelivery returns the only proof that is parked of a deliveryId.
+func (s *Scenario) ParkedDelivery(ctx context.Context, id string) (name string, p proof.Proof, err error) {
+	list, err := proof.FindDelivery(ctx, s.Parking(), id)
 	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("%d objects are parked", len(list))
+		err = fmt.Errorf("%d deliveries are parked", len(list))
 	}
 	if err != nil {
-		return "", parking.Parked{}, err
+		return "", p, err
 	}
-	p, err := s.store().Get(ctx, list[0])
+	p, err = proof.Get(ctx, s.Parking(), list[0])
 	return list[0], p, err
 }
 
-// replay lets the redrive function replay one conflict in the parked version, and publish what is pending after
-// that. It returns the outcome and the state of the object.
-func (s *Scenario) replay(ctx context.Context, name string) string {
-	var report struct {
-		Replayed []struct{ Name, Outcome, Cause string }
+// Redrive invokes the redrive function.
+func (s *Scenario) Redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
+	event, err := json.Marshal(r)
+	if err == nil {
+		err = s.Invoke(ctx, "redrive", string(event), &a)
 	}
-	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, redrive.ParkedVersion)
-	Require(s.Invoke(ctx, "redrive", event, &report))
-	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
+	return a, err
+}
+
+// replay lets the redrive function replay one conflict in the parked version, and publish what is pending after
+// that. It returns the outcome and the decision.
+func (s *Scenario) replay(ctx context.Context, name string) string {
+	a := Must(s.Redrive(ctx, redrive.Request{Replay: []string{name}, Version: redrive.ParkedVersion}))
+	if len(a.Replayed) != 1 || a.Replayed[0].Name != name {
 		Require(errors.New("the redrive function does not report the outcome"))
 	}
-	outcome := report.Replayed[0].Outcome
-	if cause := report.Replayed[0].Cause; cause != "" && (outcome == "" || outcome == intake.Accepted.Name) {
+	outcome := a.Replayed[0].Outcome
+	if cause := a.Replayed[0].Cause; cause != "" && (outcome == "" || outcome == redrive.Accepted) {
 		Require(errors.New(cause)) // it could not be read, or not be marked as replayed
 	}
 	Require(s.Invoke(ctx, "redrive", AsScheduled, &struct{}{}))
 	return outcome + ", " + s.decision(ctx, name)
 }
 
-// decision returns the state of a parked object.
-func (s *Scenario) decision(ctx context.Context, name string) string {
-	state, _, err := s.store().Decision(ctx, name)
-	Require(err)
-	return string(state)
+// dismiss lets the redrive function dismiss what has a name.
+func (s *Scenario) dismiss(ctx context.Context, name string) {
+	a := Must(s.Redrive(ctx, redrive.Request{Dismiss: []string{name}, Reason: "a check", By: "payhook"}))
+	if len(a.Dismissed) != 1 || a.Dismissed[0] != (redrive.Dismissed{Name: name}) {
+		Require(fmt.Errorf("not dismissed: %+v", a.Dismissed))
+	}
 }
 
-// park sends a delivery with one event, which must be parked. It returns the name of the object, and
-// its reason with what is right about it.
+// decision returns the decision about a parked delivery.
+func (s *Scenario) decision(ctx context.Context, name string) string {
+	decision, _, err := proof.DecisionOn(ctx, s.Parking(), name)
+	Require(err)
+	return string(decision)
+}
+
+// park sends a delivery with one event, which must be parked. It returns its name, and its reason with what is right
+// about it.
 func (s *Scenario) park(ctx context.Context, event []byte) (name, got string) {
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, event)
@@ -93,7 +105,7 @@ func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name,
 func (s *Scenario) parkedChecks() []*Check {
 	invalid, conflicting := paymenttest.Event(), paymenttest.Event()
 	invalid.EventName = "RELEASED"
-	var name string // of the object that was parked last
+	var name string // of what was parked last
 	parks := func(what, expected string, park func(context.Context) (string, string)) *Check {
 		return check(what, expected, func(ctx context.Context) (got string) {
 			name, got = park(ctx)
@@ -104,12 +116,15 @@ func (s *Scenario) parkedChecks() []*Check {
 		parks("an invalid delivery, looked up where it is parked", "invalid, its bytes",
 			func(ctx context.Context) (string, string) { return s.park(ctx, paymenttest.Encode(invalid)) }),
 		check("it is dismissed", "dismissed", func(ctx context.Context) string {
-			event := fmt.Sprintf(`{"dismiss":[%q],"reason":"a check","by":"payhook"}`, name)
-			Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
+			s.dismiss(ctx, name)
 			return s.decision(ctx, name)
 		}),
 		parks("an event that EventBridge rejects, with an integer of 70 bits",
-			strconv.Itoa(s.successStatus())+", unpublishable", s.rejectedByTheBus),
+			strconv.Itoa(s.successStatus())+", parked", s.rejectedByTheBus),
+		check("it is dismissed, and sent again", "dismissed, 1 known", func(ctx context.Context) string {
+			s.dismiss(ctx, name)
+			return s.sentAgain(ctx, name)
+		}),
 		parks("an event that conflicts: a known eventId, another amount", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		check("it is replayed in the parked version", "accepted, replayed, arrived", func(ctx context.Context) string {
@@ -126,17 +141,32 @@ func (s *Scenario) parkedChecks() []*Check {
 }
 
 // rejectedByTheBus sends an event that is valid for Payhook and that EventBridge is known to
-// reject. It returns the name of the parked object, and the status of the answer with the reason.
+// reject. It returns the eventId, and the status of the answer with the state of the event.
 func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
-	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
-	status := s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text)).Status
-	list, err := s.store().FindEvent(ctx, event.EventID)
-	name, p, err := s.parkedOne(ctx, list, err)
-	Require(err)
-	if !bytes.Equal(p.Event, text) {
-		return name, "other bytes"
+	s.unpublishable = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
+	status := s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), s.unpublishable)).Status
+	item := s.item(ctx, event.EventID)
+	if !bytes.Equal(item.Detail, s.unpublishable) {
+		return event.EventID, "other bytes"
 	}
-	return name, fmt.Sprintf("%d, %s", status, p.Reason)
+	return event.EventID, fmt.Sprintf("%d, %s", status, item.State)
+}
+
+// sentAgain sends the event that EventBridge rejects in another delivery. It returns the state of the event, and
+// how many of the delivery were known.
+func (s *Scenario) sentAgain(ctx context.Context, eventID string) string {
+	var answer struct{ Duplicates int }
+	sent := s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), s.unpublishable))
+	Require(json.Unmarshal(sent.Body, &answer))
+	return fmt.Sprintf("%s, %d known", s.item(ctx, eventID).State, answer.Duplicates)
+}
+
+// item returns what the ledger has of an event.
+func (s *Scenario) item(ctx context.Context, eventID string) ledger.Item {
+	table := dynamodb.NewLedgerReader(dynamodb.NewClient(s.AWS), s.LedgerTable)
+	item, _, err := ledger.Find(ctx, table, eventID, true)
+	Require(err)
+	return item
 }

@@ -45,6 +45,8 @@ type Scenario struct {
 	consumer  string            // that function
 	sent      map[string]string // what arrived of a webhook, by deliveryId
 	rejection string            // the body of the first answer 401
+
+	unpublishable []byte // the event that EventBridge rejects
 }
 
 // Check is one row of the table, with its result.

@@ -182,6 +182,18 @@ func Plain(text string) string {
 	return text
 }
 
+// Counter returns a function that adds to a number of what is read, and writes it to Err every three seconds.
+func (p *Program) Counter(one, many string) func(more int) {
+	n, said := 0, p.Now()
+	return func(more int) {
+		n += more
+		if now := p.Now(); now.Sub(said) >= 3*time.Second {
+			said = now
+			fmt.Fprintln(p.Err, Counted(n, one, many), "read")
+		}
+	}
+}
+
 // Counted is a number and what is counted.
 func Counted(n int, one, many string) string {
 	if n == 1 {

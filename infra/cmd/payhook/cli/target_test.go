@@ -90,16 +90,16 @@ func TestTheLocalRunIsNamedOnlyIfAWSCouldBeMeant(t *testing.T) {
 
 func TestHintsNameTheTarget(t *testing.T) {
 	for want, target := range map[string]deployment.Target{
-		"payhook pending":                                    {},
-		"payhook pending --local --id A":                     {Local: true, ID: "A"},
-		"payhook pending --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
+		"payhook status":                                    {},
+		"payhook status --local --id A":                     {Local: true, ID: "A"},
+		"payhook status --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
 	} {
-		if got := (&Program{}).Hint(&target, "pending"); got != want {
+		if got := (&Program{}).Hint(&target, "status"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	p := &Program{Name: ".local/bin/payhook"}
-	if got := p.Hint(&deployment.Target{}, "pending"); got != ".local/bin/payhook pending" {
+	if got := p.Hint(&deployment.Target{}, "status"); got != ".local/bin/payhook status" {
 		t.Error(got)
 	}
 }

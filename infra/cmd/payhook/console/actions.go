@@ -130,7 +130,7 @@ func (asked action) args() ([]string, error) {
 		// A name cannot be a flag.
 		return []string{"parked", "show", "--local", "--", asked.Name}, nil
 	case "replay":
-		args := []string{"parked", "replay", "--local"}
+		args := []string{"replay", "--local"}
 		if asked.Version != "" {
 			// The dialog has shown both versions and asked.
 			args = append(args, "--version", asked.Version, "--yes")

@@ -21,8 +21,8 @@ const (
 	delivery2 = "5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11"
 	event1    = "c268f721-2d16-45e1-9a84-3473ff8b678a"
 	event2    = "e2835100-9619-463b-8f96-2855ccab5242"
-	captured  = "20260131T120001.000Z-signature-mismatch-A.json"
-	parkedAs  = "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e.json"
+	captured  = "rejected/2026/01/31/12/20260131T120001.000Z-signature-mismatch-A.json"
+	parkedAs  = "conflict/2026/01/31/12/20260131T120000.000Z-unknown-5c0e7f8e.json"
 )
 
 // tab is a page of headless Chromium.
@@ -210,7 +210,7 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.until(`![...document.querySelectorAll("button")].some((e) => e.textContent.startsWith("Compare")) &&
 		!document.getElementById("conflict").open &&
 		document.getElementById("deliveries").innerText.includes("replayed")`)
-	if got, want := s.lastCall(), "parked replay --local --version parked --yes -- "+parkedAs; got != want {
+	if got, want := s.lastCall(), "replay --local --version parked --yes -- "+parkedAs; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.answer("not accepted", false)
@@ -286,7 +286,7 @@ func TestHostileDataIsShownAsText(t *testing.T) {
 	s := newTestServer(t)
 	const hostile = `<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>`
 	if err := s.actor.feed.show(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 401, Outcome: hostile + "1",
-		Cause: "kid: " + hostile + "2", DeliveryID: hostile + "3", Events: 1, Parked: hostile + "-conflict-4",
+		Cause: "kid: " + hostile + "2", DeliveryID: hostile + "3", Events: 1, Parked: "conflict/" + hostile + "4",
 		IDs: map[string][]string{"published": {hostile + "5"}, hostile + "6": {"x"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestHostileDataIsShownAsText(t *testing.T) {
 	p.open(s.URL, 1400)
 	p.shows("Connected")
 	p.click(`document.querySelector("button[data-do=rotate]")`)
-	for _, mark := range []string{"1", "2", "3", "-conflict-4", "5", "6", "7", "9", "n", "o"} {
+	for _, mark := range []string{"1", "2", "3", "4", "5", "6", "7", "9", "n", "o"} {
 		p.shows(hostile + mark)
 	}
 	if p.evaluate(`"hacked" in window || document.scripts.length !== 1 ||

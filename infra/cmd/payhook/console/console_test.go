@@ -206,14 +206,14 @@ func TestUnknownActionDoesNothing(t *testing.T) {
 func TestCommandsOfTheButtonsExist(t *testing.T) {
 	t.Chdir(t.TempDir())
 	asked := []action{{Do: "send", Events: 3, Amount: "1.00", Currency: "EUR"}, {Do: "repeat", Events: 1},
-		{Do: "conflict", Events: 1}, {Do: "rotate"}, {Do: "explain", Name: "a"},
+		{Do: "conflict", Events: 1}, {Do: "rotate"}, {Do: "explain", Name: captured},
 		{Do: "stop", Service: "keys"}, {Do: "start", Service: "token"}}
 	for _, flaw := range paymenttest.Flaws() {
 		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
 	}
-	for _, a := range append(asked, action{Do: "compare", Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c.json"},
+	for _, a := range append(asked, action{Do: "compare", Name: "conflict/2026/01/31/12/20260131T120000.000Z-unknown-5c.json"},
 		action{Do: "replay", Version: "parked",
-			Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11.json"}) {
+			Name: "conflict/2026/01/31/12/20260131T120000.000Z-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11-5c.json"}) {
 		args, err := a.args()
 		if err != nil {
 			t.Fatal(err)
@@ -225,11 +225,8 @@ func TestCommandsOfTheButtonsExist(t *testing.T) {
 	}
 	// A name is not taken for a flag.
 	args, err := action{Do: "replay", Name: "--all"}.args()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if output, right := payhook(t.Context(), args); right || strings.Contains(output, "nothing is up") {
-		t.Errorf("%q: %v, %s", args, right, output)
+	if err != nil || !slices.Equal(args[len(args)-2:], []string{"--", "--all"}) {
+		t.Errorf("%q, %v", args, err)
 	}
 }
 

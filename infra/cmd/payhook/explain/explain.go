@@ -47,10 +47,10 @@ weakens the protection: a longer timestampTolerance, a fixed keyIdLocation. -c t
 and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or another one (the names are in
-"payhook captured list"). Its settings are those that rejected it; -c replaces some. With
-keysAuth=bearer, the token of the stack is read. Of headers and query parameters that the
-settings did not name, only the names are stored. They are printed if a part of the
-signature can be there.
+"payhook parked list --kind rejected"). Its settings are those that rejected it; -c
+replaces some. With keysAuth=bearer, the token of the stack is read. Of headers and query
+parameters that the settings did not name, only the names are stored. They are printed if
+a part of the signature can be there.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
 Status 1: it verifies with no settings. Status 3: the key service could not be reached.

@@ -16,6 +16,8 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
 // notAccepted are the requests with the same deliveryId, or the request without one, that were not
@@ -38,7 +40,7 @@ type answered struct {
 	Msg, Outcome, Cause, KeyID, RequestID, Captured string
 	Status                                          int
 	DeliveryID, UnverifiedDeliveryID                string
-	Reason                                          string // of a replay
+	Kind                                            string // of what was replayed
 }
 
 // The filter patterns of CloudWatch Logs
@@ -101,7 +103,8 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 			id := strings.ToLower(a.DeliveryID)
 			later := found[id] != nil && !at.Before(found[id].Last)
 			// The replay of a conflict or of an event is one of a part of a delivery.
-			whole := a.Msg == "replay" && a.Outcome == "accepted" && (a.Reason == "captured" || a.Reason == "invalid")
+			whole := a.Msg == "replay" && a.Outcome == redrive.Accepted &&
+				(a.Kind == string(proof.Rejected) || a.Kind == string(proof.Invalid))
 			if later && (a.Msg == "webhook" && a.Status/100 == 2 || whole) {
 				delete(found, id)
 			}

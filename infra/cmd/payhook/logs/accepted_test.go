@@ -41,10 +41,10 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
 	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
 	at := noon.Add(20 * time.Second).UnixMilli()
-	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","reason":"captured","deliveryId":"e"}`},
+	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`},
 		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
 		// One event of the delivery is published. The others may not be recorded.
-		{"3", at, `{"msg":"replay","outcome":"accepted","reason":"unpublishable","deliveryId":"g"}`}}
+		{"3", at, `{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`}}
 
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	want := []notAccepted{

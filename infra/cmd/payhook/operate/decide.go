@@ -10,141 +10,204 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
-// replayOptions are the flags of parked replay.
-type replayOptions struct {
-	filter          filter
-	all, yes, again bool
-	version         string
+// decision is what the flags of replay and dismiss say.
+type decision struct {
+	redrive.Request
+	filter   filter
+	all, yes bool
 }
 
 func (p *program) replayCommand() *cobra.Command {
-	var o replayOptions
-	var names []string
-	cmd := &cobra.Command{
-		Use:   "replay NAME...",
-		Short: "Publish what is parked",
-		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
-with the signature that is stored with it; an event becomes pending again, and redrive
-publishes it within a minute. Nothing else is published. What is replayed stays parked,
-and is marked as replayed. What was replayed or dismissed before is rejected, unless
---again is given.
+	var d decision
+	version := ""
+	cmd := p.decideCommand(&d, "replay", func(name string) redrive.Request {
+		r := d.Request
+		r.Replay, r.Version = []string{name}, redrive.Version(version)
+		return r
+	}, func(names []string) error { return checkReplay(d, version, names) })
+	cmd.Short = "Publish what is parked"
+	cmd.Long = `Publishes what is parked, with the redrive function. Nothing else is published.
 
-Outcomes of a replay:
+  event     becomes pending again, and redrive publishes it within a minute
+  invalid   is verified again with the signature that is stored with it, and received
+            like a new delivery without the checks of its age and of the key service
+  conflict  needs --version; see below
+  rejected  is received as if it arrived now, with the present settings and every check
+            of the webhook function; needs --reason. Deploy the right setting first, with
+            captureRejected. --accept-age checks its timestamp as of when it arrived
 
-  accepted  nothing is left to publish
-  recorded  redrive publishes it within a minute
-  pending   an event was recorded before and is not published yet. Redrive publishes or
-            parks it. Nothing is marked as replayed: repeat the replay later
+Who decided, when and why (--reason) is stored in the event's item, or as a note beside
+the delivery. What has a note is rejected, unless --again is given.
 
-Every other outcome is a failure, with its cause.
-
-A conflict is two contents of one eventId, of which the first was published. Decide
+A conflict is two contents of one eventId, of which the first was accepted before. Decide
 which is right, name the conflict, and choose:
 
-  --version first   what was published stays: the conflict is dismissed, and nothing is
+  --version first   what the ledger has stays: the conflict is dismissed, and nothing is
                     published
   --version parked  the parked content is published as well. From then on the first is
                     the one in conflict. Consumers that use eventId as an idempotency
                     key ignore it, others process a second payment: tell them first
 
-An event that could not be published, whose eventId has other content by now, needs
---version parked as well.
+While the first version is pending or parked, both are rejected: replay or dismiss that
+event first. --all is everything that "payhook parked list" shows with these filters,
+except conflicts.
 
 It asks before it replays more than one, and always before it publishes a parked version:
 then it shows both versions with amount, currency and status.
 
-Status 1: the outcome of at least one is neither accepted nor recorded.`,
-		Example: `  payhook parked replay NAME
-  payhook parked replay NAME --version first
-  payhook parked replay --all --reason invalid --from 24h --yes`,
-		Args: func(_ *cobra.Command, args []string) (err error) {
-			names, err = p.namesToReplay(o, args)
-			return err
-		},
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.replay(ctx, s, o, names) }),
-	}
+Outcomes:
+
+  accepted  every event is published now, or was before (duplicates). A cause says what
+            is wrong all the same, as that an event was parked
+  recorded  redrive publishes it within a minute
+
+Every other outcome is a failure, with its cause:
+
+  pending             an event was recorded before and is not published yet. Redrive
+                      publishes or parks it: repeat the replay later
+  not-parked, already-published, already-dismissed, already-replayed
+                      there is nothing to replay; the last two may need --again
+  gone                the large event is not in the claim bucket any more
+  altered             what is stored is not what was parked
+  version-missing     it is a conflict, and needs --version
+  version-unfit       it is no conflict, or the version is not available
+  conflict            another event of it is in conflict; parked names it
+  invalid             its events without identity are not published, the others are
+  key-revoked         the setting revokedKeys has the key; the outcomes of client
+                      certificates that are revoked are those of a webhook
+  ledger-unavailable, out-of-time, parking-failed, evidence-unavailable
+                      as of a webhook: repeat the replay
+  capture-rejected-off
+                      captureRejected is off, so the function reads no rejected webhook
+  certificate-not-captured, payload-incomplete
+                      a client certificate, or a body of more than 256 KiB, is not
+                      captured: the service must send the webhook again
+  signature-missing   of a rejected webhook: the settings named another place of the
+                      signature then, so its value is not stored; send it again as well
+
+A rejected webhook can have every outcome of a webhook. claimEnds is when S3 deletes the
+large event of a claim check, if that is in less than 30 days.
+
+Status 1: the outcome of at least one is neither accepted nor recorded.`
+	cmd.Example = `  payhook replay NAME
+  payhook replay NAME --version first --reason 'confirmed by the service'
+  payhook replay NAME --accept-age --reason 'baseUrl was wrong'
+  payhook replay --all --kind invalid --from 24h --yes`
+	cli.ChoiceVar(cmd, &version, "version", "`version` of a conflict: first or parked", string(redrive.FirstVersion),
+		string(redrive.ParkedVersion))
 	f := cmd.Flags()
-	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
-	p.filterFlags(cmd, &o.filter)
-	cli.ChoiceVar(cmd, &o.version, "version", "`version` of a conflict: first or parked", firstVersion, parkedVersion)
-	f.BoolVar(&o.again, "again", false, "also what was replayed or dismissed before")
-	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
+	f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
+	f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
 	return cmd
 }
 
-// The versions of a conflict, as the redrive function knows them.
-const (
-	firstVersion  = "first"
-	parkedVersion = "parked"
-)
+// checkReplay checks how flags and names of a replay go together. The redrive function checks the rest.
+func checkReplay(d decision, version string, names []string) error {
+	if d.all && (version != "" || d.filter.kind == string(proof.Conflict)) {
+		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
+	}
+	for _, name := range names {
+		switch kind := redrive.KindOf(name); {
+		case kind == string(proof.Conflict) && version == "":
+			return cli.Usage("%s is a conflict: choose with --version first or --version parked", name)
+		case kind == string(proof.Rejected) && strings.TrimSpace(d.Reason) == "":
+			return cli.Usage("--reason is missing: say why %s was rejected wrongly", name)
+		}
+	}
+	return nil
+}
 
 func (p *program) dismissCommand() *cobra.Command {
-	var names []string
-	var reason string
-	var yes bool
+	var d decision
+	cmd := p.decideCommand(&d, "dismiss", func(name string) redrive.Request {
+		return redrive.Request{Dismiss: []string{name}, Reason: d.Reason}
+	}, func([]string) error {
+		if strings.TrimSpace(d.Reason) == "" {
+			return errors.New("--reason is missing: say why it is not published")
+		}
+		return nil
+	})
+	cmd.Short = "Decide that something parked is not published"
+	cmd.Long = `Decides, with the redrive function, that what is parked is not published. It is not open
+any more. The decision has who, when and --reason.
+
+The bytes of an event are removed from the ledger at once. Its digest stays for
+deduplicationWindow: the same content sent again is a duplicate until then. A delivery
+stays stored, with a note beside it. To dismiss twice changes nothing.
+
+--all is everything that "payhook parked list" shows with these filters. It asks before
+it dismisses more than one.
+
+Status 1: at least one was not dismissed. An event that is pending or published cannot be.`
+	cmd.Example = `  payhook dismiss NAME --reason 'sent again by the service, delivery ...'
+  payhook dismiss --all --kind invalid --until 7d --reason 'a test of the service'`
+	return cmd
+}
+
+// decideCommand returns a command that sends the redrive function a request for each name. It calls check before and
+// after the names are known.
+func (p *program) decideCommand(d *decision, verb string, ask func(name string) redrive.Request,
+	check func(names []string) error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dismiss NAME...",
-		Short: "Record that something parked needs no replay",
-		Long: `Records, with the redrive function, that what is parked needs no replay: it is no
-longer listed as open. It stays parked, and nothing is published. The record says who
-dismissed it, when, and the reason. To dismiss twice changes nothing.
-
-It asks before it dismisses more than one.
-
-Status 1: at least one was not dismissed.`,
-		Example: "  payhook parked dismiss NAME --reason 'sent again by the service, delivery ...'",
-		Args: func(_ *cobra.Command, args []string) (err error) {
-			if names, err = p.namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
-				err = errors.New("--reason is missing: say why no replay is needed")
+		Use: verb + " NAME...",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case d.all && len(args) > 0:
+				return errors.New("--all cannot be used with names")
+			case !d.all && d.filter != filter{}:
+				return errors.New("filters are used with --all, not with names")
+			case !d.all && len(args) == 0:
+				return fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
 			}
-			return err
+			return check(nil)
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
-			if len(names) > 1 && !yes {
-				if err := p.Confirm(ctx, fmt.Sprintf("Dismiss %d in %s?", len(names), s.Name)); err != nil {
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+			names, err := p.names(ctx, s, d, verb, args)
+			if err == nil {
+				err = check(names)
+			}
+			if len(names) == 0 || err != nil {
+				return err
+			}
+			if !d.yes {
+				if err := p.confirm(ctx, s, verb, ask(names[0]).Version, names); err != nil {
 					return err
 				}
 			}
-			return p.decide(ctx, s, names, func(name string) request {
-				return request{Dismiss: []string{name}, Reason: reason}
-			})
+			return p.decide(ctx, s, names, ask)
 		}),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why no replay is needed (required)")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
+	f := cmd.Flags()
+	f.BoolVar(&d.all, "all", false, "everything that is open and that the filters mean")
+	p.filterFlags(cmd, &d.filter)
+	f.StringVar(&d.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
+	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }
 
-func (p *program) replay(ctx context.Context, d *stack, o replayOptions, names []string) error {
-	if o.all {
-		var err error
-		if names, err = p.open(ctx, d, o.filter); err != nil {
-			return err
+// names returns the whole names that are meant, each once.
+func (p *program) names(ctx context.Context, s *stack, d *decision, verb string, given []string) (names []string,
+	err error) {
+	for _, text := range given {
+		name, err := p.whole(ctx, s, text)
+		if err != nil {
+			return nil, err
 		}
-		if len(names) == 0 {
-			fmt.Fprintln(p.Err, "nothing is parked that matches; nothing was done")
-			return nil
-		}
-	}
-	if !o.yes {
-		if err := p.confirmReplay(ctx, d, o.version, names); err != nil {
-			return err
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return p.decide(ctx, d, names, func(name string) request {
-		return request{Replay: []string{name}, Version: o.version, Again: o.again}
-	})
-}
-
-// open returns the names of what is open and meant by the filter, except conflicts.
-func (p *program) open(ctx context.Context, d *stack, f filter) (names []string, err error) {
-	f.state = parking.Open
-	list, err := d.find(ctx, f)
+	if !d.all {
+		return names, nil
+	}
+	list, err := p.find(ctx, s, d.filter, proof.Open)
 	for _, l := range list {
-		if l.Reason != string(parking.Conflict) {
+		if verb == "dismiss" || l.Kind != string(proof.Conflict) {
 			names = append(names, l.Name)
 		}
 	}
@@ -152,27 +215,30 @@ func (p *program) open(ctx context.Context, d *stack, f filter) (names []string,
 		fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
 			cli.Counted(conflicts, "conflict is", "conflicts are"))
 	}
+	if len(names) == 0 && err == nil {
+		fmt.Fprintln(p.Err, "nothing is parked that matches; nothing was done")
+	}
 	return names, err
 }
 
-// confirmReplay asks before more than one is replayed, and always before a parked version is
+// confirm asks before more than one thing is decided, and always before a parked version is
 // published in addition to the first. Then it shows both.
-func (p *program) confirmReplay(ctx context.Context, d *stack, version string, names []string) error {
-	if version != parkedVersion {
+func (p *program) confirm(ctx context.Context, s *stack, verb string, version redrive.Version, names []string) error {
+	if version != redrive.ParkedVersion {
 		if len(names) == 1 {
 			return nil
 		}
-		return p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(names), d.Name))
+		return p.Confirm(ctx, fmt.Sprintf("%s %d in %s?", strings.ToUpper(verb[:1])+verb[1:], len(names), s.Name))
 	}
 	for _, name := range names {
-		parked, err := d.store.Get(ctx, name)
-		if errors.Is(err, parking.ErrNotParked) {
+		parked, err := proof.Get(ctx, s.parking, name)
+		if errors.Is(err, objects.ErrNotFound) || errors.Is(err, proof.ErrName) {
 			continue // the function says so
 		}
 		if err != nil {
 			return err
 		}
-		both, err := p.compare(ctx, d, parked)
+		both, err := p.compare(ctx, s, parked)
 		if err == nil {
 			err = writeVersions(p.Err, both, p.Now())
 		}
@@ -182,65 +248,16 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, version string, n
 	}
 	fmt.Fprintln(p.Err)
 	return p.Confirm(ctx, fmt.Sprintf("Consumers may process a second payment. Publish the parked version of %s in %s?",
-		cli.Counted(len(names), "parked object", "parked objects"), d.Name))
+		cli.Counted(len(names), "delivery", "deliveries"), s.Name))
 }
 
-// namesToReplay checks how the arguments and flags of parked replay go together. The redrive
-// function checks whether what is parked has the version.
-func (p *program) namesToReplay(o replayOptions, given []string) ([]string, error) {
-	switch {
-	case o.all && len(given) > 0:
-		return nil, errors.New("--all cannot be used with names")
-	case o.all && (o.version != "" || o.filter.reason == string(parking.Conflict)):
-		return nil, errors.New("--all does not include conflicts: each is replayed by its name, with --version")
-	case o.all:
-		return nil, nil
-	case o.filter != filter{}:
-		return nil, errors.New("filters are used with --all, not with names")
-	}
-	names, err := p.namesOf(given)
-	for _, name := range names {
-		if reasonOf(name) == string(parking.Conflict) && o.version == "" {
-			return nil, fmt.Errorf("%s is a conflict: choose with --version first or --version parked", name)
-		}
-	}
-	return names, err
-}
-
-// namesOf takes names as they may have been copied, each once.
-func (p *program) namesOf(texts []string) (names []string, err error) {
-	if len(texts) == 0 {
-		return nil, fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
-	}
-	for _, text := range texts {
-		name, err := p.nameOf(text)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-// decided is the result for one object that was to be replayed or dismissed, as the redrive
-// function reports it.
+// decided is the result for one name.
 type decided struct {
-	Failed bool   `json:"failed"` // it is neither replayed nor dismissed
-	Name   string `json:"name"`
-	// Outcome is that of a replay, as in the function's log, or recorded instead of accepted if
+	Failed bool `json:"failed"` // it is neither replayed nor dismissed
+	// The outcome is that of a replay, as in the function's log, or recorded instead of accepted if
 	// redrive still has to publish events.
-	Outcome    string `json:"outcome,omitempty"`
-	Next       string `json:"next,omitempty"` // what redrive does
-	Cause      string `json:"cause,omitempty"`
-	Recorded   int    `json:"recorded,omitzero"`
-	Pending    int    `json:"pending,omitzero"` // also of Duplicates
-	Duplicates int    `json:"duplicates,omitzero"`
-	Conflicts  int    `json:"conflicts,omitzero"`
-	Parked     string `json:"parked,omitempty"` // the name of what is in conflict
-	// Unverified says what could not be verified of its proof.
-	Unverified string `json:"unverified,omitempty"`
+	redrive.Replayed
+	Next string `json:"next,omitempty"` // what redrive does
 }
 
 // maxFailures is how many invocations may fail in a row before the rest is not tried.
@@ -248,14 +265,14 @@ const maxFailures = 3
 
 // decide sends the redrive function a request for each name, one after another, and prints
 // the results. Each has an invocation of its own, so that it has all its time.
-func (p *program) decide(ctx context.Context, d *stack, names []string, ask func(name string) request) error {
-	by := d.caller(ctx)
+func (p *program) decide(ctx context.Context, s *stack, names []string, ask func(name string) redrive.Request) error {
+	by := s.caller(ctx)
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
 	for _, name := range names {
 		r := ask(name)
 		r.By = by
-		result, err := d.decideOne(ctx, name, r)
+		result, err := s.decideOne(ctx, name, r)
 		_, failed := errors.AsType[errFunction](err)
 		if err != nil && !failed {
 			denied = err
@@ -268,11 +285,15 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 		if !result.Failed {
 			done++
 		}
+		ends := ""
+		if !result.ClaimEnds.IsZero() {
+			ends = cli.Stamp(result.ClaimEnds)
+		}
 		// An error of the output is reported at the end.
 		_ = p.ShowLine(result, "failed", result.Failed, "name", result.Name, "outcome", result.Outcome,
 			"next", result.Next, "cause", result.Cause, "recorded", result.Recorded, "pending", result.Pending,
 			"duplicates", result.Duplicates, "conflicts", result.Conflicts, "parked", result.Parked,
-			"unverified", result.Unverified)
+			"unverified", result.Unverified, "claimEnds", ends)
 		if failures == maxFailures && tried < len(names) {
 			fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
 			break
@@ -289,18 +310,20 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 
 // decideOne sends the request for one name. The error is an errFunction, which the result has as its cause,
 // or comes from AWS.
-func (d *stack) decideOne(ctx context.Context, name string, r request) (decided, error) {
-	a, err := d.redrive(ctx, r)
-	results := slices.Concat(a.Replayed, a.Dismissed)
-	if err == nil && len(results) != 1 {
+func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (decided, error) {
+	a, err := s.redrive(ctx, r)
+	for _, d := range a.Dismissed {
+		a.Replayed = append(a.Replayed, redrive.Replayed{Name: d.Name, Cause: d.Cause})
+	}
+	if err == nil && len(a.Replayed) != 1 {
 		err = errFunction("it returned no result")
 	}
 	if err != nil {
-		return decided{Name: name, Failed: true, Cause: err.Error()}, err
+		return decided{Failed: true, Replayed: redrive.Replayed{Name: name, Cause: err.Error()}}, err
 	}
-	result := results[0]
-	result.Failed = result.Cause != "" || len(a.Replayed) == 1 && result.Outcome != "accepted"
-	if result.Outcome == "accepted" && result.Pending > 0 {
+	result := decided{Replayed: a.Replayed[0]}
+	result.Failed = result.Cause != "" || len(a.Dismissed) == 0 && result.Outcome != redrive.Accepted
+	if result.Outcome == redrive.Accepted && result.Pending > 0 {
 		result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
 	}
 	return result, nil

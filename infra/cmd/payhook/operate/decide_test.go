@@ -3,28 +3,30 @@ package operate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
-	"payhook.example/shared/payment"
-	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
+
+// outcomesOfReplay are those that an authentic delivery and an event can have.
+var outcomesOfReplay = []string{intake.StillPending.Name, intake.Gone.Name, intake.VersionMissing.Name,
+	intake.VersionUnfit.Name, intake.Altered.Name, intake.NotParked.Name, intake.AlreadyPublished.Name,
+	intake.AlreadyReplayed.Name, intake.AlreadyDismissed.Name, intake.Conflict.Name, intake.Invalid.Name,
+	intake.KeyRevoked.Name, intake.LedgerUnavailable.Name, intake.OutOfTime.Name, intake.ParkingFailed.Name,
+	intake.EvidenceUnavailable.Name}
 
 func (w *world) parkMany(n int) (names []string) {
 	w.t.Helper()
 	for i := range n {
-		name, _ := w.park(time.Duration(n-i)*time.Minute, parking.Invalid)
+		name, _ := w.park(time.Duration(n-i)*time.Minute, proof.Invalid)
 		names = append(names, name)
 	}
 	return names
@@ -33,29 +35,36 @@ func (w *world) parkMany(n int) (names []string) {
 // names returns the names that the function was asked to replay or dismiss.
 func (w *world) names() (all []string) {
 	for _, r := range w.requests {
-		all = slices.Concat(all, r.Replay, r.Captured, r.Dismiss)
+		all = slices.Concat(all, r.Replay, r.Dismiss)
 	}
 	return all
 }
 
 func TestRequestSaysWhatIsDecided(t *testing.T) {
 	w := newWorld(t)
-	name := w.parkMany(1)[0]
-	conflict := strings.ReplaceAll(name, "invalid", "conflict")
-	for call, want := range map[string]request{
-		"parked replay parked/" + name + " " + name:    {Replay: []string{name}},
-		"parked replay --again " + name:                {Replay: []string{name}, Again: true},
-		"parked replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
-		"parked replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
-		"parked dismiss --reason why " + name:          {Dismiss: []string{name}, Reason: "why"},
-		"captured replay --reason why a":               {Captured: []string{"a"}, Reason: "why"},
-		"captured replay --reason why --accept-age captured/a": {Captured: []string{"a"}, Reason: "why",
+	name, event, rejected := w.parkMany(1)[0], w.parkEvent(w.newItem(time.Hour)), w.rejected(nil, 0)
+	conflict, _ := w.park(time.Hour, proof.Conflict)
+	w.parkEvent(w.newItem(time.Hour))
+	id := event.EventID
+	for call, want := range map[string]redrive.Request{
+		"replay " + name + " " + name:                      {Replay: []string{name}},
+		"replay --again " + name:                           {Replay: []string{name}, Again: true},
+		"replay --version first " + conflict:               {Replay: []string{conflict}, Version: "first"},
+		"replay --yes --version parked --reason r " + name: {Replay: []string{name}, Version: "parked", Reason: "r"},
+		"replay " + strings.ToUpper(id):                    {Replay: []string{id}},
+		"replay " + strings.ToUpper(id[:35]):               {Replay: []string{id}},
+		"replay conflict/ --version first":                 {Replay: []string{conflict}, Version: "first"},
+		"replay --reason why --accept-age rejected/2026/01/31": {Replay: []string{rejected}, Reason: "why",
 			AcceptAge: true},
+		"replay --all --kind rejected --reason why":   {Replay: []string{rejected}, Reason: "why"},
+		"dismiss --reason why " + name[:20]:           {Dismiss: []string{name}, Reason: "why"},
+		"dismiss --all --kind conflict --reason w":    {Dismiss: []string{conflict}, Reason: "w"},
+		"dismiss --all --event " + id + " --reason w": {Dismiss: []string{id}, Reason: "w"},
 	} {
 		w.requests = nil
 		out, err := w.expect(0, strings.Fields(call)...)
 		want.By = callerARN
-		if diff := cmp.Diff([]request{want}, w.requests); diff != "" || err != "" {
+		if diff := cmp.Diff([]redrive.Request{want}, w.requests); diff != "" || err != "" {
 			t.Errorf("%s: %s%s", call, err, diff)
 		}
 		if strings.Contains(out, "failed") || !strings.HasPrefix(out, "name="+w.names()[0]) {
@@ -64,16 +73,41 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 	}
 }
 
+// A name that is not whole must be that of one thing.
+func TestOnlyAUniqueBeginningOfANameIsEnough(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(2)
+	first, second := w.newItem(time.Hour), w.newItem(time.Hour)
+	first.EventID, second.EventID = "00"+first.EventID[2:], "00"+second.EventID[2:]
+	w.parkEvent(first)
+	w.parkEvent(second)
+	for text, says := range map[string]string{
+		"invalid/":             "several names begin with invalid/: " + names[0] + " and " + names[1],
+		"00":                   "several names begin with 00",
+		"accepted/2026/01/31":  "nothing is parked under the name accepted/2026/01/31",
+		"conflict/2026":        "nothing is parked under the name conflict/2026",
+		"nonsense":             "nothing is parked under the name nonsense",
+		"../x":                 "nothing is parked under the name ../x",
+		names[0][1:]:           "nothing is parked under the name nvalid/",
+		"replayed/" + names[0]: "nothing is parked",
+	} {
+		for _, call := range []string{"replay", "dismiss --reason why", "parked show"} {
+			_, err, status := w.operate(append(strings.Fields(call), text)...)
+			w.contains(err, says)
+			if len(w.requests) > 0 || status == 0 {
+				t.Errorf("%s %s: %d, %v", call, text, status, w.requests)
+			}
+		}
+	}
+}
+
 func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 	for answer, yes := range map[string]bool{"y\n": true, "n\n": false} {
 		for call, question := range map[string]string{"replay": "Replay 2", "replay --all": "Replay 2",
-			"dismiss --reason why": "Dismiss 2", "captured replay --reason why": "Replay 2"} {
+			"dismiss --reason why": "Dismiss 2", "dismiss --all --reason why": "Dismiss 2"} {
 			w := newWorld(t)
 			args := strings.Fields(call)
-			if args[0] != "captured" {
-				args = append([]string{"parked"}, args...)
-			}
-			if names := w.parkMany(2); call != "replay --all" {
+			if names := w.parkMany(2); !strings.Contains(call, "--all") {
 				args = append(args, names...)
 			}
 			w.answer = strings.NewReader(answer)
@@ -93,19 +127,26 @@ func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 	}
 }
 
-func TestAllThatIsOpenIsReplayed(t *testing.T) {
+func TestAllThatIsOpenIsDecided(t *testing.T) {
 	w := newWorld(t)
 	all := w.parkMany(5)
-	w.replayed(all[3])
-	w.park(0, parking.Conflict)
-	_, err := w.expect(0, "parked", "replay", "--all", "--yes")
-	if want := slices.Concat(all[:3], all[4:]); !slices.Equal(w.names(), want) {
+	w.decide(proof.Replayed, all[3], proof.Note{At: w.now})
+	conflict, _ := w.park(0, proof.Conflict)
+	w.rejected(nil, 0)
+	event := w.parkEvent(w.newItem(time.Hour))
+	_, err := w.expect(0, "replay", "--all", "--yes")
+	open := slices.Concat([]string{event.EventID}, all[:3], all[4:])
+	if !slices.Equal(w.names(), open) {
+		t.Errorf("got %q, want %q", w.names(), open)
+	}
+	w.contains(err, "5 of 5 succeeded, 0 failed", "1 conflict is not included")
+	w.requests = nil
+	w.expect(0, "dismiss", "--all", "--yes", "--reason", "why")
+	if want := append(open, conflict); !slices.Equal(w.names(), want) {
 		t.Errorf("got %q, want %q", w.names(), want)
 	}
-	w.contains(err, "4 of 4 succeeded, 0 failed", "1 conflict is not included")
-
 	w.requests = nil
-	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
+	_, err = w.expect(0, "replay", "--all", "--from", "1ms", "--kind", "invalid")
 	w.contains(err, "nothing was done")
 	if len(w.requests) > 0 {
 		t.Errorf("%v", w.requests)
@@ -115,31 +156,36 @@ func TestAllThatIsOpenIsReplayed(t *testing.T) {
 func TestResultsAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(6)
-	w.redrive = func(r request) (string, error) {
+	w.redrive = func(r redrive.Request) (string, error) {
 		return map[string]string{
 			names[0]: `{"replayed":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
 			names[1]: `{"replayed":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
 			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
 			names[3]: `{"errorMessage":"out of memory"}`,
-			names[4]: `{"replayed":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1}]}`,
+			names[4]: `{"replayed":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
+				`"claimEnds":"2026-02-01T12:00:00Z"}]}`,
 			names[5]: `{"replayed":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
 		}[r.Replay[0]], nil
 	}
-	call := append([]string{"parked", "replay", "--yes"}, names...)
+	call := append([]string{"replay", "--yes"}, names...)
 	out, err := w.expect(cli.StatusFailed, call...)
 	w.contains(out, "name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
 		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
 		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n",
-		"name="+names[4]+`  outcome=recorded  next="redrive publishes it within a minute"  recorded=2  pending=1`+"\n",
+		"name="+names[4]+`  outcome=recorded  next="redrive publishes it within a minute"  recorded=2  pending=1`+
+			"  claimEnds=2026-02-01T12:00:00.000Z\n",
 		"failed=true  name="+names[5]+`  outcome=pending  cause="not yet"  duplicates=1`+"\n")
 	w.contains(err, "2 of 6 succeeded, 4 failed")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
-	want := decided{Failed: true, Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"}
+	want := decided{Failed: true, Replayed: redrive.Replayed{Name: names[1], Outcome: "conflict", Conflicts: 2,
+		Parked: "x"}}
 	if diff := cmp.Diff(want, lines[decided](t, out)[1]); diff != "" {
 		t.Error(diff)
 	}
-	w.redrive = func(request) (string, error) { return `{"dismissed":[{"name":"x","cause":"not parked"}]}`, nil }
-	out, _ = w.expect(cli.StatusFailed, "parked", "dismiss", names[0], "--reason", "why")
+	w.redrive = func(redrive.Request) (string, error) {
+		return `{"dismissed":[{"name":"x","cause":"not parked"}]}`, nil
+	}
+	out, _ = w.expect(cli.StatusFailed, "dismiss", names[0], "--reason", "why")
 	w.contains(out, `failed=true  name=x  cause="not parked"`)
 }
 
@@ -175,177 +221,29 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			if name == "Ctrl-C" {
 				w.ctx = ctx
 			}
-			w.redrive = func(request) (string, error) { return test.redrive(len(w.requests)) }
-			_, err := w.expect(test.status, "parked", "replay", "--all", "--yes")
+			w.redrive = func(redrive.Request) (string, error) { return test.redrive(len(w.requests)) }
+			_, err := w.expect(test.status, "replay", "--all", "--yes")
 			w.contains(err, test.says...)
 		})
 	}
 }
 
-// paymentOf returns an event with an amount.
-func paymentOf(id, amount string) []byte {
-	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,"eventTimestamp":`+
-		`"2026-01-31T12:00:00Z","eventData":{"amount":%s,"paymentCurrency":"EUR",`+
-		`"paymentStatus":{"status":"RELEASED"}}}`,
-		id, amount)
-}
-
-// conflict publishes an event of 100.00, and parks a delivery in which it is 9250.00, and
-// others with the same id.
-func (w *world) conflict(others ...string) (name, id string) {
-	w.t.Helper()
-	id = uuid.New().String()
-	raw, err := payment.DecodeRawEvent(paymentOf(id, "100.00"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	e := ledger.NewItem(raw, uuid.New().String(), w.now.Add(-time.Hour))
-	w.ledger.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(), w.now)
-	w.publish(e)
-	parked := paymentOf(id, "9250.00")
-	events := [][]byte{parked}
-	for _, amount := range others {
-		events = append(events, paymentOf(id, amount))
-	}
-	name, _ = w.park(time.Minute, parking.Conflict, func(p *parking.Parked) {
-		digest := ledger.DigestOf(parked)
-		p.EventIDs, p.EventDigests = []string{id}, [][]byte{digest[:]}
-		p.Payload = paymenttest.RawDelivery(p.DeliveryID, events...)
-	})
-	return name, id
-}
-
 func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	w := newWorld(t)
-	name, id := w.conflict()
-	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
-	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00",
-		"EUR", "RELEASED", "Payhook does not store the first version any more. Consumers have it",
-		"Consumers may process a second payment. Publish the parked version", "--yes")
-	if strings.Count(err, "not available  ") != 3 || len(w.requests) > 0 {
+	first := w.published()
+	name, _ := w.conflict(first.EventID, first)
+	_, err := w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
+	w.contains(err, "event "+first.EventID, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z",
+		"amount    100.00  ", "9250.00", "EUR", "RELEASED", "Payhook does not store the first version any more. "+
+			"Consumers have it", "Consumers may process a second payment. Publish the parked version", "--yes")
+	if len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)
 	}
 	w.terminal, w.answer = true, strings.NewReader("n\n")
-	w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
+	w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
 	if len(w.requests) > 0 {
 		t.Errorf("%+v", w.requests)
 	}
 	w.answer = strings.NewReader("y\n")
-	w.expect(0, "parked", "replay", name, "--version", "parked")
-}
-
-// The first version is shown if it is parked as well: in the same delivery, or in another.
-func TestFirstVersionIsFoundInParkedObjects(t *testing.T) {
-	w := newWorld(t)
-	same, _ := w.conflict("100.00")
-	other, id := w.conflict()
-	first := paymentOf(id, "100.00")
-	w.park(time.Minute, parking.Unpublishable, func(p *parking.Parked) {
-		digest := ledger.DigestOf(first)
-		*p = parking.Parked{Reason: p.Reason, ParkedAt: p.ParkedAt, EventIDs: []string{id}, Event: first,
-			Digest: digest[:]}
-	})
-	for _, name := range []string{same, other} {
-		out, _ := w.expect(0, "parked", "show", name)
-		w.contains(out, "amount    100.00", "9250.00")
-		out, _ = w.expect(0, "parked", "show", name, "--json")
-		v := document[proof](t, out).Versions[0]
-		if v.First.State != "published" || v.First.Amount != "100.00" || v.Parked.Amount != "9250.00" ||
-			v.First.Currency != "EUR" || v.Parked.Status != "RELEASED" {
-			t.Errorf("%+v", v)
-		}
-	}
-}
-
-// The first version is shown from the ledger while it is pending, and from the bucket of large events.
-func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
-	for name, test := range map[string]struct{ large, published bool }{
-		"pending": {false, false}, "large and pending": {true, false}, "large and published": {true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			id := uuid.New().String()
-			claims := claimcheck.NewStore(s3.NewBucket(w.s3, "claims"), "claims")
-			var e ledger.Item
-			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
-				raw, err := payment.DecodeRawEvent(paymentOf(strings.ToUpper(id), amount))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if e = ledger.NewItem(raw, uuid.New().String(), w.now); test.large {
-					detail, err := claims.Put(t.Context(), raw)
-					if err != nil {
-						t.Fatal(err)
-					}
-					e = e.AsClaim(detail)
-				}
-			}
-			w.ledger.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), w.now)
-			if test.published {
-				w.publish(e)
-			}
-			parked, _ := w.park(time.Minute, parking.Conflict, func(p *parking.Parked) {
-				p.EventIDs, p.EventDigests = []string{id}, [][]byte{{1}}
-			})
-			out, _ := w.expect(0, "parked", "show", parked, "--json")
-			if v := document[proof](t, out).Versions[0].First; v.Amount != "100.00" || !v.Found || v.Where != "" ||
-				(v.State == "published") != test.published || (v.State == "pending") == test.published {
-				t.Errorf("%+v", v)
-			}
-		})
-	}
-}
-
-// What is not stored can be found elsewhere, also by a person who has no consumer.
-func TestItIsSaidWhoHasTheFirstVersion(t *testing.T) {
-	w := newWorld(t)
-	name, id := w.conflict()
-	out, _ := w.expect(0, "parked", "show", name)
-	if w.contains(out, "Consumers have it", "archive of the bus"); strings.Contains(out, "evidence") {
-		t.Errorf("there is no evidence:\n%s", out)
-	}
-	w.at.EvidenceBucket = "evidence"
-	out, _ = w.expect(0, "parked", "show", name)
-	w.contains(out, "payhook evidence find "+id)
-	w.s3.Fails = func(_, key string) error {
-		if strings.HasPrefix(key, "events/") {
-			return errors.New("denied")
-		}
-		return nil
-	}
-	w.expect(cli.StatusUnreachable, "parked", "show", name)
-}
-
-// An event is published whatever its types are, so it can be in conflict.
-func TestVersionsAreShownWhateverTheirTypes(t *testing.T) {
-	for event, want := range map[string]version{
-		`{"eventData":{"amount":"1.00","paymentCurrency":null,"paymentStatus":"X"}}`: {Amount: "1.00",
-			Currency: "null"},
-		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`: {Amount: "1", Status: "7"},
-		`{"eventData":[1]}`: {}, `{"eventData":null}`: {}, `{}`: {},
-	} {
-		var got version
-		want.Found = true
-		if got.read([]byte(event)); got != want {
-			t.Errorf("%s: %+v", event, got)
-		}
-	}
-}
-
-// What the ledger does not have is not invented.
-func TestFirstVersionHasItsState(t *testing.T) {
-	for state, change := range map[string]func(w *world, p *parking.Parked){
-		"unknown": func(w *world, p *parking.Parked) {
-			p.EventIDs, p.EventDigests = []string{uuid.New().String()}, [][]byte{{1}}
-		},
-		"replaced": func(w *world, p *parking.Parked) {
-			e := w.record(time.Second)
-			p.EventIDs, p.EventDigests = []string{e.EventID}, [][]byte{e.Digest[:]}
-		},
-	} {
-		w := newWorld(t)
-		name, _ := w.park(time.Minute, parking.Conflict, func(p *parking.Parked) { change(w, p) })
-		out, _ := w.expect(0, "parked", "show", name)
-		w.contains(out, "state     "+state, "not available")
-	}
+	w.expect(0, "replay", name, "--version", "parked")
 }

@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
@@ -91,26 +92,6 @@ type cachedKey struct {
 	Dropped      bool      `json:"dropped"`
 }
 
-// certificates is what the redrive function reports.
-type certificates struct {
-	Authentication string                    `json:"authentication"`
-	DaysLeft       float64                   `json:"daysLeft"`
-	CAs            []certificate             `json:"cas"`
-	Pins           []string                  `json:"pins,omitempty"`
-	Subjects       []string                  `json:"subjects,omitempty"`
-	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
-	Last           *keys.AcceptedCertificate `json:"last,omitempty"`
-}
-
-// certificate is a CA of the truststore.
-type certificate struct {
-	Subject     string    `json:"subject"`
-	Issuer      string    `json:"issuer"`
-	Fingerprint string    `json:"fingerprint"`
-	Pin         string    `json:"pin"`
-	NotAfter    time.Time `json:"notAfter"`
-}
-
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
 func (p *program) allKeys(ctx context.Context, d *stack) error {
 	freshness, err := d.Duration(ctx, "keyFreshness")
@@ -126,8 +107,8 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 		return err
 	}
 	shown := struct {
-		Keys         []cachedKey   `json:"keys"`
-		Certificates *certificates `json:"certificates"`
+		Keys         []cachedKey           `json:"keys"`
+		Certificates *redrive.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
 	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
 	for _, c := range cached {
@@ -136,14 +117,14 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 		shown.Keys = append(shown.Keys, k)
 		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
 	}
-	a, failed := d.redrive(ctx, request{Certificates: true})
+	a, failed := d.redrive(ctx, redrive.Request{Certificates: true})
 	if failed == nil && a.Certificates == nil {
 		failed = errors.New("the redrive function did not report certificates")
 	}
-	c := cmp.Or(a.Certificates, &certificates{})
+	c := cmp.Or(a.Certificates, &redrive.Certificates{})
 	shown.Certificates = a.Certificates
 	accepted := cli.Rows{{"CERTIFICATE", "SUBJECT", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
-	add := func(what string, c certificate) {
+	add := func(what string, c redrive.CA) {
 		days := math.Floor(c.NotAfter.Sub(p.Now()).Hours() / 24)
 		accepted = append(accepted, []any{what, c.Subject, c.Issuer, c.Fingerprint, c.Pin, days, c.NotAfter})
 	}
@@ -153,7 +134,8 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 	pairs := []any{"authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins, "subjects", c.Subjects,
 		"revokedKeys", c.RevokedKeys}
 	if last := c.Last; last != nil {
-		add("accepted last", certificate{last.Subject, last.Issuer, last.Fingerprint, last.Pin, last.NotAfter})
+		add("accepted last", redrive.CA{Subject: last.Subject, Issuer: last.Issuer, Fingerprint: last.Fingerprint,
+			Pin: last.Pin, NotAfter: last.NotAfter})
 		pairs = append(pairs, "acceptedAt", last.AcceptedAt)
 	}
 	err = cmp.Or(p.Show(shown, append(pairs, "keys", rows, "certificates", accepted)...), failed)

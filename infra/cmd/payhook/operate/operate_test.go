@@ -18,13 +18,14 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awstest"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/storetest"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -33,15 +34,17 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 type world struct {
 	t        *testing.T
 	now      time.Time
-	db       *awstest.DynamoDB
-	s3       *awstest.S3
-	ledger   *ledger.Ledger
-	store    *parking.Store
+	table    ledger.Memory
+	keys     keys.Memory
+	parking  storetest.Bucket
+	claims   storetest.Bucket
+	evidence storetest.Bucket
 	at       deployment.Deployment
-	requests []request // of the redrive function, in order
+	down     bool              // the tables
+	requests []redrive.Request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
-	redrive func(request) (payload string, err error)
-	revoked string // the setting revokedKeys
+	redrive func(redrive.Request) (payload string, err error)
+	setting [2]string // the environment variable of a function, and its value
 
 	answer   io.Reader // what the person types
 	terminal bool
@@ -49,18 +52,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: noon, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), answer: strings.NewReader(""),
-		ctx: t.Context()}
-	w.db.CreateLedger("ledger")
-	w.db.CreateTable("keys", names.KeysKey)
-	w.s3.MakeBucket("parking")
-	w.s3.MakeBucket("claims")
-	w.ledger = ledger.New(dynamodb.NewLedger(w.db, "ledger"), ledger.Options{Now: func() time.Time { return w.now }})
-	w.store = parking.NewStore(w.s3, "parking")
+	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context()}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
-	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", Bus: "bus", LedgerTable: "ledger", KeysTable: "keys",
-		ParkingBucket: "parking", ClaimBucket: "claims",
+	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", ClaimBucket: "claims",
 		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live"},
 		AWS:       deployment.EmulatorConfig(server.URL, "us-east-1")}
 	return w
@@ -68,34 +63,33 @@ func newWorld(t *testing.T) *world {
 
 const callerARN = "arn:aws:iam::123456789012:user/ann"
 
-// ServeHTTP answers as DynamoDB, Lambda and STS do.
+// ServeHTTP answers as Lambda and STS do.
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	target := r.Header.Get(awstest.TargetHeader)
 	switch {
-	case target != "":
-		awstest.Handler(w.db).ServeHTTP(out, r)
 	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
-		var given request
+		var given redrive.Request
 		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
 			w.t.Error(err)
 		}
 		w.requests = append(w.requests, given)
-		redrive := w.redrive
-		if redrive == nil {
-			redrive = accepts
+		answer := w.redrive
+		if answer == nil {
+			answer = accepts
 		}
-		payload, err := redrive(given)
+		payload, err := answer(given)
 		if err != nil {
-			deny(out)
+			out.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
+			out.WriteHeader(http.StatusBadRequest)
+			io.WriteString(out, `{"__type":"AccessDeniedException","message":"not authorized to perform this"}`)
 			return
 		}
 		if strings.Contains(payload, "errorMessage") {
 			out.Header().Set("X-Amz-Function-Error", "Unhandled")
 		}
 		io.WriteString(out, payload)
-	case r.URL.Path == "/2015-03-31/functions/webhook:live/configuration":
-		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m","PAYHOOK_REVOKED_KEYS":%q}}}`,
-			w.revoked)
+	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
+		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m",%q:%q}}}`, w.setting[0],
+			w.setting[1])
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)
@@ -104,20 +98,35 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func deny(out http.ResponseWriter) {
-	out.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
-	out.WriteHeader(http.StatusBadRequest)
-	io.WriteString(out, `{"__type":"AccessDeniedException","message":"not authorized to perform this"}`)
-}
-
 // accepts is a redrive function that does everything it is asked.
-func accepts(r request) (string, error) {
+func accepts(r redrive.Request) (string, error) {
 	if len(r.Dismiss) > 0 {
 		return fmt.Sprintf(`{"dismissed":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
-	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`,
-		slices.Concat(r.Replay, r.Captured)[0]), nil
+	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`, r.Replay[0]), nil
 }
+
+var errDown = errors.New("down")
+
+func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
+	if w.down {
+		return nil, errDown
+	}
+	return w.table.Get(ctx, ids, content)
+}
+
+func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	if w.down {
+		return nil, nil, errDown
+	}
+	return w.table.Query(ctx, q)
+}
+
+// downKeys is a table of keys that can't be read.
+type downKeys struct{ keys.InspectStore }
+
+func (downKeys) Get(context.Context, string) (*keys.Record, error) { return nil, errDown }
+func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil, errDown }
 
 // operate calls the program and returns what it wrote and its exit status.
 func (w *world) operate(args ...string) (out, err string, status int) {
@@ -126,7 +135,11 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now }}
 	var meant deployment.Target
 	p := &program{c, &meant, func(context.Context) (*stack, error) {
-		return newStack(&w.at, w.s3), nil
+		store := keys.InspectStore(&w.keys)
+		if w.down {
+			store = downKeys{}
+		}
+		return &stack{&w.at, w, keys.NewInspector(store), &w.parking, &w.claims, &w.evidence}, nil
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)
@@ -175,51 +188,59 @@ func lines[T any](t *testing.T, text string) (all []T) {
 
 const secretAmount = "987654321.10"
 
-// record records an event that was accepted that long ago, and is due a minute later.
-func (w *world) record(age time.Duration) ledger.Item {
-	w.t.Helper()
-	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
-		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
-	event, err := payment.DecodeRawEvent([]byte(raw))
+// paymentOf returns an event with an amount.
+func paymentOf(id, amount string) payment.RawEvent {
+	event, err := payment.DecodeRawEvent(fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,`+
+		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s,"paymentCurrency":"EUR",`+
+		`"paymentStatus":{"status":"RELEASED"}}}`, id, amount))
 	if err != nil {
-		w.t.Fatal(err)
+		panic(err)
 	}
-	e := ledger.NewItem(event, uuid.New().String(), w.now.Add(-age))
-	l := ledger.New(dynamodb.NewLedger(w.db, "ledger"), ledger.Options{})
-	if r := l.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(),
-		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
-		w.t.Fatalf("%+v", r)
-	}
-	return e
+	return event
 }
 
-// publish marks an event as published.
-func (w *world) publish(e ledger.Item) {
+// newItem returns an event that was accepted that long ago.
+func (w *world) newItem(age time.Duration) ledger.Item {
+	return ledger.NewItem(paymentOf(uuid.New().String(), secretAmount), uuid.New().String(), w.now.Add(-age))
+}
+
+// ledger returns the ledger as of a time.
+func (w *world) ledger(now time.Time) *ledger.Ledger {
+	return ledger.New(&w.table, ledger.Options{Now: func() time.Time { return now }})
+}
+
+// record records an event as of its recordedAt, due a minute later, and returns the item of the table.
+func (w *world) record(i ledger.Item) ledger.Item {
 	w.t.Helper()
-	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Item{e})[0]; err != nil {
+	if r := w.ledger(i.RecordedAt).Record(w.t.Context(), []ledger.Item{i}, ledger.NewHolder(),
+		i.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
+		w.t.Fatalf("%+v", r)
+	}
+	return w.table.Items()[i.EventID]
+}
+
+func (w *world) publish(i ledger.Item) {
+	w.t.Helper()
+	if err := w.ledger(w.now).MarkPublished(w.t.Context(), []ledger.Item{i})[0]; err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// lease lets redrive lease an event once more, and leave it alone until then.
-func (w *world) lease(e ledger.Item, until time.Time) {
+// parkEvent records and parks an event.
+func (w *world) parkEvent(i ledger.Item) ledger.Item {
 	w.t.Helper()
-	item, _, err := ledger.Find(w.t.Context(), dynamodb.NewLedgerReader(w.db, "ledger"), e.EventID, false)
-	if err != nil {
+	i = w.record(i)
+	if err := w.ledger(w.now).Park(w.t.Context(), i, "attempts", "it failed"); err != nil {
 		w.t.Fatal(err)
 	}
-	if r := w.ledger.Lease(w.t.Context(), []ledger.Item{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
-		until)[0]; r.Err != nil || !r.Held {
-		w.t.Fatalf("%+v", r)
-	}
+	return w.table.Items()[i.EventID]
 }
 
 // park parks a delivery, that long ago.
-func (w *world) park(age time.Duration, reason parking.Reason,
-	change ...func(*parking.Parked)) (string, parking.Parked) {
+func (w *world) park(age time.Duration, reason proof.Reason, change ...func(*proof.Proof)) (string, proof.Proof) {
 	w.t.Helper()
-	p := parking.Parked{
-		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
+	p := proof.Proof{
+		Reason: reason, Cause: "why", StoredAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
 		EventIDs:  []string{uuid.New().String()},
 		Payload:   []byte("\x00 " + secretAmount + " \xff\n"),
 		Timestamp: signature.FormatTime(w.now.Add(-age)), KeyID: uuid.New().String(),
@@ -229,54 +250,74 @@ func (w *world) park(age time.Duration, reason parking.Reason,
 	for _, c := range change {
 		c(&p)
 	}
-	name, _, err := w.store.Park(w.t.Context(), p)
+	return w.put(p), p
+}
+
+func (w *world) put(p proof.Proof) string {
+	w.t.Helper()
+	name, _, err := proof.Put(w.t.Context(), &w.parking, p)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return name, p
+	return name
 }
 
-func (w *world) replayed(name string) {
+// about says which events what is parked is about.
+func about(ids ...string) func(*proof.Proof) {
+	return func(p *proof.Proof) { p.EventIDs = ids }
+}
+
+// rejected stores a rejected webhook.
+func (w *world) rejected(payload []byte, size int) string {
+	return w.put(proof.Proof{Reason: proof.Rejected, Cause: "the key is unknown", Payload: payload,
+		Request: &proof.Request{ReceivedAt: noon, RequestID: "request-1", Outcome: "key-unknown", Method: "POST",
+			Path: "/", RawQuery: "a=b", Headers: map[string]string{"X-Key": "k\x1b"}, PayloadBytes: size,
+			Settings: map[string]string{"timestampTolerance": "5m"}}})
+}
+
+// decide stores a decision about a delivery.
+func (w *world) decide(d proof.Decision, name string, n proof.Note) {
 	w.t.Helper()
-	if err := w.store.MarkReplayed(w.t.Context(), name, parking.Note{By: "ann", At: w.now}); err != nil {
+	if err := proof.Decide(w.t.Context(), &w.parking, d, name, n); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
+const invalidName = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-0b7e4c1e.json"
+
 func TestWrongCallSaysWhatIsWrong(t *testing.T) {
-	name := "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"
-	conflict := strings.ReplaceAll(name, "invalid", "conflict")
+	conflict, rejected := strings.ReplaceAll(invalidName, "invalid", "conflict"),
+		strings.ReplaceAll(invalidName, "invalid", "rejected")
 	id := uuid.New().String()
 	for call, says := range map[string]string{
-		"pending --local --region eu-north-1":             "cannot be used with --local",
-		"pending extra":                                   `"extra"`,
-		"parked":                                          "payhook parked needs a command",
-		"parked list --from yesterday":                    "24h",
-		"parked list --from -5m":                          "how long ago",
-		"parked list --reason bad":                        "invalid, conflict, unpublishable",
-		"parked list --event 7":                           "UUID",
-		"parked list --delivery 7":                        "UUID",
-		"parked list --event " + id + " --delivery " + id: "cannot be used together",
-		"parked list --state maybe":                       "open, replayed, dismissed, any",
-		"parked show":                                     "takes NAME",
-		"parked show ../x":                                "is not a name",
-		"parked show " + name + " --payload --json":       "cannot be used with --json",
-		"parked replay":                                   "names are missing",
-		"parked replay --all " + name:                     "cannot be used with names",
-		"parked replay --reason invalid " + name:          "are used with --all",
-		"parked replay nonsense":                          "is not a name",
-		"parked replay " + name + " " + conflict:          "is a conflict: choose with --version",
-		"parked replay --version second " + conflict:      "first, parked",
-		"parked replay --all --version parked":            "by its name",
-		"parked replay --all --reason conflict":           "by its name",
-		"parked dismiss --reason why":                     "names are missing",
-		"parked dismiss " + name:                          "--reason is missing",
-		"captured show " + name + " --payload --json":     "cannot be used with --json",
-		"captured replay --reason why":                    "names are missing",
-		"captured replay x":                               "--reason is missing",
-		"event 7":                                         "must be a UUID",
-		"keys misses#1 --drop":                            "must be a UUID",
-		"keys --drop":                                     "takes ID",
+		"keys --local --region eu-north-1":                 "cannot be used with --local",
+		"parked list extra":                                `"extra"`,
+		"parked":                                           "payhook parked needs a command",
+		"parked list --from yesterday":                     "24h",
+		"parked list --from -5m":                           "how long ago",
+		"parked list --kind bad":                           "event, invalid, conflict, rejected",
+		"parked list --event 7":                            "UUID",
+		"parked list --delivery 7":                         "UUID",
+		"parked list --event " + id + " --delivery " + id:  "cannot be used together",
+		"parked list --kind rejected --event " + id:        "are not known",
+		"parked list --state maybe":                        "open, replayed, dismissed, any",
+		"parked show":                                      "takes NAME",
+		"parked show " + invalidName + " --payload --json": "cannot be used with --json",
+		"replay":                                    "names are missing",
+		"replay --all " + invalidName:               "cannot be used with names",
+		"replay --kind invalid " + invalidName:      "are used with --all",
+		"replay " + invalidName + " " + conflict:    "is a conflict: choose with --version",
+		"replay --version second " + conflict:       "first, parked",
+		"replay --all --version parked":             "by its name",
+		"replay --all --kind conflict":              "by its name",
+		"replay " + rejected:                        "--reason is missing",
+		"replay --reason= --accept-age " + rejected: "--reason is missing",
+		"dismiss --reason why":                      "names are missing",
+		"dismiss " + invalidName:                    "--reason is missing",
+		"dismiss --all":                             "--reason is missing",
+		"event 7":                                   "must be a UUID",
+		"keys misses#1 --drop":                      "must be a UUID",
+		"keys --drop":                               "takes ID",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)
@@ -290,16 +331,17 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
+	id := uuid.New().String()
 	for _, call := range []string{
-		"pending", "parked list", "parked list --event " + uuid.New().String(),
-		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json", "captured list", "captured show x",
-		"event " + uuid.New().String(), "keys " + uuid.New().String(), "keys --drop " + uuid.New().String(),
-		"parked replay --all", "keys",
+		"parked list", "parked list --kind event", "parked list --kind rejected", "parked list --event " + id,
+		"parked list --kind event --delivery " + id, "parked list --delivery " + id, "parked show " + invalidName,
+		"parked show inv", "parked show invalid/2026", "parked show " + id, "event " + id, "keys " + id,
+		"keys --drop " + id, "replay --all", "replay 0b7e", "dismiss --all --reason why", "keys",
 	} {
 		w := newWorld(t)
-		w.at.LedgerTable, w.at.KeysTable = "no table", "no table"
-		w.s3.Fails = func(string, string) error { return errors.New("down") }
-		w.redrive = func(request) (string, error) { return "", errors.New("down") }
+		w.down = true
+		w.parking.Fails = func(context.Context, string, string) error { return errDown }
+		w.redrive = func(redrive.Request) (string, error) { return "", errDown }
 		out, err := w.expect(cli.StatusUnreachable, strings.Fields(call)...)
 		if out != "" || !strings.HasPrefix(err, "payhook: ") {
 			t.Errorf("%s: %q, %q", call, out, err)
@@ -310,40 +352,66 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 // No command shows what is in a payload, but for the one flag that asks for it.
 func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	w := newWorld(t)
-	pending := w.record(time.Hour)
-	name, delivery := w.park(time.Hour, parking.Invalid)
-	event, _ := w.park(time.Hour, parking.Unpublishable, asEvent(pending))
-	captured := w.capture(delivery.Payload)
+	event := w.parkEvent(w.newItem(time.Hour))
+	name, delivery := w.park(time.Hour, proof.Invalid)
+	rejected := w.rejected(delivery.Payload, len(delivery.Payload))
 	for _, call := range []string{
-		"pending", "parked list", "parked show " + name, "parked show " + event, "event " + pending.EventID,
-		"captured list", "captured show " + captured, "parked replay --all --yes",
+		"parked list", "parked list --kind rejected", "parked show " + name, "parked show " + event.EventID,
+		"parked show " + rejected, "event " + event.EventID, "replay --all --yes",
 	} {
 		for _, flag := range []string{"", " --json"} {
 			out, err, _ := w.operate(strings.Fields(call + flag)...)
 			for _, secret := range []string{secretAmount, base64.StdEncoding.EncodeToString(delivery.Payload),
-				base64.StdEncoding.EncodeToString(pending.Detail)} {
+				base64.StdEncoding.EncodeToString(event.Detail)} {
 				if strings.Contains(out+err, secret) {
 					t.Errorf("%s%s shows it:\n%s%s", call, flag, out, err)
 				}
 			}
 		}
 	}
-	for call, want := range map[string][]byte{
-		"parked show " + name: delivery.Payload, "parked show " + event: pending.Detail,
-		"captured show " + captured: delivery.Payload,
-	} {
-		if out, _ := w.expect(0, strings.Fields(call+" --payload")...); out != string(want) {
-			t.Errorf("%s: %q", call, out)
+	for name, want := range map[string][]byte{name: delivery.Payload, event.EventID: event.Detail,
+		rejected: delivery.Payload} {
+		if out, _ := w.expect(0, "parked", "show", name, "--payload"); out != string(want) {
+			t.Errorf("%s: %q", name, out)
 		}
 	}
+	large := w.rejected(nil, proof.MaxCapturedPayload+1)
+	_, said := w.expect(cli.StatusFailed, "parked", "show", large, "--payload")
+	w.contains(said, "it has 262145 bytes")
 }
 
-// asEvent makes what is parked one event instead of a delivery.
-func asEvent(e ledger.Item) func(*parking.Parked) {
-	return func(p *parking.Parked) {
-		*p = parking.Parked{
-			Reason: p.Reason, ParkedAt: p.ParkedAt, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
-			Event: e.Detail, Digest: e.Digest[:], RecordedAt: e.RecordedAt, Attempts: 20,
+// conflict returns a delivery in which an event is 9250.00, and which is in conflict with a first version.
+func (w *world) conflict(id string, first ledger.Item) (name string, p proof.Proof) {
+	w.t.Helper()
+	event := paymentOf(id, "9250.00")
+	digest := ledger.DigestOf(event.Bytes)
+	return w.park(time.Minute, proof.Conflict, func(p *proof.Proof) {
+		p.EventIDs = []string{id}
+		p.Contents = []proof.Content{{EventID: id, Digest: digest[:], Amount: event.Amount, Currency: event.Currency,
+			First: proof.First{DeliveryID: first.DeliveryID, Digest: first.Digest[:], Amount: first.Amount,
+				Currency: first.Currency, RecordedAt: first.RecordedAt, State: string(first.State)}}}
+		p.Payload = paymenttest.RawDelivery(p.DeliveryID, event.Bytes)
+	})
+}
+
+// published publishes an event of 100.00.
+func (w *world) published() ledger.Item {
+	w.t.Helper()
+	i := w.record(ledger.NewItem(paymentOf(uuid.New().String(), "100.00"), uuid.New().String(), w.now.Add(-time.Hour)))
+	i, err := i.WithEvent()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.publish(i)
+	return w.table.Items()[i.EventID]
+}
+
+// The long help of replay names each of its outcomes.
+func TestEveryOutcomeOfAReplayIsExplained(t *testing.T) {
+	out, _ := newWorld(t).expect(0, "replay", "--help")
+	for _, name := range slices.Concat(outcomesOfReplay, []string{"accepted", "recorded"}) {
+		if !strings.Contains(out, name) {
+			t.Errorf("%s is missing", name)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package operate
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,58 +12,61 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
 )
 
 func (p *program) listCommand() *cobra.Command {
-	f, state := filter{}, string(parking.Open)
+	f, state := filter{}, string(proof.Open)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what is parked",
-		Long: `Lists what is parked and open, the earliest first: authentic deliveries that are
-invalid or in conflict, and events that could not be published, which nobody has
-replayed or dismissed yet. The time is when the delivery was signed, or the event
-recorded.`,
-		Example: "  payhook parked list --from 24h\n  payhook parked list --reason conflict --state any",
+		Long: `Lists what is parked and open, the earliest first. The time is when a delivery was
+signed, an event recorded, or a rejected webhook received. The kinds:
+
+  event     an event that could not be published. It stays in the ledger until somebody
+            replays or dismisses it
+  invalid   an authentic delivery without identity, or some of its events
+  conflict  an authentic delivery with other content of an eventId
+  rejected  a webhook that was rejected before it was found authentic, while
+            captureRejected is on. Anybody who knows the URL can have sent it, so it is
+            listed only with --kind rejected. S3 deletes it one to two days later
+
+Deliveries stay listed with --state any, and events do not: "payhook event ID" shows who
+decided. The large event of a claim check is deleted claimRetention after it was
+recorded; if that is in less than 30 days, the list says when.`,
+		Example: "  payhook parked list --from 24h\n  payhook parked list --kind conflict --state any",
 		Args:    cli.Args(),
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
-			if f.state = parking.State(state); state == anyState {
-				f.state = ""
-			}
-			return p.parkedList(ctx, s, f)
+			return p.parkedList(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
 		}),
 	}
 	p.filterFlags(cmd, &f)
 	cli.ChoiceVar(cmd, &state, "state", "`state`: open, replayed, dismissed or any (default open)",
-		string(parking.Open), string(parking.Replayed), string(parking.Dismissed), anyState)
+		string(proof.Open), string(proof.Replayed), string(proof.Dismissed), anyState)
 	return cmd
-}
-
-func (p *program) showCommand() *cobra.Command {
-	return p.show(&cobra.Command{
-		Use:   "show NAME",
-		Short: "Show one parked delivery or event, with its signature",
-		Long: `Shows what is parked under a name: signature, key and certificate, without the payload,
-and what was decided about it. "payhook parked list" has the names.
-
-Of a conflict, it shows amount, currency and status of both versions. The first one is
-stored while it is pending or parked, and for claimRetention if it is too large for the
-bus. Otherwise, the output says who has it. The state of the first version is published,
-pending or parked; unknown if its de-duplication window is over; replaced if the ledger
-has the parked version.
-
-Status 1: nothing is parked under this name.`,
-		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
-	}, p.parkedShow)
 }
 
 // filter says which of what is parked is meant. Empty fields say nothing.
 type filter struct {
+	kind            string
 	from, until     time.Time
-	reason          string
 	event, delivery string
-	state           parking.State
+}
+
+// reasons are the reasons of what is parked in S3.
+var reasons = []proof.Reason{proof.Invalid, proof.Conflict, proof.Rejected}
+
+// has reports whether a kind is meant. Nothing about a rejected webhook is proven, so it is meant only by its name.
+func (f filter) has(kind string) bool {
+	return f.kind == kind || f.kind == "" && kind != string(proof.Rejected)
+}
+
+func (f filter) hasTime(at time.Time) bool {
+	return !at.Before(f.from) && (f.until.IsZero() || at.Before(f.until))
 }
 
 // anyState is what --state takes for all states.
@@ -76,8 +77,8 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 	f.Func("from", "of this `time` or later: RFC 3339, or how long ago, such as 90m, 24h or 7d",
 		func(text string) (err error) { to.from, err = p.time(text); return err })
 	f.Func("until", "of before this `time`", func(text string) (err error) { to.until, err = p.time(text); return err })
-	cli.ChoiceVar(cmd, &to.reason, "reason", "`reason`: invalid, conflict or unpublishable",
-		string(parking.Invalid), string(parking.Conflict), string(parking.Unpublishable))
+	cli.ChoiceVar(cmd, &to.kind, "kind", "`kind`: event, invalid, conflict or rejected (default all but rejected)",
+		redrive.Event, string(proof.Invalid), string(proof.Conflict), string(proof.Rejected))
 	id := func(into *string) func(string) error {
 		return func(text string) error {
 			if *into = text; to.event != "" && to.delivery != "" {
@@ -104,171 +105,189 @@ func (p *program) time(text string) (time.Time, error) {
 
 // listed is one thing that is parked, as a listing has it.
 type listed struct {
-	Time   time.Time     `json:"time"` // in its name
-	Reason string        `json:"reason"`
-	State  parking.State `json:"state"`
-	Name   string        `json:"name"`
+	Time  time.Time      `json:"time"`
+	Kind  string         `json:"kind"`
+	State proof.Decision `json:"state"`
+	Name  string         `json:"name"`
+	Cause string         `json:"cause,omitempty"` // of an event, or the outcome of a rejected webhook
+	// ClaimEnds is when the large event of a claim check is deleted, if that is soon.
+	ClaimEnds time.Time `json:"claimEnds,omitzero"`
 }
 
-// reasonOf returns the reason in a name: TIME-REASON-DIGEST.json.
-func reasonOf(name string) string {
-	base := name[strings.LastIndex(name, "/")+1:]
-	_, rest, _ := strings.Cut(base, "-")
-	return rest[:max(strings.LastIndex(rest, "-"), 0)]
-}
-
-// find returns all that is parked and meant by the filter, in the order of the names' times.
-func (d *stack) find(ctx context.Context, f filter) ([]listed, error) {
-	states, err := d.store.States(ctx)
+// find returns all that is parked, meant by the filter, and in that state; "" for any. The earliest is first.
+func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Decision) (found []listed, err error) {
+	if f.has(redrive.Event) && (state == "" || state == proof.Open) {
+		if found, err = p.events(ctx, s, f); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := p.stored(ctx, s, f)
 	if err != nil {
 		return nil, err
 	}
-	names, err := d.candidates(ctx, f)
-	if err != nil {
-		return nil, err
+	decided := map[string]proof.Decision{}
+	if len(stored) > 0 {
+		if decided, err = proof.Decisions(ctx, s.parking); err != nil {
+			return nil, err
+		}
 	}
-	found := []listed{}
-	for _, name := range names {
-		at, err := parking.TimeOf(name)
-		if err != nil || at.Before(f.from) || !f.until.IsZero() && !at.Before(f.until) {
+	for _, name := range stored {
+		n, err := proof.ParseName(name)
+		d := cmp.Or(decided[name], proof.Open)
+		if err != nil || !f.has(string(n.Reason)) || !f.hasTime(n.At) || state != "" && state != d {
 			continue
 		}
-		l := listed{at, reasonOf(name), cmp.Or(states[name], parking.Open), name}
-		if (f.reason == "" || f.reason == l.Reason) && (f.state == "" || f.state == l.State) {
-			found = append(found, l)
+		l := listed{Time: n.At, Kind: string(n.Reason), State: d, Name: name}
+		if n.Reason == proof.Rejected {
+			l.Cause = n.ID
 		}
+		found = append(found, l)
 	}
+	slices.SortFunc(found, func(a, b listed) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Name, b.Name)) })
 	return found, nil
 }
 
-// candidates returns the names about an event or a delivery, or of a time, in their order.
-func (d *stack) candidates(ctx context.Context, f filter) (names []string, err error) {
+// stored returns the names of what is parked in S3 about an event or a delivery, or of the kinds that are meant. More
+// may be returned than the filter means.
+func (p *program) stored(ctx context.Context, s *stack, f filter) (names []string, err error) {
 	switch {
+	case f.kind == redrive.Event:
 	case f.event != "":
-		names, err = d.store.FindEvent(ctx, f.event)
+		return proof.FindEvent(ctx, s.parking, f.event, p.Counter("delivery", "deliveries"))
 	case f.delivery != "":
-		names, err = d.store.FindDelivery(ctx, f.delivery)
+		return proof.FindDelivery(ctx, s.parking, f.delivery)
 	default:
-		return names, d.store.List(ctx, f.from, f.until, func(name string) bool {
-			names = append(names, name)
-			return true
-		})
-	}
-	slices.Sort(names)
-	// The index is written first: what it names may have failed to be parked.
-	names = slices.DeleteFunc(names, func(name string) bool {
-		_, missing := d.store.Get(ctx, name)
-		if missing != nil && !errors.Is(missing, parking.ErrNotParked) {
-			err = missing
+		for _, reason := range reasons {
+			if !f.has(string(reason)) {
+				continue
+			}
+			for o, err := range proof.List(ctx, s.parking, reason, f.from, f.until) {
+				if err != nil {
+					return nil, err
+				}
+				names = append(names, o.Key)
+			}
 		}
-		return missing != nil
-	})
-	return names, err
+	}
+	return names, nil
 }
 
-func (p *program) parkedList(ctx context.Context, d *stack, f filter) error {
-	list, err := d.find(ctx, f)
+// events returns the events that are parked in the ledger and meant by the filter.
+func (p *program) events(ctx context.Context, s *stack, f filter) (found []listed, err error) {
+	items := []ledger.Item{{EventID: ledger.Key(f.event)}}
+	if f.event == "" {
+		items, err = ledger.List(ctx, s.ledger, ledger.Parked)
+	}
+	if err == nil && f.event+f.delivery != "" {
+		items, err = s.parked(ctx, items, f.delivery)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ends, err := s.ClaimEnds(ctx, items, p.Now())
+	for _, i := range items {
+		if f.hasTime(i.RecordedAt) {
+			found = append(found, listed{i.RecordedAt, redrive.Event, proof.Open, i.EventID, i.Cause, ends[i.EventID]})
+		}
+	}
+	return found, err
+}
+
+// parked returns those of some events that the table has as parked, and of the delivery, if one is named.
+func (s *stack) parked(ctx context.Context, some []ledger.Item, delivery string) (items []ledger.Item, err error) {
+	for part := range slices.Chunk(some, ledger.MaxReads) {
+		var ids []string
+		for _, i := range part {
+			ids = append(ids, i.EventID)
+		}
+		found, err := s.ledger.Get(ctx, ids, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			i := found[id]
+			if i.State == ledger.Parked && (delivery == "" || strings.EqualFold(i.DeliveryID, delivery)) {
+				items = append(items, i)
+			}
+		}
+	}
+	return items, nil
+}
+
+func (p *program) parkedList(ctx context.Context, s *stack, f filter, state proof.Decision) error {
+	if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
+		return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
+	}
+	list, err := p.find(ctx, s, f, state)
 	if err != nil {
 		return err
 	}
 	open := 0
 	for _, l := range list {
-		if l.State == parking.Open {
+		if l.State == proof.Open {
 			open++
 		}
 	}
 	fmt.Fprintf(p.Err, "%d listed, %d of them open\n", len(list), open)
-	return cli.List(p.Program, list, rows(list))
+	return cli.List(p.Program, list, p.rows(list))
 }
 
-func rows(list []listed) cli.Rows {
-	rows := cli.Rows{{"TIME", "REASON", "STATE", "NAME"}}
+func (p *program) rows(list []listed) cli.Rows {
+	rows := cli.Rows{{"TIME", "KIND", "STATE", "NAME", "CAUSE"}}
 	for _, l := range list {
-		rows = append(rows, []any{l.Time, l.Reason, l.State, l.Name})
+		if !l.ClaimEnds.IsZero() {
+			l.Cause += "; its large event is deleted " + cli.Ago(l.ClaimEnds, p.Now())
+		}
+		rows = append(rows, []any{l.Time, l.Kind, l.State, l.Name, l.Cause})
 	}
 	return rows
 }
 
-// nameOf takes a name as it may have been copied.
-func (p *program) nameOf(text string) (string, error) {
-	name := strings.TrimPrefix(text, "parked/")
-	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
-		return "", fmt.Errorf("%q is not a name; %s has the names, such as "+
-			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text,
-			p.hint("parked list"))
+// whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that
+// none does, or several.
+func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
+	kind := redrive.KindOf(text)
+	if kind == redrive.Event {
+		return ledger.Key(text), nil
 	}
-	return name, nil
-}
-
-// proof is everything of what is parked but its payload, and what was decided about it.
-type proof struct {
-	Name  string        `json:"name"`
-	State parking.State `json:"state"`
-
-	parking.Parked        // without Payload, Event and EventDigests
-	Digest         string `json:"digest,omitempty"` // in hexadecimal
-
-	PayloadBytes  int    `json:"payloadBytes"`
-	PayloadSHA256 string `json:"payloadSha256"`
-
-	Decision *parking.Note `json:"decision,omitempty"`
-	Versions []versions    `json:"versions,omitempty"` // of a conflict
-}
-
-func (p *program) parkedShow(ctx context.Context, d *stack, given string, payloadOnly bool) error {
-	name, err := p.nameOf(given)
-	if err != nil {
-		return cli.Usage("%w", err)
-	}
-	parked, err := d.store.Get(ctx, name)
-	if errors.Is(err, parking.ErrNotParked) {
-		fmt.Fprintf(p.Err, "nothing is parked under the name %s; %s has the names\n", cli.Plain(name),
-			p.hint("parked list"))
-		return cli.ErrAttention
-	}
-	if err != nil {
-		return err
-	}
-	payload := parked.Payload
-	if payload == nil {
-		payload = parked.Event
-	}
-	if payloadOnly {
-		_, err := p.Out.Write(payload)
-		return err
-	}
-	state, note, err := d.store.Decision(ctx, name)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(payload)
-	s := proof{Name: name, State: state, Parked: parked, Digest: hex.EncodeToString(parked.Digest),
-		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:])}
-	s.Payload, s.Event, s.EventDigests = nil, nil, nil
-	if state != parking.Open {
-		s.Decision = &note
-	}
-	if parked.Reason == parking.Conflict {
-		if s.Versions, err = p.compare(ctx, d, parked); err != nil {
-			return err
+	folder, _, isKey := strings.Cut(text, "/")
+	isKey = isKey && slices.Contains(reasons, proof.Reason(folder))
+	var found []string
+	switch {
+	case isKey && kind != "" && strings.HasSuffix(text, ".json"):
+		return text, nil
+	case isKey:
+		for o, err := range objects.All(ctx, s.parking, text, "") {
+			if err != nil {
+				return "", err
+			}
+			if found = append(found, o.Key); len(found) > 1 {
+				break
+			}
+		}
+	default:
+		items, err := ledger.List(ctx, s.ledger, ledger.Parked)
+		if err != nil {
+			return "", err
+		}
+		for _, i := range items {
+			if strings.HasPrefix(i.EventID, ledger.Key(text)) {
+				found = append(found, i.EventID)
+			}
 		}
 	}
-	pairs := []any{"name", name, "state", state, "reason", parked.Reason, "cause", parked.Cause,
-		"parkedAt", parked.ParkedAt, "deliveryId", parked.DeliveryID, "eventIds", parked.EventIDs,
-		"positions", parked.Positions,
-		"timestamp", parked.Timestamp, "keyId", parked.KeyID, "signature", parked.Signature, "jwk", parked.JWK,
-		"digest", s.Digest, "claimed", parked.Claimed, "recordedAt", parked.RecordedAt, "attempts", parked.Attempts,
-		"payloadBytes", s.PayloadBytes, "payloadSha256", s.PayloadSHA256}
-	if c := parked.Certificate; c != nil {
-		pairs = append(pairs, "certificate.fingerprint", c.Fingerprint, "certificate.acceptedAt", c.AcceptedAt,
-			"certificate.chain", c.Chain)
+	switch len(found) {
+	case 0:
+		return "", p.nothing(text)
+	case 1:
+		return found[0], nil
 	}
-	if n := s.Decision; n != nil {
-		pairs = append(pairs, "decision.by", n.By, "decision.at", n.At, "decision.reason", n.Reason,
-			"decision.version", n.Version)
-	}
-	if err := p.Show(s, pairs...); err != nil || p.JSON {
-		return err
-	}
-	return writeVersions(p.Out, s.Versions, p.Now())
+	return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
+}
+
+// nothing says that nothing is parked under a name.
+func (p *program) nothing(name string) error {
+	fmt.Fprintf(p.Err, "nothing is parked under the name %s; %s has the names\n", cli.Plain(name),
+		p.hint("parked list"))
+	return cli.ErrAttention
 }

@@ -6,23 +6,21 @@ import (
 	"encoding/hex"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
-// versions are the two contents of one eventId: the one that the ledger has, and the one
-// that is parked.
+// versions are the two contents of one eventId: the one that the ledger had, and the one that is parked.
 type versions struct {
 	EventID string  `json:"eventId"`
 	First   version `json:"first"`
@@ -31,27 +29,25 @@ type versions struct {
 
 // version is what is known of one content.
 type version struct {
-	// State is that of the content in the ledger: published, pending or parked; "unknown" if
-	// the ledger does not have the eventId, and "replaced" if it has the parked content.
-	State      string    `json:"state"`
-	At         time.Time `json:"at,omitzero"` // when it got the state
-	DeliveryID string    `json:"deliveryId,omitempty"`
-	SHA256     string    `json:"sha256,omitempty"`
-	// Found reports whether the content is stored: parked, pending or as a claim check. The ledger
-	// keeps only the digest of what is published.
-	Found    bool   `json:"found"`
-	Amount   string `json:"amount,omitempty"`
-	Currency string `json:"currency,omitempty"`
-	Status   string `json:"status,omitempty"`
-	Where    string `json:"where,omitempty"` // the content can be found, if it is not stored
+	// State is that of the content in the ledger now: unknown if the ledger does not have the eventId any more, and
+	// replaced if it has other content.
+	State      ledger.State `json:"state"`
+	At         time.Time    `json:"at,omitzero"` // when it got the state
+	DeliveryID string       `json:"deliveryId,omitempty"`
+	SHA256     string       `json:"sha256,omitempty"`
+	Amount     string       `json:"amount,omitempty"`
+	Currency   string       `json:"currency,omitempty"`
+	Status     string       `json:"status,omitempty"`
+	// Stored is where the whole content is stored: the name of an object, or the ledger; "" if it is not.
+	Stored string `json:"stored,omitempty"`
+	Where  string `json:"where,omitempty"` // who has it, if it is not stored
 }
 
-// read takes amount, currency and status from an event, or from its claim check, which has
-// them as well.
+const replaced ledger.State = "replaced"
+
+// read takes what is missing of amount, currency and status from an event, or from its claim check, which has them
+// as well.
 func (v *version) read(event []byte) {
-	if event == nil {
-		return
-	}
 	member := func(of jsontext.Value, name string) jsontext.Value {
 		var members map[string]jsontext.Value
 		_ = json.Unmarshal(of, &members) // none if it is no object
@@ -59,99 +55,128 @@ func (v *version) read(event []byte) {
 	}
 	text := func(value jsontext.Value) string { return strings.Trim(string(value), `"`) }
 	data := member(event, "eventData")
-	v.Found, v.Amount, v.Currency = true, text(member(data, "amount")), text(member(data, "paymentCurrency"))
+	v.Amount = cmp.Or(v.Amount, text(member(data, "amount")))
+	v.Currency = cmp.Or(v.Currency, text(member(data, "paymentCurrency")))
 	v.Status = text(member(member(data, "paymentStatus"), "status"))
 }
 
-// contents returns the events of everything that is parked about an event, by their digests
-// in hexadecimal: of deliveries, and those that could not be published.
-func (d *stack) contents(ctx context.Context, eventID string) (map[string][]byte, error) {
-	names, err := d.store.FindEvent(ctx, eventID)
-	if err != nil {
-		return nil, err
-	}
-	found := map[string][]byte{}
-	for _, name := range names {
-		p, err := d.store.Get(ctx, name)
-		if errors.Is(err, parking.ErrNotParked) {
-			continue // the index is written first
-		}
-		if err != nil {
+// compare returns both versions of each event of a conflict.
+func (p *program) compare(ctx context.Context, s *stack, parked proof.Proof) (all []versions, err error) {
+	for _, c := range parked.Contents {
+		v := versions{EventID: c.EventID, Parked: version{State: ledger.Parked, At: parked.StoredAt.UTC(),
+			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(c.Digest), Amount: c.Amount,
+			Currency: c.Currency}}
+		v.Parked.read(eventIn(parked.Payload, c.EventID, c.Digest))
+		if v.First, err = p.first(ctx, s, c); err != nil {
 			return nil, err
 		}
-		if p.Event != nil {
-			found[hex.EncodeToString(p.Digest)] = p.Event
-			continue
-		}
-		delivery, _ := payment.DecodeDelivery(p.Payload) // without events if it is invalid
-		for _, e := range delivery.Events {
-			digest := ledger.DigestOf(e.Bytes)
-			found[hex.EncodeToString(digest[:])] = e.Bytes
-		}
-	}
-	return found, nil
-}
-
-// first returns the event of an item from the item itself, or from the bucket of large events; nil if it is
-// in neither.
-func (d *stack) first(ctx context.Context, item ledger.Item) ([]byte, error) {
-	is := func(event []byte) bool { return ledger.DigestOf(event) == item.Digest }
-	if is(item.Detail) {
-		return item.Detail, nil
-	}
-	return claimcheck.Find(ctx, s3.NewBucket(d.objects, d.ClaimBucket), item.EventID, is)
-}
-
-// elsewhere says who has the first version of an event that is not stored.
-func (p *program) elsewhere(d *stack, id string) string {
-	text := "Payhook does not store the first version any more. Consumers have it, and for archiveRetention the " +
-		"archive of the bus."
-	if d.EvidenceBucket != "" {
-		text += " Its delivery is found by: " + p.hint("evidence find "+id)
-	}
-	return text
-}
-
-// compare returns both versions of each event that is in conflict.
-func (p *program) compare(ctx context.Context, d *stack, parked parking.Parked) ([]versions, error) {
-	digests := parked.EventDigests
-	if parked.Reason == parking.Unpublishable {
-		digests = [][]byte{parked.Digest}
-	}
-	var all []versions
-	for i, id := range parked.EventIDs[:min(len(parked.EventIDs), len(digests))] {
-		v := versions{EventID: id, Parked: version{State: "parked", At: parked.ParkedAt.UTC(),
-			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(digests[i])}}
-		item, known, err := ledger.Find(ctx, d.ledger, id, true)
-		if err != nil {
-			return nil, err
-		}
-		switch digest := hex.EncodeToString(item.Digest[:]); {
-		case !known:
-			v.First.State = "unknown"
-		case digest == v.Parked.SHA256:
-			v.First.State = "replaced"
-		default:
-			v.First.DeliveryID, v.First.SHA256 = item.DeliveryID, digest
-			v.First.State, v.First.At = stateOf(item)
-		}
-		found, err := d.contents(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		event := found[v.First.SHA256]
-		if event == nil && v.First.SHA256 != "" {
-			if event, err = d.first(ctx, item); err != nil {
-				return nil, err
-			}
-		}
-		if v.First.read(event); !v.First.Found {
-			v.First.Where = p.elsewhere(d, id)
-		}
-		v.Parked.read(found[v.Parked.SHA256])
 		all = append(all, v)
 	}
 	return all, nil
+}
+
+// first returns the content that the ledger had.
+func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version, error) {
+	v := version{State: unknown, DeliveryID: c.First.DeliveryID, SHA256: hex.EncodeToString(c.First.Digest),
+		Amount: c.First.Amount, Currency: c.First.Currency}
+	item, known, err := ledger.Find(ctx, s.ledger, c.EventID, true)
+	if err != nil {
+		return v, err
+	}
+	var event []byte
+	switch {
+	case !known:
+	case !slices.Equal(item.Digest[:], c.First.Digest):
+		v.State = replaced
+	default:
+		v.State, v.At = item.State, since(item)
+		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
+		if event = item.Detail; event != nil && !item.Claimed {
+			v.Stored = "the ledger"
+		}
+	}
+	if v.Stored == "" {
+		is := func(event []byte) bool { return isContent(event, c.First.Digest) }
+		key, found, err := claimcheck.Find(ctx, s.claims, c.EventID, is)
+		if err != nil {
+			return v, err
+		}
+		if found != nil {
+			v.Stored, event = "s3://"+s.ClaimBucket+"/"+key, found
+		}
+	}
+	if v.Stored == "" {
+		v.Where = "Payhook does not store the first version any more. Consumers have it, and for archiveRetention the " +
+			"archive of the bus."
+		if s.EvidenceBucket != "" {
+			name, found, err := s.inEvidence(ctx, c)
+			if found != nil {
+				v.Stored, v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, "", found
+			} else if v.Where += " Its delivery is found by: " + p.hint("evidence find "+c.EventID); err != nil {
+				v.Where += " (" + err.Error() + ")"
+			}
+		}
+	}
+	v.read(event)
+	return v, nil
+}
+
+// since returns when an event got its state.
+func since(i ledger.Item) time.Time {
+	switch i.State {
+	case ledger.Published:
+		return i.PublishedAt
+	case ledger.Parked:
+		return i.Due
+	case ledger.Dismissed:
+		return i.Decision.At
+	}
+	return i.RecordedAt
+}
+
+// near is how long before and after an event was recorded its delivery is searched in the evidence: the names there
+// have the time of the signature.
+const near = 15 * time.Minute
+
+// inEvidence returns the first content of an event in conflict and the name of the record that has it; nil for none.
+func (s *stack) inEvidence(ctx context.Context, c proof.Content) (string, []byte, error) {
+	if c.First.RecordedAt.IsZero() {
+		return "", nil, nil
+	}
+	for o, err := range proof.List(ctx, s.evidence, proof.Accepted, c.First.RecordedAt.Add(-near),
+		c.First.RecordedAt.Add(near)) {
+		if err != nil {
+			return "", nil, err
+		}
+		if n, err := proof.ParseName(o.Key); err != nil || !strings.EqualFold(n.ID, c.First.DeliveryID) {
+			continue
+		}
+		record, err := proof.Get(ctx, s.evidence, o.Key)
+		if err != nil {
+			return "", nil, err
+		}
+		if event := eventIn(record.Payload, c.EventID, c.First.Digest); event != nil {
+			return o.Key, event, nil
+		}
+	}
+	return "", nil, nil
+}
+
+// isContent reports whether an event has a digest.
+func isContent(event, digest []byte) bool {
+	d := ledger.DigestOf(event)
+	return slices.Equal(d[:], digest)
+}
+
+// eventIn returns the event of a payload with an id and a digest; nil for none.
+func eventIn(payload []byte, id string, digest []byte) []byte {
+	delivery, _ := payment.DecodeDelivery(payload) // without events if it is invalid
+	for _, e := range delivery.Events {
+		if strings.EqualFold(e.EventID, id) && isContent(e.Bytes, digest) {
+			return e.Bytes
+		}
+	}
+	return nil
 }
 
 // writeVersions writes both versions of each event side by side.
@@ -163,8 +188,11 @@ func writeVersions(w io.Writer, all []versions, now time.Time) error {
 		for i, name := range []string{"state", "delivery", "sha256", "amount", "currency", "status"} {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", name, cli.Plain(first[i]), cli.Plain(parked[i]))
 		}
+		if v.First.Stored != "" {
+			fmt.Fprintln(t, "The whole first version is stored: "+v.First.Stored)
+		}
 		if v.First.Where != "" {
-			fmt.Fprintln(t, v.First.Where)
+			fmt.Fprintln(t, cli.Plain(v.First.Where))
 		}
 	}
 	return t.Flush()
@@ -172,16 +200,10 @@ func writeVersions(w io.Writer, all []versions, now time.Time) error {
 
 // lines returns the texts for the lines of a comparison.
 func (v version) lines(now time.Time) []string {
-	state := v.State
+	state := string(v.State)
 	if !v.At.IsZero() {
 		state += " " + cli.Ago(v.At, now)
 	}
-	content := func(value string) string {
-		if !v.Found {
-			return "not available"
-		}
-		return cmp.Or(value, "none")
-	}
 	return []string{state, cmp.Or(v.DeliveryID, "-"), fmt.Sprintf("%.16s", cmp.Or(v.SHA256, "-")),
-		content(v.Amount), content(v.Currency), content(v.Status)}
+		cmp.Or(v.Amount, "-"), cmp.Or(v.Currency, "-"), cmp.Or(v.Status, "-")}
 }

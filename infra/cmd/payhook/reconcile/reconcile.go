@@ -20,8 +20,8 @@ import (
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 )
@@ -33,10 +33,10 @@ type state string
 const (
 	missing   state = "missing"   // Payhook has nothing
 	damaged   state = "damaged"   // its item in the ledger does not say its state, or not readably
-	parked    state = "parked"    // open: a person must decide
+	parked    state = "parked"    // in the ledger, or a delivery is open: a person must decide
 	pending   state = "pending"   // accepted; redrive publishes it
-	dismissed state = "dismissed" // parked, and a person decided that it needs no replay
-	replayed  state = "replayed"  // parked, replayed and accepted; the ledger no longer remembers it
+	dismissed state = "dismissed" // parked, and a person decided that it is not published
+	replayed  state = "replayed"  // its delivery was replayed and accepted; the ledger no longer remembers it
 	older     state = "older"     // from before the time that the ledger remembers
 	published state = "published"
 )
@@ -92,7 +92,7 @@ input. It prints each id that is not published, and counts the others.
   damaged    the ledger has it without a readable state: payhook event ID
   parked     a person must decide: payhook parked list --event ID
   pending    accepted; redrive publishes it
-  dismissed  parked, and a person decided that it needs no replay
+  dismissed  parked, and a person decided that it is not published
   replayed   a person replayed it, and the ledger no longer remembers it
   older      the ledger no longer remembers it, but its record or --time-column is
              older than deduplicationWindow
@@ -173,8 +173,12 @@ func (o options) open(p *cli.Program, name string) ([]entry, error) {
 type run struct {
 	*cli.Program
 	options
-	ledger *dynamodb.LedgerLister
-	store  *parking.Store
+	ledger interface {
+		ledger.Getter
+		// Each is as in [dynamodb.LedgerLister].
+		Each(ctx context.Context, pause func() error, found func(ledger.Item)) error
+	}
+	store proof.Reader // the parking bucket
 	// scan calls got with each record of the evidence.
 	scan func(ctx context.Context, got func(r proof.Proof, storedAt time.Time, err error)) error
 	// setting returns how long the ledger remembers an event that is published now.
@@ -187,9 +191,8 @@ type run struct {
 	longest time.Duration          // window, by the setting and the items
 	times   map[string]time.Time   // of an id in the list, and of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
-	decided map[string]parking.State
+	decided map[string]proof.Decision
 	unread  int // records of the evidence
-	said    time.Time
 }
 
 func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
@@ -198,7 +201,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 	return &run{
 		Program: p, options: o,
 		ledger: dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable),
-		store:  parking.NewStore(client, d.ParkingBucket),
+		store:  s3.NewBucket(client, d.ParkingBucket),
 		scan: func(ctx context.Context, got func(proof.Proof, time.Time, error)) error {
 			to := cmp.Or(o.to, p.Now().Add(evidence.Ahead))
 			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, to, got)
@@ -212,7 +215,7 @@ func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
 				return ctx.Err()
 			}
 		},
-		events: map[string][]string{}, items: map[string]ledger.Item{}, times: map[string]time.Time{}, said: p.Now(),
+		events: map[string][]string{}, items: map[string]ledger.Item{}, times: map[string]time.Time{},
 	}
 }
 
@@ -270,10 +273,10 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 
 // load reads everything that is known of the ids.
 func (r *run) load(ctx context.Context, list []entry) (err error) {
-	if r.parked, err = r.store.Concerned(ctx); err != nil {
+	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
 		return err
 	}
-	if r.decided, err = r.store.States(ctx); err != nil {
+	if r.decided, err = proof.Decisions(ctx, r.store); err != nil {
 		return err
 	}
 	if r.longest, err = r.setting(ctx); err != nil {
@@ -298,7 +301,7 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 			ids[event] = true
 		}
 	}
-	n := 0
+	count := r.Counter("event", "events")
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(ids)), atOnce) {
 		if err := r.pause(ctx); err != nil {
 			return err
@@ -314,8 +317,7 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 				r.longest = max(r.longest, i.ExpiresAt.Sub(at).Round(time.Minute))
 			}
 		}
-		n += len(part)
-		r.say(n, fmt.Sprintf("of %d events looked up", len(ids)))
+		count(len(part))
 	}
 	return nil
 }
@@ -330,15 +332,14 @@ func (r *run) eventsOf(id string) []string {
 
 // loadDeliveries finds the events of the deliveries that are wanted in the ledger.
 func (r *run) loadDeliveries(ctx context.Context, wanted map[string]bool) error {
-	n := 0
+	count := r.Counter("item", "items")
 	return r.ledger.Each(ctx, func() (err error) {
 		for waited := 0; waited < dynamodb.PageUnits && err == nil; waited += atOnce {
 			err = r.pause(ctx)
 		}
-		r.say(n, "items read")
 		return err
 	}, func(i ledger.Item) {
-		n++
+		count(1)
 		r.add(wanted, strings.ToLower(i.DeliveryID), i.EventID)
 	})
 }
@@ -384,14 +385,6 @@ func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
 	return err
 }
 
-// say writes a number every three seconds.
-func (r *run) say(n int, what string) {
-	if now := r.Now(); now.Sub(r.said) > 3*time.Second {
-		r.said = now
-		fmt.Fprintln(r.Err, n, what)
-	}
-}
-
 // row says what is known of an id. The ledger remembers what was published after began.
 func (r *run) row(id string, began time.Time) row {
 	made := row{ID: id, State: r.stateOf(id, began)}
@@ -416,13 +409,11 @@ func (r *run) stateOf(id string, began time.Time) state {
 	open, decided := r.decisions(id)
 	at := r.times[id]
 	switch {
-	case known && item.State == ledger.Pending:
-		return pending
-	case known && item.State == ledger.Published:
-		return published
-	case known && item.State != ledger.Parked && item.State != ledger.Dismissed:
+	case known && !slices.Contains(states, state(item.State)):
 		return damaged
-	case len(open) > 0 || known && decided != dismissed:
+	case known:
+		return state(item.State)
+	case len(open) > 0:
 		return parked
 	case decided != "":
 		return decided
@@ -432,9 +423,12 @@ func (r *run) stateOf(id string, began time.Time) state {
 	return missing
 }
 
-// decisions returns what is parked and open about an id, and what was decided about the rest: replayed if one of
-// them was, since that one was accepted.
+// decisions returns the names of what is parked and open about an id, and what was decided about its deliveries:
+// replayed if one of them was, since that one was accepted.
 func (r *run) decisions(id string) (open []string, decided state) {
+	if r.items[id].State == ledger.Parked {
+		open = append(open, id)
+	}
 	for _, name := range r.parked[id] {
 		switch {
 		case r.decided[name] == "":

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -14,17 +15,12 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	adapter "payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -35,10 +31,10 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // world is a stack in memory.
 type world struct {
 	t        *testing.T
-	db       *awstest.DynamoDB
-	s3       *awstest.S3
+	table    ledger.Memory
+	gets     int
+	bucket   objects.Memory
 	ledger   *ledger.Ledger
-	store    *parking.Store
 	evidence []proof.Proof // stored an hour ago, and
 	old      []proof.Proof // a year ago
 	pauses   int
@@ -46,12 +42,23 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), window: ledger.DefaultWindow}
-	w.db.CreateLedger("ledger")
-	w.s3.MakeBucket("parking")
-	w.ledger = ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{Now: func() time.Time { return noon }})
-	w.store = parking.NewStore(w.s3, "parking")
+	w := &world{t: t, window: ledger.DefaultWindow}
+	w.ledger = ledger.New(&w.table, ledger.Options{Now: func() time.Time { return noon }})
 	return w
+}
+
+func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
+	w.gets++
+	return w.table.Get(ctx, ids, content)
+}
+
+// Each has two pages.
+func (w *world) Each(_ context.Context, pause func() error, found func(ledger.Item)) error {
+	err := errors.Join(pause(), pause())
+	for _, i := range w.table.Items() {
+		found(i)
+	}
+	return err
 }
 
 // record records events, and returns them and the deliveryId.
@@ -82,28 +89,28 @@ func (w *world) publish(list ...ledger.Item) {
 }
 
 // park parks an invalid delivery with an event.
-func (w *world) park() (name string, p parking.Parked) {
+func (w *world) park() (name string, p proof.Proof) {
+	p = proof.Proof{Reason: proof.Invalid, DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()}}
+	return w.put(p), p
+}
+
+// put stores a delivery, signed at noon.
+func (w *world) put(p proof.Proof) (name string) {
 	w.t.Helper()
-	p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: uuid.New().String(),
-		EventIDs: []string{uuid.New().String()}}
-	p.Timestamp, p.Payload = noon.Format(time.RFC3339), []byte(p.DeliveryID)
-	name, _, err := w.store.Park(w.t.Context(), p)
+	p.Timestamp, p.Payload = noon.Format(time.RFC3339), []byte(rand.Text())
+	name, _, err := proof.Put(w.t.Context(), &w.bucket, p)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return name, p
+	return name
 }
 
-func (w *world) replay(name string) {
-	w.t.Helper()
-	if err := w.store.MarkReplayed(w.t.Context(), name, parking.Note{At: noon}); err != nil {
-		w.t.Fatal(err)
-	}
-}
+func (w *world) replay(name string)  { w.decide(proof.Replayed, name) }
+func (w *world) dismiss(name string) { w.decide(proof.Dismissed, name) }
 
-func (w *world) dismiss(name string) {
+func (w *world) decide(d proof.Decision, name string) {
 	w.t.Helper()
-	if err := w.store.Dismiss(w.t.Context(), name, parking.Note{At: noon}); err != nil {
+	if err := proof.Decide(w.t.Context(), &w.bucket, d, name, proof.Note{At: noon}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -123,7 +130,7 @@ func (w *world) reconcile(o options, text string) (rows []row, stderr string, er
 		return nil, said.String(), err
 	}
 	r := newRun(p, &deployment.Deployment{}, o)
-	r.ledger, r.store = adapter.NewLedgerLister(w.db, "ledger"), w.store
+	r.ledger, r.store = w, &w.bucket
 	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
 	r.pause = func(ctx context.Context) error {
 		w.pauses++
@@ -157,33 +164,29 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	w := newWorld(t)
 	list, _ := w.record(5)
 	w.publish(list[0], list[1])
-	failed := parking.Parked{Reason: parking.Unpublishable, ParkedAt: noon, EventIDs: []string{list[3].EventID},
-		Event: list[3].Detail, Digest: list[3].Digest[:], RecordedAt: noon}
-	event, _, err := w.store.Park(t.Context(), failed)
-	// The retention has removed what was parked of list[4].
-	if err := errors.Join(err, w.ledger.MarkParked(t.Context(), list[3]),
-		w.ledger.MarkParked(t.Context(), list[4])); err != nil {
-		t.Fatal(err)
+	for _, i := range list[3:] {
+		if err := w.ledger.Park(t.Context(), w.table.Items()[i.EventID], "attempts", "why"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := w.ledger.Dismiss(t.Context(), list[4], ledger.Decision{At: noon}); !r.Done {
+		t.Fatalf("%+v", r)
 	}
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
 	w.dismiss(name)
 	name, replayedOne := w.park()
 	w.replay(name)
-	conflict, _, err := w.store.Park(t.Context(), parking.Parked{Reason: parking.Conflict, ParkedAt: noon,
-		DeliveryID: uuid.New().String(), EventIDs: []string{list[1].EventID}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{list[1].EventID}})
 	unknown, long := uuid.New().String(), uuid.New().String()
 	now := noon.Format(time.RFC3339)
 	text := "sent;event\n"
 	want := []row{
 		{State: missing, ID: unknown},
 		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
-		{State: parked, ID: list[3].EventID, Parked: []string{event}},
-		{State: parked, ID: list[4].EventID},
+		{State: parked, ID: list[3].EventID, Parked: []string{list[3].EventID}},
 		{State: pending, ID: list[2].EventID},
+		{State: dismissed, ID: list[4].EventID},
 		{State: dismissed, ID: dismissedOne.EventIDs[0]},
 		{State: replayed, ID: replayedOne.EventIDs[0]},
 		{State: older, ID: long},
@@ -201,7 +204,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	counts := "10 ids, 1 missing, 0 damaged, 3 parked, 1 pending, 1 dismissed, 1 replayed, 1 older, 2 published\n"
+	counts := "10 ids, 1 missing, 0 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 1 older, 2 published\n"
 	if !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
@@ -238,13 +241,8 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 	}
 	// Its events are in the ledger.
 	list, delivery := w.record(1)
-	p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: delivery,
-		EventIDs: []string{list[0].EventID}}
-	name, _, err := w.store.Park(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.replay(name)
+	p.DeliveryID, p.EventIDs = delivery, []string{list[0].EventID}
+	w.replay(w.put(p))
 	for _, want := range []state{pending, published} {
 		rows, _, _ := w.reconcile(options{}, list[0].EventID)
 		if len(rows) != 1 || rows[0].State != want {
@@ -254,12 +252,8 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 	}
 	// One that is open decides, and of several decisions a replay.
 	for i, decide := range []func(string){func(string) {}, w.dismiss, w.replay} {
-		p = parking.Parked{Reason: parking.Invalid, ParkedAt: noon, DeliveryID: p.DeliveryID, EventIDs: []string{id}}
-		p.Timestamp, p.Payload = fmt.Sprint(i), []byte("x")
-		name, _, err := w.store.Park(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p.EventIDs = []string{id}
+		name := w.put(p)
 		if rows, _, _ := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != parked {
 			t.Errorf("%+v, want parked", rows)
 		}
@@ -274,19 +268,12 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 
 // Nothing shows that such an event is published.
 func TestADamagedItemIsNotPublished(t *testing.T) {
-	for name, values := range map[string]map[string]types.AttributeValue{
-		"without a state":    {},
-		"an unreadable time": {"publishedAt": &types.AttributeValueMemberS{Value: "noon"}},
-	} {
+	for _, s := range []ledger.State{"", "done"} {
 		w, id := newWorld(t), uuid.New().String()
-		values["eventId"] = &types.AttributeValueMemberS{Value: id}
-		if _, err := w.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"),
-			Item: values}); err != nil {
-			t.Fatal(err)
-		}
+		w.table.Insert(t.Context(), []ledger.Item{{EventID: id, State: s, PublishedAt: noon}})
 		if rows, _, err := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != damaged ||
 			err != cli.ErrAttention {
-			t.Errorf("%s: %+v, %v", name, rows, err)
+			t.Errorf("%s: %+v, %v", s, rows, err)
 		}
 	}
 }
@@ -296,7 +283,7 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	for range 20 { // in any order of the items
 		w, text := newWorld(t), "event,sent\n"
 		for _, window := range []time.Duration{24 * time.Hour, 240 * time.Hour} {
-			w.ledger = ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{Window: window,
+			w.ledger = ledger.New(&w.table, ledger.Options{Window: window,
 				Now: func() time.Time { return noon }})
 			list, _ := w.record(1)
 			w.publish(list...)
@@ -453,19 +440,19 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 	}
 }
 
-func TestDeliveriesAreFoundOnEveryPageOfTheLedger(t *testing.T) {
+func TestDeliveriesAreFoundInTheLedger(t *testing.T) {
 	w := newWorld(t)
 	var text strings.Builder
-	for range 3 { // more than a megabyte
-		_, delivery := w.record(700)
+	for range 3 {
+		_, delivery := w.record(30)
 		fmt.Fprintln(&text, delivery)
 	}
 	rows, _, err := w.reconcile(options{by: by("deliveryId")}, text.String())
-	if calls := w.db.Calls("Scan"); err != nil || calls < 2 || w.pauses < 2*calls {
-		t.Errorf("%v, %d calls, %d pauses", err, calls, w.pauses)
+	if err != nil || w.pauses != 2*3+1 { // of 256 units a page, and 90 events
+		t.Errorf("%v, %d pauses", err, w.pauses)
 	}
 	for _, r := range rows {
-		if r.State != pending || len(r.Events) != 700 {
+		if r.State != pending || len(r.Events) != 30 {
 			t.Errorf("%s, %d events", r.State, len(r.Events))
 		}
 	}
@@ -478,10 +465,9 @@ func TestIDsAreLookedUpInBatches(t *testing.T) {
 	for range 100_000 {
 		fmt.Fprintln(&text, uuid.New())
 	}
-	calls := w.db.Calls("BatchGetItem")
-	rows, _, _ := w.reconcile(options{}, text.String())
-	if calls = w.db.Calls("BatchGetItem") - calls; len(rows) != 100_000 || calls != 1000 || w.pauses != calls {
-		t.Errorf("%d rows, %d calls, %d pauses", len(rows), calls, w.pauses)
+	if rows, _, _ := w.reconcile(options{}, text.String()); len(rows) != 100_000 || w.gets != 1000 ||
+		w.pauses != w.gets {
+		t.Errorf("%d rows, %d calls, %d pauses", len(rows), w.gets, w.pauses)
 	}
 }
 

@@ -23,9 +23,10 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/token"
 )
 
@@ -33,13 +34,18 @@ const long = `Shows on one screen whether Payhook is healthy: what is pending an
 access token lives, what webhooks were answered in the last 15 minutes, whether redrive
 runs, how long certificates are valid, and which alarms are raised.
 
+An event is overdue if it was due for longer than 2 minutes: redrive does not run, or is
+too slow. It is failing if redrive has tried twice or more, and damaged if attributes
+cannot be decoded. If the ten oldest have one, or an event is overdue, they are listed.
+Rejected webhooks that were captured are counted, and need no attention.
+
 Each line is ok, attention, or not measured. Payhook is healthy if every line is ok, NOT
 HEALTHY if one needs attention, and otherwise UNKNOWN: something was not measured. An
 alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
 
-The command reads the index of pending events, the parking bucket, the access token
-(its expiry is shown, the token is not), metrics and alarms. Metrics are
-about a minute late.
+The command reads the index of the ledger, the names in the parking bucket, the access
+token (its expiry is shown, the token is not), metrics and alarms. Metrics are about a
+minute late.
 
 Below a line that is not ok stands the command or the step that comes next. If a store
 or service cannot be read, its line is not measured and has the error.
@@ -66,10 +72,10 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			if err != nil {
 				return cli.Unreachable(err)
 			}
-			s := stack{d, dynamodb.NewClient(d.AWS), d.S3(), d.Token(),
-				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
+			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
+				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(), cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
-				compare, lambda.NewFromConfig(d.AWS), build.Functions}
+				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
 			return s.status(cmd.Context(), p)
 		},
 	}
@@ -81,8 +87,11 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 type stack struct {
 	*deployment.Deployment
 
-	db      dynamodb.LedgerReadAPI
-	buckets parking.API
+	ledger interface {
+		ledger.Getter
+		ledger.Querier
+	}
+	parking objects.Lister
 	token   *token.Reader
 	metrics interface {
 		cloudwatch.GetMetricDataAPIClient
@@ -97,6 +106,8 @@ type stack struct {
 			error)
 	}
 	build func(arch string) (map[string][]byte, error)
+
+	oldest []waiting // set by pending
 }
 
 // state is the result of a check.
@@ -154,6 +165,8 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		Program string  `json:"program"` // its version
 		Healthy bool    `json:"healthy"`
 		Checks  []check `json:"checks"`
+		// Oldest are the oldest pending events, if one needs attention.
+		Oldest []waiting `json:"oldest,omitempty"`
 	}{Stack: d.Stack, Version: d.Version, Program: names.Version()}
 	parts := []part{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"alarms", measured}}
 	if d.compare {
@@ -180,7 +193,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	case in(notMeasured):
 		verdict = "UNKNOWN"
 	}
-	h.Healthy = verdict == "healthy"
+	h.Healthy, h.Oldest = verdict == "healthy", d.oldest
 	var err error
 	if p.JSON {
 		err = p.PrintJSON(h)
@@ -194,41 +207,14 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 			}
 		}
 		err = cli.List(p, h.Checks, rows)
+		if len(h.Oldest) > 0 && err == nil {
+			err = p.Show(nil, "the oldest pending events", table(h.Oldest))
+		}
 	}
 	if err == nil && !h.Healthy {
 		err = cli.ErrAttention
 	}
 	return err
-}
-
-// pending counts what is in the index of pending events, also those of another stack that has
-// the same ledger, or had it.
-func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	all, err := ledger.List(ctx, dynamodb.NewLedgerReader(d.db, d.LedgerTable), ledger.Pending)
-	if err != nil {
-		return nil, err
-	}
-	n := ledger.Count(all, now)
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(n.Pending, "event", "events"),
-		cli.Readable(now.Sub(n.Oldest)))
-	if n.Overdue > 0 {
-		text += fmt.Sprintf(", %d overdue", n.Overdue)
-	}
-	if len(n.Damaged) > 0 {
-		text += fmt.Sprintf(", %d damaged", len(n.Damaged))
-	}
-	return []check{judge("pending", text, finding{n.Pending == 0, ok, "nothing is pending", ""},
-		finding{n.Overdue+len(n.Damaged) > 0, attention, text, d.hint("pending")})}, nil
-}
-
-// parked counts what is parked and open.
-func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
-	open, err := parking.NewStore(d.buckets, d.ParkingBucket).CountOpen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return []check{judge("parked", "nothing is open",
-		finding{open > 0, attention, fmt.Sprintf("%d open", open), d.hint("parked list")})}, nil
 }
 
 // accessToken reads how long the stored token is valid.

@@ -25,21 +25,19 @@ import (
 	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/smithy-go"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	adapter "payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/storetest"
 	"payhook.example/shared/token"
 )
 
@@ -47,8 +45,9 @@ import (
 type world struct {
 	t       *testing.T
 	now     time.Time
-	db      *awstest.DynamoDB
-	s3      *awstest.S3
+	table   ledger.Memory
+	parking storetest.Bucket
+	ends    string // the setting claimRetention
 	secrets *awstest.SecretsManager
 	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics   map[string]float64
@@ -74,16 +73,13 @@ func (w *world) deny(operation string) error {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Now().UTC(), db: awstest.NewDynamoDB(), s3: awstest.NewS3(),
-		secrets: awstest.NewSecretsManager(t),
-		secret:  "token",
-		age:     time.Minute,
+	w := &world{t: t, now: time.Now().UTC().Truncate(time.Millisecond), secrets: awstest.NewSecretsManager(t),
+		secret: "token",
+		age:    time.Minute,
 		metrics: map[string]float64{"Payhook OldestPending": 0, "Payhook TokenShortfallSeconds": 0,
 			"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-token-failed": types.StateValueOk}}
-	w.db.CreateLedger("ledger")
-	w.s3.MakeBucket("parking")
 	w.secrets.Create("token")
 	w.storeToken(time.Hour, 59*time.Minute)
 	return w
@@ -165,13 +161,25 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 	return out, nil
 }
 
+// lambda answers with the settings of the redrive function.
+func (w *world) lambda() aws.Config {
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/2015-03-31/functions/redrive:live/configuration" {
+			w.t.Errorf("%s %s", r.Method, r.URL)
+		}
+		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_CLAIM_RETENTION":%q}}}`, w.ends)
+	}))
+	w.t.Cleanup(server.Close)
+	return deployment.EmulatorConfig(server.URL, "us-east-1")
+}
+
 // stack returns the deployment.
 func (w *world) stack() *stack {
 	return &stack{
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
-			Version: "commit 012", LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
+			Version: "commit 012", TokenSecret: w.secret, AWS: w.lambda(),
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
-		db: w.db, buckets: w.s3, token: token.NewReader(secretsmanager.NewToken(w.secrets.SDK(), w.secret)),
+		ledger: &w.table, parking: &w.parking, token: token.NewReader(secretsmanager.NewToken(w.secrets.SDK(), w.secret)),
 		metrics: w, stacks: w,
 		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
 		compare: w.functions != nil, functions: w,
@@ -223,29 +231,40 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record(time.Hour) }, "NOT HEALTHY",
 			"pending       attention  1 event, the oldest for 1h, 1 overdue\n" +
-				"                           payhook pending --stack Bank\n"},
+				"                           payhook logs redrive --since 1h --stack Bank\n"},
 		"under way": {func(w *world) { w.record(time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
+		"failing": {func(w *world) { w.lease(w.record(time.Second), 2) }, "NOT HEALTHY",
+			"pending       attention  1 event, the oldest for 1s, 1 failing\n"},
+		"published since": {func(w *world) {
+			w.table.Lag(true)
+			w.publish(w.record(time.Hour))
+		}, "healthy", "pending       ok     nothing is pending\n"},
 		"damaged": {func(w *world) {
+			i := w.record(2 * time.Second)
+			i.Err = errors.New("can't decode attempts")
+			w.table.Delete(w.t.Context(), i.EventID)
+			w.table.Insert(w.t.Context(), []ledger.Item{i})
 			w.record(time.Second)
-			for id, item := range w.db.Items("ledger") {
-				item = maps.Clone(item)
-				item["recordedAt"] = &dynamodbtypes.AttributeValueMemberS{Value: id}
-				if _, err := w.db.PutItem(w.t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"),
-					Item: item}); err != nil {
-					w.t.Fatal(err)
-				}
-			}
-			w.record(time.Second)
-		}, "NOT HEALTHY",
-			"pending       attention  2 events, the oldest for 1s, 1 damaged\n" +
-				"                           payhook pending --stack Bank\n"},
+		}, "NOT HEALTHY", "pending       attention  2 events, the oldest for 2s, 1 damaged\n"},
 		"parked": {func(w *world) {
-			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
-				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
-				w.t.Fatal(err)
-			}
-		}, "NOT HEALTHY", "parked        attention  1 open"},
+			w.park(proof.Proof{Reason: proof.Invalid})
+			w.park(proof.Proof{Reason: proof.Conflict})
+		}, "NOT HEALTHY", "parked        attention  0 events, 1 invalid, 1 conflict open\n"},
+		"a parked event": {func(w *world) { w.parkEvent(w.record(time.Hour)) }, "NOT HEALTHY",
+			"parked        attention  1 event, 0 invalid, 0 conflicts open\n"},
+		"a parked event is not pending": {func(w *world) { w.parkEvent(w.record(time.Hour)) }, "NOT HEALTHY",
+			"pending       ok         nothing is pending\n"},
+		"a parked claim check": {func(w *world) {
+			w.parkEvent(w.record(time.Hour).AsClaim([]byte(`{"eventName":"a"}`)))
+		}, "NOT HEALTHY", "1 event, 0 invalid, 0 conflicts open\n"},
+		"a parked claim check whose event ends soon": {func(w *world) {
+			w.ends = "20d"
+			w.parkEvent(w.record(time.Hour).AsClaim([]byte(`{"eventName":"a"}`)))
+		}, "NOT HEALTHY", " (in 19d23h)\n"},
+		"anybody can have sent a rejected webhook": {func(w *world) {
+			w.park(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
+		}, "healthy", "parked        ok     nothing is open; 1 rejected webhook is stored\n"},
 		"a token that ends": {func(w *world) { w.storeToken(time.Hour, 184*time.Second) }, "NOT HEALTHY",
 			"token         attention  valid for"},
 		"a token that lives": {func(w *world) { w.storeToken(time.Hour, 190*time.Second) }, "healthy",
@@ -351,10 +370,17 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		want  string // the line of the part
 		hides []string
 	}{
-		"no ledger": {func(w *world) { w.change = func(d *stack) { d.LedgerTable = "gone" } },
-			"pending: ", nil},
-		"no bucket": {func(w *world) { w.change = func(d *stack) { d.ParkingBucket = "gone" } },
-			"parked: ", nil},
+		"no ledger": {func(w *world) {
+			w.change = func(d *stack) {
+				d.ledger = struct {
+					ledger.Getter
+					pendingDenied
+				}{&w.table, pendingDenied{&w.table}}
+			}
+		}, "pending: ", nil},
+		"no bucket": {func(w *world) {
+			w.parking.Fails = func(context.Context, string, string) error { return errors.New("down") }
+		}, "parked: ", nil},
 		"a disabled key": {func(w *world) {
 			w.secrets.Before = func(awstest.SecretCall) (string, bool) { return "DecryptionFailure", false }
 		}, "token: ", nil},
@@ -498,18 +524,90 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 	}
 }
 
-// record records an event that was due that long ago, less a minute.
-func (w *world) record(age time.Duration) {
+// pendingDenied is an index of which the pending events can't be read.
+type pendingDenied struct{ ledger.Querier }
+
+func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	if strings.HasPrefix(q.Shard, string(ledger.Pending)) {
+		return nil, nil, errors.New("down")
+	}
+	return d.Querier.Query(ctx, q)
+}
+
+// record records an event that was due that long ago, less a minute, and returns its item.
+func (w *world) record(age time.Duration) ledger.Item {
 	w.t.Helper()
 	event, err := payment.DecodeRawEvent([]byte(fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":1}}`, uuid.New().String())))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.NewItem(event, uuid.New().String(), w.now.Add(-age))
-	table := ledger.New(adapter.NewLedger(w.db, "ledger"), ledger.Options{})
-	if r := table.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(),
-		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
+	at := w.now.Add(-age)
+	l := ledger.New(&w.table, ledger.Options{Now: func() time.Time { return at }})
+	e := ledger.NewItem(event, uuid.New().String(), at)
+	if r := l.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)
+	}
+	return w.table.Items()[e.EventID]
+}
+
+// ledger returns the ledger at the present time.
+func (w *world) ledger() *ledger.Ledger {
+	return ledger.New(&w.table, ledger.Options{Now: func() time.Time { return w.now }})
+}
+
+// lease lets redrive lease an event so often.
+func (w *world) lease(i ledger.Item, times int) {
+	for range times {
+		until := i.Due.Add(time.Millisecond)
+		w.ledger().Lease(w.t.Context(), []ledger.Item{i}, ledger.NewHolder(), until)
+		i.Due = until
+	}
+}
+
+func (w *world) publish(i ledger.Item) {
+	w.t.Helper()
+	if err := w.ledger().MarkPublished(w.t.Context(), []ledger.Item{i})[0]; err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// parkEvent parks an event, as it is.
+func (w *world) parkEvent(i ledger.Item) {
+	w.t.Helper()
+	w.table.Delete(w.t.Context(), i.EventID)
+	w.table.Insert(w.t.Context(), []ledger.Item{i})
+	if err := w.ledger().Park(w.t.Context(), i, "attempts", "why"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) park(p proof.Proof) {
+	w.t.Helper()
+	if _, _, err := proof.Put(w.t.Context(), &w.parking, p); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The oldest events are listed, if one of them needs attention.
+func TestTheOldestEventsAreListed(t *testing.T) {
+	w := newWorld(t)
+	for range mostListed {
+		w.record(time.Second)
+	}
+	old := w.record(2 * time.Second)
+	if out, _ := w.status(false); strings.Contains(out, old.EventID) {
+		t.Error(out)
+	}
+	w.lease(old, 2)
+	out, _ := w.status(false)
+	asJSON, _ := w.status(true)
+	var shown struct{ Oldest []waiting }
+	if err := json.Unmarshal([]byte(asJSON), &shown); err != nil || len(shown.Oldest) != mostListed {
+		t.Fatalf("%v: %s", err, asJSON)
+	}
+	want := waiting{old.RecordedAt, old.Due.Add(2 * time.Millisecond), 2, old.EventID, old.DeliveryID, ""}
+	if shown.Oldest[0] != want || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) {
+		t.Errorf("%+v, want %+v\n%s", shown.Oldest[0], want, out)
 	}
 }

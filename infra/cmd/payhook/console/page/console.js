@@ -104,7 +104,7 @@ class Delivery {
       }
     }
     if (w.captured) this.addButton("Explain", { do: "explain", name: w.captured });
-    if (w.parked && w.parked.includes("-conflict-")) {
+    if (w.parked && w.parked.startsWith("conflict/")) {
       this.addButton("Compare and decide …", { do: "compare", name: w.parked }, (b) => compare(b, w.parked));
     } else if (w.parked) {
       this.addButton("Replay", { do: "replay", name: w.parked });

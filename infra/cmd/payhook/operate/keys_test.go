@@ -1,0 +1,162 @@
+package operate
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json/v2"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/redrive"
+)
+
+// cache puts a key into the table as the functions do; without a JWK, it is an id that the
+// service did not know. It was first called unknown so long ago, unless that is zero.
+func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
+	w.t.Helper()
+	at := w.now.Add(-age)
+	r := keys.Record{ID: id, SentAs: id, JWK: string(jwk), FetchedAt: at, ExpiresAt: at.Add(24 * time.Hour)}
+	if canonical, ok := payment.KeyID(id); ok {
+		r.ID = canonical
+	}
+	if jwk != nil && !strings.Contains(string(jwk), id) {
+		r.JWK, r.Rejected = "", []keys.Violation{keys.WrongUse}
+	}
+	if unknown > 0 {
+		r.UnknownSince = w.now.Add(-unknown)
+	}
+	if err := w.keys.Put(w.t.Context(), r); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestKeyIsShownWithItsState(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := &private.PublicKey
+	id := uuid.New().String()
+	jwk := keys.FormatJWK(id, key)
+	for state, test := range map[string]struct {
+		cache  func(*world)
+		status int
+		want   []string
+	}{
+		"cached": {func(w *world) { w.cache(id, jwk, 12*time.Minute, 0) }, 0, []string{"2048", "65537",
+			keys.Thumbprint(key), "2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)"}},
+		"stale": {func(w *world) { w.cache(id, jwk, time.Hour, 0) }, 0, []string{"(1h ago)"}},
+		"withdrawn": {func(w *world) { w.cache(id, jwk, time.Hour, 3*time.Minute) }, 1,
+			[]string{"2026-01-31T11:57:00.000Z (3m ago)", keys.Thumbprint(key)}},
+		"removed": {func(w *world) { w.cache(id, nil, time.Minute, 8*time.Minute) }, 1, []string{"(8m ago)"}},
+		"unknown": {func(w *world) { w.cache(id, nil, time.Minute, 0) }, 1, nil},
+		"expired": {func(w *world) { w.cache(id, jwk, 24*time.Hour, 0) }, 1, nil},
+		"rejected": {func(w *world) { w.cache(id, keys.FormatJWK(uuid.New().String(), key), time.Minute, 0) }, 1,
+			[]string{"cause"}},
+		"absent": {func(*world) {}, 1, nil},
+		"revoked": {func(w *world) {
+			w.cache(id, jwk, time.Minute, 0)
+			w.setting = [2]string{"PAYHOOK_REVOKED_KEYS", "CN=a; " + keys.Thumbprint(key)}
+		}, 1, []string{keys.Thumbprint(key)}},
+	} {
+		t.Run(state, func(t *testing.T) {
+			w := newWorld(t)
+			test.cache(w)
+			out, _ := w.expect(test.status, "keys", id)
+			w.contains(out, test.want...)
+			for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
+				out, _ = w.expect(test.status, "keys", spelling, "--json")
+				if got := document[cachedKey](t, out); got.State != state || got.KeyID != spelling || got.Dropped {
+					t.Errorf("%s", out)
+				}
+			}
+		})
+	}
+}
+
+func TestDroppedKeyIsDeleted(t *testing.T) {
+	id, other := uuid.New().String(), uuid.New().String()
+	for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
+		w := newWorld(t)
+		w.cache(id, nil, time.Minute, 0)
+		w.cache(other, nil, time.Minute, 0)
+		out, err := w.expect(0, "keys", spelling, "--drop")
+		w.contains(out, "dropped    true")
+		w.contains(err, "a running function keeps its own copy")
+		if left, err := w.keys.Records(t.Context()); len(left) != 1 || err != nil {
+			t.Errorf("%v is left, %v", left, err)
+		}
+		w.expect(cli.StatusFailed, "keys", spelling, "--drop")
+	}
+}
+
+func TestCertificatesNeedThirtyDays(t *testing.T) {
+	const reported = `{"certificates":{"authentication":"both","daysLeft":29.5,
+		"cas":[{"subject":"CN=Operator CA","notAfter":"2036-01-31T12:00:00Z"}],"pins":["e3b0"],"subjects":["CN=a"],
+		"revokedKeys":["ca97"],"last":{"subject":"CN=hooks","notAfter":"2026-03-02T00:00:00Z"}}}`
+	for name, test := range map[string]struct {
+		answer string
+		status int
+		want   []string
+	}{
+		"too few days": {reported, cli.StatusFailed,
+			[]string{"29.5", "CN=Operator CA", "2036-01-31T12:00:00.000Z", "e3b0",
+				"CN=a", "ca97", "accepted last  CN=hooks", "  29        2026-03-02T00:00:00.000Z (in 29d12h)"}},
+		"enough days": {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
+		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0,
+			[]string{"signature"}},
+		"no answer": {`{"errorMessage":"x"}`, cli.StatusUnreachable, nil},
+		"no report": {`{"found":0}`, cli.StatusUnreachable, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.redrive = func(redrive.Request) (string, error) { return test.answer, nil }
+			out, _ := w.expect(test.status, "keys")
+			w.contains(out, test.want...)
+		})
+	}
+}
+
+func TestKeysAreListedWithTheirStates(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.redrive = func(redrive.Request) (string, error) { return "", errors.New("down") } // the keys are shown without it
+	var ids [4]string
+	for i := range ids {
+		ids[i] = uuid.New().String()
+	}
+	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
+	w.setting = [2]string{"PAYHOOK_REVOKED_KEYS", strings.ToUpper(withdrawn)}
+	w.cache(unknown, nil, time.Second, 0)
+	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), 30*time.Minute, 0)
+	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), 30*time.Minute-time.Second, 0)
+	w.cache(withdrawn, keys.FormatJWK(withdrawn, &private.PublicKey), 40*time.Minute, time.Minute)
+	out, _ := w.expect(cli.StatusUnreachable, "keys", "--json")
+	var shown struct {
+		Keys []cachedKey `json:"keys"`
+	}
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range shown.Keys {
+		got = append(got, k.KeyID+" "+k.State)
+	}
+	if diff := cmp.Diff([]string{cached + " cached", stale + " stale", withdrawn + " revoked",
+		unknown + " unknown"}, got); diff != "" {
+		t.Error(diff)
+	}
+	out, _ = w.expect(cli.StatusUnreachable, "keys")
+	w.contains(out, keys.Thumbprint(&private.PublicKey), "(30m ago)")
+}

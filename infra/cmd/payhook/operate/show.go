@@ -1,0 +1,260 @@
+package operate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/redrive"
+)
+
+func (p *program) showCommand() *cobra.Command {
+	payload := false
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show one parked event or delivery",
+		Long: `Shows what is parked under a name, without the payload: an event of the ledger; a
+delivery with its signature, key and certificate, and what was decided about it; or a
+rejected webhook, which "payhook explain --captured NAME" explains. A name is an eventId
+or what "payhook parked list" has; the beginning of a name is enough if no other begins
+with it.
+
+Of a conflict, it shows both versions: amount, currency, status, delivery, and the state
+of the first in the ledger now (pending, published, parked or dismissed; unknown if its
+de-duplication window is over; replaced if the ledger has another content). Amounts and
+currencies are those that the ledger had at the time of the conflict. The whole first
+version is in the ledger while it is pending or parked, in the claim bucket if it is too
+large for the bus, and in the evidence. Otherwise, the output says who has it.
+
+Status 1: nothing is parked under this name, or the payload is not stored.`,
+		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if payload && p.JSON {
+				return errors.New("--payload writes only the payload: it cannot be used with --json")
+			}
+			return cli.Args("NAME")(cmd, args)
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+			name, err := p.whole(ctx, s, args[0])
+			switch {
+			case err != nil:
+				return err
+			case redrive.KindOf(name) == redrive.Event:
+				return p.showEvent(ctx, s, name, payload)
+			}
+			return p.showStored(ctx, s, name, payload)
+		}),
+	}
+	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte; not with --json")
+	return cmd
+}
+
+// showEvent shows an event that is parked in the ledger.
+func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bool) error {
+	item, known, err := ledger.Find(ctx, s.ledger, id, payload)
+	switch {
+	case err != nil && !known:
+		return err
+	case item.State != ledger.Parked:
+		return p.nothing(id)
+	case payload:
+		_, err := p.Out.Write(item.Detail)
+		return err
+	}
+	shown := eventOf(item)
+	ends, err := s.ClaimEnds(ctx, []ledger.Item{item}, p.Now())
+	if err != nil {
+		return err
+	}
+	shown.ClaimEnds = ends[id]
+	return p.Show(shown, shown.pairs()...)
+}
+
+// stored is everything of a stored delivery but its payload, and what was decided about it.
+type stored struct {
+	Name  string         `json:"name"`
+	State proof.Decision `json:"state"`
+
+	proof.Proof // without Payload and Contents
+
+	PayloadBytes  int    `json:"payloadBytes"`
+	PayloadSHA256 string `json:"payloadSha256"`
+
+	Decision *proof.Note `json:"decision,omitempty"`
+	Versions []versions  `json:"versions,omitempty"` // of a conflict
+}
+
+func (p *program) showStored(ctx context.Context, s *stack, name string, payloadOnly bool) error {
+	parked, err := proof.Get(ctx, s.parking, name)
+	switch {
+	case errors.Is(err, objects.ErrNotFound):
+		return p.nothing(name)
+	case err != nil:
+		return err
+	case payloadOnly && parked.Request != nil && len(parked.Payload) < parked.Request.PayloadBytes:
+		fmt.Fprintf(p.Err, "the payload is not stored: it has %d bytes, and at most %d are\n",
+			parked.Request.PayloadBytes, proof.MaxCapturedPayload)
+		return cli.ErrAttention
+	case payloadOnly:
+		_, err := p.Out.Write(parked.Payload)
+		return err
+	}
+	state, note, err := proof.DecisionOn(ctx, s.parking, name)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(parked.Payload)
+	shown := stored{Name: name, State: state, Proof: parked, PayloadBytes: len(parked.Payload),
+		PayloadSHA256: hex.EncodeToString(sum[:])}
+	shown.Payload, shown.Contents = nil, nil
+	if state != proof.Open {
+		shown.Decision = &note
+	}
+	if shown.Versions, err = p.compare(ctx, s, parked); err != nil {
+		return err
+	}
+	if err := p.Show(shown, shown.pairs()...); err != nil || p.JSON {
+		return err
+	}
+	return writeVersions(p.Out, shown.Versions, p.Now())
+}
+
+// pairs returns what is shown of a delivery, in its order.
+func (s stored) pairs() []any {
+	pairs := []any{"name", s.Name, "state", s.State, "cause", s.Cause, "storedAt", s.StoredAt,
+		"deliveryId", s.DeliveryID, "eventIds", s.EventIDs, "positions", s.Positions,
+		"timestamp", s.Timestamp, "keyId", s.KeyID, "signature", s.Signature, "jwk", s.JWK}
+	if c := s.Certificate; c != nil {
+		pairs = append(pairs, "certificate.fingerprint", c.Fingerprint, "certificate.acceptedAt", c.AcceptedAt,
+			"certificate.chain", c.Chain)
+	}
+	if r := s.Request; r != nil {
+		s.PayloadBytes, s.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
+		pairs = slices.Concat(pairs, []any{"receivedAt", r.ReceivedAt, "requestId", r.RequestID, "outcome", r.Outcome,
+			"method", r.Method, "path", r.Path, "rawQuery", r.RawQuery, "sourceIp", r.SourceIP},
+			cli.Pairs("headers", r.Headers), cli.Pairs("settings", r.Settings))
+	}
+	pairs = append(pairs, "payloadBytes", s.PayloadBytes, "payloadSha256", s.PayloadSHA256)
+	if n := s.Decision; n != nil {
+		pairs = append(pairs, "decision.by", n.By, "decision.at", n.At, "decision.reason", n.Reason,
+			"decision.version", n.Version, "decision.ageAccepted", n.AgeAccepted)
+	}
+	return pairs
+}
+
+func (p *program) eventCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "event ID",
+		Short: "Show the state of one event",
+		Long: `Shows the state of one eventId in the ledger (pending, published, parked or dismissed),
+what a person decided, and which deliveries are parked about it.
+
+  unknown         it was never accepted, or its de-duplication window is over
+  due             when redrive may publish it, if it is pending
+  attempts        how often redrive has tried
+  claimed         it is too large for the bus, which gets a claim check
+  claimEnds       when S3 deletes the large event, if that is in less than 30 days
+  eventTimestamp  its time on the bus, by which a replay of the archive finds it
+  expiresAt       the end of the window; after that, the same id is new
+  cause           why it is parked; if the state is damaged, what cannot be decoded
+
+Status 1: the event is unknown, damaged or parked, or a delivery about it is open.`,
+		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
+		Args:    oneUUID,
+		RunE:    p.on(p.event),
+	}
+}
+
+// eventState is what is known of one event.
+type eventState struct {
+	EventID        string       `json:"eventId"`
+	State          ledger.State `json:"state"`
+	Cause          string       `json:"cause,omitempty"`
+	Problem        string       `json:"problem,omitempty"`
+	DeliveryID     string       `json:"deliveryId,omitempty"`
+	RecordedAt     time.Time    `json:"recordedAt,omitzero"`
+	PublishedAt    time.Time    `json:"publishedAt,omitzero"`
+	EventTimestamp time.Time    `json:"eventTimestamp,omitzero"`
+	ParkedAt       time.Time    `json:"parkedAt,omitzero"`
+	Due            time.Time    `json:"due,omitzero"`
+	Attempts       int          `json:"attempts"`
+	Claimed        bool         `json:"claimed"`
+	ClaimEnds      time.Time    `json:"claimEnds,omitzero"`
+	ExpiresAt      time.Time    `json:"expiresAt,omitzero"`
+	SHA256         string       `json:"sha256,omitempty"`
+	Decision       *proof.Note  `json:"decision,omitempty"` // the last one
+	Parked         []listed     `json:"parked,omitempty"`   // deliveries
+}
+
+// The states of an event that the ledger does not have, and of one that cannot be decoded.
+const (
+	unknown ledger.State = "unknown"
+	damaged ledger.State = "damaged"
+)
+
+// eventOf returns what an item says.
+func eventOf(item ledger.Item) eventState {
+	e := eventState{
+		EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,
+		DeliveryID: item.DeliveryID, RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt,
+		EventTimestamp: item.EventTimestamp, Due: item.Due, Attempts: item.Attempts, Claimed: item.Claimed,
+		ExpiresAt: item.ExpiresAt, SHA256: hex.EncodeToString(item.Digest[:]),
+	}
+	if item.State == ledger.Parked {
+		e.ParkedAt, e.Due = item.Due, time.Time{}
+	}
+	if d := item.Decision; !d.At.IsZero() {
+		e.Decision = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
+	}
+	if item.Err != nil {
+		e.State, e.Cause = damaged, item.Err.Error()
+	}
+	return e
+}
+
+// pairs returns what is shown of an event, in its order.
+func (e eventState) pairs() []any {
+	pairs := []any{"eventId", e.EventID, "state", e.State, "cause", e.Cause, "problem", e.Problem,
+		"deliveryId", e.DeliveryID, "recordedAt", e.RecordedAt, "publishedAt", e.PublishedAt,
+		"eventTimestamp", e.EventTimestamp, "parkedAt", e.ParkedAt, "due", e.Due, "attempts", e.Attempts,
+		"claimed", e.Claimed, "claimEnds", e.ClaimEnds, "expiresAt", e.ExpiresAt, "sha256", e.SHA256}
+	if d := e.Decision; d != nil {
+		pairs = append(pairs, "decision.by", d.By, "decision.at", d.At, "decision.reason", d.Reason)
+	}
+	return pairs
+}
+
+func (p *program) event(ctx context.Context, s *stack, args []string) error {
+	item, known, err := ledger.Find(ctx, s.ledger, args[0], false)
+	if err != nil && !known {
+		return err
+	}
+	shown := eventState{EventID: args[0], State: unknown}
+	if known {
+		shown = eventOf(item)
+	}
+	all, err := p.find(ctx, s, filter{event: args[0]}, "")
+	if err != nil {
+		return err
+	}
+	wrong := shown.State == unknown || shown.State == damaged
+	for _, l := range all {
+		wrong = wrong || l.State == proof.Open
+		if l.Kind == redrive.Event {
+			shown.ClaimEnds = l.ClaimEnds
+		} else {
+			shown.Parked = append(shown.Parked, l)
+		}
+	}
+	return attention(p.Show(shown, append(shown.pairs(), "parked", p.rows(shown.Parked))...), wrong)
+}
