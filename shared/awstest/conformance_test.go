@@ -31,9 +31,9 @@ import (
 
 	"payhook.example/shared/aws/client"
 	adapter "payhook.example/shared/aws/dynamodb"
+	s3adapter "payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
-	"payhook.example/shared/parking"
 )
 
 // endpointVariable contains the URL of a service with the real protocols, such as
@@ -48,7 +48,7 @@ type (
 		adapter.KeysAPI
 		adapter.KeysInspectAPI
 	}
-	objects interface{ parking.API }
+	objects interface{ s3adapter.API }
 )
 
 // services are the services of a row: a ledger and a bucket, which all have one name.

@@ -372,8 +372,9 @@ func (f *facts) decide(d *decision) {
 	if f.notes == nil {
 		f.notes = map[note]bool{}
 	}
-	n := note{d.note(), d.name}
-	f.notes[n] = f.notes[n]
+	if n := (note{d.note(), d.name}); !f.notes[n] {
+		f.notes[n] = false
+	}
 }
 
 // decided checks the result of a decision.
