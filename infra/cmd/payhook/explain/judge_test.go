@@ -27,7 +27,6 @@ import (
 
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
 
@@ -76,10 +75,10 @@ func sent(t *testing.T) *call {
 		}
 	}))
 	t.Cleanup(service.Close)
-	c.request = request{Payload: []byte(body), Request: proof.Request{Method: "POST", ReceivedAt: received,
+	c.request = request{Payload: []byte(body), Method: "POST", ReceivedAt: received,
 		Settings: map[string]string{"baseUrl": service.URL},
 		Headers: map[string]string{"content-type": "application/json", "host": "abc.example",
-			"x-amzn-trace-id": "(redacted)", "x-forwarded-for": "(redacted)"}}}
+			"x-amzn-trace-id": "(redacted)", "x-forwarded-for": "(redacted)"}}
 	c.set("X-SVC-Timestamp", at)
 	c.set("X-SVC-Key-Id", c.key.ID)
 	c.sign(specified(at, c.key.ID))

@@ -319,7 +319,7 @@ func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (
 		err = errFunction("it returned no result")
 	}
 	if err != nil {
-		return decided{Failed: true, Replayed: redrive.Replayed{Name: name, Cause: err.Error()}}, err
+		return decided{Failed: true, Name: name, Cause: err.Error()}, err
 	}
 	result := decided{Replayed: a.Replayed[0]}
 	result.Failed = result.Cause != "" || len(a.Dismissed) == 0 && result.Outcome != redrive.Accepted
