@@ -60,7 +60,10 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 			return nil, err
 		}
 		id := &dynamodbtypes.AttributeValueMemberS{Value: one.EventID}
-		item := map[string]dynamodbtypes.AttributeValue{names.LedgerKey: id, "event": &dynamodbtypes.AttributeValueMemberB{Value: raw}}
+		item := map[string]dynamodbtypes.AttributeValue{
+			names.LedgerKey: id,
+			"event":         &dynamodbtypes.AttributeValueMemberB{Value: raw},
+		}
 		if _, err := p.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item,
 			ConditionExpression: aws.String("attribute_not_exists(eventId)")}); err != nil {
 			return nil, err
@@ -71,7 +74,8 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 			return nil, err
 		}
 		if _, err := p.db.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: aws.String("ledger"),
-			Key: map[string]dynamodbtypes.AttributeValue{names.LedgerKey: id}, UpdateExpression: aws.String("REMOVE event"),
+			Key:                 map[string]dynamodbtypes.AttributeValue{names.LedgerKey: id},
+			UpdateExpression:    aws.String("REMOVE event"),
 			ConditionExpression: aws.String("attribute_exists(eventId)")}); err != nil {
 			return nil, err
 		}

@@ -105,8 +105,12 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := Stores{setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}, &d.bus,
-		&d.keys, &d.parked}
+	all := Stores{
+		setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked},
+		&d.bus,
+		&d.keys,
+		&d.parked,
+	}
 	if conf.EvidenceBucket != "" {
 		all.Evidence = &d.records
 	}
@@ -179,7 +183,13 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 	}
 	for _, raw := range inConflict {
 		digest, id := ledger.DigestOf(raw), ledger.Key(idOf(d.t, raw))
-		p.EventIDs, p.Contents = append(p.EventIDs, id), append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
+		p.EventIDs, p.Contents = append(
+			p.EventIDs,
+			id,
+		), append(
+			p.Contents,
+			proof.Content{EventID: id, Digest: digest[:]},
+		)
 	}
 	var err error
 	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {

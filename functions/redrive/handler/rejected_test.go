@@ -39,7 +39,9 @@ func (d *deployment) reject(w paymenttest.Webhook, change ...func(*proof.Proof))
 		d.t.Fatal(err)
 	}
 	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Body, Request: &proof.Request{
-		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost, SourceIP: "192.0.2.10",
+		ReceivedAt: time.Now().
+			Add(-w.Age),
+		Outcome: "signature-missing", Method: http.MethodPost, SourceIP: "192.0.2.10",
 		Headers: map[string]string{}, PayloadBytes: len(signed.Body)}}
 	for name := range signed.Header {
 		p.Request.Headers[strings.ToLower(name)] = signed.Header.Get(name)
@@ -74,8 +76,10 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 			t.Errorf("%s, noted %+v (-want +got)\n%s", state, note, diff)
 		}
 		line := d.line()
-		if line["msg"] != "replay" || line["name"] != name || line["kind"] != "rejected" || line["reason"] != "wrong header" || line["level"] != nil ||
-			line["deliveryId"] == "" || line["outcome"] != "accepted" || line["acceptAge"] != nil {
+		if line["msg"] != "replay" || line["name"] != name || line["kind"] != "rejected" ||
+			line["reason"] != "wrong header" || line["level"] != nil ||
+			line["deliveryId"] == "" || line["outcome"] != "accepted" ||
+			line["acceptAge"] != nil {
 			t.Errorf("logged %v", line)
 		}
 		if len(d.bus.Entries()) != 2 || len(d.records.Keys()) != 1 {
@@ -137,11 +141,13 @@ func TestARejectedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 			change: map[string]string{"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}, want: intake.Accepted},
 		"another method": {webhook: signed, captured: func(p *proof.Proof) { p.Request.Method = "GET" },
 			want: intake.MethodNotAllowed},
-		"with PUT": {webhook: signed, captured: func(p *proof.Proof) { p.Request.Method = "PUT" }, want: intake.Accepted},
+		"with PUT": {webhook: signed, captured: func(p *proof.Proof) { p.Request.Method = "PUT" },
+			want: intake.Accepted},
 		"too large": {webhook: signed, change: map[string]string{"PAYHOOK_MAX_PAYLOAD_BYTES": "100"},
 			want: intake.PayloadTooLarge},
 		"not captured whole": {webhook: paymenttest.Webhook{
-			Payload: []byte(strings.Repeat(" ", proof.MaxCapturedPayload+1))}, captured: func(p *proof.Proof) { p.Payload = nil }, want: incomplete},
+			Payload: []byte(strings.Repeat(" ", proof.MaxCapturedPayload+1))},
+			captured: func(p *proof.Proof) { p.Payload = nil }, want: incomplete},
 		"captureRejected is off": {webhook: signed, change: map[string]string{names.KeysTableEnv: ""},
 			want: captureRejectedOff},
 	} {

@@ -48,11 +48,12 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		"with a conflict": {d.park(proof.Invalid, nil, first, newEvent(), other), redrive.Replayed{Outcome: "conflict",
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, "WARN", proof.Invalid, proof.Replayed},
 		"an event is pending": {d.park(proof.Invalid, nil, pending, newEvent()), redrive.Replayed{
-			Outcome: "pending", Recorded: 1, Pending: 1, Duplicates: 1, Cause: wait}, "WARN", proof.Invalid, proof.Open},
+			Outcome: "pending", Recorded: 1, Pending: 1, Duplicates: 1, Cause: wait}, "WARN", proof.Invalid,
+			proof.Open},
 		"a conflict without a version": {d.park(proof.Conflict, [][]byte{other}, other),
 			redrive.Replayed{Outcome: "version-missing"}, "WARN", proof.Conflict, proof.Open},
-		"not parked": {missing, redrive.Replayed{Cause: "proof: " + missing + ": " + objects.ErrNotFound.Error()}, "WARN",
-			proof.Invalid, proof.Open},
+		"not parked": {missing, redrive.Replayed{Cause: "proof: " + missing + ": " + objects.ErrNotFound.Error()},
+			"WARN", proof.Invalid, proof.Open},
 	} {
 		got := d.replayed(redrive.Request{By: "ann", Reason: "why"}, test.object)
 		if (got.Parked != "") != (got.Outcome == "conflict") {
@@ -68,7 +69,8 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		want := map[string]any{"msg": "replay", "name": test.object, "kind": string(test.kind), "by": "ann",
 			"reason": "why", "outcome": got.Outcome, "recorded": float64(got.Recorded),
 			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts)}
-		for name, value := range map[string]any{"cause": got.Cause, "level": test.level, "pending": float64(got.Pending)} {
+		for name, value := range map[string]any{"cause": got.Cause, "level": test.level,
+			"pending": float64(got.Pending)} {
 			if value != nil && value != "" && value != 0.0 {
 				want[name] = value
 			}
@@ -101,7 +103,8 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	}
 	d.record(published)
 	d.handle(redrive.Request{})
-	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed", idOf(t, published): "published"} {
+	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed",
+		idOf(t, published): "published"} {
 		if item := d.table.Items()[id]; string(item.State) != want ||
 			item.Decision.By != "" && item.Decision != (ledger.Decision{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
@@ -127,13 +130,13 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		state proof.Decision
 		note  proof.Note
 	}{
-		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "accepted"}, proof.Dismissed,
-			proof.Note{By: "ann", At: noon, Version: "first"}},
+		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "accepted"},
+			proof.Dismissed, proof.Note{By: "ann", At: noon, Version: "first"}},
 		{redrive.Request{Version: redrive.ParkedVersion, By: "bob"}, redrive.Replayed{Outcome: "already-dismissed",
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed,
 			proof.Note{By: "ann", At: noon, Version: "first"}},
-		{redrive.Request{Version: redrive.ParkedVersion, By: "bob", Again: true}, redrive.Replayed{Outcome: "accepted", Recorded: 1,
-			Pending: 1}, proof.Replayed, proof.Note{By: "bob", At: noon, Version: "parked"}},
+		{redrive.Request{Version: redrive.ParkedVersion, By: "bob", Again: true}, redrive.Replayed{
+			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, proof.Note{By: "bob", At: noon, Version: "parked"}},
 		{redrive.Request{Version: redrive.ParkedVersion}, redrive.Replayed{Outcome: "already-replayed",
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed,
 			proof.Note{By: "bob", At: noon, Version: "parked"}},
@@ -177,8 +180,8 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	name := d.park(proof.Invalid, nil, newEvent())
 	missing := "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
 	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
-	for name, cause := range map[string]string{name: "", missing: "proof: " + missing + ": " + objects.ErrNotFound.Error(),
-		"x": "proof: not a name"} {
+	for name, cause := range map[string]string{name: "",
+		missing: "proof: " + missing + ": " + objects.ErrNotFound.Error(), "x": "proof: not a name"} {
 		got := d.handle(redrive.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Dismissed
 		line := d.line()
 		logged, _ := line["cause"].(string)

@@ -33,7 +33,8 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 			redrive.Answer{Found: 7, Published: 3, Failed: 2, Parked: 1}, ""},
 		"no time": {intake.Redriven{Left: true}, map[string]any{"level": "WARN", "left": true},
 			redrive.Answer{Left: true}, ""},
-		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, redrive.Answer{}, ""},
+		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0},
+			redrive.Answer{}, ""},
 		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
 			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, redrive.Answer{Failed: 1}, ""},
 		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"),
@@ -73,7 +74,8 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d.record(newEvent())
 	parked := d.park(proof.Invalid, nil, newEvent())
 	d.bus.Missing = true
-	if r, err := d.Handle(t.Context(), redrive.Request{}); err == nil || err.Error() != "redrive: bus: it does not exist" ||
+	if r, err := d.Handle(t.Context(), redrive.Request{}); err == nil ||
+		err.Error() != "redrive: bus: it does not exist" ||
 		!cmp.Equal(r, redrive.Answer{}) {
 		t.Errorf("a run: %+v, %v", r, err)
 	}

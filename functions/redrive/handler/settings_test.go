@@ -61,7 +61,8 @@ func endsSoon(t *testing.T) {
 		if err := l.Park(t.Context(), item, "attempts", ""); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.replayed(redrive.Request{}, item.EventID); got.Outcome != "accepted" || !got.ClaimEnds.IsZero() != want {
+		if got := d.replayed(redrive.Request{}, item.EventID); got.Outcome != "accepted" ||
+			!got.ClaimEnds.IsZero() != want {
 			t.Errorf("%s: %+v", value, got)
 		}
 	}
@@ -103,10 +104,19 @@ var effects = map[string]func(t *testing.T){
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
 		func(c *redrive.Certificates) []string { return c.Subjects }),
 	"revokedKeys": func(t *testing.T) {
-		reported("revokedKeys", strings.Repeat("cd", 32), func(c *redrive.Certificates) []string { return c.RevokedKeys })(t)
+		reported(
+			"revokedKeys",
+			strings.Repeat("cd", 32),
+			func(c *redrive.Certificates) []string { return c.RevokedKeys },
+		)(
+			t,
+		)
 		id := signingKey().ID
 		d := withRejected(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
-		if got := d.handle(redrive.Request{Certificates: true}).Certificates; !slices.Equal(got.RevokedKeys, []string{id}) {
+		if got := d.handle(redrive.Request{Certificates: true}).Certificates; !slices.Equal(
+			got.RevokedKeys,
+			[]string{id},
+		) {
 			t.Errorf("by signature: reported %v", got)
 		}
 		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),

@@ -76,8 +76,9 @@ func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 			}
 			cancel()
 		}
-		if _, err := d.Handle(t.Context(), redrive.Request{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
-			"redrive: ") {
+		if _, err := d.Handle(t.Context(), redrive.Request{Certificates: true}); err == nil ||
+			!strings.HasPrefix(err.Error(),
+				"redrive: ") {
 			t.Error("the report lacks the certificate without an error")
 		}
 	})

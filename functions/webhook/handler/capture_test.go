@@ -48,19 +48,24 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 				strings.Contains(e.log.String(), "paymentRequestId") {
 				t.Errorf("%+v, %v; logged %s", got, err, e.log)
 			}
-			want := proof.Proof{Reason: proof.Rejected, Cause: got.Cause, Payload: []byte(r.Body), Request: &proof.Request{
-				ReceivedAt:    got.Request.ReceivedAt,
-				RequestID:     "request-1",
-				Outcome:       name,
-				Method:        r.RequestContext.HTTP.Method,
-				Path:          "/hook",
-				RawQuery:      "a=" + signature.Redacted,
-				Headers:       maps.Clone(r.Headers),
-				SourceIP:      "192.0.2.1",
-				PayloadBytes:  len(r.Body),
-				PayloadSHA256: got.Request.PayloadSHA256,
-				Settings:      e.captured,
-			}}
+			want := proof.Proof{
+				Reason:  proof.Rejected,
+				Cause:   got.Cause,
+				Payload: []byte(r.Body),
+				Request: &proof.Request{
+					ReceivedAt:    got.Request.ReceivedAt,
+					RequestID:     "request-1",
+					Outcome:       name,
+					Method:        r.RequestContext.HTTP.Method,
+					Path:          "/hook",
+					RawQuery:      "a=" + signature.Redacted,
+					Headers:       maps.Clone(r.Headers),
+					SourceIP:      "192.0.2.1",
+					PayloadBytes:  len(r.Body),
+					PayloadSHA256: got.Request.PayloadSHA256,
+					Settings:      e.captured,
+				},
+			}
 			want.Request.Headers["authorization"] = signature.Redacted
 			if diff := cmp.Diff(want, got); diff != "" || got.Request.Settings["baseUrl"] != e.service.URL {
 				t.Errorf("stored (-want +got):\n%s", diff)

@@ -117,8 +117,10 @@ var effects = map[string]func(t *testing.T){
 
 	"baseUrl": keyIsFetched,
 	"keysAuth": func(t *testing.T) {
-		stored := tokenSource(fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-			time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)))
+		stored := tokenSource(
+			fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+				time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)),
+		)
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
 		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"}

@@ -78,8 +78,8 @@ func (c Clients) Webhook(s settings.Function) setup.Stores {
 	return stores
 }
 
-// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, the table of keys
-// as far as it has the accepted certificate, and the parking bucket.
+// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, the table of
+// keys as far as it has the accepted certificate, and the parking bucket.
 func (c Clients) Redrive(s settings.Function) (setup.Stores, bus.Finder, keys.CertificateReader, s3.Bucket) {
 	stores, b := c.Webhook(s), eventbridge.NewFindableBus(c.eventBridge, s.EventBusName)
 	stores.Bus = b
