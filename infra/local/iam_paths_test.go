@@ -148,7 +148,7 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Invalid, Cause: "test", StoredAt: time.Now().UTC(),
+	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Invalid, StoredAt: time.Now().UTC(),
 		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: signed, JWK: key.JWK()})
 	return name, err
 }
@@ -196,8 +196,9 @@ func (f *fixture) replayRejected(ctx context.Context) error {
 	for name := range signed.Header {
 		headers[name] = signed.Header.Get(name)
 	}
-	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Rejected, Payload: signed.Body,
-		Request: &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost, Headers: headers}})
+	request := &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost, Headers: headers}
+	name, _, err := proof.Put(ctx, f.Parking(),
+		proof.Proof{Reason: proof.Rejected, Payload: signed.Body, Request: request})
 	return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
 }
 

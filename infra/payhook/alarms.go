@@ -163,8 +163,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources. 400: cause says if it is no webhook. 405: Payhook accepts POST, PUT and " +
-				"PATCH. 413: check maxPayloadBytes. 422: see parked. Then " +
-				"replay what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
+				"PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay what was captured (`payhook replay " +
+				"NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +

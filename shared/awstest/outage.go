@@ -17,16 +17,13 @@ type Outage struct {
 // NewOutage starts a server that answers requests with next, except those for which of returns true: it
 // answers them with fail until the clock of a bubble of testing/synctest, in which its clients run, has
 // continued for that time. Start it outside of the bubble. The time of a request is that of its signature.
-func NewOutage(t testing.TB, lasts time.Duration, of func(*http.Request) bool, fail, next http.HandlerFunc) *Outage {
+func NewOutage(tb testing.TB, lasts time.Duration, of func(*http.Request) bool, fail, next http.HandlerFunc) *Outage {
 	end := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(lasts) // the clock of a bubble begins in 2000
 	o := &Outage{}
-	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// An idle connection would stop the clock, and the SDK adapts its clock to the date of an answer.
-		w.Header().Set("Connection", "close")
-		w.Header()["Date"] = nil
+	o.Server = newServer(tb, func(w http.ResponseWriter, r *http.Request) {
 		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 		if err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		if signed.Before(end) && of(r) {
 			o.Failed.Add(1)
@@ -34,7 +31,6 @@ func NewOutage(t testing.TB, lasts time.Duration, of func(*http.Request) bool, f
 			return
 		}
 		next(w, r)
-	}))
-	t.Cleanup(o.Close)
+	})
 	return o
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// TargetHeader has the operation of a request, such as DynamoDB_20120810.PutItem.
-const TargetHeader = "X-Amz-Target"
-
 // Handler answers the calls of a service in memory over HTTP as AWS does, in AWS JSON. It reads
 // a request completely before it answers. It does not check signatures.
 func Handler(service any) http.Handler {

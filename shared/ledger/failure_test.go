@@ -1,84 +1,50 @@
 package ledger_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 	"time"
-	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	adapter "payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 )
 
-// operations calls every method for the entry e, and returns their errors.
-func operations(t *testing.T, l *ledger.Ledger, i *adapter.LedgerReader, e ledger.Item,
-	at time.Time) map[string]error {
+// operations calls every method for the event e, and returns their errors.
+func (b *fixture) operations(t *testing.T, e ledger.Item) map[string]error {
 	t.Helper()
-	ctx, entries, holder := t.Context(), []ledger.Item{e}, ledger.NewHolder()
+	ctx, events, holder, at := t.Context(), []ledger.Item{e}, ledger.NewHolder(), b.now
 	errs := map[string]error{}
 	for name, r := range map[string]ledger.Recording{
-		"record": l.Record(ctx, entries, holder, at)[0], "replace": l.Replace(ctx, entries, at)[0],
+		"record": b.Record(ctx, events, holder, at)[0], "replace": b.Replace(ctx, events, at)[0],
 	} {
 		if errs[name] = r.Err; r.Err != nil && r.Outcome != 0 {
 			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
 		}
 	}
-	leased := l.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, holder, at)[0]
+	leased := b.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, holder, at)[0]
 	if errs["lease"] = leased.Err; leased.Held {
 		t.Error("lease: held with an error")
 	}
-	errs["postpone"] = l.Postpone(ctx, e, holder, at)
-	errs["mark published"] = l.MarkPublished(ctx, entries)[0]
-	errs["park"] = l.Park(ctx, e, "", "")
-	errs["replay"] = l.Replay(ctx, e, ledger.Decision{}, at).Err
-	errs["dismiss"] = l.Dismiss(ctx, e, ledger.Decision{}).Err
-	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
-	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
-	_, errs["known"] = l.Known(ctx, []string{e.EventID})
-	_, _, errs["find"] = ledger.Find(ctx, i, e.EventID, false)
-	_, errs["list"] = ledger.List(ctx, i, ledger.Pending)
+	errs["postpone"] = b.Postpone(ctx, e, holder, at)
+	errs["mark"] = b.MarkPublished(ctx, events)[0]
+	errs["park"] = b.Park(ctx, e, "", "")
+	errs["replay"] = b.Replay(ctx, e, ledger.Decision{}, at).Err
+	errs["dismiss"] = b.Dismiss(ctx, e, ledger.Decision{}).Err
+	_, _, errs["due"] = b.Due(ctx, 0, at, nil, 1)
+	_, errs["waiting"] = b.Waiting(ctx, 0, at, 1)
+	_, errs["known"] = b.Known(ctx, []string{e.EventID})
+	_, _, errs["find"] = b.Find(ctx, e.EventID)
+	_, errs["list"] = b.List(ctx, ledger.Pending)
 	return errs
 }
 
-func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
-	b := newFixture(t)
-	for name, err := range operations(t, ledger.New(adapter.NewLedger(b.db, "missing"), ledger.Options{}),
-		adapter.NewLedgerReader(b.db, "missing"), b.entry(t, uuid.New().String(), ""), b.now) {
-		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
+func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
+	b, down := newFixture(t), errors.New("down")
+	b.store.after = func(string, string) error { return down }
+	for name, err := range b.operations(t, b.new(t, 1)[0]) {
+		if !errors.Is(err, down) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// recordDue records an event that is due now.
-func (b *fixture) recordDue(t *testing.T, e ledger.Item) {
-	t.Helper()
-	if outcome, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); outcome != ledger.Recorded || err != nil {
-		t.Fatal(outcome, err)
-	}
-}
-
-// put changes attributes of the item of an event; nil removes one.
-func (b *fixture) put(t *testing.T, eventID string, change awstest.Item) {
-	t.Helper()
-	item := maps.Clone(b.db.Items("ledger")[eventID])
-	for name, value := range change {
-		if item[name] = value; value == nil {
-			delete(item, name)
-		}
-	}
-	if _, err := b.db.PutItem(t.Context(),
-		&dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -86,92 +52,56 @@ func (b *fixture) put(t *testing.T, eventID string, change awstest.Item) {
 // bytes.
 func TestLeaseReturnsAClaimCheck(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	e.Claimed, e.Digest = true, ledger.Digest{1}
 	b.recordDue(t, e)
-	got, ok, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
-		b.now.Add(time.Minute))
-	if !ok || err != nil || !got.Claimed || got.Digest != e.Digest || got.EventName != e.EventName ||
-		got.Attempts != 1 {
-		t.Errorf("%+v, %t, %v", got, ok, err)
+	until := b.now.Add(time.Minute)
+	l := b.leaseUntil(t, ledger.Item{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), until)
+	if !l.Held || l.Err != nil || !l.Item.Claimed || l.Item.Digest != e.Digest || l.Item.EventName != e.EventName ||
+		l.Item.Attempts != 1 {
+		t.Errorf("%+v", l)
 	}
-	b.put(t, e.EventID, awstest.Item{"event": &types.AttributeValueMemberB{Value: []byte("x")}})
-	if got, ok, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: b.now.Add(time.Minute)},
-		ledger.NewHolder(), b.now); !ok || !errors.Is(err, ledger.ErrCorrupt) || got.EventID != e.EventID {
-		t.Errorf("without JSON: %+v, %t, %v", got, ok, err)
-	}
-}
-
-// sameShard returns n entries of one shard.
-func (b *fixture) sameShard(t *testing.T, n int) (entries []ledger.Item) {
-	t.Helper()
-	for shard := ""; len(entries) < n; {
-		e := b.entry(t, uuid.New().String(), "")
-		b.recordDue(t, e)
-		if shard = cmp.Or(shard, b.shard(e)); b.shard(e) == shard {
-			entries = append(entries, e)
-		} else if err := b.MarkPublished(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return entries
-}
-
-// Its eventId and due are enough to lease or move it.
-func TestAnItemThatCannotBeDecodedHidesNoOther(t *testing.T) {
-	b := newFixture(t)
-	entries := b.sameShard(t, 3)
-	bad := entries[0].EventID
-	b.put(t, bad, awstest.Item{names.LedgerSize: &types.AttributeValueMemberS{Value: "x"}})
-	waiting := func() (all []ledger.Item) {
-		for shard := range ledger.Shards {
-			page, err := b.Waiting(t.Context(), shard, b.now.Add(-time.Second), 10)
-			if all = append(all, page...); err != nil {
-				t.Error(err)
-			}
-		}
-		return all
-	}
-	backlog, err := ledger.List(t.Context(), adapter.NewLedgerReader(b.db, "ledger"), ledger.Pending)
-	if err != nil {
-		t.Error(err)
-	}
-	for name, got := range map[string][]ledger.Item{"due": b.due(t), "waiting": waiting(), "backlog": backlog} {
-		if len(got) != len(entries) {
-			t.Errorf("%s: %d items", name, len(got))
-		}
-		for _, i := range got {
-			if !i.Due.Equal(b.now) || !i.RecordedAt.Equal(b.now) || (i.Size == 0) != (i.EventID == bad) ||
-				fmt.Sprint(i.Err) != map[bool]string{true: "can't decode size", false: "<nil>"}[i.EventID == bad] {
-				t.Errorf("%s: %+v", name, i)
-			}
-		}
-	}
-	b.put(t, bad, awstest.Item{names.LedgerTTL: &types.AttributeValueMemberS{Value: "x"}})
-	if known, err := b.Known(t.Context(), []string{bad, entries[1].EventID}); len(known) != 1 ||
-		known[entries[1].EventID].Digest != entries[1].Digest || fmt.Sprint(err) != "ledger: read "+bad+
-		": can't decode expiresAt" {
-		t.Errorf("known: %v, %v", known, err)
-	}
-	i, ok, err := ledger.Find(t.Context(), adapter.NewLedgerReader(b.db, "ledger"), bad, false)
-	if !ok || i.Digest != entries[0].Digest ||
-		fmt.Sprint(err) != "ledger: find "+bad+": can't decode expiresAt" {
-		t.Errorf("find: %+v, %t, %v", i, ok, err)
+	b.damage(t, e, func(i *ledger.Item) { i.Detail = []byte("x") })
+	l = b.leaseUntil(t, ledger.Item{EventID: e.EventID, Due: until}, ledger.NewHolder(), until)
+	if !l.Held || !errors.Is(l.Err, ledger.ErrCorrupt) || l.Item.EventID != e.EventID {
+		t.Errorf("without JSON: %+v", l)
 	}
 }
 
-// Only the condition decides about the item that the ledger has.
+var errDecode = errors.New("can't decode something")
+
+// It counts as unknown, and hides no other. Only the condition decides about it.
 func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.recordDue(t, e)
-	b.put(t, e.EventID, awstest.Item{names.LedgerRecordedAt: &types.AttributeValueMemberS{Value: "x"}})
+	events := b.new(t, 2)
+	bad, good := events[0], events[1]
+	b.recordDue(t, bad, good)
+	b.damage(t, bad, func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode })
 	for name, r := range map[string]ledger.Recording{
-		"record":  b.Ledger.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), b.now)[0],
-		"replace": b.Ledger.Replace(t.Context(), []ledger.Item{e}, b.now)[0],
+		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewHolder(), b.now)[0],
+		"replace": b.Replace(t.Context(), []ledger.Item{bad}, b.now)[0],
 	} {
 		if r.Err == nil || r.Outcome != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+	known, err := b.Known(t.Context(), []string{bad.EventID, good.EventID})
+	if len(known) != 1 || known[good.EventID].Digest != good.Digest ||
+		fmt.Sprint(err) != "ledger: read "+bad.EventID+": can't decode something" {
+		t.Errorf("known: %v, %v", known, err)
+	}
+	i, ok, err := b.Find(t.Context(), bad.EventID)
+	if !ok || i.Digest != bad.Digest || fmt.Sprint(err) != "ledger: find "+bad.EventID+": can't decode something" {
+		t.Errorf("find: %+v, %t, %v", i, ok, err)
+	}
+}
+
+// Its eventId is enough to lease it if its time can't be decoded.
+func TestAnItemWithoutATimeIsNotLeased(t *testing.T) {
+	b := newFixture(t)
+	e := b.new(t, 1)[0]
+	b.recordDue(t, e)
+	if l := b.leaseUntil(t, ledger.Item{EventID: e.EventID}, ledger.NewHolder(), b.now); l.Held || l.Err != nil {
+		t.Errorf("%+v", l)
 	}
 }

@@ -2,29 +2,22 @@ package ledger_test
 
 import (
 	"cmp"
-	"context"
-	"maps"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	gocmp "github.com/google/go-cmp/cmp"
 
-	adapter "payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 )
 
 func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	b := newFixture(t)
-	inspector := adapter.NewLedgerReader(b.db, "ledger")
 	find := func(id string, want ledger.Item) {
 		t.Helper()
-		got, ok, err := ledger.Find(t.Context(), inspector, id, false)
+		got, ok, err := ledger.Find(t.Context(), &b.store, id, false)
 		if err != nil || !ok {
 			t.Fatalf("%t, %v", ok, err)
 		}
@@ -45,8 +38,8 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 			t.Errorf("%d bytes of content, %v", len(got.Detail), err)
 		}
 	}
-	e := b.entry(t, uuid.New().String(), "")
-	if _, ok, err := ledger.Find(t.Context(), inspector, e.EventID, false); ok || err != nil {
+	e := b.new(t, 1)[0]
+	if _, ok, err := ledger.Find(t.Context(), &b.store, e.EventID, false); ok || err != nil {
 		t.Fatalf("before it was recorded: %t, %v", ok, err)
 	}
 	b.record(t, e, ledger.Recorded)
@@ -57,17 +50,14 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	find(strings.ToUpper(e.EventID), want)
 
 	until := b.now.Add(3 * time.Minute)
-	if _, ok, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: want.Due}, ledger.NewHolder(),
-		until); !ok || err != nil {
-		t.Fatalf("%t, %v", ok, err)
+	if l := b.leaseUntil(t, want, ledger.NewHolder(), until); !l.Held || l.Err != nil {
+		t.Fatalf("%+v", l)
 	}
 	want.Due, want.Attempts = until, 1
 	find(e.EventID, want)
 
 	b.now = b.now.Add(time.Second)
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
+	b.publish(t, e)
 	find(e.EventID, ledger.Item{
 		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: e.RecordedAt,
 		State:  ledger.Published,
@@ -76,7 +66,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		ExpiresAt: b.now.Add(ledger.DefaultWindow),
 	})
 
-	claimed := b.entry(t, uuid.New().String(), "")
+	claimed := b.new(t, 1)[0]
 	claimed.Claimed = true
 	b.record(t, claimed, ledger.Recorded)
 	find(claimed.EventID, ledger.Item{
@@ -102,70 +92,56 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	find(claimed.EventID, want)
 }
 
-func TestReadsAreConsistentAndWithoutTheBytes(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.record(t, e, ledger.Recorded)
-	check := func(consistent *bool, projection *string, names map[string]string) {
-		if !aws.ToBool(consistent) {
-			t.Error("what was written a moment ago may be missing")
-		}
-		if projection == nil || slices.Contains(slices.Collect(maps.Values(names)), "event") {
-			t.Errorf("asked for %v", names)
-		}
-	}
-	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		switch in := in.(type) {
-		case *dynamodb.GetItemInput:
-			check(in.ConsistentRead, in.ProjectionExpression, in.ExpressionAttributeNames)
-		case *dynamodb.BatchGetItemInput:
-			keys := in.RequestItems["ledger"]
-			check(keys.ConsistentRead, keys.ProjectionExpression, keys.ExpressionAttributeNames)
-		}
-		return next(ctx, in)
-	}
-	inspector := adapter.NewLedgerReader(b.db, "ledger")
-	if _, ok, err := ledger.Find(t.Context(), inspector, e.EventID, false); !ok || err != nil {
-		t.Error(ok, err)
-	}
-	if known, err := b.Known(t.Context(), []string{e.EventID}); len(known) != 1 || err != nil {
-		t.Error(known, err)
-	}
-}
-
 func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 	b := newFixture(t)
-	inspector := adapter.NewLedgerReader(b.db, "ledger")
 	var want []ledger.Item
 	for i := range 1000 {
-		e := b.entry(t, uuid.New().String(), "")
+		e := b.new(t, 1)[0]
 		due := b.now.Add(time.Duration(i/10-15) * time.Second) // ten have the same time
-		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
-			t.Fatal(err)
-		}
+		b.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), due)
 		if i%3 == 0 {
-			if err := b.MarkPublished(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
+			b.publish(t, e)
 			continue
 		}
-		want = append(want, ledger.Item{EventID: e.EventID, Shard: b.shard(e), Due: due,
+		want = append(want, ledger.Item{EventID: e.EventID, Shard: b.find(t, e).Shard, Due: due,
 			RecordedAt: e.RecordedAt, Size: len(e.Detail)})
 	}
 	slices.SortFunc(want, func(x, y ledger.Item) int {
 		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))
 	})
-	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
-		if query, ok := in.(*dynamodb.QueryInput); ok {
-			query.Limit = aws.Int32(7)
-		}
-		return next(ctx, in)
-	}
-	got, err := ledger.List(t.Context(), inspector, ledger.Pending)
-	if err != nil || b.db.Calls("Query") <= ledger.Shards {
-		t.Fatal(b.db.Calls("Query"), err)
+	b.store.page = 7
+	got, err := ledger.List(t.Context(), &b.store, ledger.Pending)
+	if err != nil || b.count("Query") <= ledger.Shards {
+		t.Fatal(b.count("Query"), err)
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A call reads 100 items. One that fails does not hide what others read.
+func TestManyItemsAreReadByMoreThanOneCall(t *testing.T) {
+	b := newFixture(t)
+	events := b.new(t, 101)
+	b.recordDue(t, events...)
+	var ids []string
+	for _, e := range events {
+		ids = append(ids, e.EventID)
+	}
+	got, err := b.Known(t.Context(), ids)
+	sizes := b.sizes("Get")
+	slices.Sort(sizes)
+	if err != nil || len(got) != len(ids) || !slices.Equal(sizes, []int{1, 100}) {
+		t.Errorf("%d of %d with calls of %v, %v", len(got), len(ids), sizes, err)
+	}
+	down := errors.New("down")
+	b.store.after = func(_, id string) error {
+		if id == ids[100] {
+			return down
+		}
+		return nil
+	}
+	if got, err := b.Known(t.Context(), ids); !errors.Is(err, down) || len(got) < 100 {
+		t.Errorf("%d of %d, %v", len(got), len(ids), err)
 	}
 }

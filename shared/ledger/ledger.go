@@ -16,7 +16,7 @@
 // under a third of what one partition takes (AWS, "Best practices for designing
 // and using partition keys").
 //
-// All but the event takes about 210 bytes while the event is pending. So an event of up to 810 bytes
+// All but the event takes about 220 bytes while the event is pending. So an event of up to 800 bytes
 // costs one write unit (1 KiB) for each write; the
 // representative event of section 2 of the interface has about 720.
 package ledger

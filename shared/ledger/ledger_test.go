@@ -5,114 +5,28 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/json/jsontext"
-	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
-	"payhook.example/shared/parallel"
-	"payhook.example/shared/payment"
 )
-
-func init() { parallel.PauseOf = func(longest time.Duration) time.Duration { return longest } }
-
-// representative is the event of section 2 of the interface, with ids of the
-// usual lengths.
-const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",` +
-	`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{` +
-	`"paymentRequestId":"PR-20260131-000000001",` +
-	`"paymentEndToEndId":"E2E-20260131-000000001",` +
-	`"svcUniquePaymentId":"b7e4c1e0-3d43-4f26-9c0d-2f1f6a5b7c8d","railReferenceId":{},` +
-	`"svcPostingIds":["20260131-0000000001","20260131-0000000002"]},"paymentExecutedValueDate":"2026-01-31",` +
-	`"amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR",` +
-	`"paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},` +
-	`"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},` +
-	`"cases":{"hasLinkedCases":false}}}`
-
-// fixture is a ledger, its table and a clock.
-type fixture struct {
-	one
-	db  *awstest.DynamoDB
-	now time.Time
-}
-
-func newFixture(t *testing.T) *fixture {
-	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-	b.db.CreateLedger("ledger")
-	b.one = one{ledger.New(dynamodb.NewLedger(b.db, "ledger"), ledger.Options{Now: func() time.Time { return b.now }})}
-	return b
-}
-
-func (b *fixture) entry(t testing.TB, id, change string) ledger.Item {
-	t.Helper()
-	raw := fmt.Sprintf(representative, id)
-	if change != "" {
-		raw = strings.Replace(raw, "1234567890.10", change, 1)
-	}
-	event, err := payment.DecodeRawEvent([]byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ledger.NewItem(event, uuid.New().String(), b.now)
-}
-
-func (b *fixture) record(t *testing.T, e ledger.Item, want ledger.Outcome) {
-	t.Helper()
-	got, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now.Add(time.Minute))
-	if err != nil || got != want {
-		t.Fatalf("got %v, %v, want %v", got, err, want)
-	}
-}
-
-// shard returns the shard of a pending event.
-func (b *fixture) shard(e ledger.Item) string {
-	return b.db.Items("ledger")[e.EventID][names.LedgerShard].(*types.AttributeValueMemberS).Value
-}
-
-func (b *fixture) due(t *testing.T) []ledger.Item {
-	t.Helper()
-	var all []ledger.Item
-	for shard := range ledger.Shards {
-		var after *ledger.Cursor
-		for {
-			page, cursor, err := b.Due(t.Context(), shard, b.now, after, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, page...)
-			if after = cursor; after == nil {
-				break
-			}
-		}
-	}
-	return all
-}
 
 func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
+	b.publish(t, e)
 	b.now = b.now.Add(ledger.DefaultWindow - time.Second)
 	b.record(t, e, ledger.Duplicate)
 	b.now = b.now.Add(time.Second)
 	next := b.entry(t, e.EventID, "1")
 	b.record(t, next, ledger.Recorded)
-	if err := b.MarkPublished(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
+	b.publish(t, next)
 	b.now = b.now.Add(ledger.DefaultWindow)
 	if r := b.Replace(t.Context(), []ledger.Item{next}, b.now)[0]; r.Outcome != ledger.Recorded {
 		t.Errorf("replaced: %+v", r)
@@ -121,13 +35,13 @@ func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 
 func TestWhatIsPendingNeverExpires(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(10 * ledger.DefaultWindow)
 	b.record(t, e, ledger.Duplicate)
 	b.record(t, b.entry(t, e.EventID, "1"), ledger.Conflict)
-	for _, item := range b.db.Items("ledger") {
-		if item[names.LedgerTTL] != nil {
+	for _, item := range b.store.Items() {
+		if !item.ExpiresAt.IsZero() {
 			t.Error("DynamoDB would delete a pending item")
 		}
 	}
@@ -135,66 +49,31 @@ func TestWhatIsPendingNeverExpires(t *testing.T) {
 
 func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	if got := b.due(t); len(got) != 1 {
 		t.Fatalf("%d due", len(got))
 	}
 	for range 2 { // a second mark, by an invocation that is late, changes nothing
-		if err := b.MarkPublished(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		b.publish(t, e)
 		b.now = b.now.Add(time.Hour)
 	}
 	if got := b.due(t); len(got) != 0 {
 		t.Errorf("%d due", len(got))
 	}
-	item := b.db.Items("ledger")[e.EventID]
-	want := awstest.Item{
-		"eventId":     &types.AttributeValueMemberS{Value: e.EventID},
-		"digest":      &types.AttributeValueMemberB{Value: e.Digest[:]},
-		"deliveryId":  &types.AttributeValueMemberS{Value: e.DeliveryID},
-		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
-		"state":       &types.AttributeValueMemberS{Value: "published"},
-		"amount":      &types.AttributeValueMemberS{Value: "1234567890.10"},
-		"currency":    &types.AttributeValueMemberS{Value: "EUR"},
-		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
-		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
-		"eventTimestamp": &types.AttributeValueMemberN{
-			Value: strconv.FormatInt(e.EventTimestamp.UnixMilli(), 10)},
-	}
-	if diff := cmp.Diff(want, item, exported); diff != "" {
+	at := b.now.Add(-2 * time.Hour)
+	want := ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
+		State: ledger.Published, Amount: "1234567890.10", Currency: "EUR", PublishedAt: at,
+		EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond), ExpiresAt: at.Add(ledger.DefaultWindow)}
+	if diff := cmp.Diff(want, b.find(t, e)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// After a deployment is rolled back, items have attributes that the code does not know, and before, they
-// lack those that it added.
-func TestItemsOfOtherVersionsAreUsed(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.record(t, e, ledger.Recorded)
-	later := &types.AttributeValueMemberS{Value: "later"}
-	b.put(t, e.EventID, awstest.Item{"later": later, "deliveryId": nil})
-	b.record(t, e, ledger.Duplicate)
-	b.now = b.now.Add(time.Hour)
-	if got := b.due(t); len(got) != 1 {
-		t.Fatalf("%d due", len(got))
-	}
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	if b.db.Items("ledger")[e.EventID]["later"] == nil {
-		t.Error("an attribute of another version was removed")
-	}
-	b.put(t, e.EventID, awstest.Item{"eventTimestamp": nil})
-	b.record(t, e, ledger.Duplicate)
-}
-
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Minute - time.Millisecond)
 	if got := b.due(t); len(got) != 0 {
@@ -205,13 +84,13 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	if len(got) != 1 || got[0].EventID != e.EventID {
 		t.Fatalf("due: %v", got)
 	}
-	leased, ok, err := b.Lease(t.Context(), got[0], ledger.NewHolder(), b.now.Add(time.Minute))
-	if err != nil || !ok {
-		t.Fatal(ok, err)
+	l := b.lease(t)
+	if l.Err != nil || !l.Held {
+		t.Fatal(l)
 	}
 	e.State, e.Shard, e.Due, e.Holder, e.Size, e.Attempts = ledger.Pending, got[0].Shard, b.now.Add(time.Minute),
-		leased.Holder, 0, 1
-	if diff := cmp.Diff(e, leased, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+		l.Item.Holder, 0, 1
+	if diff := cmp.Diff(e, l.Item, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
 		t.Error(diff)
 	}
 	if got := b.due(t); len(got) != 0 {
@@ -222,11 +101,9 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("%d due after the lease ran out", len(got))
 	}
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok, err := b.Lease(t.Context(), got[0], ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
-		t.Errorf("a published event is leased: %v", err)
+	b.publish(t, e)
+	if l := b.leaseUntil(t, got[0], ledger.NewHolder(), b.now.Add(time.Minute)); l.Held || l.Err != nil {
+		t.Errorf("a published event is leased: %+v", l)
 	}
 }
 
@@ -234,10 +111,10 @@ func TestShardsAreEven(t *testing.T) {
 	b := newFixture(t)
 	count := map[string]int{}
 	for range 6400 {
-		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
+		b.record(t, b.new(t, 1)[0], ledger.Recorded)
 	}
-	for _, item := range b.db.Items("ledger") {
-		count[item[names.LedgerShard].(*types.AttributeValueMemberS).Value]++
+	for _, item := range b.store.Items() {
+		count[item.Shard]++
 	}
 	for shard, n := range count {
 		if n > 200 {
@@ -316,13 +193,13 @@ func FuzzDigestOf(f *testing.F) {
 
 func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	first, second := ledger.NewHolder(), ledger.NewHolder()
 	for _, holder := range []ledger.Holder{first, second} {
-		if _, mine, err := b.Lease(t.Context(), b.due(t)[0], holder, b.now); err != nil || !mine {
-			t.Fatalf("got %v, %v", mine, err)
+		if l := b.leaseUntil(t, b.due(t)[0], holder, b.now); l.Err != nil || !l.Held {
+			t.Fatalf("%+v", l)
 		}
 		b.now = b.now.Add(time.Minute)
 	}
@@ -332,9 +209,7 @@ func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
 	if err := b.Postpone(t.Context(), e, second, b.now.Add(time.Hour)); err != nil || len(b.due(t)) != 0 {
 		t.Errorf("got %v, and %d are due", err, len(b.due(t)))
 	}
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
+	b.publish(t, e)
 	if err := b.Postpone(t.Context(), e, second, b.now); err != nil || len(b.due(t)) != 0 {
 		t.Errorf("what is published is pending again: %v", err)
 	}
@@ -346,18 +221,16 @@ func TestAShardIsReadInOrder(t *testing.T) {
 	b := newFixture(t)
 	inShard := map[int][]ledger.Item{}
 	for i := range 300 {
-		e := b.entry(t, uuid.New().String(), "")
+		e := b.new(t, 1)[0]
 		due := b.now.Add(time.Duration(i) * time.Second)
-		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
-			t.Fatal(err)
-		}
-		shard, err := strconv.Atoi(strings.TrimPrefix(b.shard(e), "pending/"))
+		b.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), due)
+		name := b.find(t, e).Shard
+		shard, err := strconv.Atoi(strings.TrimPrefix(name, "pending/"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		inShard[shard] = append(inShard[shard],
-			ledger.Item{EventID: e.EventID, Shard: b.shard(e), Due: due, RecordedAt: e.RecordedAt,
-				Size: len(e.Detail)})
+			ledger.Item{EventID: e.EventID, Shard: name, Due: due, RecordedAt: e.RecordedAt, Size: len(e.Detail)})
 	}
 	for shard, want := range inShard {
 		var got []ledger.Item
@@ -385,15 +258,12 @@ func TestAShardIsReadInOrder(t *testing.T) {
 func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
 	for ahead, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, -time.Hour: 0} {
 		b := newFixture(t)
-		e := b.entry(t, uuid.New().String(), "")
+		e := b.new(t, 1)[0]
 		e.RecordedAt = b.now.Add(ahead)
 		b.record(t, e, ledger.Recorded)
-		if err := b.MarkPublished(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-		item, _, err := b.Find(t.Context(), e.EventID)
-		if err != nil || !item.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !item.PublishedAt.Equal(b.now) {
-			t.Errorf("%s ahead: %+v, %v", ahead, item, err)
+		b.publish(t, e)
+		if i := b.find(t, e); !i.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !i.PublishedAt.Equal(b.now) {
+			t.Errorf("%s ahead: %+v", ahead, i)
 		}
 	}
 }
@@ -401,35 +271,16 @@ func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
 // A holder does not take an item for its own that it leased until another time.
 func TestALeaseUntilAnotherTimeIsAnotherLease(t *testing.T) {
 	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
+	e := b.new(t, 1)[0]
 	b.recordDue(t, e)
 	p, holder := ledger.Item{EventID: e.EventID, Due: b.now}, ledger.NewHolder()
 	for _, test := range []struct {
 		until time.Duration
 		held  bool
 	}{{time.Minute, true}, {time.Minute, true}, {2 * time.Minute, false}} {
-		if _, held, err := b.Lease(t.Context(), p, holder, b.now.Add(test.until)); held != test.held || err != nil {
-			t.Errorf("%s: %v, %v", test.until, held, err)
+		if l := b.leaseUntil(t, p, holder, b.now.Add(test.until)); l.Held != test.held || l.Err != nil {
+			t.Errorf("%s: %+v", test.until, l)
 		}
-	}
-}
-
-// in brings an event into a state.
-func (b *fixture) in(t *testing.T, state ledger.State, e ledger.Item) {
-	t.Helper()
-	if state == "" {
-		return
-	}
-	b.record(t, e, ledger.Recorded)
-	var err error
-	switch state {
-	case ledger.Published:
-		err = b.MarkPublished(t.Context(), e)
-	case ledger.Parked, ledger.Dismissed:
-		err = b.Park(t.Context(), e, "attempts", "")
-	}
-	if err != nil || state == ledger.Dismissed && !b.Dismiss(t.Context(), e, ledger.Decision{}).Done {
-		t.Fatal(err)
 	}
 }
 
@@ -453,7 +304,7 @@ func TestWhatTheStatesAllow(t *testing.T) {
 	} {
 		b := newFixture(t)
 		fresh := func() ledger.Item {
-			first := b.entry(t, uuid.New().String(), "")
+			first := b.new(t, 1)[0]
 			b.in(t, test.state, first)
 			if test.other {
 				return b.entry(t, first.EventID, "1")
@@ -462,8 +313,8 @@ func TestWhatTheStatesAllow(t *testing.T) {
 		}
 		holder := ledger.NewHolder()
 		for name, r := range map[string]ledger.Recording{
-			"record":  b.Ledger.Record(t.Context(), []ledger.Item{fresh()}, holder, b.now)[0],
-			"replace": b.Ledger.Replace(t.Context(), []ledger.Item{fresh()}, b.now)[0],
+			"record":  b.Record(t.Context(), []ledger.Item{fresh()}, holder, b.now)[0],
+			"replace": b.Replace(t.Context(), []ledger.Item{fresh()}, b.now)[0],
 		} {
 			want := map[string]ledger.Outcome{"record": test.record, "replace": test.replace}[name]
 			if r.Err != nil || r.Outcome != want || (r.Found == nil) != (want == recorded) ||
@@ -477,31 +328,14 @@ func TestWhatTheStatesAllow(t *testing.T) {
 			"dismiss": func(e ledger.Item) ledger.Result { return b.Dismiss(t.Context(), e, d) },
 		} {
 			e := fresh()
-			before := b.db.Items("ledger")
+			before := b.store.Items()
 			r := do(e)
 			if r.Err != nil || r.Done != test.decide || !r.Done && r.Item.State != test.state {
 				t.Errorf("%s what is %q, other %v: %+v", name, test.state, test.other, r)
 			}
-			if diff := cmp.Diff(before, b.db.Items("ledger"), exported); (diff != "") != test.decide {
+			if diff := cmp.Diff(before, b.store.Items()); (diff != "") != test.decide {
 				t.Errorf("%s what is %q: %s", name, test.state, diff)
 			}
-		}
-	}
-}
-
-// The sizes that the documents name: a write unit has 1 KiB, and an item at most 400 KiB.
-func TestAnItemHasItsDocumentedSize(t *testing.T) {
-	for _, test := range []struct{ event, item int }{
-		{810, 1 << 10}, {ledger.MaxEventBytes, 400 << 10},
-	} {
-		b := newFixture(t)
-		e := b.entry(t, uuid.New().String(), "")
-		e.Detail = fmt.Appendf(e.Detail, "%*s", test.event-len(e.Detail), "")
-		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
-			t.Fatal(err)
-		}
-		if got := awstest.ItemSize(b.db.Items("ledger")[e.EventID]); got > test.item {
-			t.Errorf("an event of %d bytes takes %d", test.event, got)
 		}
 	}
 }

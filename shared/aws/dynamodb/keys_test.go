@@ -1,99 +1,208 @@
 package dynamodb_test
 
 import (
-	"maps"
-	"strconv"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 )
 
-func keysTable() (*awstest.DynamoDB, *dynamodb.Keys) {
-	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", names.KeysKey)
-	return db, dynamodb.NewKeys(db, "keys")
+var start = time.UnixMilli(1769860800123).UTC()
+
+// keyRecord has a value in every field.
+func keyRecord() keys.Record {
+	return keys.Record{ID: "id", SentAs: "ID", JWK: "{}", Rejected: []keys.Violation{keys.WrongUse}, FetchedAt: start,
+		UnknownSince: start.Add(time.Second), UnknownAt: start.Add(2 * time.Second),
+		ExpiresAt: start.Add(3 * time.Second).Truncate(time.Second)}
 }
 
-func put(t *testing.T, db *awstest.DynamoDB, item awstest.Item) {
-	t.Helper()
-	if _, err := db.PutItem(t.Context(), &sdk.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
-		t.Fatal(err)
+// The requests of the store. What they do is compared with the store in memory on an emulator.
+func TestTheRequestsOfTheKeys(t *testing.T) {
+	client, w := answering(t, `{}`)
+	table, inspector := dynamodb.NewKeys(client, "keys"), dynamodb.NewKeysInspector(client, "keys")
+	ctx, removed := t.Context(), keyRecord()
+	removed.UnknownSince = time.Time{}
+	const refused = "ReturnValuesOnConditionCheckFailure: ALL_OLD"
+	const update = "Key: {keyId=%q}\nReturnValues: ALL_NEW\n" + refused + "\nUpdateExpression: "
+	const remove = "SET sentAs = :sentAs, fetchedAt = :at, expiresAt = :expires%s REMOVE jwk, rejected, unknownAt"
+	const removable = "ConditionExpression: attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND " +
+		"unknownSince <= :oldest)\nExpressionAttributeValues: {:at=1769860800123 :expires=1769860803 :now=1769860800 " +
+		":oldest=1769860801123 :sentAs=\"ID\"%s}\n"
+	for want, do := range map[string]func() error{
+		"GetItem\nConsistentRead: false\nKey: {keyId=\"id\"}": func() error {
+			_, err := table.Get(ctx, "id")
+			return err
+		},
+		"GetItem\nConsistentRead: true\nKey: {keyId=\"id\"}": func() error {
+			_, err := inspector.Get(ctx, "id")
+			return err
+		},
+		"GetItem\nConsistentRead: false\nKey: {keyId=\"source\"}": func() error {
+			_, err := table.Source(ctx, "source")
+			return err
+		},
+		"GetItem\nConsistentRead: false\nKey: {keyId=\"certificate#last\"}": func() error {
+			_, err := table.LastCertificate(ctx)
+			return err
+		},
+		"PutItem\nConditionExpression: attribute_not_exists(fetchedAt) OR fetchedAt <= :at\n" +
+			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {expiresAt=1769860803 fetchedAt=1769860800123 " +
+			"jwk=\"{}\" keyId=\"id\" rejected={L=[\"use is not sig\"]} sentAs=\"ID\" unknownAt=1769860802123 " +
+			"unknownSince=1769860801123}\n" + refused: func() error { return table.Put(ctx, keyRecord()) },
+		"UpdateItem\n" + fmt.Sprintf(removable, " :since=1769860801123") +
+			fmt.Sprintf(update+remove, "id", ", unknownSince = :since"): func() error {
+			_, err := table.Remove(ctx, keyRecord(), start.Add(time.Second))
+			return err
+		},
+		"UpdateItem\n" + fmt.Sprintf(removable, "") + fmt.Sprintf(update+remove, "id", ""): func() error {
+			_, err := table.Remove(ctx, removed, start.Add(time.Second))
+			return err
+		},
+		"UpdateItem\nConditionExpression: attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at\n" +
+			"ExpressionAttributeValues: {:at=1769860800123 :now=1769860800 :since=1769860801123}\n" +
+			fmt.Sprintf(update, "id") + "SET unknownSince = if_not_exists(unknownSince, :since), " +
+			"unknownAt = :at": func() error {
+			_, err := table.ReportUnknown(ctx, "id", start, start.Add(time.Second))
+			return err
+		},
+		"UpdateItem\nConditionExpression: attribute_not_exists(misses) OR misses < :limit\n" +
+			"ExpressionAttributeValues: {:expires=1769860800 :limit=7 :one=1 :zero=0}\n" +
+			fmt.Sprintf(update, "misses#1") + "SET misses = if_not_exists(misses, :zero) + :one, " +
+			"expiresAt = :expires": func() error {
+			_, err := table.Take(ctx, "misses#1", 7, start)
+			return err
+		},
+		"PutItem\nConditionExpression: attribute_not_exists(seenAt) OR seenAt <= :at\n" +
+			"ExpressionAttributeValues: {:at=1769860801123}\n" +
+			"Item: {expiresAt=1769860802 keyId=\"source#1\" seenAt=1769860800123}\n" + refused: func() error {
+			_, err := table.RecordSource(ctx, "source#1", start, start.Add(time.Second), start.Add(2*time.Second))
+			return err
+		},
+		"PutItem\nConditionExpression: attribute_not_exists(acceptedAt) OR acceptedAt <= :at\n" +
+			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {acceptedAt=1769860800123 fingerprint=\"f\" " +
+			"issuer=\"i\" keyId=\"certificate#last\" notAfter=1769860800 pin=\"p\" serialNumber=\"1a\" " +
+			"subject=\"s\"}\n" + refused: func() error {
+			return table.RecordCertificate(ctx, keys.AcceptedCertificate{Subject: "s", Issuer: "i", SerialNumber: "1a",
+				Fingerprint: "f", Pin: "p", NotAfter: start, AcceptedAt: start})
+		},
+		"Scan\nConsistentRead: true": func() error {
+			_, err := inspector.Records(ctx)
+			return err
+		},
+		"DeleteItem\nKey: {keyId=\"id\"}": func() error { return inspector.Delete(ctx, "id") },
+	} {
+		sends(t, w, want, func() {
+			if err := do(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func number(n int64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+// itemOf is the item of keyRecord.
+func itemOf() map[string]any {
+	return map[string]any{"keyId": text("id"), "sentAs": text("ID"), "jwk": text("{}"),
+		"rejected": value{"L": []value{text("use is not sig")}}, "fetchedAt": number(start.UnixMilli()),
+		"unknownSince": number(start.UnixMilli() + 1000), "unknownAt": number(start.UnixMilli() + 2000),
+		"expiresAt": number(start.Unix() + 3)}
 }
 
-// A key whose item cannot be read is fetched again.
-func TestAnItemWithOtherTypesIsNoRecord(t *testing.T) {
-	garbage := &types.AttributeValueMemberN{Value: "1.5"}
-	for name, item := range map[string]awstest.Item{
-		"nothing": {}, "a text": {"fetchedAt": text("1")}, "not a whole number": {"fetchedAt": garbage},
-		"expires at no time":      {"fetchedAt": number(1000), names.KeysTTL: garbage},
-		"unknown since no number": {"fetchedAt": number(1000), "unknownSince": text("1")},
-	} {
-		db, table := keysTable()
-		item[names.KeysKey] = text("id")
-		put(t, db, item)
-		all, failed := dynamodb.NewKeysInspector(db, "keys").Records(t.Context())
-		if r, err := table.Get(t.Context(), "id"); r != nil || err != nil || len(all) != 0 || failed != nil {
-			t.Errorf("%s: %+v, %v, %v, %v", name, r, err, all, failed)
+func TestARefusedWriteOfKeysReturnsWhatIsThere(t *testing.T) {
+	client, _ := answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":`+encoded(itemOf())))
+	table, want, ctx := dynamodb.NewKeys(client, "keys"), keyRecord(), t.Context()
+	kept, err := table.Remove(ctx, keys.Record{ID: "id"}, start)
+	if diff := cmp.Diff(&want, kept); diff != "" || err != nil {
+		t.Error("remove:", err, diff)
+	}
+	for asked, wanted := range map[time.Time]*keys.Record{start: nil, start.Add(-time.Millisecond): &want} {
+		newer, err := table.ReportUnknown(ctx, "id", asked, start)
+		if diff := cmp.Diff(wanted, newer); diff != "" || err != nil {
+			t.Errorf("report unknown at %s: %v %s", asked, err, diff)
 		}
 	}
+	if left, err := table.Take(ctx, "misses#1", 1, start); left || err != nil {
+		t.Error("take:", left, err)
+	}
+	if err := table.Put(ctx, want); err != nil {
+		t.Error("put:", err)
+	}
+	client, _ = answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":{"seenAt":{"N":"5"}}`))
+	seen, err := dynamodb.NewKeys(client, "keys").RecordSource(ctx, "source#1", start, start, start)
+	if !seen.Equal(time.UnixMilli(5)) || err != nil {
+		t.Error("record source:", seen, err)
+	}
 }
 
-func TestACertificateThatCannotBeReadIsAnError(t *testing.T) {
-	db, table := keysTable()
-	if err := table.RecordCertificate(t.Context(), keys.AcceptedCertificate{Fingerprint: "a", NotAfter: time.Now(),
-		AcceptedAt: time.Now()}); err != nil {
-		t.Fatal(err)
+func TestAWriteOfKeysReturnsWhatWasWritten(t *testing.T) {
+	client, _ := answering(t, `{"Attributes":`+encoded(itemOf())+`}`)
+	table, want := dynamodb.NewKeys(client, "keys"), keyRecord()
+	if kept, err := table.Remove(t.Context(), want, start); kept != nil || err != nil {
+		t.Error("remove:", kept, err)
 	}
-	for id, item := range db.Items("keys") {
-		for attribute, value := range map[string]types.AttributeValue{
-			"notAfter": text("1"), "acceptedAt": &types.AttributeValueMemberN{Value: "0.5"},
-		} {
-			item := maps.Clone(item)
-			item[attribute] = value
-			put(t, db, item)
-			if last, err := table.LastCertificate(t.Context()); err == nil || last != nil {
-				t.Errorf("%s with a wrong %s: %+v", id, attribute, last)
+	marked, err := table.ReportUnknown(t.Context(), "id", start, start)
+	if diff := cmp.Diff(&want, marked); diff != "" || err != nil {
+		t.Error("report unknown:", err, diff)
+	}
+	if left, err := table.Take(t.Context(), "misses#1", 1, start); !left || err != nil {
+		t.Error("take:", left, err)
+	}
+	if seen, err := table.RecordSource(t.Context(), "s", start, start, start); !seen.Equal(start) || err != nil {
+		t.Error("record source:", seen, err)
+	}
+}
+
+// A key whose item cannot be read is fetched again. Other items of the table are no keys.
+func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
+	garbage := value{"N": "1.5"}
+	items := []map[string]any{itemOf()}
+	for _, change := range []map[string]any{
+		{"fetchedAt": nil}, {"fetchedAt": text("1")}, {"fetchedAt": garbage}, {"expiresAt": garbage},
+		{"unknownSince": text("1")}, {"keyId": text("misses#1")},
+	} {
+		item := itemOf()
+		for name, v := range change {
+			if item[name] = v; v == nil {
+				delete(item, name)
 			}
 		}
+		items = append(items, item)
+		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
+		if r, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id"); r != nil || err != nil {
+			t.Errorf("%v: %+v, %v", change, r, err)
+		}
+	}
+	client, w := answering(t, `{"Items":[],"LastEvaluatedKey":{"keyId":{"S":"x"}}}`, `{"Items":`+encoded(items)+`}`)
+	all, err := dynamodb.NewKeysInspector(client, "keys").Records(t.Context())
+	if diff := cmp.Diff([]keys.Record{keyRecord()}, all); diff != "" || err != nil || len(w.Requests()) != 2 {
+		t.Error(err, diff)
 	}
 }
 
-func TestWhatIsNotNeededAnyMoreExpires(t *testing.T) {
-	db, table := keysTable()
-	now := time.UnixMilli(1769860800123)
-	expires := now.Add(time.Hour)
-	r := keys.Record{ID: "id", FetchedAt: now, ExpiresAt: expires}
-	_, removed := table.Remove(t.Context(), keys.Record{ID: "removed", FetchedAt: now, ExpiresAt: expires}, now)
-	_, counted := table.Take(t.Context(), "misses#1", 1, expires)
-	_, seen := table.RecordSource(t.Context(), "source#1", now, now, expires)
-	for _, err := range []error{table.Put(t.Context(), r), removed, counted, seen} {
-		if err != nil {
-			t.Fatal(err)
-		}
+func TestTheLastCertificateIsReadOrAnError(t *testing.T) {
+	c := keys.AcceptedCertificate{Subject: "s", Issuer: "i", SerialNumber: "1a", Fingerprint: "f", Pin: "p",
+		NotAfter: start.Truncate(time.Second), AcceptedAt: start}
+	item := map[string]value{"keyId": text("certificate#last"), "subject": text("s"), "issuer": text("i"),
+		"serialNumber": text("1a"), "fingerprint": text("f"), "pin": text("p"), "notAfter": number(start.Unix()),
+		"acceptedAt": number(start.UnixMilli())}
+	read := func() (*keys.AcceptedCertificate, error) {
+		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
+		return dynamodb.NewCertificate(client, "keys").LastCertificate(t.Context())
 	}
-	items := db.Items("keys")
-	for name, item := range items {
-		n, ok := item[names.KeysTTL].(*types.AttributeValueMemberN)
-		if !ok || n.Value != strconv.FormatInt(expires.Unix(), 10) {
-			t.Errorf("%s: %v", name, item)
-		}
+	last, err := read()
+	if diff := cmp.Diff(&c, last); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
-	if len(items) != 4 {
-		t.Errorf("%d items", len(items))
+	for attribute, wrong := range map[string]value{"notAfter": text("1"), "acceptedAt": {"N": "0.5"}} {
+		right := item[attribute]
+		item[attribute] = wrong
+		if last, err := read(); err == nil || last != nil {
+			t.Errorf("with a wrong %s: %+v", attribute, last)
+		}
+		item[attribute] = right
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"testing"
 	"time"
 )
@@ -15,5 +16,21 @@ func TestDurationsAreReadable(t *testing.T) {
 		if got := Readable(d); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+func TestProgressIsShown(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	var stderr bytes.Buffer
+	p := &Program{Err: &stderr, Now: func() time.Time {
+		now = now.Add(2 * time.Second)
+		return now
+	}}
+	progress := p.Counter("record", "records")
+	for range 5 {
+		progress(1000)
+	}
+	if want := "2000 records read\n4000 records read\n"; stderr.String() != want {
+		t.Errorf("%s, want %s", &stderr, want)
 	}
 }

@@ -211,9 +211,8 @@ func TestCommandsOfTheButtonsExist(t *testing.T) {
 	for _, flaw := range paymenttest.Flaws() {
 		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
 	}
-	for _, a := range append(asked, action{Do: "compare", Name: "conflict/2026/01/31/12/20260131T120000.000Z-unknown-5c.json"},
-		action{Do: "replay", Version: "parked",
-			Name: "conflict/2026/01/31/12/20260131T120000.000Z-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11-5c.json"}) {
+	for _, a := range append(asked, action{Do: "compare", Name: parkedAs},
+		action{Do: "replay", Version: "parked", Name: parkedAs}) {
 		args, err := a.args()
 		if err != nil {
 			t.Fatal(err)

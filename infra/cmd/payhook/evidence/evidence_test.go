@@ -179,22 +179,6 @@ func TestWhatCannotBeVerified(t *testing.T) {
 	}
 }
 
-func TestProgressIsShown(t *testing.T) {
-	now := noon
-	var stderr bytes.Buffer
-	p := &cli.Program{Err: &stderr, Now: func() time.Time {
-		now = now.Add(2 * time.Second)
-		return now
-	}}
-	progress := newProgress(p)
-	for range 5 {
-		progress(1000)
-	}
-	if want := "2000 records read\n4000 records read\n"; stderr.String() != want {
-		t.Errorf("%s, want %s", &stderr, want)
-	}
-}
-
 // bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
 // answers of DynamoDB and CloudFormation. A version without content is a delete marker. Some versions are times: when
 // they were stored.

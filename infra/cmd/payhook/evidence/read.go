@@ -86,7 +86,7 @@ func ScanHours(ctx context.Context, p *cli.Program, client *s3.Client, bucket st
 // record.
 func scan(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, in section,
 	got func(object)) error {
-	progress := newProgress(p)
+	progress := p.Counter("record", "records")
 	input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.prefix}, ""
 	if !in.from.IsZero() {
 		input.Prefix = aws.String(string(proof.Accepted) + "/")
@@ -220,7 +220,7 @@ func (o *object) read(ctx context.Context, client *s3.Client, bucket string, v v
 
 // files calls got for each file of a record in a folder and below.
 func files(ctx context.Context, p *cli.Program, folder string, got func(object)) error {
-	progress := newProgress(p)
+	progress := p.Counter("record", "records")
 	var names []string
 	if err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && filepath.Ext(name) == ".json" {
@@ -252,16 +252,4 @@ func files(ctx context.Context, p *cli.Program, folder string, got func(object))
 		progress(len(names))
 	}
 	return nil
-}
-
-// newProgress returns a function that counts records, and writes their number every three seconds.
-func newProgress(p *cli.Program) func(more int) {
-	n, said := 0, p.Now()
-	return func(more int) {
-		n += more
-		if now := p.Now(); now.Sub(said) > 3*time.Second {
-			said = now
-			fmt.Fprintln(p.Err, cli.Counted(n, "record", "records"), "read")
-		}
-	}
 }

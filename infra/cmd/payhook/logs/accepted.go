@@ -62,7 +62,7 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 	from time.Time) ([]*notAccepted, error) {
 	r := lineReader{client: cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
-	}), Program: o.Program, said: o.Now()}
+	}), count: o.Counter("line", "lines")}
 	found := map[string]*notAccepted{}
 	// FilterLogEvents sorts by time (AWS, "FilterLogEvents" in the CloudWatch Logs API reference).
 	add := func(id string, n notAccepted) {
@@ -138,13 +138,11 @@ func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment)
 
 // lineReader reads log groups once, and keeps nothing.
 type lineReader struct {
-	*cli.Program
 	client *cloudwatchlogs.Client
-	n      int
-	said   time.Time
+	count  func(more int) // of log events
 }
 
-// read calls got with each log event since from. It says every three seconds how many it has read.
+// read calls got with each log event since from.
 func (r *lineReader) read(ctx context.Context, group, filter string, from time.Time,
 	got func(at time.Time, text string)) error {
 	pages := cloudwatchlogs.NewFilterLogEventsPaginator(r.client, &cloudwatchlogs.FilterLogEventsInput{
@@ -157,11 +155,7 @@ func (r *lineReader) read(ctx context.Context, group, filter string, from time.T
 		for _, e := range page.Events {
 			got(time.UnixMilli(aws.ToInt64(e.Timestamp)), strings.TrimSpace(aws.ToString(e.Message)))
 		}
-		r.n += len(page.Events)
-		if now := r.Now(); now.Sub(r.said) >= 3*time.Second {
-			r.said = now
-			fmt.Fprintln(r.Err, cli.Counted(r.n, "line", "lines"), "read")
-		}
+		r.count(len(page.Events))
 	}
 	return nil
 }

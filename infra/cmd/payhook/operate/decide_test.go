@@ -177,8 +177,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 		"failed=true  name="+names[5]+`  outcome=pending  cause="not yet"  duplicates=1`+"\n")
 	w.contains(err, "2 of 6 succeeded, 4 failed")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
-	want := decided{Failed: true, Name: names[1], Outcome: "conflict", Conflicts: 2,
-		Parked: "x"}
+	want := decided{Failed: true, Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"}
 	if diff := cmp.Diff(want, lines[decided](t, out)[1]); diff != "" {
 		t.Error(diff)
 	}

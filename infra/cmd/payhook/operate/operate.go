@@ -106,8 +106,8 @@ func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*stack,
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.
 // That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
-func (d *stack) caller(ctx context.Context) string {
-	out, err := sts.NewFromConfig(d.AWS).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+func (s *stack) caller(ctx context.Context) string {
+	out, err := sts.NewFromConfig(s.AWS).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return ""
 	}
@@ -120,13 +120,13 @@ type errFunction string
 func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
 
 // redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
-func (d *stack) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
+func (s *stack) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
 	event, err := json.Marshal(r)
 	if err != nil {
 		return a, err
 	}
-	out, err := lambda.NewFromConfig(d.AWS).Invoke(ctx,
-		&lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event})
+	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
+		&lambda.InvokeInput{FunctionName: aws.String(s.Functions["redrive"]), Payload: event})
 	if err != nil {
 		return a, err
 	}

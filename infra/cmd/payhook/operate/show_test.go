@@ -119,7 +119,8 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 			}
 		}
 		out, _ = w.expect(0, "parked", "list")
-		if shown := strings.Contains(out, "; its large event is deleted 2026-03-02T11:00:00.000Z (in"); shown == want.IsZero() {
+		const says = "; its large event is deleted 2026-03-02T11:00:00.000Z (in"
+		if strings.Contains(out, says) == want.IsZero() {
 			t.Errorf("%s: %s", retention, out)
 		}
 		for _, call := range []string{"event", "parked show"} {
@@ -176,7 +177,8 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	out, _ := w.expect(cli.StatusFailed, "event", uuid.New().String())
 	w.contains(out, "unknown")
 	e := w.record(w.newItem(2 * time.Minute))
-	if r := w.ledger(w.now).Lease(t.Context(), []ledger.Item{e}, ledger.NewHolder(), w.now.Add(time.Minute)); !r[0].Held {
+	if r := w.ledger(w.now).Lease(t.Context(), []ledger.Item{e}, ledger.NewHolder(),
+		w.now.Add(time.Minute)); !r[0].Held {
 		t.Fatalf("%+v", r)
 	}
 	e = w.table.Items()[e.EventID]
@@ -239,9 +241,9 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	w := newWorld(t)
 	first := w.published()
 	name, _ := w.conflict(first.EventID, first)
-	want := version{State: "published", At: noon, DeliveryID: first.DeliveryID, SHA256: hex.EncodeToString(first.Digest[:]),
-		Amount: "100.00", Currency: "EUR", Where: "Payhook does not store the first version any more. Consumers have it, " +
-			"and for archiveRetention the archive of the bus."}
+	want := version{State: "published", At: noon, DeliveryID: first.DeliveryID, Amount: "100.00", Currency: "EUR",
+		SHA256: hex.EncodeToString(first.Digest[:]), Where: "Payhook does not store the first version any more. " +
+			"Consumers have it, and for archiveRetention the archive of the bus."}
 	if diff := cmp.Diff(want, w.first(name)); diff != "" {
 		t.Error(diff)
 	}
@@ -266,8 +268,10 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 		large bool
 		where string
 	}{
-		"pending": {ledger.Pending, false, "the ledger"}, "large and pending": {ledger.Pending, true, "s3://claims/events/"},
-		"parked": {ledger.Parked, false, "the ledger"}, "large and published": {ledger.Published, true, "s3://claims/events/"},
+		"pending":             {ledger.Pending, false, "the ledger"},
+		"parked":              {ledger.Parked, false, "the ledger"},
+		"large and pending":   {ledger.Pending, true, "s3://claims/events/"},
+		"large and published": {ledger.Published, true, "s3://claims/events/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

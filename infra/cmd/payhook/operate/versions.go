@@ -106,8 +106,8 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 		}
 	}
 	if v.Stored == "" {
-		v.Where = "Payhook does not store the first version any more. Consumers have it, and for archiveRetention the " +
-			"archive of the bus."
+		v.Where = "Payhook does not store the first version any more. Consumers have it, and for archiveRetention " +
+			"the archive of the bus."
 		if s.EvidenceBucket != "" {
 			name, found, err := s.inEvidence(ctx, c)
 			if found != nil {

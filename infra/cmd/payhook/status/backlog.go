@@ -112,7 +112,8 @@ func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		text, none = text+captured, none+captured
 	}
 	if len(ends) > 0 {
-		first := slices.MinFunc(slices.Collect(maps.Keys(ends)), func(a, b string) int { return ends[a].Compare(ends[b]) })
+		earlier := func(a, b string) int { return ends[a].Compare(ends[b]) }
+		first := slices.MinFunc(slices.Collect(maps.Keys(ends)), earlier)
 		text += fmt.Sprintf("; the large event of %s is deleted %s", first, cli.Ago(ends[first], now))
 	}
 	return []check{judge("parked", none,

@@ -73,7 +73,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 				return cli.Unreachable(err)
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(), cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
+				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(),
+				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
 				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
 			return s.status(cmd.Context(), p)

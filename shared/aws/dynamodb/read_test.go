@@ -1,0 +1,168 @@
+package dynamodb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
+)
+
+func TestTheReadsOfTheLedger(t *testing.T) {
+	client, w := answering(t, `{}`)
+	l, lister, at := dynamodb.NewLedgerReader(client, "ledger"), dynamodb.NewLedgerLister(client, "ledger"),
+		time.UnixMilli(1769860800123)
+	const names = `{#amount=amount #attempts=attempts #cause=cause #claimed=claimed #currency=currency ` +
+		`#decidedAt=decidedAt #decidedBy=decidedBy #deliveryId=deliveryId #digest=digest #due=due #eventId=eventId ` +
+		`#eventTimestamp=eventTimestamp #expiresAt=expiresAt #holder=holder #problem=problem ` +
+		`#publishedAt=publishedAt #reason=reason #recordedAt=recordedAt #shard=shard #state=state}`
+	const projection = `#eventId, #digest, #deliveryId, #recordedAt, #decidedBy, #decidedAt, #reason, #amount, ` +
+		`#currency, #claimed, #state, #shard, #due, #attempts, #holder, #cause, #problem, #eventTimestamp, ` +
+		`#publishedAt, #expiresAt`
+	const withoutContent = `RequestItems: {ledger={ConsistentRead=true ExpressionAttributeNames=` + names +
+		` Keys=[{eventId="1"} {eventId="2"}] ProjectionExpression=` + projection + `}}`
+	query := func(q ledger.Query) func() {
+		return func() {
+			if page, next, err := l.Query(t.Context(), q); len(page) != 0 || next != nil || err != nil {
+				t.Error(page, next, err)
+			}
+		}
+	}
+	get := func(g ledger.Getter, content bool) func() {
+		return func() {
+			if found, err := g.Get(t.Context(), []string{"1", "2"}, content); len(found) != 0 || err != nil {
+				t.Error(found, err)
+			}
+		}
+	}
+	for want, do := range map[string]func(){
+		`BatchGetItem
+RequestItems: {ledger={ConsistentRead=true Keys=[{eventId="1"} {eventId="2"}]}}`: get(l, true),
+		"BatchGetItem\n" + withoutContent: get(l, false),
+		"Query\nExpressionAttributeNames: {#due=due #shard=shard}\n" +
+			"ExpressionAttributeValues: {:at=1769860800123 :shard=\"pending/1\"}\nIndexName: open\n" +
+			"KeyConditionExpression: #shard = :shard AND #due <= :at\nLimit: 5\nScanIndexForward: true": query(
+			ledger.Query{Shard: "pending/1", At: at, Limit: 5}),
+		"Query\nExclusiveStartKey: {due=1769860801123 eventId=\"id\" shard=\"parked/1\"}\n" +
+			"ExpressionAttributeNames: {#due=due #shard=shard}\n" +
+			"ExpressionAttributeValues: {:at=1769860800123 :shard=\"parked/1\"}\nIndexName: open\n" +
+			"KeyConditionExpression: #shard = :shard AND #due > :at\nLimit: 5\nScanIndexForward: false": query(
+			ledger.Query{Shard: "parked/1", At: at, Later: true, Limit: 5,
+				After: &ledger.Cursor{EventID: "id", Shard: "parked/1", Due: at.Add(time.Second)}}),
+		"Scan\nConsistentRead: true\nExpressionAttributeNames: " + names + "\nProjectionExpression: " +
+			projection: func() {
+			if err := lister.Each(t.Context(), func() error { return nil }, nil); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		sends(t, w, want, do)
+	}
+	sends(t, w, "BatchGetItem\n"+withoutContent, get(lister, false))
+}
+
+// A page of the index has its items, also those that can't be decoded, and its cursor.
+func TestAPageOfTheIndex(t *testing.T) {
+	client, _ := answering(t, `{"Items":[{"eventId":{"S":"1"},"size":{"S":"x"},"due":{"N":"5"}},{"eventId":{"S":"2"},`+
+		`"size":{"N":"3"},"due":{"N":"6"}}],`+
+		`"LastEvaluatedKey":{"eventId":{"S":"2"},"due":{"N":"6"},"shard":{"S":"s"}}}`)
+	page, next, err := dynamodb.NewLedgerReader(client, "ledger").Query(t.Context(), ledger.Query{})
+	if err != nil || len(page) != 2 || fmt.Sprint(page[0].Err) != "can't decode size" || page[1].Err != nil {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	page[0].Err = nil
+	five, six := time.UnixMilli(5).UTC(), time.UnixMilli(6).UTC()
+	want := []ledger.Item{{EventID: "1", Due: five}, {EventID: "2", Due: six, Size: 3}}
+	if diff := cmp.Diff(want, page); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(&ledger.Cursor{EventID: "2", Shard: "s", Due: six}, next); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEachReadsAllPagesAndPausesBeforeEach(t *testing.T) {
+	const last = `,"LastEvaluatedKey":{"eventId":{"S":"2"}}}`
+	client, w := answering(t, `{"Items":[{"eventId":{"S":"1"}},{"eventId":{"S":"2"}}]`+last, `{"Items":[]`+last,
+		`{"Items":[{"eventId":{"S":"3"}}]}`)
+	lister, pauses, got := dynamodb.NewLedgerLister(client, "ledger"), 0, ""
+	err := lister.Each(t.Context(), func() error { pauses++; return nil }, func(i ledger.Item) { got += i.EventID })
+	requests := w.Requests()
+	if err != nil || got != "123" || pauses != 3 || len(requests) != 3 ||
+		!strings.Contains(requests[2].Body, `"ExclusiveStartKey":{"eventId":{"S":"2"}}`) {
+		t.Errorf("%s, %d pauses, %v, %v", got, pauses, requests, err)
+	}
+	stop := errors.New("stop")
+	if err := lister.Each(t.Context(), func() error { return stop }, nil); err != stop || len(w.Requests()) != 0 {
+		t.Error(err)
+	}
+}
+
+// keysOf returns the eventIds that a request asks for.
+func keysOf(t *testing.T, r awstest.Request) (ids []string) {
+	t.Helper()
+	type keys struct{ Keys []map[string]value }
+	for _, key := range decoded[struct{ RequestItems map[string]keys }](t, r.Body).RequestItems["ledger"].Keys {
+		ids = append(ids, key["eventId"]["S"].(string))
+	}
+	return ids
+}
+
+// partly answers a call of BatchGetItem without the keys that are left.
+func partly(t *testing.T, left func(id string) bool) func(awstest.Request) string {
+	return func(r awstest.Request) string {
+		items, rest := []map[string]value{}, []map[string]value{}
+		for _, id := range keysOf(t, r) {
+			if item := map[string]value{"eventId": text(id)}; left(id) {
+				rest = append(rest, item)
+			} else {
+				items = append(items, item)
+			}
+		}
+		answer := map[string]any{"Responses": map[string]any{"ledger": items}}
+		if len(rest) > 0 {
+			answer["UnprocessedKeys"] = map[string]any{"ledger": map[string]any{"Keys": rest}}
+		}
+		return encoded(answer)
+	}
+}
+
+// DynamoDB may answer a part of a call. The pauses between calls that get nothing grow to a second. One that gets some
+// of the items is followed by the next at once.
+func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
+	ids, left := strings.Split("0123456789", ""), 10
+	client, w := serving(t, partly(t, func(id string) bool {
+		if id == "0" {
+			left--
+		}
+		return id < fmt.Sprint(left)
+	}))
+	stuck, stuckWire := serving(t, partly(t, func(id string) bool { return id == "0" }))
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		got, err := dynamodb.NewLedgerReader(client, "ledger").Get(t.Context(), ids, true)
+		requests := w.Requests()
+		if err != nil || len(got) != len(ids) || time.Since(start) != 0 || len(requests) != 10 ||
+			!strings.Contains(requests[9].Body, `"ConsistentRead":true`) || len(keysOf(t, requests[9])) != 1 {
+			t.Errorf("%d items with %d calls in %s, %v", len(got), len(requests), time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		got, err = dynamodb.NewLedgerReader(stuck, "ledger").Get(ctx, ids, true)
+		if !errors.Is(err, context.DeadlineExceeded) || len(got) != len(ids)-1 || time.Since(start) != 5*time.Second {
+			t.Errorf("%d of %d after %s, %v", len(got), len(ids), time.Since(start), err)
+		}
+		// After 0, 0, 25, 75, 175, 375, 775, 1575, 2575, 3575 and 4575 ms.
+		if n := len(stuckWire.Requests()); n != 11 {
+			t.Errorf("%d calls in 5 seconds", n)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package awstest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+)
+
+// TargetHeader has the operation of a request, such as DynamoDB_20120810.PutItem. Those of S3 do not have it.
+const TargetHeader = "X-Amz-Target"
+
+// Request is a request that a [Wire] got.
+type Request struct {
+	Operation string // such as PutItem
+	Body      string
+}
+
+// Wire is a server of AWS with prepared answers in AWS JSON. Its clients may run in a bubble of testing/synctest if it
+// was started outside of it.
+type Wire struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []Request
+}
+
+// CutOff is the answer of a server that closes the connection instead.
+const CutOff = ""
+
+// Refused is an answer with the code of an error, and other members of its JSON. Its message has an ARN, as those of
+// AWS have.
+func Refused(code string, members ...string) string {
+	return refused + fmt.Sprintf(`{"__type":%q,"message":"of arn:aws:sts::123456789012:assumed-role/r/f"`, code) +
+		strings.Join(append([]string{""}, members...), ",") + "}"
+}
+
+const refused = "refused: "
+
+// NewWire starts a server that answers as answer says: a body, [Refused] or [CutOff]. It stops when the test ends.
+func NewWire(tb testing.TB, answer func(Request) string) *Wire {
+	w := &Wire{}
+	w.Server = newServer(tb, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client has gone
+		}
+		_, operation, _ := strings.Cut(r.Header.Get(TargetHeader), ".")
+		request := Request{operation, string(body)}
+		w.mu.Lock()
+		w.requests = append(w.requests, request)
+		w.mu.Unlock()
+		text := answer(request)
+		if text == CutOff {
+			panic(http.ErrAbortHandler)
+		}
+		if after, ok := strings.CutPrefix(text, refused); ok {
+			rw.WriteHeader(http.StatusBadRequest)
+			text = after
+		}
+		_, _ = io.WriteString(rw, text)
+	})
+	return w
+}
+
+// newServer starts a server whose clients may run in a bubble: an idle connection would stop the clock of a bubble,
+// and the SDK adapts its clock to the date of an answer.
+func newServer(tb testing.TB, handler http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.Header()["Date"] = nil
+		handler(w, r)
+	}))
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// InTurn returns these answers one after the other, and then the last one again and again.
+func InTurn(answers ...string) func(Request) string {
+	var mu sync.Mutex
+	return func(Request) string {
+		mu.Lock()
+		defer mu.Unlock()
+		answer := answers[0]
+		if len(answers) > 1 {
+			answers = answers[1:]
+		}
+		return answer
+	}
+}
+
+// Requests returns the requests since the last call of Requests.
+func (w *Wire) Requests() []Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	requests := w.requests
+	w.requests = nil
+	return requests
+}
+
+// Config is the configuration of clients of a server. They try a call up to three times, without a pause.
+func Config(url string) aws.Config {
+	return aws.Config{
+		Region: "eu-central-1", BaseEndpoint: &url,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+		Retryer: func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+			})
+		},
+	}
+}
