@@ -136,7 +136,8 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed,
 			proof.Note{By: "ann", At: noon, Version: "first"}},
 		{redrive.Request{Version: redrive.ParkedVersion, By: "bob", Again: true}, redrive.Replayed{
-			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, proof.Note{By: "bob", At: noon, Version: "parked"}},
+			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed,
+			proof.Note{By: "bob", At: noon, Version: "parked"}},
 		{redrive.Request{Version: redrive.ParkedVersion}, redrive.Replayed{Outcome: "already-replayed",
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed,
 			proof.Note{By: "bob", At: noon, Version: "parked"}},
