@@ -203,6 +203,24 @@ func TestADecisionIsInTheItem(t *testing.T) {
 	expect(w.redrive().Err, w.decided(), ledger.Published)
 }
 
+// The write may arrive when redrive has leased the event.
+func TestAReceiverParksWhatItHolds(t *testing.T) {
+	w := newWorld(t)
+	wrong := amount(0, "99999999999999999999")(0, paymenttest.Encode(paymenttest.Event()))
+	var leased ledger.Item
+	w.table.Fails = func(ctx context.Context, call, _ string) error {
+		if call == "parked" {
+			w.table.Fails = nil
+			w.ledger().Lease(ctx, []ledger.Item{w.item(wrong)}, ledger.NewHolder(), w.now.Add(time.Hour))
+			leased = w.item(wrong)
+		}
+		return nil
+	}
+	if w.send(wrong); leased.Attempts != 1 || !cmp.Equal(w.item(wrong), leased) {
+		t.Errorf("%+v, leased %+v", w.item(wrong), leased)
+	}
+}
+
 // A dismissal removes bytes, so it must not concern what another person replayed and redrive parked again meanwhile.
 func TestALateDecisionDoesNotConcernWhatIsParkedLater(t *testing.T) {
 	for call, do := range map[string]func(w *world, id string) error{

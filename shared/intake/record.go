@@ -74,6 +74,7 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 			rec.unrecorded++
 			rec.err = r.Err
 		case r.Outcome == ledger.Recorded:
+			item.Holder = w.holder
 			rec.items = append(rec.items, item)
 			if item.Claimed {
 				rec.claimed++

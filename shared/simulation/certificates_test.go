@@ -3,7 +3,6 @@ package simulation
 import (
 	"crypto/x509"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +20,7 @@ const (
 	byBoth
 )
 
-// mechanismOf returns the mechanism of a history: every fourth history requires client
-// certificates.
+// mechanismOf returns the mechanism of a history: every fourth history requires client certificates.
 func mechanismOf(seed uint64) mechanism {
 	switch seed % 8 {
 	case 3:
@@ -33,8 +31,8 @@ func mechanismOf(seed uint64) mechanism {
 	return bySignature
 }
 
-// pki returns the truststore and the client certificates of the senders, in PEM. All
-// except expired are valid at the time of the bubbles.
+// pki returns the truststore and the client certificates of the senders, in PEM. All except expired are valid at the
+// time of the bubbles.
 var pki = sync.OnceValue(func() (p struct {
 	truststore                 *clientcert.Truststore
 	client, untrusted, expired string
@@ -63,10 +61,9 @@ func inBubbles(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// proved returns the delivery as the function receives it, with the proofs of a
-// mechanism. An authentic delivery has exactly the required proofs. In a forged one,
-// one proof is wrong: with byMTLS, the certificate in one of four ways; with byBoth,
-// the signature or the certificate.
+// proved returns the delivery as the function receives it, with the proofs of a mechanism. An authentic delivery has
+// exactly the required proofs. In a forged one, one proof is wrong: with byMTLS, the certificate in one of four ways;
+// with byBoth, the signature or the certificate.
 func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	if m == bySignature {
 		return d.signed(at)
@@ -101,9 +98,4 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 		out.Certificate = pki().expired
 	}
 	return out
-}
-
-// rejectsCertificate reports whether an outcome rejects a client certificate.
-func rejectsCertificate(o intake.Outcome) bool {
-	return slices.Contains(clientcert.Reasons(), clientcert.Reason(o.Name))
 }

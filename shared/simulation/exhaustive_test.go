@@ -15,8 +15,8 @@ import (
 
 var allPairs = flag.Bool("pairs", false, "try every pair of faults on every path, not a sample on the long ones")
 
-// script is a decider without randomness: calls continue in the order in which they
-// are made, and have the given faults.
+// script is a decider without randomness: calls continue in the order in which they are made, and have the given
+// faults.
 type script struct {
 	faults map[int]fault       // by the number of the call
 	always func(c *call) fault // the faults that belong to the path
@@ -87,13 +87,13 @@ func (w *world) parkedAt(decide func(name string), times ...time.Duration) {
 	}
 }
 
-// replayIn returns a decision to replay, conflicts in a version.
-func (w *world) replayIn(version redrive.Version) func(string) {
-	return func(name string) { w.replay(name, version) }
+// replayAt replays what is parked then, conflicts in a version.
+func (w *world) replayAt(version redrive.Version, times ...time.Duration) {
+	w.parkedAt(func(name string) { w.replay(name, version) }, times...)
 }
 
-// deliver sends deliveries, each some time after the one before, then redrive runs twice. A
-// delivery at the same time as the one before has no retries.
+// deliver sends deliveries, each some time after the one before, then redrive runs twice. A delivery at the same time
+// as the one before has no retries.
 func deliver(after time.Duration, all ...*delivery) func(*world, int) {
 	return func(w *world, retries int) {
 		for n, d := range all {
@@ -136,6 +136,8 @@ var paths = sync.OnceValue(func() []path {
 	four := of("half new", append(append([]*event{}, two.events...), plain(40, 2)...)...)
 	five := of("five", plain(110, 5)...)
 	claim := of("large", large(1), plain(50, 1)[0])
+	alone := of("large", large(2))
+	rejected := of("rejected", newEvent(base+90, outside), newEvent(base+91, 0))
 	conflicted := of("conflicting", newEvent(base, 7), plain(60, 1)[0])
 	conflicted.conflicting = true
 	first := *one
@@ -155,10 +157,18 @@ var paths = sync.OnceValue(func() []path {
 	partly.partly = true
 	partly.payload = []byte(strings.Replace(string(partly.payload), `"events":[`, `"events":[{"eventId":null},`, 1))
 
-	const later = 7 * time.Second
+	const later, m = 7 * time.Second, time.Minute
 	rejectedFor := func(d time.Duration) func() func(*call) fault {
 		return each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < d },
 			fault{kind: partial, mask: 1, code: malformed})
+	}
+	// parked returns a path on which redrive parks an event that is rejected for some time.
+	parked := func(name string, d *delivery, until time.Duration, then func(w *world, retries int)) path {
+		return path{name: name, setup: setup{maxAttempts: 1, again: true}, always: rejectedFor(until),
+			begin: func(w *world, retries int) {
+				deliver(0, d)(w, retries)
+				then(w, retries)
+			}}
 	}
 	return []path{
 		{name: "one event", every: 1, begin: deliver(0, one)},
@@ -224,8 +234,7 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(20*time.Second+1, 22*time.Second+3, 29*time.Second+5, 29*time.Second+5, 50*time.Second+7)
 		}, always: each(func(c *call) bool { return c.op == put && c.redriver == nil }, fault{kind: slowest})},
-		{name: "an event that EventBridge rejects",
-			begin: deliver(0, of("rejected", newEvent(base+90, outside), newEvent(base+91, 0)))},
+		{name: "an event that EventBridge rejects", begin: deliver(0, rejected)},
 		{name: "two redrive runs at once", always: crashAt(put), begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0)
 			w.newInstance("redrive", maxSkew)
@@ -233,83 +242,74 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(70*time.Second+1, 70*time.Second+1, 140*time.Second+3, 140*time.Second+3)
 		}},
-		{name: "a parked event replayed", setup: setup{maxAttempts: 1}, always: rejectedFor(3 * time.Minute),
+		parked("a parked event replayed", one, 3*m, func(w *world, _ int) {
+			w.replayAt(redrive.NoVersion, 4*m, 6*m)
+			w.redriveAt(5*m, 7*m)
+		}),
+		parked("a parked event dismissed, or replayed and parked again", one, 8*m, func(w *world, retries int) {
+			w.parkedAt(w.dismiss, 4*m)
+			w.replayAt(redrive.NoVersion, 4*m+10*time.Second)
+			w.redriveAt(4*m+30*time.Second, 7*m)
+			w.send(one, 9*m, retries)
+		}),
+		parked("a parked event replayed and dismissed at once", one, 3*m, func(w *world, retries int) {
+			w.parkedAt(func(name string) { w.replay(name, redrive.NoVersion); w.dismiss(name) }, 4*m)
+			w.send(spaced, 5*m, retries)
+			w.redriveAt(6 * m)
+		}),
+		parked("a parked event sent again", one, 3*m, func(w *world, retries int) {
+			w.send(spaced, 4*m, retries)
+			w.send(one, 5*m, retries)
+			w.redriveAt(6 * m)
+		}),
+		parked("a parked event sent again and replayed at once", one, 3*m, func(w *world, retries int) {
+			w.send(one, 4*m+37, retries)
+			w.replayAt(redrive.NoVersion, 4*m)
+			w.redriveAt(6 * m)
+		}),
+		parked("a large parked event sent again, whose object is gone", alone, 3*m, func(w *world, retries int) {
+			w.after(4*m+30*time.Second, w.endClaims)
+			w.replayAt(redrive.NoVersion, 4*m+31*time.Second)
+			w.send(alone, 5*m, retries)
+			w.redriveAt(6*m, 7*m)
+		}),
+		parked("a conflict whose first version is parked", &first, 3*m, func(w *world, retries int) {
+			w.send(conflicted, 200*time.Second, retries)
+			w.replayAt(redrive.ParkedVersion, 4*m, 4*m+20*time.Second, 6*m) // the conflict before the event
+			w.replayAt(redrive.FirstVersion, 4*m+30*time.Second)
+			w.redriveAt(5*m, 7*m)
+		}),
+		parked("a conflict whose first version is dismissed", &first, 3*m, func(w *world, retries int) {
+			w.send(conflicted, 200*time.Second, retries)
+			w.parkedAt(w.dismiss, 4*m)
+			w.replayAt(redrive.ParkedVersion, 5*m, 7*m)
+			w.redriveAt(6*m, 8*m)
+		}),
+		{name: "redrive parks an event while the next run publishes it", setup: setup{maxAttempts: 1},
 			begin: func(w *world, retries int) {
 				deliver(0, one)(w, retries)
-				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute, 6*time.Minute)
-				w.redriveAt(5*time.Minute, 7*time.Minute)
+				w.redriveAt(162 * time.Second)
+			}, always: func() func(*call) fault {
+				return func(c *call) fault {
+					if c.op == put && time.Since(c.w.start) > 2*m {
+						return fault{kind: slowest}
+					}
+					return rejectedFor(2 * m)()(c)
+				}
 			}},
-		{name: "a parked event dismissed, or replayed and parked again", setup: setup{maxAttempts: 1},
-			always: rejectedFor(8 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, one)(w, retries)
-				w.parkedAt(w.dismiss, 4*time.Minute)
-				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute+10*time.Second)
-				w.redriveAt(4*time.Minute+30*time.Second, 7*time.Minute)
-				w.send(one, 9*time.Minute, retries)
-			}},
-		{name: "a parked event replayed and dismissed at once", setup: setup{maxAttempts: 1},
-			always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, one)(w, retries)
-				w.parkedAt(func(name string) { w.replay(name, redrive.NoVersion); w.dismiss(name) }, 4*time.Minute)
-				w.send(spaced, 5*time.Minute, retries)
-				w.redriveAt(6 * time.Minute)
-			}},
-		{name: "a parked event sent again", setup: setup{maxAttempts: 1}, always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, one)(w, retries)
-				w.send(spaced, 4*time.Minute, retries)
-				w.send(one, 5*time.Minute, retries)
-				w.redriveAt(6 * time.Minute)
-			}},
-		{name: "a parked event sent again and replayed at once", setup: setup{maxAttempts: 1},
-			always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, one)(w, retries)
-				w.send(one, 4*time.Minute+37, retries)
-				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute)
-				w.redriveAt(6 * time.Minute)
-			}},
-		{name: "a large parked event sent again, whose object is gone", setup: setup{maxAttempts: 1},
-			always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, of("only large", large(2)))(w, retries)
-				w.after(4*time.Minute, w.endClaims)
-				w.parkedAt(w.replayIn(redrive.NoVersion), 4*time.Minute+time.Second)
-				w.send(of("only large", large(2)), 5*time.Minute, retries)
-				w.redriveAt(6*time.Minute, 7*time.Minute)
-			}},
-		{name: "a conflict whose first version is parked", setup: setup{maxAttempts: 1},
-			always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, &first)(w, retries)
-				w.send(conflicted, 200*time.Second, retries)
-				// The conflict comes first.
-				w.parkedAt(w.replayIn(redrive.ParkedVersion), 4*time.Minute, 4*time.Minute+20*time.Second, 6*time.Minute)
-				w.parkedAt(w.replayIn(redrive.FirstVersion), 270*time.Second)
-				w.redriveAt(5*time.Minute, 7*time.Minute)
-			}},
-		{name: "a conflict whose first version is dismissed", setup: setup{maxAttempts: 1, again: true},
-			always: rejectedFor(3 * time.Minute),
-			begin: func(w *world, retries int) {
-				deliver(0, &first)(w, retries)
-				w.send(conflicted, 200*time.Second, retries)
-				w.parkedAt(w.dismiss, 4*time.Minute)
-				w.parkedAt(w.replayIn(redrive.ParkedVersion), 5*time.Minute, 7*time.Minute)
-				w.redriveAt(6*time.Minute, 8*time.Minute)
-			}},
+		{name: "receiver and redrive park an event", begin: deliver(0, rejected),
+			always: each(func(c *call) bool { return c.op == parkEvent && c.redriver != nil }, fault{kind: slowest})},
 		{name: "a conflict replayed in the parked version", setup: setup{again: true},
 			begin: func(w *world, retries int) {
 				deliver(later, &first, conflicted)(w, retries)
-				w.parkedAt(w.replayIn(redrive.ParkedVersion), 4*time.Minute, 6*time.Minute)
-				w.redriveAt(5*time.Minute, 7*time.Minute)
+				w.replayAt(redrive.ParkedVersion, 4*m, 6*m)
+				w.redriveAt(5*m, 7*m)
 			}},
 		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(conflicted, later, retries)
-			w.parkedAt(w.replayIn(redrive.FirstVersion), 4*time.Minute)
-			w.redriveAt(5 * time.Minute)
+			w.replayAt(redrive.FirstVersion, 4*m)
+			w.redriveAt(5 * m)
 		}},
 		{name: "25 events", every: 997, begin: deliver(0, many)},
 	}
@@ -438,8 +438,8 @@ func (p path) job(attempts, retries int, injections ...injection) job {
 	}
 }
 
-// skips reports whether the n-th of many histories is left out: the race detector makes a
-// history ten times as long, so that one of so many is played with it.
+// skips reports whether the n-th of many histories is left out: the race detector makes a history ten times as long, so
+// that one of so many is played with it.
 func skips(n, every int) bool { return raceEnabled && n%every != 0 }
 
 func TestNoSingleFaultLosesAnEvent(t *testing.T) {
@@ -470,8 +470,7 @@ func TestNoSingleFaultLosesAnEvent(t *testing.T) {
 	t.Logf("%d single faults: %v", total, sum)
 }
 
-// A request can arrive after the grace period of its sender: after the deadline, the
-// lease and the next publisher.
+// A request can arrive after the grace period of its sender: after the deadline, the lease and the next publisher.
 func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
 	prepare(t)
 	total := 0
@@ -484,7 +483,7 @@ func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
 					if !call.op.writes() {
 						continue
 					}
-					for _, by := range []time.Duration{70 * time.Second, 100 * time.Second, 10 * time.Minute} {
+					for _, by := range []time.Duration{70 * time.Second, 100 * time.Second, 250 * time.Second, 10 * time.Minute} {
 						if total++; !skips(total, 4) {
 							hand(p.job(1, retries, injection{call.n, fault{kind: late, by: by + 37}}))
 						}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"payhook.example/shared/claimcheck"
@@ -18,8 +20,7 @@ import (
 	"payhook.example/shared/redrive"
 )
 
-// facts are what the services received and the senders were answered. They do not
-// depend on the code under test.
+// facts are what the services received and the senders were answered. They do not depend on the code under test.
 type facts struct {
 	w          *world
 	executing  *call
@@ -40,8 +41,7 @@ type note struct {
 	name     string
 }
 
-// generation is an item of an eventId in the ledger, from its recording to the end of
-// its window.
+// generation is an item of an eventId in the ledger, from its recording to the end of its window.
 type generation struct {
 	id       string
 	event    *event      // what was recorded last
@@ -76,8 +76,7 @@ func (g *generation) on() (on []*send) {
 	return on
 }
 
-// during returns the generations that the ledger held while an invocation was
-// under way, the last one first.
+// during returns the generations that the ledger held while an invocation was under way, the last one first.
 func (g *generation) during(inv *invocation) []*generation {
 	all := []*generation{g}
 	for ; g.since > inv.begun && g.before != nil; g = g.before {
@@ -201,9 +200,6 @@ func (f *facts) eventOf(detail string) *event {
 
 // delivered records that a delivery was sent.
 func (f *facts) delivered(s *sent) {
-	if f.latest == nil {
-		f.latest, f.authentic, f.bases = map[string]*generation{}, map[string]bool{}, map[string]bool{}
-	}
 	f.Deliveries++
 	if s.genuine() {
 		f.bases[s.id] = true
@@ -369,9 +365,6 @@ func (f *facts) settled(g *generation, what op) {
 
 // decide records that the storing of a decision about a delivery started.
 func (f *facts) decide(d *decision) {
-	if f.notes == nil {
-		f.notes = map[note]bool{}
-	}
 	if n := (note{d.note(), d.name}); !f.notes[n] {
 		f.notes[n] = false
 	}
@@ -430,8 +423,7 @@ func (f *facts) decidedEvent(inv *invocation) {
 	}
 }
 
-// checkNotes compares what is stored about deliveries that are parked with the decisions.
-// Neither is ever deleted.
+// checkNotes compares what is stored about deliveries that are parked with the decisions. Neither is ever deleted.
 func (f *facts) checkNotes() {
 	stored, err := proof.Decisions(context.Background(), &f.w.parking)
 	if err != nil {
@@ -453,12 +445,65 @@ func (f *facts) checkNotes() {
 	}
 }
 
+// verified has the proofs that were verified. Those with a certificate differ in each history.
+var verified sync.Map
+
+// kept checks an object of the evidence bucket that was written for a delivery, unless it was there before.
+func (f *facts) kept(s *sent, key string, before bool) {
+	if before {
+		f.Again++
+		return
+	}
+	f.Proofs++
+	p, err := proof.Get(context.Background(), &f.w.evidence, key)
+	if err == nil {
+		of := string(p.Payload) + p.Timestamp + p.Signature + string(p.JWK)
+		if _, known := verified.Load(of); !known || p.Certificate != nil {
+			if _, err = p.Verify(); err == nil {
+				verified.Store(of, true)
+			}
+		}
+	}
+	switch {
+	case err != nil:
+		f.violated("the proof of %s: %v", s.name, err)
+	case string(p.Payload) != string(s.payload) || p.DeliveryID != s.id || p.Reason != proof.Accepted:
+		f.violated("the proof of %s is that of another delivery", s.name)
+	}
+	if f.proofs[f.request(s)]++; f.proofs[f.request(s)] > 1 {
+		f.violated("%s has two proofs", s.name)
+	}
+}
+
+// request identifies a request: one that is sent again without being signed again is the same.
+func (f *facts) request(s *sent) string {
+	if f.w.mechanism == byMTLS {
+		return string(s.payload)
+	}
+	return string(s.payload) + s.at.String()
+}
+
+// evidenced checks the evidence of a delivery that was answered.
+func (f *facts) evidenced(inv *invocation) {
+	r, s := inv.result, inv.sent
+	if !f.w.proofs || !s.genuine() {
+		return
+	}
+	switch r.Outcome {
+	case intake.EvidenceUnavailable:
+		f.Unproven++
+	case intake.Accepted, intake.Conflict, intake.Invalid:
+		if f.proofs[f.request(s)] == 0 && !s.invalid {
+			f.violated("%s is answered %s, and no proof exists", s.name, r.Outcome)
+		}
+	}
+}
+
 // effect records the effect of a call.
 func (f *facts) effect(c *call, out any, err error) {
 	if c.op != put || err != nil {
 		return
 	}
-	c.effect = true
 	entries := f.w.bus.Entries()
 	for n, failure := range slices.Backward(out.([]error)) {
 		if failure != nil {
@@ -488,57 +533,44 @@ func (f *facts) effect(c *call, out any, err error) {
 // answer checks the result of a delivery and returns the status of the answer.
 func (f *facts) answer(inv *invocation) int {
 	f.evidenced(inv)
-	if !inv.sent.genuine() {
-		return f.answerUnauthentic(inv)
-	}
-	f.checkParked(inv)
-	switch inv.result.Outcome {
-	case intake.Accepted:
-		f.checkCounts(inv)
-		f.checkEvents(inv)
-		return 200
-	case intake.Conflict:
-		f.checkConflict(inv)
-		f.checkEvents(inv)
-		return 200
-	case intake.Invalid:
-		f.checkInvalid(inv)
-		if inv.sent.partly {
-			f.checkCounts(inv)
-			f.checkEvents(inv)
+	r, s := inv.result, inv.sent
+	status := r.Outcome.AnswerTo(http.StatusOK).Status
+	switch {
+	case !s.genuine():
+		if !r.Outcome.BeforeProof() {
+			f.violated("%s answers %s to a delivery that is not authentic", inv.name, r.Outcome)
 		}
-		return 422
-	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
+		if status == http.StatusUnauthorized {
+			f.Refused++
+		}
+		return status
+	case status == http.StatusOK:
+		f.checkEvents(inv)
+	case r.Outcome == intake.Invalid && s.partly:
+		f.checkEvents(inv)
+	case status == http.StatusUnauthorized:
 		f.unauthentic(inv)
-		return 401
-	case intake.KeyOutOfBudget:
+	case r.Outcome == intake.KeyOutOfBudget:
 		f.outOfBudget(inv)
 	}
-	return 503
+	f.checkParked(inv)
+	if r.Outcome == intake.Accepted || s.partly && r.Outcome == intake.Invalid {
+		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) ||
+			r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
+			f.violated("%s has wrong counts: %+v", inv.name, r)
+		}
+	}
+	return status
 }
 
-// answerUnauthentic checks the result of a delivery that is not authentic.
-func (f *facts) answerUnauthentic(inv *invocation) int {
-	outcome := inv.result.Outcome
-	if f.w.mechanism != bySignature && rejectsCertificate(outcome) {
-		f.Refused++
-		return 401
-	}
-	switch outcome {
-	case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
-		intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
-		f.Refused++
-		return 401
-	case intake.KeyUnavailable, intake.KeyOutOfBudget:
-		return 503
-	}
-	f.violated("%s answers %s to a delivery that is not authentic", inv.name, outcome)
-	return 200
-}
-
-// checkParked checks that a delivery that is reported as parked is.
+// checkParked checks that a delivery is parked as it is reported, and with a reason.
 func (f *facts) checkParked(inv *invocation) {
-	for _, name := range []string{inv.result.Parked, inv.result.AlsoParked.Parked} {
+	r, s := inv.result, inv.sent
+	must := map[intake.Outcome]bool{intake.Conflict: s.conflicting, intake.Invalid: s.invalid || s.partly}
+	if may, answered := must[r.Outcome]; answered && (r.Parked == "" || !may) {
+		f.violated("%s answers %s to %s, parked as %q", inv.name, r.Outcome, s.name, r.Parked)
+	}
+	for _, name := range []string{r.Parked, r.AlsoParked.Parked} {
 		if name == "" {
 			continue
 		}
@@ -547,32 +579,9 @@ func (f *facts) checkParked(inv *invocation) {
 		if err == nil {
 			_, err = p.Verify()
 		}
-		if err != nil || string(p.Payload) != string(inv.sent.payload) {
-			f.violated("%s reports that %s is parked as %s: %v", inv.name, inv.sent.name, name, err)
+		if err != nil || string(p.Payload) != string(s.payload) {
+			f.violated("%s reports that %s is parked as %s: %v", inv.name, s.name, name, err)
 		}
-	}
-}
-
-func (f *facts) checkCounts(inv *invocation) {
-	r := inv.result
-	if r.Recorded+r.Duplicates != r.Events || r.Events != len(inv.sent.events) ||
-		r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
-		f.violated("%s has wrong counts: %+v", inv.name, r)
-	}
-}
-
-func (f *facts) checkConflict(inv *invocation) {
-	if inv.result.Parked == "" {
-		f.violated("%s answers conflict and parks nothing", inv.name)
-	}
-	if !inv.sent.conflicting {
-		f.violated("%s reports a conflict without one: %s", inv.name, inv.sent.name)
-	}
-}
-
-func (f *facts) checkInvalid(inv *invocation) {
-	if inv.result.Parked == "" || !inv.sent.invalid && !inv.sent.partly {
-		f.violated("%s answers invalid to %s, parked as %q", inv.name, inv.sent.name, inv.result.Parked)
 	}
 }
 
@@ -584,47 +593,34 @@ func (f *facts) checkEvents(inv *invocation) {
 		f.violated("%s accepts %s, which is not valid", inv.name, s.name)
 		return
 	}
-	certain, possible := 0, 0 // conflicts
+	certain, possible := false, false // conflicts
 	for _, e := range s.events {
-		switch f.match(inv, e) {
-		case conflicts:
-			certain++
-		case mayConflict:
-			possible++
-		}
+		other, both := f.match(inv, e)
+		certain, possible = certain || other, possible || other || both
 	}
 	conflict := inv.result.Outcome == intake.Conflict
-	if (certain > 0 && !conflict || certain+possible == 0 && conflict) && !s.twice {
-		f.violated("%s is answered %s, with %d conflicts", s.name, inv.result.Outcome, certain)
+	if (certain && !conflict || !possible && conflict) && !s.twice {
+		f.violated("%s is answered %s, with conflicts: %t", s.name, inv.result.Outcome, certain)
 	}
 }
 
-// matching says whether the ledger had the content of an event while a delivery was handled.
-type matching int
-
-const (
-	conflictsNot matching = iota
-	mayConflict           // it had this content and other content, one after the other
-	conflicts
-)
-
-// match compares an event of a delivery with the ledger, and marks it as accepted there.
-func (f *facts) match(inv *invocation, e *event) matching {
+// match compares an event of a delivery with the ledger, and marks it as accepted there. It reports whether the ledger
+// had only other content while the delivery was handled, or both, one after the other.
+func (f *facts) match(inv *invocation, e *event) (other, both bool) {
 	latest := f.latest[e.id]
 	if latest == nil {
 		f.violated("%s is accepted, and %s was not recorded", inv.sent.name, e)
-		f.all = append(f.all, &generation{id: e.id, accepted: true})
-		return conflictsNot
+		return false, false
 	}
 	// The window may have ended meanwhile, and other content may be recorded.
 	held := latest.during(inv)
 	i := slices.IndexFunc(held, func(g *generation) bool { return g.event.content == e.content })
 	switch {
 	case i < 0:
-		return conflicts
+		return true, false
 	case len(held) > 1:
 		held[i].accepted = true
-		return mayConflict
+		return false, true
 	}
 	g := held[0]
 	end := g.ended.Add(cmp.Or(f.w.window, ledger.DefaultWindow) + 2*maxSkew)
@@ -637,7 +633,7 @@ func (f *facts) match(inv *invocation, e *event) matching {
 	default:
 		g.accepted = true
 	}
-	return conflictsNot
+	return false, false
 }
 
 // pending reports whether the ledger has pending items.
@@ -685,30 +681,26 @@ func (f *facts) check() counts {
 	return c
 }
 
-// explain finds the cause of every duplicate: the earlier publisher must have been
-// unable to mark the event.
+// explain finds the cause of every duplicate: the earlier publisher must have been unable to mark the event.
 func (f *facts) explain(g *generation, on []*send, c *counts) {
 	slices.SortStableFunc(on, func(a, b *send) int { return a.call.sent - b.call.sent })
 	for i, later := range on[1:] {
 		for j, earlier := range on[:i+1] {
-			if why := causeOf(g, earlier, later.call.sent); why != nil {
-				switch {
-				case j < i: // each extra publication is counted once
-				case g.entered[ledger.Published] > 0 && earlier.effect > g.entered[ledger.Published]:
-					c.Overtaken++
-				default:
-					*why(c)++
-				}
-				continue
+			switch why := causeOf(g, earlier, later.call.sent); {
+			case why == nil:
+				f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name,
+					later.call.instance.name)
+			case j < i: // each extra publication is counted once
+			case g.entered[ledger.Published] > 0 && earlier.effect > g.entered[ledger.Published]:
+				c.Overtaken++
+			default:
+				*why(c)++
 			}
-			f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name,
-				later.call.instance.name)
 		}
 	}
 }
 
-// causeOf returns the counter of the reason why the publisher of s had not marked the
-// event by a moment, or nil.
+// causeOf returns the counter of the reason why the publisher of s had not marked the event by a moment, or nil.
 func causeOf(g *generation, s *send, by int) func(*counts) *int {
 	inv := s.call.inv
 	past := func(moment int) bool { return moment > 0 && moment <= by }
@@ -726,17 +718,8 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 	if !past(s.call.answered) {
 		return nil
 	}
-	tried := false
-	for _, m := range g.marks {
-		if m.inv != inv {
-			continue
-		}
-		if !past(m.failedFor(g.id)) {
-			return nil
-		}
-		tried = true
-	}
-	if !tried {
+	own := slices.DeleteFunc(slices.Clone(g.marks), func(m *call) bool { return m.inv != inv })
+	if len(own) == 0 || slices.ContainsFunc(own, func(m *call) bool { return !past(m.failedFor(g.id)) }) {
 		return nil
 	}
 	return func(c *counts) *int { return &c.NotMark }
@@ -745,24 +728,15 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 // checkLedger checks the items of the ledger, and that a person finds what is parked.
 func (f *facts) checkLedger() {
 	items := f.w.ledger.Items()
-	parked := map[string]bool{}
+	listed, _ := ledger.List(context.Background(), f.w.ledger, ledger.Parked)
 	for id, g := range f.latest {
 		if _, exists := items[id]; exists || g.ended.IsZero() {
 			f.checkItem(g, items[id])
 		}
-		if g.state == ledger.Parked {
-			parked[id] = true
+		is := slices.ContainsFunc(listed, func(i ledger.Item) bool { return i.EventID == id })
+		if is != (g.state == ledger.Parked) {
+			f.violated("%s is %s, and is listed as parked: %t", g, g.state, is)
 		}
-	}
-	listed, _ := ledger.List(context.Background(), f.w.ledger, ledger.Parked)
-	for _, item := range listed {
-		if !parked[item.EventID] {
-			f.violated("%s is listed as parked", short(item.EventID))
-		}
-		delete(parked, item.EventID)
-	}
-	for id := range parked {
-		f.violated("%s is not listed as parked", short(id))
 	}
 }
 
@@ -798,23 +772,6 @@ type line struct {
 	result string
 }
 
-func (l line) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%12.6f  %-10s", l.at.Seconds(), l.who)
-	for _, part := range []string{l.op, l.what} {
-		if part != "" {
-			b.WriteString("  " + part)
-		}
-	}
-	if l.fault.kind != none {
-		b.WriteString("  ** " + l.fault.String() + " **")
-	}
-	if l.result != "" {
-		b.WriteString(": " + l.result)
-	}
-	return b.String()
-}
-
 func (w *world) log(i *instance, op, what string, f fault, result string) {
 	w.lines = append(w.lines, line{time.Since(w.start), i.name, op, what, f, result})
 }
@@ -828,8 +785,19 @@ func (w *world) String() string {
 		}
 	}
 	for _, l := range w.lines {
-		l.what = shortened(l.what)
-		fmt.Fprintln(&b, l)
+		fmt.Fprintf(&b, "%12.6f  %-10s", l.at.Seconds(), l.who)
+		for _, part := range []string{l.op, shortened(l.what)} {
+			if part != "" {
+				b.WriteString("  " + part)
+			}
+		}
+		if l.fault.kind != none {
+			b.WriteString("  ** " + l.fault.String() + " **")
+		}
+		if l.result != "" {
+			b.WriteString(": " + l.result)
+		}
+		b.WriteString("\n")
 	}
 	for _, v := range w.facts.violations {
 		fmt.Fprintln(&b, "VIOLATED:", v)

@@ -19,8 +19,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// The times of histories about keys are short, so that a history of some
-// minutes holds a rotation.
+// The times of histories about keys are short, so that a history of some minutes holds a rotation.
 const (
 	keyFreshness = 30 * time.Second
 	keyMaxAge    = 4 * time.Minute
@@ -28,8 +27,8 @@ const (
 	keyTTL       = 10 * time.Second
 	keyBudget    = 5
 
-	// longestFlap is the longest period of wrong 404s: the grace period of a key,
-	// minus the clock difference and the duration of a call.
+	// longestFlap is the longest period of wrong 404s: the grace period of a key, minus the clock difference and the
+	// duration of a call.
 	longestFlap = keyGrace - 2*maxSkew - kindSlow - 2*time.Second
 )
 
@@ -57,8 +56,7 @@ type flap struct {
 	happened bool
 }
 
-// options returns the options of a key cache: short times in a history about keys,
-// otherwise the defaults.
+// options returns the options of a key cache: short times in a history about keys, otherwise the defaults.
 func (s *keyService) options(now func() time.Time) keys.Options {
 	if s == nil {
 		return keys.Options{Now: now}
@@ -118,8 +116,7 @@ func (f *facts) unauthentic(inv *invocation) {
 		f.violated("%s answers %s to an authentic delivery", inv.name, inv.result.Outcome)
 		return
 	}
-	// An instance that could not read the table does not know the key, and caches
-	// that for some time.
+	// An instance that could not read the table does not know the key, and caches that for some time.
 	f.w.mu.Lock()
 	blind := time.Since(inv.noTable) <= keyTTL+webhookTime
 	f.w.mu.Unlock()
@@ -129,8 +126,7 @@ func (f *facts) unauthentic(inv *invocation) {
 	}
 }
 
-// outOfBudget checks a 503 answer to an authentic delivery because the budget was
-// used up.
+// outOfBudget checks a 503 answer to an authentic delivery because the budget was used up.
 func (f *facts) outOfBudget(inv *invocation) {
 	w := f.w
 	if w.keyService == nil {
@@ -170,8 +166,8 @@ func (s *keyService) accepted(inv *invocation) {
 
 var rotation = sync.OnceValue(func() [2]*delivery {
 	var sends [2]*delivery
-	// The deliveries of all histories are created before the first history starts,
-	// because the maps of events are read without a lock.
+	// The deliveries of all histories are created before the first history starts, because the maps of events are read
+	// without a lock.
 	e := newEvent(90_000, 0)
 	for n, id := range []string{"7e000000-0000-4000-8000-00000000000a", "7e000000-0000-4000-8000-00000000000b"} {
 		key := paymenttest.NewKey(2048)
@@ -184,12 +180,10 @@ var rotation = sync.OnceValue(func() [2]*delivery {
 
 var unknownAddress = netip.MustParseAddr("198.51.100.20")
 
-// rotationHistory plays a rotation of the service's key: the old key is published,
-// then also the new one, which signs from then on, then the old one is withdrawn.
-// Meanwhile the service has an outage, in which a gateway sometimes answers 200, a
-// gateway answers 404 for each key for some time, other senders use invented key ids, and calls other than those of
-// the table
-// have faults.
+// rotationHistory plays a rotation of the service's key: the old key is published, then also the new one, which signs
+// from then on, then the old one is withdrawn. Meanwhile the service has an outage, in which a gateway sometimes
+// answers 200, a gateway answers 404 for each key for some time, other senders use invented key ids, and calls other
+// than those of the table have faults.
 func rotationHistory(seed uint64) (*world, counts) {
 	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
 	r.rate = []float64{0, 0.05, 0.2}[r.IntN(3)]
@@ -256,8 +250,8 @@ func rotationHistory(seed uint64) (*world, counts) {
 	return w, w.facts.check()
 }
 
-// keyFaults draws the faults of a history about keys. Calls of the table do not fail:
-// without the table each instance decides alone, which the tests of package keys cover.
+// keyFaults draws the faults of a history about keys. Calls of the table do not fail: without the table each instance
+// decides alone, which the tests of package keys cover.
 type keyFaults struct{ *randomDecider }
 
 func (k keyFaults) fault(w *world, c *call) fault {

@@ -36,8 +36,8 @@ type randomDecider struct {
 	rate    float64 // of faults
 	enabled []kind  // the kinds of faults in this history
 
-	// rejects makes the bus reject many events, and many calls that postpone, park, replay or
-	// dismiss events fail: redrive gives up only then.
+	// rejects makes the bus reject many events, and many calls that postpone, park, replay or dismiss events fail:
+	// redrive gives up only then.
 	rejects bool
 
 	outages []outage
@@ -364,8 +364,7 @@ func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	// Histories create much garbage: collecting it less often makes them a third
-	// faster.
+	// Histories create much garbage: collecting it less often makes them a third faster.
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }

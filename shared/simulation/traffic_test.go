@@ -74,15 +74,15 @@ var (
 	eventsByID    = map[string]*event{}
 )
 
-// outside is the variant whose amount is an integer outside 64 bits, which
-// EventBridge rejects. respelled is that with another order of members and escapes.
+// outside is the variant whose amount is an integer outside 64 bits, which EventBridge rejects. respelled is that with
+// another order of members and escapes.
 const (
 	outside   = 99
 	respelled = 98
 )
 
-// newEvent returns the n-th event in a variant: 0, 1 (white space) and respelled have the same
-// content, the others another amount. Every seventh event is large.
+// newEvent returns the n-th event in a variant: 0, 1 (white space) and respelled have the same content, the others
+// another amount. Every seventh event is large.
 func newEvent(n, variant int) *event {
 	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n),
 		name: "PAYMENT_STATUS.RELEASED"}
@@ -177,8 +177,8 @@ func (d delivery) forged(f forgery) *delivery {
 	return &d
 }
 
-// signed returns the delivery as the function receives it, signed at the given time.
-// Signing takes longer than a history, so signatures are cached.
+// signed returns the delivery as the function receives it, signed at the given time. Signing takes longer than a
+// history, so signatures are cached.
 func (d *delivery) signed(at time.Time) intake.Delivery {
 	if d.forgery == tooOld {
 		at = at.Add(-time.Hour)
@@ -235,9 +235,8 @@ func proofOf(d *delivery, timestamp string) signature.Parts {
 // group is a set of deliveries with common events.
 type group []*delivery
 
-// prepare creates what all histories share, outside of their bubbles. Keys and certificates
-// are the same in every process: the names of parked objects contain digests of proofs, and
-// objects are replayed in the order of their names.
+// prepare creates what all histories share, outside of their bubbles. Keys and certificates are the same in every
+// process: the names of parked objects contain digests of proofs, and objects are replayed in the order of their names.
 func prepare(t *testing.T) {
 	t.Helper()
 	t.Run("prepare", func(t *testing.T) {

@@ -51,8 +51,7 @@ type decider interface {
 	fault(w *world, c *call) fault
 	// pick returns which of n calls continues. The first has waited longest.
 	pick(n int) int
-	// schedulesEmpty reports whether the scheduler handles the query of an empty
-	// shard.
+	// schedulesEmpty reports whether the scheduler handles the query of an empty shard.
 	schedulesEmpty(i *instance, shard string) bool
 }
 
@@ -72,9 +71,8 @@ type setup struct {
 	again       bool          // deliveries that were replayed or dismissed before are replayed as well
 }
 
-// world is the environment of the code under test: time, the services, and the
-// scheduler. Fields that mu does not guard belong to the goroutine of the world, which
-// continues only when every other goroutine is blocked.
+// world is the environment of the code under test: time, the services, and the scheduler. Fields that mu does not guard
+// belong to the goroutine of the world, which continues only when every other goroutine is blocked.
 type world struct {
 	setup
 	decide decider
@@ -121,16 +119,15 @@ type planned struct {
 func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
-		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{},
-		bus:     &bus.Memory{},
+		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{}, bus: &bus.Memory{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.facts.w = w
+	w.facts = facts{w: w, latest: map[string]*generation{}, authentic: map[string]bool{}, bases: map[string]bool{},
+		notes: map[note]bool{}, proofs: map[string]int{}}
 	return w
 }
 
-// instance is an instance of a function: its code, its clock and its clients. It
-// handles one invocation at a time.
+// instance is an instance of a function: its code, its clock and its clients. It handles one invocation at a time.
 type instance struct {
 	w    *world
 	n    int
@@ -481,12 +478,11 @@ type call struct {
 	outOfTime bool // not sent by the client, since the context had ended
 	abandoned bool // guarded by mu: its caller's context ended
 
-	n      int // of all calls
-	made   time.Time
-	at     time.Time // the earliest time of the next step
-	fault  fault
-	effect bool // the service has handled it
-	sends  []*send
+	n     int // of all calls
+	made  time.Time
+	at    time.Time // the earliest time of the next step
+	fault fault
+	sends []*send
 
 	begun, sent, answered, failed int // moments; 0: never
 	// failedOf has the moments at which it failed for events, by their ids, though the call was answered.
@@ -701,10 +697,9 @@ func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledge
 	return items, next, err
 }
 
-// unscheduled reports whether a query is of an empty shard and not handled by the
-// scheduler. Most shards are empty, and a run of redrive queries all 64, so the scheduler
-// handles only some of these queries. Another 64 queries only measure the age of postponed
-// items.
+// unscheduled reports whether a query is of an empty shard and not handled by the scheduler. Most shards are empty, and
+// a run of redrive queries all 64, so the scheduler handles only some of these queries. Another 64 queries only measure
+// the age of postponed items.
 func (i *instance) unscheduled(ctx context.Context, q ledger.Query) bool {
 	i.w.mu.Lock()
 	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (q.Later || !i.w.decide.schedulesEmpty(i, q.Shard))
@@ -812,8 +807,8 @@ func (w *world) run() {
 	}
 }
 
-// admit handles the calls and ends of invocations since the last time, in an order
-// that does not depend on that of the goroutines.
+// admit handles the calls and ends of invocations since the last time, in an order that does not depend on that of the
+// goroutines.
 func (w *world) admit() {
 	w.mu.Lock()
 	inbox, ended := w.inbox, w.ended
@@ -960,14 +955,13 @@ func (w *world) sign(d *delivery) *sent {
 
 // due does what is planned for now. It reports whether there was anything.
 func (w *world) due() bool {
-	first := -1
-	now := time.Now()
+	first := 0
 	for i := range w.plan {
-		if !w.plan[i].at.After(now) && (first < 0 || w.plan[i].at.Before(w.plan[first].at)) {
+		if w.plan[i].at.Before(w.plan[first].at) {
 			first = i
 		}
 	}
-	if first < 0 {
+	if len(w.plan) == 0 || w.plan[first].at.After(time.Now()) {
 		return false
 	}
 	do := w.plan[first].do
@@ -1039,8 +1033,8 @@ func (w *world) execute(c *call) {
 	w.answerAfter(c, out, err)
 }
 
-// failBefore applies a fault that prevents the effect of a call, or delays it. It reports whether
-// the call has such a fault.
+// failBefore applies a fault that prevents the effect of a call, or delays it. It reports whether the call has such a
+// fault.
 func (w *world) failBefore(c *call) bool {
 	switch f := c.fault; f.kind {
 	case errorBefore, throttled, refused:

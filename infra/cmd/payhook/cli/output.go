@@ -135,7 +135,7 @@ func (p *Program) text(value any) string {
 	return Plain(fmt.Sprint(value))
 }
 
-func isZero(text string) bool { return text == "" || text == "0" || text == "false" }
+func isZero(text string) bool { return text == "" || text == "0" || text == "false" || text == "[]" }
 
 // Stamp is a time as the program writes it.
 func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

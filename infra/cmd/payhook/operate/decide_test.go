@@ -77,6 +77,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 func TestOnlyAUniqueBeginningOfANameIsEnough(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(2)
+	w.decide(proof.Replayed, names[0], proof.Note{At: w.now})
 	first, second := w.newItem(time.Hour), w.newItem(time.Hour)
 	first.EventID, second.EventID = "00"+first.EventID[2:], "00"+second.EventID[2:]
 	w.parkEvent(first)

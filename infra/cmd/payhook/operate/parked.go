@@ -233,12 +233,12 @@ func (p *program) parkedList(ctx context.Context, s *stack, f filter, state proo
 }
 
 func (p *program) rows(list []listed) cli.Rows {
-	rows := cli.Rows{{"TIME", "KIND", "STATE", "NAME", "CAUSE"}}
+	rows := cli.Rows{{"TIME", "KIND", "STATE", "CAUSE", "NAME"}}
 	for _, l := range list {
 		if !l.ClaimEnds.IsZero() {
 			l.Cause += "; its large event is deleted " + cli.Ago(l.ClaimEnds, p.Now())
 		}
-		rows = append(rows, []any{l.Time, l.Kind, l.State, l.Name, l.Cause})
+		rows = append(rows, []any{l.Time, l.Kind, l.State, l.Cause, l.Name})
 	}
 	return rows
 }

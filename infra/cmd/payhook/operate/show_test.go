@@ -30,9 +30,9 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	w.decide(proof.Dismissed, dismissed, proof.Note{At: w.now})
 	event := w.parkEvent(w.newItem(2 * time.Hour))
 	out, err := w.expect(0, "parked", "list", "--state", "any")
-	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict  open       "+open,
-		"2026-01-31T11:00:00.000Z (1h ago)   invalid   replayed   "+replayed,
-		"2026-01-31T11:30:00.000Z (30m ago)  conflict  dismissed  "+dismissed)
+	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict  open                 "+open+"\n",
+		"2026-01-31T11:00:00.000Z (1h ago)   invalid   replayed             "+replayed+"\n",
+		"2026-01-31T11:30:00.000Z (30m ago)  conflict  dismissed            "+dismissed+"\n")
 	w.contains(err, "4 listed, 2 of them open")
 	w.parking.Fails = func(_ context.Context, call, key string) error {
 		if call == "Get" {
@@ -96,6 +96,9 @@ func TestFiltersFindExactlyWhatTheyName(t *testing.T) {
 		var got []string
 		for _, l := range lines[listed](t, out) {
 			got = append(got, l.Name)
+			if l.Kind == "rejected" && l.Cause != "key-unknown" {
+				t.Errorf("%+v", l)
+			}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q: %s", filters, got, want, err)
@@ -204,7 +207,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w.publish(e)
 	conflict, _ := w.park(0, proof.Conflict, about(e.EventID))
 	out, _ = w.expect(cli.StatusFailed, "event", e.EventID)
-	w.contains(out, "published", "(in 30d)", "conflict  open   "+conflict)
+	w.contains(out, "published", "(in 30d)", "conflict  open          "+conflict)
 	w.decide(proof.Replayed, conflict, proof.Note{At: noon})
 	out, _ = w.expect(0, "event", e.EventID, "--json")
 	want := eventState{
@@ -250,6 +253,12 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	out, _ := w.expect(0, "parked", "show", name)
 	w.contains(out, "FIRST VERSION", "amount    100.00  ", "9250.00\n", "status    -  ", "RELEASED\n",
 		"delivery  "+first.DeliveryID)
+	early := first // it was pending, so that the ledger had no amount
+	early.Amount, early.Currency, early.State = "", "", ledger.Pending
+	name2, _ := w.conflict(first.EventID, early)
+	if diff := cmp.Diff(want, w.first(name2)); diff != "" {
+		t.Error(diff)
+	}
 	// The amount is in the proof, also if the ledger has forgotten the event or has another one.
 	w.table.Delete(t.Context(), first.EventID)
 	if v := w.first(name); v.State != unknown || v.Amount != "100.00" || v.Currency != "EUR" {
@@ -267,11 +276,12 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 		state ledger.State
 		large bool
 		where string
+		at    time.Time
 	}{
-		"pending":             {ledger.Pending, false, "the ledger"},
-		"parked":              {ledger.Parked, false, "the ledger"},
-		"large and pending":   {ledger.Pending, true, "s3://claims/events/"},
-		"large and published": {ledger.Published, true, "s3://claims/events/"},
+		"pending":             {ledger.Pending, false, "the ledger", noon.Add(-time.Hour)},
+		"parked":              {ledger.Parked, false, "the ledger", noon},
+		"large and pending":   {ledger.Pending, true, "s3://claims/events/", noon.Add(-time.Hour)},
+		"large and published": {ledger.Published, true, "s3://claims/events/", noon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -279,7 +289,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			var i ledger.Item
 			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
 				raw := paymentOf(strings.ToUpper(id), amount)
-				if i = ledger.NewItem(raw, uuid.New().String(), w.now); test.large {
+				if i = ledger.NewItem(raw, uuid.New().String(), noon.Add(-time.Hour)); test.large {
 					detail, err := claimcheck.NewStore(&w.claims, "claims").Put(t.Context(), raw)
 					if err != nil {
 						t.Fatal(err)
@@ -298,7 +308,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			}
 			parked, _ := w.conflict(id, i)
 			if v := w.first(parked); v.Amount != "100.00" || v.Currency != "EUR" || v.Status != "RELEASED" ||
-				!strings.HasPrefix(v.Stored, test.where) || v.Where != "" || v.State != test.state {
+				!strings.HasPrefix(v.Stored, test.where) || v.Where != "" || v.State != test.state || v.At != test.at {
 				t.Errorf("%+v", v)
 			}
 			w.claims.Fails = func(context.Context, string, string) error { return errDown }
@@ -316,6 +326,12 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 	w.at.EvidenceBucket = "evidence"
 	first := w.published()
 	name, _ := w.conflict(first.EventID, first)
+	w.evidence.Fails = func(_ context.Context, call, key string) error {
+		if call == "Get" && !strings.Contains(key, first.DeliveryID) {
+			t.Errorf("it reads another delivery: %s", key)
+		}
+		return nil
+	}
 	var record string
 	for _, p := range []proof.Proof{ // the first is another delivery, the second another content
 		{DeliveryID: uuid.New().String(), Payload: []byte("{")},

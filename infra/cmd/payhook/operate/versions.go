@@ -66,7 +66,7 @@ func (p *program) compare(ctx context.Context, s *stack, parked proof.Proof) (al
 		v := versions{EventID: c.EventID, Parked: version{State: ledger.Parked, At: parked.StoredAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(c.Digest), Amount: c.Amount,
 			Currency: c.Currency}}
-		v.Parked.read(eventIn(parked.Payload, c.EventID, c.Digest))
+		v.Parked.read(eventIn(parked.Payload, c.Digest))
 		if v.First, err = p.first(ctx, s, c); err != nil {
 			return nil, err
 		}
@@ -155,7 +155,7 @@ func (s *stack) inEvidence(ctx context.Context, c proof.Content) (string, []byte
 		if err != nil {
 			return "", nil, err
 		}
-		if event := eventIn(record.Payload, c.EventID, c.First.Digest); event != nil {
+		if event := eventIn(record.Payload, c.First.Digest); event != nil {
 			return o.Key, event, nil
 		}
 	}
@@ -168,11 +168,11 @@ func isContent(event, digest []byte) bool {
 	return slices.Equal(d[:], digest)
 }
 
-// eventIn returns the event of a payload with an id and a digest; nil for none.
-func eventIn(payload []byte, id string, digest []byte) []byte {
+// eventIn returns the event of a payload with a digest; nil for none.
+func eventIn(payload, digest []byte) []byte {
 	delivery, _ := payment.DecodeDelivery(payload) // without events if it is invalid
 	for _, e := range delivery.Events {
-		if strings.EqualFold(e.EventID, id) && isContent(e.Bytes, digest) {
+		if isContent(e.Bytes, digest) {
 			return e.Bytes
 		}
 	}
