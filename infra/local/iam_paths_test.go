@@ -13,6 +13,7 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -65,6 +66,10 @@ func (f *fixture) webhookPaths() []path {
 			event := paymenttest.Event()
 			event.EventName = "no status"
 			return deliver(http.StatusUnprocessableEntity, paymenttest.Encode(event))(ctx)
+		}},
+		{"a conflict is parked", func(ctx context.Context) error {
+			_, err := f.parkConflict(ctx)
+			return err
 		}},
 		{"a rejected webhook is captured", func(ctx context.Context) error {
 			got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL,
@@ -126,17 +131,34 @@ func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) 
 	}
 }
 
-// replay lets the redrive function replay what is parked under a name.
+// replay lets the redrive function replay what is parked under a name, without events in conflict or without identity.
 func (f *fixture) replay(ctx context.Context, r redrive.Request, name string, err error) error {
+	got, err := f.replayed(ctx, r, name, err)
+	if err == nil && (got.Outcome != redrive.Accepted || got.Cause != "") {
+		err = wrong("replayed as", got)
+	}
+	return err
+}
+
+// parksAgain lets the redrive function replay what is parked under a name, which parks it for another reason.
+func (f *fixture) parksAgain(ctx context.Context, r redrive.Request, name string, err error) error {
+	got, err := f.replayed(ctx, r, name, err)
+	if err == nil && got.Parked == "" {
+		err = wrong("replayed as", got)
+	}
+	return err
+}
+
+func (f *fixture) replayed(ctx context.Context, r redrive.Request, name string, err error) (redrive.Replayed, error) {
 	if err != nil {
-		return err
+		return redrive.Replayed{}, err
 	}
 	r.Replay = []string{name}
 	a, err := f.Redrive(ctx, r)
-	if err == nil && (len(a.Replayed) != 1 || a.Replayed[0].Outcome != redrive.Accepted || a.Replayed[0].Cause != "") {
-		err = wrong("replayed as", a.Replayed)
+	if err != nil || len(a.Replayed) != 1 {
+		return redrive.Replayed{}, errors.Join(err, wrong("replayed as", a.Replayed))
 	}
-	return err
+	return a.Replayed[0], nil
 }
 
 // park parks a delivery that is valid by now, as after a fix, and returns its name.
@@ -149,7 +171,8 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 		return "", err
 	}
 	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Invalid, StoredAt: time.Now().UTC(),
-		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: signed, JWK: key.JWK()})
+		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: signed,
+		JWK: keys.FormatJWK(key.ID, &key.Private.PublicKey)})
 	return name, err
 }
 
@@ -185,12 +208,12 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 	return name, errors.Join(err, err2, err3)
 }
 
-// replayRejected captures an authentic webhook, and lets the redrive function replay it.
-func (f *fixture) replayRejected(ctx context.Context) error {
+// reject captures an authentic webhook, and returns its name.
+func (f *fixture) reject(ctx context.Context, payload []byte) (string, error) {
 	signed, err := paymenttest.Sender{Key: f.machine.service.Key()}.Sign(ctx,
-		paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
+		paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
 	if err != nil {
-		return err
+		return "", err
 	}
 	headers := map[string]string{}
 	for name := range signed.Header {
@@ -199,7 +222,7 @@ func (f *fixture) replayRejected(ctx context.Context) error {
 	request := &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost, Headers: headers}
 	name, _, err := proof.Put(ctx, f.Parking(),
 		proof.Proof{Reason: proof.Rejected, Payload: signed.Body, Request: request})
-	return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
+	return name, err
 }
 
 // redrivePaths are the paths of the redrive function.
@@ -251,7 +274,19 @@ func (f *fixture) redrivePaths() []path {
 				return errors.Join(wrong("no new token", run), err)
 			}
 			f.machine.service.Rotate()
-			return f.replayRejected(ctx)
+			name, err := f.reject(ctx, paymenttest.Delivery(paymenttest.Event()))
+			return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
+		}},
+		{"a captured webhook is replayed, and is invalid", func(ctx context.Context) error {
+			name, err := f.reject(ctx, []byte("{}"))
+			return f.parksAgain(ctx, redrive.Request{Reason: "test"}, name, err)
+		}},
+		{"an invalid delivery is replayed, and has a conflict", func(ctx context.Context) error {
+			event := paymenttest.Event()
+			other := event
+			other.EventData.Amount = "9250.00"
+			name, err := f.park(ctx, paymenttest.Encode(event), paymenttest.Encode(other))
+			return f.parksAgain(ctx, redrive.Request{}, name, err)
 		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			_, err := f.Redrive(ctx, redrive.Request{
