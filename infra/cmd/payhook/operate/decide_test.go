@@ -82,6 +82,12 @@ func TestOnlyAUniqueBeginningOfANameIsEnough(t *testing.T) {
 	first.EventID, second.EventID = "00"+first.EventID[2:], "00"+second.EventID[2:]
 	w.parkEvent(first)
 	w.parkEvent(second)
+	one := newWorld(t)
+	one.parkEvent(one.newItem(time.Hour))
+	if _, err, status := one.operate("dismiss", "", "--reason", "why"); status != cli.StatusFailed ||
+		!strings.Contains(err, "nothing is parked under the name ;") {
+		t.Errorf("without a name: %d, %s", status, err)
+	}
 	for text, says := range map[string]string{
 		"invalid/":             "several names begin with invalid/: " + names[0] + " and " + names[1],
 		"00":                   "several names begin with 00",

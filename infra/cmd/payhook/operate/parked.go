@@ -254,6 +254,7 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 	isKey = isKey && slices.Contains(reasons, proof.Reason(folder))
 	var found []string
 	switch {
+	case text == "": // of a variable of the shell that is not set
 	case isKey && kind != "" && strings.HasSuffix(text, ".json"):
 		return text, nil
 	case isKey:
