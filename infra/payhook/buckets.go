@@ -9,7 +9,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -130,15 +129,20 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 	return bucket
 }
 
-// publishing returns the environment variables with the names of the resources that both
-// functions that publish use.
-func (p *Payhook) publishing() map[string]*string {
-	return map[string]*string{
-		names.LedgerTableEnv:   p.ledger.TableName(),
-		names.EventBusNameEnv:  jsii.String(p.conf.EventBusName), // literal: another bus is another version
-		names.ClaimBucketEnv:   p.buckets.claims.BucketName(),
-		names.ParkingBucketEnv: p.buckets.parking.BucketName(),
+// named returns the names of the resources that the functions that publish use.
+func (p *Payhook) named() settings.Resources {
+	r := settings.Resources{
+		LedgerTable: *p.ledger.TableName(), KeysTable: *p.keysTable.TableName(),
+		ClaimBucket: *p.buckets.claims.BucketName(), ParkingBucket: *p.buckets.parking.BucketName(),
+		EventBus: p.conf.EventBusName, // literal: another bus is another version
 	}
+	if p.buckets.evidence != nil {
+		r.EvidenceBucket = *p.buckets.evidence.BucketName()
+	}
+	if p.token.id != nil {
+		r.Token = *p.token.id
+	}
+	return r
 }
 
 // allowWrite lets the function write large events and conflicts, but not read or delete them. The permissions name

@@ -97,7 +97,7 @@ func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
 	read, redrive := []string{"dynamodb"}, []string{"dynamodb", "s3"}
 	if p.conf.KeysAuth == settings.BearerToken {
 		read = append(read, p.token.service)
-		if p.replaysCaptured() {
+		if p.conf.ReplaysRejected() {
 			redrive = append(redrive, p.token.service)
 		}
 	}

@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"maps"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -11,7 +10,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -29,8 +27,8 @@ type functionOptions struct {
 	description string
 	memory      int // MiB
 	timeout     time.Duration
-	concurrency int                // reserved; 0: none
-	resources   map[string]*string // what its environment has beside settings
+	concurrency int // reserved; 0: none
+	resources   settings.Resources
 }
 
 // newFunction creates a function in scope, which contains nothing else.
@@ -44,17 +42,9 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})
-	environment := map[string]*string{names.StackEnv: jsii.String(deployment.StackName)}
-	maps.Copy(environment, options.resources)
-	for _, setting := range settings.ReadBy(options.name) {
-		environment[setting.Env()] = jsii.String(deployment.Text(setting))
-	}
-	if !deployment.Local {
-		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders
-		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
-		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
-		// certificates of the system.
-		environment[names.CertificateFoldersEnv] = jsii.String(names.NoCertificateFolders)
+	environment := map[string]*string{}
+	for name, value := range deployment.Environment(options.name, options.resources) {
+		environment[name] = jsii.String(value)
 	}
 	props := &awslambda.FunctionProps{
 		Description:  jsii.String(options.description),

@@ -13,19 +13,12 @@ import (
 func (p *Payhook) newRedrive() {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
-	resources := p.publishing()
-	switch {
-	case conf.UsesMTLS():
-		resources[names.KeysTableEnv] = p.keysTable.TableName()
-	case p.replaysCaptured():
-		p.addReceiving(resources)
-	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "redrive",
 		description: "Publishes recorded events that are not published yet",
 		memory:      512,
 		timeout:     conf.RedriveTimeout,
-		resources:   resources,
+		resources:   p.named(),
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a
 	// conflict, it reads the item of the first version.
@@ -36,7 +29,7 @@ func (p *Payhook) newRedrive() {
 	case conf.UsesMTLS():
 		// The table contains the client certificate that was accepted last.
 		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
-	case p.replaysCaptured():
+	case conf.ReplaysRejected():
 		p.allowReceiving(f)
 		f.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
@@ -45,7 +38,3 @@ func (p *Payhook) newRedrive() {
 	p.buckets.allowReplay(f)
 	p.redrive = runEveryMinute(scope, f)
 }
-
-// replaysCaptured reports whether the function can replay captured webhooks. The client certificate of a
-// webhook is not captured.
-func (p *Payhook) replaysCaptured() bool { return p.conf.CaptureRejected > 0 && !p.conf.UsesMTLS() }

@@ -6,7 +6,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -20,8 +19,7 @@ type token struct {
 // store is where the access token is: what a principal needs for it.
 type store struct {
 	service, read, write string  // of IAM
-	variable             string  // of a function's environment
-	id, arn              *string // for the variable, and for IAM
+	id, arn              *string // for the functions, and for IAM
 	context              string  // of the encryption: the name of the member with the ARN
 }
 
@@ -34,14 +32,14 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		name := "/payhook/" + p.conf.StackName + "/token"
 		arn := awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{Service: jsii.String("ssm"),
 			Resource: jsii.String("parameter"), ResourceName: jsii.String(name[1:])})
-		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", names.TokenParameterEnv, jsii.String(name), arn,
+		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
 			"PARAMETER_ARN"}
 	}
 	secret := newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
 	// A new token can be requested at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
-		names.TokenSecretEnv, secret.AttrId(), secret.AttrId(), "SecretARN"}
+		secret.AttrId(), secret.AttrId(), "SecretARN"}
 }
 
 // newToken creates the function that checks the access token every minute and refreshes
@@ -62,10 +60,7 @@ func (p *Payhook) newToken() token {
 		description: "Keeps a valid access token of the payment service",
 		memory:      256,
 		timeout:     settings.TokenTimeout,
-		resources: map[string]*string{
-			store.variable:             store.id,
-			names.CredentialsSecretEnv: credentials.AttrId(),
-		},
+		resources:   settings.Resources{Token: *store.id, Credentials: *credentials.AttrId()},
 	})
 	f.allow([]string{store.read, store.write}, store.arn)
 	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())

@@ -1,12 +1,9 @@
 package payhook
 
 import (
-	"time"
-
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -20,16 +17,9 @@ type webhook struct {
 func (p *Payhook) newWebhook(endpoint *endpoint) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
-	resources := p.publishing()
-	p.addReceiving(resources)
+	resources := p.named()
 	if conf.UsesMTLS() {
-		resources[names.APIIDEnv] = endpoint.api.Ref()
-	}
-	if conf.CaptureRejected > 0 {
-		// The time is absolute, so that the capture ends by itself: a new process of the
-		// function does not extend it. A new deployment does.
-		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
-		resources[names.CaptureUntilEnv] = jsii.String(until)
+		resources.API = *endpoint.api.Ref()
 	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "webhook",
@@ -51,19 +41,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 	p.webhook = webhook{f, endpoint}
 }
 
-// addReceiving adds the environment variables with the names of the resources with which a function
-// finds webhooks authentic and accepts them.
-func (p *Payhook) addReceiving(resources map[string]*string) {
-	resources[names.KeysTableEnv] = p.keysTable.TableName()
-	if p.conf.KeysAuth == settings.BearerToken {
-		resources[p.token.variable] = p.token.id
-	}
-	if p.buckets.evidence != nil {
-		resources[names.EvidenceBucketEnv] = p.buckets.evidence.BucketName()
-	}
-}
-
-// allowReceiving lets the function use them.
+// allowReceiving lets the function use the resources with which it finds webhooks authentic and accepts them.
 func (p *Payhook) allowReceiving(f function) {
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	if p.conf.KeysAuth == settings.BearerToken {

@@ -105,8 +105,9 @@ type reader struct {
 	to       Deployment
 	name     func(*Setting) string
 	text     func(*Setting) string
-	getenv   func(string) string // of a function
-	given    Given               // of a deployment
+	getenv   func(string) string          // of a function
+	file     func(string) ([]byte, error) // of the package of a function
+	given    Given                        // of a deployment
 	problems []error
 	invalid  []*Setting // the settings with a problem
 }

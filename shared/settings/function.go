@@ -56,7 +56,10 @@ type MTLS struct {
 
 // ParseWebhook parses the environment of the webhook function.
 func ParseWebhook(getenv func(string) string) (Function, error) {
-	r := fromEnvironment(getenv)
+	return parseWebhook(fromEnvironment(getenv))
+}
+
+func parseWebhook(r *reader) (Function, error) {
 	f := r.function("webhook")
 	r.serviceCAs(&f)
 	r.publishing(&f)
@@ -68,19 +71,22 @@ func ParseWebhook(getenv func(string) string) (Function, error) {
 	if f.KeysAuth == BearerToken {
 		r.token(&f)
 	}
-	if text := getenv(names.CaptureUntilEnv); text != "" {
+	if text := r.getenv(names.CaptureUntilEnv); text != "" {
 		var err error
 		if f.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
 			r.problem(names.CaptureUntilEnv, "must be a time of RFC 3339")
 		}
 	}
-	f.EvidenceBucket = getenv(names.EvidenceBucketEnv)
+	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
 	return f, r.err()
 }
 
 // ParseRedrive parses the environment of the redrive function.
 func ParseRedrive(getenv func(string) string) (Function, error) {
-	r := fromEnvironment(getenv)
+	return parseRedrive(fromEnvironment(getenv))
+}
+
+func parseRedrive(r *reader) (Function, error) {
 	f := r.function("redrive")
 	r.serviceCAs(&f)
 	r.publishing(&f)
@@ -98,7 +104,10 @@ func ParseRedrive(getenv func(string) string) (Function, error) {
 
 // ParseToken parses the environment of the token function.
 func ParseToken(getenv func(string) string) (Function, error) {
-	r := fromEnvironment(getenv)
+	return parseToken(fromEnvironment(getenv))
+}
+
+func parseToken(r *reader) (Function, error) {
 	f := r.function("token")
 	r.serviceCAs(&f)
 	r.token(&f)
@@ -124,6 +133,7 @@ func fromEnvironment(getenv func(string) string) *reader {
 		name:   (*Setting).Env,
 		text:   func(s *Setting) string { return cmp.Or(getenv(s.Env()), s.Default) },
 		getenv: getenv,
+		file:   func(name string) ([]byte, error) { return packaged(getenv, name) },
 	}
 }
 
@@ -185,10 +195,10 @@ func (r *reader) publishing(f *Function) {
 }
 
 // packaged reads a file of the function's package.
-func (r *reader) packaged(file string) ([]byte, error) {
+func packaged(getenv func(string) string, file string) ([]byte, error) {
 	// AWS, "Working with Lambda environment variables". Elsewhere, the file is in the
 	// folder of the program, or without one in the current folder.
-	folder := r.getenv("LAMBDA_TASK_ROOT")
+	folder := getenv("LAMBDA_TASK_ROOT")
 	if folder == "" {
 		program, _ := os.Executable()
 		folder = filepath.Dir(program)
@@ -198,7 +208,7 @@ func (r *reader) packaged(file string) ([]byte, error) {
 
 // serviceCAs sets the CAs of the service, if the package has some.
 func (r *reader) serviceCAs(f *Function) {
-	text, err := r.packaged(names.ServiceCAFile)
+	text, err := r.file(names.ServiceCAFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -225,7 +235,7 @@ func (r *reader) trust(f Function) *MTLS {
 		pin, _ := clientcert.ParsePin(text)
 		m.Policy.Pins = append(m.Policy.Pins, pin)
 	}
-	text, err := r.packaged(names.TruststoreFile)
+	text, err := r.file(names.TruststoreFile)
 	if err != nil {
 		r.wrong(&r.to.Truststore, names.TruststoreFile+" can't be read in the function's package")
 		return m

@@ -1,0 +1,90 @@
+package settings
+
+import (
+	"fmt"
+	"io/fs"
+	"time"
+
+	"payhook.example/shared/names"
+)
+
+// Resources are the names of the resources of a deployment, which can be tokens of the CDK.
+type Resources struct {
+	LedgerTable, KeysTable     string
+	ClaimBucket, ParkingBucket string
+	EvidenceBucket             string // "" without Evidence
+	EventBus                   string
+	Token                      string // a secret, its ARN, or a parameter, as TokenStore says
+	Credentials                string // a secret, or its ARN
+	API                        string // the id of the HTTP API; only with client certificates
+}
+
+// Environment returns the environment of the webhook, redrive or token function of a deployment with those resources,
+// by the names of the variables. CaptureRejected begins now.
+func (d Deployment) Environment(function string, r Resources) map[string]string {
+	env := map[string]string{names.StackEnv: d.StackName}
+	for _, s := range ReadBy(function) {
+		env[s.Env()] = d.Text(s)
+	}
+	if !d.Local {
+		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders
+		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
+		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
+		// certificates of the system.
+		env[names.CertificateFoldersEnv] = names.NoCertificateFolders
+	}
+	store := names.TokenSecretEnv
+	if d.TokenStore == InParameter {
+		store = names.TokenParameterEnv
+	}
+	if function == "token" {
+		env[store], env[names.CredentialsSecretEnv] = r.Token, r.Credentials
+		return env
+	}
+	env[names.LedgerTableEnv], env[names.EventBusNameEnv] = r.LedgerTable, r.EventBus
+	env[names.ClaimBucketEnv], env[names.ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
+	receives := function == "webhook"
+	if receives && d.UsesMTLS() {
+		env[names.APIIDEnv] = r.API
+	}
+	if receives && d.CaptureRejected > 0 {
+		// The time is absolute, so that the capture ends by itself: a new process of the
+		// function does not extend it. A new deployment does.
+		env[names.CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
+	}
+	receives = receives || d.ReplaysRejected()
+	if receives || d.UsesMTLS() {
+		env[names.KeysTableEnv] = r.KeysTable
+	}
+	if receives && d.KeysAuth == BearerToken {
+		env[store] = r.Token
+	}
+	if receives && r.EvidenceBucket != "" {
+		env[names.EvidenceBucketEnv] = r.EvidenceBucket
+	}
+	return env
+}
+
+// ReplaysRejected reports whether the redrive function can replay rejected webhooks. The client certificate of a
+// webhook is not captured.
+func (d Deployment) ReplaysRejected() bool { return d.CaptureRejected > 0 && !d.UsesMTLS() }
+
+// Function returns the configuration of a function with that environment and with the certificates of the deployment,
+// for a function that runs without a package.
+func (d Deployment) Function(function string, r Resources) (Function, error) {
+	env := d.Environment(function, r)
+	from := fromEnvironment(func(name string) string { return env[name] })
+	from.file = func(name string) ([]byte, error) {
+		text := map[string][]byte{names.TruststoreFile: d.TruststorePEM, names.ServiceCAFile: d.ServiceCAPEM}[name]
+		if text == nil {
+			return nil, fs.ErrNotExist
+		}
+		return text, nil
+	}
+	f, err := map[string]func(*reader) (Function, error){
+		"webhook": parseWebhook, "redrive": parseRedrive, "token": parseToken}[function](from)
+	if err != nil {
+		err = fmt.Errorf("the %s function: %w", function, err)
+	}
+	return f, err
+}
