@@ -18,7 +18,12 @@ const controlPath = "/simulator/"
 func (s *Server) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /simulator/send", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(webhook Webhook) (Answer, error) { return s.Send(r.Context(), webhook) })
+		command(w, r, func(webhook Webhook) (Answer, error) {
+			if webhook.Payload == nil { // not sent, as by curl
+				webhook.Payload = Delivery(Event())
+			}
+			return s.Send(r.Context(), webhook)
+		})
 	})
 	mux.HandleFunc("POST /simulator/sign", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(webhook Webhook) (Signed, error) { return s.senderOf(webhook).Sign(r.Context(), webhook) })

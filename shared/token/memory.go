@@ -7,6 +7,9 @@ import (
 
 // Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use.
 type Memory struct {
+	// Few is what Limited reports. It is not changed while somebody uses the store.
+	Few bool
+
 	mu   sync.Mutex
 	text string
 }
@@ -30,4 +33,4 @@ func (m *Memory) Save(_ context.Context, text string) error {
 }
 
 // Limited implements [Store].
-func (*Memory) Limited() bool { return false }
+func (m *Memory) Limited() bool { return m.Few }

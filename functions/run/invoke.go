@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	token "payhook.example/functions/token/handler"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/redrive"
+	tokens "payhook.example/shared/token"
+)
+
+// httpEvent is the event of a function URL or an HTTP API.
+type httpEvent = events.APIGatewayV2HTTPRequest
+
+// decoders decode the events of the functions.
+var decoders = map[string]func(event []byte) error{
+	"webhook": decode[httpEvent], "redrive": decode[redrive.Request], "token": decode[token.Event],
+}
+
+func decode[T any](event []byte) error {
+	var to T
+	return json.Unmarshal(event, &to, json.RejectUnknownMembers(true))
+}
+
+// check returns an error if an event is none of the function.
+func check(function string, event []byte) error {
+	err, of := decoders[function](event), ""
+	switch {
+	case decode[struct{}](event) == nil && function == "webhook":
+		of = "a schedule"
+	case err == nil:
+		return nil
+	case decoders["webhook"](event) == nil:
+		of = "a function URL"
+	case decoders["redrive"](event) == nil:
+		of = "the function redrive"
+	case decoders["token"](event) == nil:
+		of = "the function token"
+	default:
+		return err
+	}
+	return fmt.Errorf("this is an event of %s", of)
+}
+
+// invokeFiles invokes functions with the events in files, FUNCTION FILE... several times, in order.
+func (p *process) invokeFiles(ctx context.Context, args []string) error {
+	if len(args) < 2 || decoders[args[0]] == nil {
+		return usagef("invoke takes FUNCTION FILE..., and FUNCTION is webhook, redrive or token")
+	}
+	function := ""
+	for _, arg := range args {
+		if decoders[arg] != nil {
+			function = arg
+			continue
+		}
+		event, err := os.ReadFile(arg)
+		if err == nil {
+			event, err = p.prepare(ctx, function, event)
+		}
+		if err != nil {
+			return usagef("%s: %w", arg, err)
+		}
+		r, err := p.invoke(ctx, function, event)
+		fmt.Fprintln(p.out, arg)
+		p.print(ctx, function, r)
+		if err != nil {
+			return fmt.Errorf("%s: the function failed: %w", arg, err)
+		}
+	}
+	return nil
+}
+
+// prepare returns the event with which a function is invoked for a sample.
+func (p *process) prepare(ctx context.Context, function string, event []byte) ([]byte, error) {
+	const parked = `"PARKED"`
+	switch {
+	case p.functions[function].invoke == nil:
+		return nil, errors.New("there is no function token, as tokenStore is none")
+	case function == "redrive" && bytes.Contains(event, []byte(parked)):
+		if p.parked == "" {
+			return nil, errors.New("nothing is parked that PARKED could be: give an event of webhook before it")
+		}
+		event = bytes.ReplaceAll(event, []byte(parked), []byte(`"`+p.parked+`"`))
+	}
+	if err := check(function, event); err != nil || function != "webhook" || p.asIs || p.baseURL != "" {
+		return event, err
+	}
+	return p.sign(ctx, event)
+}
+
+// sign returns an event with a proof that is valid now. A body that is not base64 stays as it is, without a proof.
+func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
+	var e httpEvent
+	if err := json.Unmarshal(event, &e); err != nil {
+		return nil, err
+	}
+	payload := []byte(e.Body)
+	if e.IsBase64Encoded {
+		var err error
+		if payload, err = base64.StdEncoding.DecodeString(e.Body); err != nil {
+			return event, nil
+		}
+	}
+	r, err := p.service.Sender().Request(ctx, paymenttest.Webhook{URL: "https://localhost/?" + e.RawQueryString,
+		Method: e.RequestContext.HTTP.Method, Payload: payload, ContentType: e.Headers["content-type"]})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(withRequest(e, r))
+}
+
+// withRequest returns an event with the headers and the query of a request. As Lambda does it, names are in lower
+// case, and repeated headers joined by commas.
+func withRequest(e httpEvent, r *http.Request) httpEvent {
+	headers := maps.Clone(e.Headers)
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	for name, values := range r.Header {
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	e.Headers, e.RawQueryString = headers, r.URL.RawQuery
+	return e
+}
+
+// newEvent returns what the function reads of the event that a function URL makes of a request from a source address.
+func newEvent(r *http.Request, source string) ([]byte, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	e := withRequest(httpEvent{Version: "2.0", RawPath: r.URL.EscapedPath(), Body: string(body)}, r)
+	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.SourceIP = r.Method, source
+	if !utf8.Valid(body) {
+		e.Body, e.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
+	}
+	return json.Marshal(e)
+}
+
+// print prints the result of an invocation. Of a token, it prints only the length and when it expires.
+func (p *process) print(ctx context.Context, function string, r result) {
+	answer := string(r.answer)
+	if function == "webhook" {
+		answer = fmt.Sprint(r.response.StatusCode, " ", r.response.Body)
+	}
+	fmt.Fprintf(p.out, "answer     %s\n", answer)
+	for text := range strings.Lines(r.lines) {
+		fmt.Fprintf(p.out, "log        %s", text)
+	}
+	for _, e := range r.published {
+		fmt.Fprintf(p.out, "published  source %s, detail-type %s, detail %s\n", e.Source, e.DetailType, e.Detail)
+	}
+	if b, err := tokens.NewReader(&p.token).Bearer(ctx); err == nil && function == "token" {
+		fmt.Fprintf(p.out, "stored     a token of %d characters that expires at %s\n", len(b.AccessToken.Reveal()),
+			b.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	fmt.Fprintln(p.out)
+}

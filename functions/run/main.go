@@ -1,0 +1,111 @@
+// Run runs the functions of Payhook in one process, over stores in memory. It needs no AWS account, and links no
+// client of AWS.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `Runs the webhook, redrive and token functions in this process, over stores in memory. A simulated
+payment service has the keys and tokens, and signs.
+
+  run [FLAG...]                            plays webhooks and shows the results in a table; then it
+                                           receives webhooks on 127.0.0.1 until Ctrl-C
+  run invoke [FLAG...] FUNCTION FILE...    invokes webhook, redrive or token with the event of each
+                                           file, in order; another FUNCTION FILE... may follow
+
+invoke signs the event of a webhook now, except with --as-is and --base-url. "PARKED" in an event
+of redrive is the name of what was parked last.
+
+The settings are those of cdk.json, without baseUrl and authUrl. With --auth-url, the client
+id and secret are PAYHOOK_CLIENT_ID and PAYHOOK_CLIENT_SECRET of the environment, or are asked for.
+
+Status: 0; 1 if a result of the table is not as expected, or if a function failed; 2 for a wrong
+flag, argument or setting. An HTTP status such as 401 is an answer, not a failure.
+
+Flags:
+`
+
+// usageError is an error of who calls the program.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	fmt.Fprintln(os.Stderr, err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
+
+// run does what the arguments say, until it is done, ctx ends, or Ctrl-C.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once
+
+	invokes := len(args) > 0 && args[0] == "invoke"
+	if invokes {
+		args = args[1:]
+	}
+	p := &process{out: stdout}
+	var once bool
+	var port int
+	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&once, "once", false, "end after the table")
+	f.IntVar(&port, "port", 0, "the `port` of the webhook URL; 0: one that is free")
+	f.Func("setting", "a setting other than in cdk.json, `KEY=VALUE`; may be repeated, or have several,\n"+
+		"separated by spaces", func(text string) error {
+		p.given = append(p.given, strings.Fields(text)...)
+		return nil
+	})
+	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
+	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")
+	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		f.SetOutput(stdout)
+		f.PrintDefaults()
+		return err
+	case err != nil:
+		return usagef("%w; --help lists the flags", err)
+	case !invokes && f.NArg() > 0:
+		return usagef("%q is not a flag; --help lists them", f.Arg(0))
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return usageError{err}
+	}
+	defer listener.Close()
+	if err := p.start(ctx, stderr); err != nil {
+		return err
+	}
+	defer p.service.Close()
+	if invokes {
+		return p.invokeFiles(ctx, f.Args())
+	}
+	err = p.playTable(ctx)
+	if once {
+		return err
+	}
+	minute := time.NewTicker(time.Minute) // as the schedules of a deployment
+	defer minute.Stop()
+	return errors.Join(p.serve(ctx, listener, minute.C), err)
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json" // as Lambda's library for Go
+	jsonv2 "encoding/json/v2"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	redrive "payhook.example/functions/redrive/handler"
+	token "payhook.example/functions/token/handler"
+	webhook "payhook.example/functions/webhook/handler"
+	"payhook.example/shared/awsenv"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/setup"
+	tokens "payhook.example/shared/token"
+)
+
+// process has the functions, their stores and the simulated payment service.
+type process struct {
+	out              io.Writer
+	given            []string // settings, KEY=VALUE
+	baseURL, authURL string   // of another service; "": of the simulated one
+	asIs             bool
+
+	conf      settings.Deployment
+	service   *paymenttest.Server
+	functions map[string]function
+
+	ledger                    table
+	keys                      keys.Memory
+	bus                       bus.Memory
+	claims, parking, evidence objects.Memory
+	credentials, token        tokens.Memory
+
+	mu     sync.Mutex   // held during an invocation and while its result is written
+	log    bytes.Buffer // the lines of the invocation
+	parked string       // the name of what was parked last
+}
+
+// table is a ledger in which what is pending is due earlier.
+type table struct {
+	ledger.Memory
+	earlier time.Duration
+}
+
+// Query implements [ledger.Store].
+func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+	q.At = q.At.Add(t.earlier)
+	return t.Memory.Query(ctx, q)
+}
+
+// function is a function as Lambda runs it.
+type function struct {
+	timeout time.Duration
+	invoke  func(ctx context.Context, event []byte) (answer []byte, err error)
+}
+
+// start starts the payment service, and creates the functions.
+func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
+	if p.conf, err = p.deployment(); err != nil {
+		return usageError{err}
+	}
+	id, secret := "", ""
+	if p.authURL != "" && p.conf.UsesToken() {
+		if id, secret, err = credentials(ctx, stderr); err != nil {
+			return err
+		}
+	}
+	signs, err := p.parse("webhook")
+	if err != nil {
+		return err
+	}
+	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme, Control: true,
+		TokenManagerID: p.conf.TokenManagerID, FormEncoded: p.conf.CredentialEncoding == settings.FormEncoded,
+		KeysBearer: p.conf.KeysAuth == settings.BearerToken && p.authURL == ""})
+	p.conf.BaseURL = cmp.Or(p.baseURL, p.service.URL)
+	if p.authURL == "" {
+		p.conf.AuthURL = p.service.URL
+		id, secret = p.service.Client()
+	}
+	pair, _ := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
+	if err := p.credentials.Save(ctx, string(pair)); err != nil {
+		return err
+	}
+	if err := p.create(); err != nil || p.conf.KeysAuth != settings.BearerToken {
+		return err
+	}
+	_, err = p.invoke(ctx, "token", []byte("{}")) // with which keys are fetched
+	return err
+}
+
+// deployment returns the settings, with a placeholder for the URL of the simulated service.
+func (p *process) deployment() (d settings.Deployment, err error) {
+	const simulated = "http://127.0.0.1"
+	texts, err := settings.ReadContext("cdk.json")
+	if err != nil {
+		return d, err
+	}
+	for _, pair := range p.given {
+		key, value, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok:
+			return d, fmt.Errorf("%q must be KEY=VALUE", pair)
+		case key == "baseUrl" || key == "authUrl":
+			return d, fmt.Errorf("%s: use --base-url and --auth-url", key)
+		}
+		texts[key] = value
+	}
+	if by := texts["authentication"]; by == settings.ByMTLS || by == settings.ByBoth {
+		return d, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
+			"have: use make up SETTINGS=\"authentication=%s\"", by, by)
+	}
+	texts["baseUrl"], texts["authUrl"] = cmp.Or(p.baseURL, simulated), cmp.Or(p.authURL, simulated)
+	if p.authURL == "" {
+		texts["tokenManagerId"] = cmp.Or(texts["tokenManagerId"], settings.Named("tokenManagerId").Example)
+	}
+	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(texts), Texts: texts,
+		Names: map[string]string{"baseUrl": "--base-url", "authUrl": "--auth-url"}})
+}
+
+// parse returns the configuration of a function.
+func (p *process) parse(function string) (settings.Function, error) {
+	r := settings.Resources{LedgerTable: "ledger", KeysTable: "keys", ClaimBucket: "claims", ParkingBucket: "parking",
+		EventBus: p.conf.EventBusName, Token: "token", Credentials: "credentials"}
+	if p.conf.Evidence > 0 {
+		r.EvidenceBucket = "evidence"
+	}
+	return p.conf.Function(function, r)
+}
+
+// create creates the functions.
+func (p *process) create() error {
+	stores := setup.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
+	if p.conf.Evidence > 0 {
+		stores.Evidence = &p.evidence
+	}
+	conf, failed := map[string]settings.Function{}, error(nil)
+	for name := range decoders {
+		s, err := p.parse(name)
+		conf[name], failed = s, cmp.Or(failed, err)
+	}
+	if failed != nil {
+		return failed
+	}
+	log, service := awsenv.NewLog(&p.log, p.conf.StackName), p.keyService(conf["webhook"])
+	p.functions = map[string]function{
+		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
+		"redrive": {p.conf.RedriveTimeout, decoding(redrive.New(redrive.Stores{Stores: stores, Finder: &p.bus,
+			CertificateReader: &p.keys, Deliveries: &p.parking}, service, conf["redrive"], log).Handle)},
+	}
+	if p.conf.UsesToken() {
+		p.token.Few = p.conf.TokenStore != settings.InParameter
+		p.functions["token"] = function{settings.TokenTimeout,
+			decoding(token.New(&p.token, &p.credentials, conf["token"], log).Handle)}
+	}
+	return nil
+}
+
+// keyService returns the client that calls the key service, with the access token if that needs it.
+func (p *process) keyService(s settings.Function) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}
+	if s.KeysAuth == settings.BearerToken {
+		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&p.token), s.KeyService, transport)}
+	}
+	return &http.Client{Transport: transport}
+}
+
+// maxEvent is the size of the smallest event in bytes that Lambda rejects (AWS, "Lambda quotas").
+const maxEvent = 6 << 20
+
+// decoding returns handle with its event and its answer in JSON.
+func decoding[E, A any](handle func(context.Context, E) (A, error)) func(context.Context, []byte) ([]byte, error) {
+	return func(ctx context.Context, event []byte) ([]byte, error) {
+		var e E
+		if err := json.Unmarshal(event, &e); err != nil {
+			return nil, err
+		}
+		answer, err := handle(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	}
+}
+
+// result is what an invocation did.
+type result struct {
+	answer    []byte                          // as the function returned it
+	response  events.APIGatewayV2HTTPResponse // the same, of webhook
+	lines     string
+	line      // the last one
+	published []bus.Entry
+}
+
+// line is what a line of the log has.
+type line struct {
+	Outcome    string              `json:"outcome"`
+	Cause      string              `json:"cause"`
+	DeliveryID string              `json:"deliveryId"`
+	Parked     string              `json:"parked"`
+	AlsoParked string              `json:"alsoParked"`
+	Captured   string              `json:"captured"`
+	IDs        map[string][]string `json:"ids"`
+}
+
+// invoke invokes a function with an event.
+func (p *process) invoke(ctx context.Context, function string, event []byte) (r result, err error) {
+	f := p.functions[function]
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	p.log.Reset()
+	before := len(p.bus.Entries())
+	if function == "webhook" && len(event) >= maxEvent {
+		r.answer = []byte(`{"statusCode":413}`) // of AWS
+	} else {
+		r.answer, err = f.invoke(ctx, event)
+	}
+	if function == "webhook" && err == nil {
+		err = json.Unmarshal(r.answer, &r.response)
+	}
+	r.lines, r.published = p.log.String(), p.bus.Entries()[before:]
+	for text := range strings.Lines(r.lines) {
+		r.line = line{}
+		if err := jsonv2.Unmarshal([]byte(text), &r.line); err != nil {
+			return r, err
+		}
+		for _, name := range append(r.IDs["unpublishable"], r.Captured, r.AlsoParked, r.Parked) {
+			p.parked = cmp.Or(name, p.parked)
+		}
+	}
+	return r, err
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"uuid"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
+)
+
+// row is an invocation and what it must do.
+type row struct {
+	what     string
+	function string // "": webhook
+	event    string // of another function
+	payload  string // of a webhook, one of payloads; "": a new event. Of redrive, what it publishes
+	method   string // "": POST
+	flaw     paymenttest.Flaw
+	old      bool // older than timestampTolerance
+	refused  bool // the bus refuses what is published
+
+	status    int    // 0: successStatus, or none of a function that is not called by HTTP
+	outcome   string // of the line; "": the function was not invoked
+	published string // as summary returns it
+}
+
+// rows are the rows of the table. They are played in order.
+var rows = []row{
+	{what: "token, replaced", function: "token", event: `{"refresh":true}`, outcome: "refreshed"},
+	{what: "one event", payload: "one", outcome: "accepted", published: "1"},
+	{what: "three events", payload: "three", outcome: "accepted", published: "3"},
+	{what: "the same again", payload: "three", outcome: "accepted"},
+	{what: "the same with other white space and escapes", payload: "respelled", outcome: "accepted"},
+	{what: "the first event with another amount", payload: "conflict", outcome: "conflict"},
+	{what: "one event is too large for some targets", payload: "large", outcome: "accepted", published: "1 as claim check"},
+	{what: "the payload was changed", flaw: paymenttest.PayloadChanged, status: 401, outcome: "signature-mismatch"},
+	{what: "the timestamp was changed", flaw: paymenttest.TimestampChanged, status: 401, outcome: "signature-mismatch"},
+	{what: "another key id", flaw: paymenttest.KeyIDChanged, status: 401, outcome: "key-unknown"},
+	{what: "signed with the key of a stranger", flaw: paymenttest.WrongKey, status: 401, outcome: "signature-mismatch"},
+	{what: "no signature", flaw: paymenttest.SignatureMissing, status: 401, outcome: "signature-missing"},
+	{what: "too old", old: true, status: 401, outcome: "timestamp-outside-window"},
+	{what: "more than Lambda takes", payload: "too large", status: 413},
+	{what: "GET", method: http.MethodGet, status: 405, outcome: "method-not-allowed"},
+	{what: "not JSON", payload: "text", status: 422, outcome: "invalid"},
+	{what: "two events, one without eventId", payload: "partly", status: 422, outcome: "invalid", published: "1"},
+	{what: "one event, which the bus refuses", payload: "late", refused: true, outcome: "accepted"},
+	{what: "redrive, when it is due", function: "redrive", event: `{}`, payload: "late", published: "1"},
+}
+
+// payloads returns the payloads of the table.
+func payloads() map[string][]byte {
+	one, large, nameless := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
+	other, id := one, uuid.New().String()
+	other.EventData.Amount, nameless.EventID = "9250.00", ""
+	three := paymenttest.Delivery(paymenttest.Events(3)...)
+	var respelled bytes.Buffer
+	_ = json.Indent(&respelled, three, "", "  ") // it is JSON
+	long := paymenttest.Encode(large)
+	long = fmt.Appendf(long[:len(long)-1], `,"note":"%s"}`, strings.Repeat("x", settings.ClaimCheckBytes))
+	return map[string][]byte{
+		"one": paymenttest.Delivery(one), "three": three, "late": paymenttest.Delivery(paymenttest.Event()),
+		"respelled": bytes.ReplaceAll(respelled.Bytes(), []byte("RELEASED"), []byte(`\u0052ELEASED`)),
+		"conflict":  paymenttest.Delivery(other),
+		"large":     paymenttest.RawDelivery(id, long),
+		"too large": bytes.Repeat([]byte(" "), maxEvent),
+		"text":      []byte("released"),
+		"partly":    paymenttest.Delivery(paymenttest.Event(), nameless),
+	}
+}
+
+// applies reports whether a row can be played with the settings.
+func (r row) applies(conf settings.Deployment) bool {
+	_, static := signature.StaticKeyID(conf.KeyIDLocation)
+	return !(r.function == "token" && !conf.UsesToken() || r.flaw == paymenttest.KeyIDChanged && static)
+}
+
+// expected returns a row as it must be with the settings, for a payload of that size.
+func (r row) expected(conf settings.Deployment, size int) row {
+	if r.old && conf.TimestampTolerance == settings.Off {
+		r.status, r.outcome, r.published = 0, "accepted", "1"
+	}
+	if size > conf.MaxPayloadBytes {
+		r.published = ""
+		if r.function == "" && r.outcome != "" && r.status != http.StatusMethodNotAllowed {
+			r.status, r.outcome = http.StatusRequestEntityTooLarge, "payload-too-large"
+		}
+	}
+	if r.function == "" {
+		r.status = cmp.Or(r.status, conf.SuccessStatus)
+	}
+	return r
+}
+
+// playTable plays the rows that apply, and shows what they did. It returns an error if a row did something else than it
+// must.
+func (p *process) playTable(ctx context.Context) error {
+	if p.baseURL != "" {
+		fmt.Fprintln(p.out, "No table: only the service of --base-url signs webhooks that are authentic.")
+		return nil
+	}
+	all, wrong, n := payloads(), 0, 0
+	out := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	show := func(mark, what string, r row) {
+		status := strings.TrimPrefix(fmt.Sprint(r.status), "0")
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", mark, what, cmp.Or(status, "-"), cmp.Or(r.outcome, "-"),
+			cmp.Or(r.published, "-"))
+	}
+	fmt.Fprintln(out, "\twhat\tanswer\toutcome\tevents published")
+	for _, r := range rows {
+		if !r.applies(p.conf) || ctx.Err() != nil {
+			continue
+		}
+		n++
+		payload := all[r.payload]
+		if payload == nil {
+			payload = paymenttest.Delivery(paymenttest.Event())
+		}
+		got, cause := p.play(ctx, r, payload)
+		want := r.expected(p.conf, len(payload))
+		if got == want {
+			show("ok", r.what, got)
+			continue
+		}
+		wrong++
+		show("WRONG", r.what, got)
+		show("", "expected", want)
+		fmt.Fprintf(out, "\tcause\t\t\t%s\n", cmp.Or(cause, "-"))
+	}
+	_ = out.Flush()
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d results are not as expected", wrong, n)
+	}
+	fmt.Fprintf(p.out, "All %d results are as expected.\n", n)
+	return nil
+}
+
+// play plays a row and returns it as it was.
+func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cause string) {
+	function, event := r.function, []byte(r.event)
+	if function == "" {
+		function = "webhook"
+		w := paymenttest.Webhook{URL: "https://localhost/", Method: r.method, Payload: payload, Flaw: r.flaw}
+		if r.old {
+			w.Age = max(p.conf.TimestampTolerance, 0) + time.Minute
+		}
+		request, err := p.service.Sender().Request(ctx, w)
+		if err == nil {
+			event, err = newEvent(request, source(p.conf.AllowedSources))
+		}
+		if err != nil {
+			return row{}, err.Error()
+		}
+	}
+	if r.refused {
+		p.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Code: "InternalFailure"} }
+	}
+	// What a function holds is due when that can't run any more.
+	p.ledger.earlier = p.conf.WebhookTimeout + p.conf.RedriveGrace + time.Second
+	did, err := p.invoke(ctx, function, event)
+	p.bus.Reject, p.ledger.earlier = nil, 0
+	if err != nil {
+		did.Cause = err.Error()
+	}
+	r.status, r.outcome, r.published = did.response.StatusCode, did.Outcome, summary(did.published)
+	return r, did.Cause
+}
+
+// source returns an address that one of the networks contains; any, if there are none.
+func source(networks []string) string {
+	if len(networks) == 0 {
+		return "192.0.2.1" // of documentation
+	}
+	address, _, _ := strings.Cut(networks[0], "/")
+	return address
+}
+
+// summary returns the number of events, and whether they are claim checks.
+func summary(published []bus.Entry) string {
+	switch n := len(published); {
+	case n == 0:
+		return ""
+	case bytes.Contains(published[0].Detail, []byte(`"claimCheck":`)):
+		return fmt.Sprintf("%d as claim check", n)
+	default:
+		return fmt.Sprint(n)
+	}
+}
