@@ -26,21 +26,15 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 	} {
 		for _, operation := range operations {
 			for _, lasts := range []time.Duration{time.Second, 3 * time.Second} {
-				secrets, parameters := awstest.NewSecretsManager(t), awstest.NewParameterStore(t, "parameter")
-				secrets.Create("token")
-				secrets.Put("credentials", `{"client_id":"c","client_secret":"s"}`)
+				values := awstest.NewValues(t)
+				values.Create("token", "")
+				values.Create("credentials", `{"client_id":"c","client_secret":"s"}`)
 				server := awstest.NewOutage(t, lasts,
 					func(r *http.Request) bool {
 						return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation)
 					},
 					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-					func(w http.ResponseWriter, r *http.Request) {
-						if strings.HasPrefix(r.Header.Get(awstest.TargetHeader), "AmazonSSM") {
-							parameters.Config.Handler.ServeHTTP(w, r)
-						} else {
-							secrets.Config.Handler.ServeHTTP(w, r)
-						}
-					})
+					values.Config.Handler.ServeHTTP)
 				env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials",
 					"PAYHOOK_CREDENTIAL_ENCODING": "literal",
 					"PAYHOOK_TOKEN_MANAGER_ID":    "manager"}

@@ -1,3 +1,5 @@
+// Package awstest has what the tests of the adapters of AWS and of the functions need: servers with the protocols of AWS
+// that throttle, fail, hang up, enforce quotas, or have prepared answers.
 package awstest
 
 import (
@@ -22,6 +24,7 @@ const TargetHeader = "X-Amz-Target"
 type Request struct {
 	Operation string // such as PutItem
 	Body      string
+	At        time.Time // of its signature
 }
 
 // Wire is a server of AWS with prepared answers in AWS JSON. Its clients may run in a bubble of testing/synctest if it
@@ -53,7 +56,11 @@ func NewWire(tb testing.TB, answer func(Request) string) *Wire {
 			return // the client has gone
 		}
 		_, operation, _ := strings.Cut(r.Header.Get(TargetHeader), ".")
-		request := Request{operation, string(body)}
+		at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+		if err != nil {
+			tb.Error(err)
+		}
+		request := Request{operation, string(body), at}
 		w.mu.Lock()
 		w.requests = append(w.requests, request)
 		w.mu.Unlock()

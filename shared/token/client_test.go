@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
 
@@ -136,7 +135,7 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 			r, reader := heldToken(t, time.Hour)
 			r.put(test.stored, time.Hour)
 			if test.stored == "" {
-				r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
+				r.store.before = func(string) error { return r.store.denied() }
 			}
 			var sent []string
 			var rejections []*closed

@@ -1,6 +1,8 @@
 package token_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,21 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	sdk "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
-
-	"payhook.example/shared/aws/parameterstore"
-	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
 
-// The names of the two secrets, and the canaries that must not appear in any output.
+// The canaries must not appear in any output.
 const (
-	tokenSecret       = "payhook/token"
-	tokenParameter    = "/payhook/Bank/token"
-	credentialsSecret = "payhook/credentials"
-
 	clientID     = "client-1"
 	clientSecret = "canary-client-secret-6f1d"
 	canaryToken  = "canary-access-token-9b3e"
@@ -120,58 +112,103 @@ func parse(tb testing.TB, text string) *url.URL {
 	return u
 }
 
-// rig is a refresher with its secrets and endpoint, in a bubble.
-type rig struct {
-	secrets   *awstest.SecretsManager
-	parameter *awstest.ParameterStore // keeps the token; nil: a secret does
-	down      bool                    // Secrets Manager does not answer
-	endpoint  *endpoint
-	refresher *token.Refresher
+// source is a source in memory whose calls are counted and can fail.
+type source struct {
+	token.Memory
+	name    string
+	limited bool // like a secret; false: like a parameter
+	// before, if set, is called before every call, with the method's name. Its error is that of the call.
+	before func(call string) error
+
+	mu    sync.Mutex
+	calls map[string][]time.Time // of every method
 }
 
+func (s *source) begin(ctx context.Context, call string) error {
+	s.mu.Lock()
+	if s.calls == nil {
+		s.calls = map[string][]time.Time{}
+	}
+	s.calls[call] = append(s.calls[call], time.Now())
+	s.mu.Unlock()
+	if s.before != nil {
+		if err := s.before(call); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *source) Load(ctx context.Context) (string, error) {
+	if err := s.begin(ctx, "Load"); err != nil {
+		return "", err
+	}
+	return s.Memory.Load(ctx)
+}
+
+func (s *source) Save(ctx context.Context, text string) error {
+	if err := s.begin(ctx, "Save"); err != nil {
+		return err
+	}
+	return s.Memory.Save(ctx, text)
+}
+
+func (s *source) Limited() bool { return s.limited }
+
+// put stores a text, like a person in the console; "" for none.
+func (s *source) put(text string) { _ = s.Memory.Save(context.Background(), text) }
+
+// text returns the stored text.
+func (s *source) text() string {
+	text, _ := s.Memory.Load(context.Background())
+	return text
+}
+
+// loads returns the number of reads, and saves that of writes, also of those that failed.
+func (s *source) loads() int { return len(s.calls["Load"]) }
+func (s *source) saves() int { return len(s.calls["Save"]) }
+
+// denied is the error of a call that is not permitted.
+func (s *source) denied() error {
+	return &token.StoreError{Store: s.name, Err: errors.New("AccessDeniedException")}
+}
+
+// denies makes calls of that method fail while denied is true.
+func (s *source) denies(call string, denied *bool) {
+	s.before = func(made string) error {
+		if *denied && made == call {
+			return s.denied()
+		}
+		return nil
+	}
+}
+
+// rig is a refresher with its stores and endpoint, in a bubble.
+type rig struct {
+	store, credentials source
+	endpoint           *endpoint
+	refresher          *token.Refresher
+}
+
+// newRig returns a rig whose token is kept in a secret.
 func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
-	r := &rig{secrets: awstest.NewSecretsManager(tb), endpoint: &endpoint{answers: answers}}
-	r.secrets.Close() // only its handler is used
-	r.secrets.Create(tokenSecret)
+	r := &rig{endpoint: &endpoint{answers: answers}}
+	r.store.name, r.store.limited, r.credentials.name = "the token", true, "the credentials"
 	r.fill(clientID, clientSecret)
 	r.refresher = r.another(tb)
 	return r
 }
 
-// sdk returns the client of the secrets.
-func (r *rig) sdk() *secretsmanager.Client {
-	return sdk.New(r.secrets.SDK().Options(), func(o *sdk.Options) {
-		o.HTTPClient = &http.Client{Transport: direct{http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			if r.down {
-				hangsUp(w, q)
-			}
-			r.secrets.Config.Handler.ServeHTTP(w, q)
-		})}}
-	})
-}
-
-// another returns another refresher of the same secrets and parameter.
+// another returns another refresher of the same stores.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	return token.NewRefresher(r.store(), secretsmanager.NewCredentials(r.sdk(), credentialsSecret),
-		newEndpoint(tb, r.endpoint))
+	return token.NewRefresher(&r.store, &r.credentials, newEndpoint(tb, r.endpoint))
 }
 
-// newParameterRig returns a rig whose token is kept in a parameter, encrypted with the key "key".
+// newParameterRig returns a rig whose token is kept in a parameter.
 func newParameterRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 	r := newRig(tb, answers...)
-	r.parameter = awstest.NewParameterStore(tb, tokenParameter)
-	r.parameter.Close()
-	r.refresher = r.another(tb)
+	r.store.limited = false
 	return r
-}
-
-func (r *rig) store() token.Store {
-	if r.parameter == nil {
-		return secretsmanager.NewStore(r.sdk(), tokenSecret)
-	}
-	return parameterstore.NewStore(ssm.New(r.parameter.SDK().Options(), func(o *ssm.Options) {
-		o.HTTPClient = &http.Client{Transport: direct{r.parameter.Config.Handler}}
-	}), tokenParameter, "key")
 }
 
 // newEndpoint returns an endpoint that a handler answers.
@@ -181,10 +218,10 @@ func newEndpoint(tb testing.TB, answer http.Handler) *token.Endpoint {
 }
 
 func (r *rig) fill(id, secret string) {
-	r.secrets.Put(credentialsSecret, fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret))
+	r.credentials.put(fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret))
 }
 
-func (r *rig) reader() *token.Reader { return token.NewReader(r.store()) }
+func (r *rig) reader() *token.Reader { return token.NewReader(&r.store) }
 
 // run runs the refresher and expects an outcome.
 func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
@@ -196,19 +233,9 @@ func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 	return report
 }
 
-// denyWrites makes Secrets Manager deny writes while denied is true.
-func (r *rig) denyWrites(denied *bool) {
-	r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
-		if *denied && c.Operation == "PutSecretValue" {
-			return "AccessDeniedException", false
-		}
-		return "", false
-	}
-}
-
 // put stores a token that was issued now.
 func (r *rig) put(access string, lifetime time.Duration) {
-	r.secrets.Put(tokenSecret, value(access, time.Now(), time.Now().Add(lifetime)))
+	r.store.put(value(access, time.Now(), time.Now().Add(lifetime)))
 }
 
 // value returns the stored text with a token of newEndpoint.

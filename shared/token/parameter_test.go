@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"payhook.example/shared/token"
@@ -44,9 +41,9 @@ func TestAParameterHasATokenOfAnyLifetimeForAWeek(t *testing.T) {
 				}
 			}
 			<-done
-			versions, puts := r.parameter.Versions()
-			if n := 7 * 24 * int(time.Hour/lifetime); len(versions) != 100 || len(puts) < n || len(puts) > 7*24*60 {
-				t.Errorf("%d versions of %d", len(versions), len(puts))
+			puts := r.store.calls["Save"]
+			if n := 7 * 24 * int(time.Hour/lifetime); len(puts) < n || len(puts) > 7*24*60 {
+				t.Errorf("%d writes", len(puts))
 			}
 			for i, at := range puts[1:] {
 				if at.Sub(puts[i]) < 30*time.Second {
@@ -72,113 +69,45 @@ func TestWhenATokenInAParameterIsDue(t *testing.T) {
 	}
 }
 
-func TestATokenInAParameterIsEncryptedAndReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newParameterRig(t, returns("t-1", time.Hour), returns(strings.Repeat("x", 7000), time.Hour),
-			returns("t-3", time.Hour))
-		if _, err := r.reader().Token(); !errors.Is(err, token.ErrNone) {
-			t.Errorf("before the first run: %v", err)
-		}
-		for range 3 { // the second one does not fit in a standard parameter
-			r.run(t, token.Refreshed)
-			time.Sleep(30 * time.Minute)
-		}
-		versions, _ := r.parameter.Versions()
-		if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-3" || len(versions) != 3 ||
-			versions[2].KeyID != "key" {
-			t.Errorf("%v, %v of %d versions", got, err, len(versions))
-		}
-	})
-}
-
-// A token that cannot be stored is kept in memory and stored by the next run. Another refresher's token that expires
-// later is not replaced. No error has a secret or an ARN.
-func TestReportsFailuresOfParameterStore(t *testing.T) {
-	for name, test := range map[string]struct {
-		operation, code, access, want string
-	}{
-		"no read": {"GetParameter", "ValidationException", "t", "Parameter Store GetParameter: ValidationException"},
-		"no write": {"PutParameter", "AccessDeniedException", "t",
-			"Parameter Store PutParameter: AccessDeniedException"},
-		"a label": {"PutParameter", "ParameterMaxVersionLimitExceeded", "t",
-			"Parameter Store PutParameter: ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label"},
-		"too long": {"", "", strings.Repeat("x", 8<<10), "PutParameter: the token is too long: a parameter takes 8 KB"},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			r := newParameterRig(t, returns(test.access, time.Hour))
-			failing := true
-			r.parameter.Before = func(operation string) string {
-				if failing && operation == test.operation {
-					return test.code
-				}
-				return ""
+// The key of the parameter is another one now, or no more.
+func TestAParameterThatCannotBeReadIsWrittenAgain(t *testing.T) {
+	// unreadable makes reads fail while denied is true. A text that is saved in place of the one there can be read.
+	unreadable := func(r *rig, denied *bool) {
+		r.store.before = func(call string) error {
+			if *denied && call == "Load" {
+				return &token.StoreError{Store: "the token", Err: errors.New("InvalidKeyId"), Replaceable: true}
 			}
-			report, err := r.refresher.Run(t.Context(), false)
-			if _, ok := errors.AsType[*token.StoreError](err); !ok || report.Outcome != token.Failed ||
-				!strings.HasPrefix(err.Error(), "token: the parameter with the token: "+test.want) ||
-				strings.Contains(fmt.Sprintf("%v %+v", err, report), "arn:") {
+			return nil
+		}
+	}
+	for _, always := range []bool{false, true} {
+		bubble(t, fmt.Sprint(always), func(t *testing.T) {
+			r := newParameterRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour))
+			r.run(t, token.Refreshed)
+			time.Sleep(time.Minute)
+			denied := true
+			unreadable(r, &denied)
+			report, err := r.refresher.Run(t.Context(), always)
+			if report.Outcome != token.Refreshed || err != nil ||
+				fmt.Sprint(report.Unreadable) != "token: the token: InvalidKeyId" {
 				t.Errorf("%+v, %v", report, err)
 			}
-			if failing = false; test.operation != "PutParameter" {
-				return
-			}
-			time.Sleep(time.Minute)
-			if report := r.run(t, token.Refreshed); report.Calls != 0 || len(r.endpoint.calls()) != 1 {
-				t.Errorf("%d calls", len(r.endpoint.calls()))
+			denied = false
+			expectToken(t, r.reader(), "t-2")
+			if report := r.run(t, token.Fresh); report.Unreadable != nil {
+				t.Errorf("%+v", report)
 			}
 		})
 	}
-	bubble(t, "superseded", func(t *testing.T) {
-		r := newParameterRig(t)
-		r.endpoint.answers = []http.HandlerFunc{func(w http.ResponseWriter, q *http.Request) {
-			r.endpoint.answers = []http.HandlerFunc{returns("t-2", 2*time.Hour)}
-			_, _ = r.another(t).Run(t.Context(), false)
-			returns("t-1", time.Hour)(w, q)
-		}, nil}
-		r.run(t, token.Superseded)
-		if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-2" {
-			t.Errorf("%v, %v", got, err)
-		}
-	})
-}
-
-// The key of the parameter is another one now, or no more.
-func TestAParameterThatCannotBeReadIsWrittenAgain(t *testing.T) {
-	for _, code := range []string{"AccessDeniedException", "InvalidKeyId"} {
-		for _, always := range []bool{false, true} {
-			bubble(t, fmt.Sprint(code, always), func(t *testing.T) {
-				r := newParameterRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour))
-				r.run(t, token.Refreshed)
-				time.Sleep(time.Minute)
-				denied := true
-				r.parameter.Before = func(operation string) string {
-					if operation == "PutParameter" {
-						denied = false
-					} else if denied {
-						return code
-					}
-					return ""
-				}
-				report, err := r.refresher.Run(t.Context(), always)
-				if report.Outcome != token.Refreshed || err != nil || fmt.Sprint(report.Unreadable) !=
-					"token: the parameter with the token: Parameter Store GetParameter: "+code {
-					t.Errorf("%+v, %v", report, err)
-				}
-				expectToken(t, r.reader(), "t-2")
-				if report := r.run(t, token.Fresh); report.Unreadable != nil {
-					t.Errorf("%+v", report)
-				}
-			})
-		}
-	}
 	bubble(t, "it cannot be written at first", func(t *testing.T) {
-		r := newParameterRig(t, returns("t-1", time.Hour))
-		denied := true
-		r.parameter.Before = func(operation string) string {
-			if operation == "GetParameter" || denied {
-				return "AccessDeniedException"
+		r, readable, denied := newParameterRig(t, returns("t-1", time.Hour)), true, true
+		unreadable(r, &readable)
+		fails := r.store.before
+		r.store.before = func(call string) error {
+			if call == "Save" && denied {
+				return r.store.denied()
 			}
-			return ""
+			return fails(call)
 		}
 		r.run(t, token.Failed)
 		denied = false
@@ -187,14 +116,8 @@ func TestAParameterThatCannotBeReadIsWrittenAgain(t *testing.T) {
 		}
 	})
 	bubble(t, "it stays so", func(t *testing.T) {
-		r := newParameterRig(t, returns("t-1", time.Hour))
-		denied := true
-		r.parameter.Before = func(operation string) string {
-			if denied && operation == "GetParameter" {
-				return "AccessDeniedException"
-			}
-			return ""
-		}
+		r, denied := newParameterRig(t, returns("t-1", time.Hour)), true
+		unreadable(r, &denied)
 		r.run(t, token.Refreshed)
 		for range 20 {
 			time.Sleep(time.Minute)

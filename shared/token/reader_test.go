@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
 
@@ -28,7 +27,7 @@ func expectToken(t *testing.T, reader *token.Reader, want string) {
 // expectReads expects that number of reads of the secret in total.
 func (r *rig) expectReads(t *testing.T, want int) {
 	t.Helper()
-	if n := len(r.secrets.Calls("GetSecretValue")); n != want {
+	if n := r.store.loads(); n != want {
 		t.Fatalf("%d reads of the secret, want %d", n, want)
 	}
 }
@@ -42,6 +41,9 @@ func heldToken(t *testing.T, lifetime time.Duration) (*rig, *token.Reader) {
 	expectToken(t, reader, "t-1")
 	return r, reader
 }
+
+// down makes the store of the token fail.
+func down(r *rig) { r.store.before = func(string) error { return errors.New("no answer") } }
 
 func TestTokenIsCachedUntilANewerOneShouldExist(t *testing.T) {
 	for lifetime, before := range map[time.Duration]time.Duration{time.Hour: time.Minute,
@@ -90,24 +92,24 @@ func TestTokenIsNotReturnedInItsLastSeconds(t *testing.T) {
 func TestOldTokenIsUsedUntilANewerOneExists(t *testing.T) {
 	for name, change := range map[string]func(r *rig){
 		"the same": func(*rig) {},
-		"down":     func(r *rig) { r.down = true },
-		"nonsense": func(r *rig) { r.secrets.Put(tokenSecret, "nonsense") },
-		"emptied":  func(r *rig) { r.secrets.Create(tokenSecret) },
+		"down":     down,
+		"nonsense": func(r *rig) { r.store.put("nonsense") },
+		"emptied":  func(r *rig) { r.store.put("") },
 		"older": func(r *rig) {
-			r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))
+			r.store.put(value("t-0", time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, reader := heldToken(t, time.Hour)
 			change(r)
 			time.Sleep(59 * time.Minute)
-			before := len(r.secrets.Calls("GetSecretValue"))
+			before := r.store.loads()
 			for range 55 { // seconds
 				expectToken(t, reader, "t-1")
 				expectToken(t, reader, "t-1")
 				time.Sleep(time.Second)
 			}
-			if !r.down {
+			if name != "down" {
 				r.expectReads(t, before+55)
 			}
 			if got, err := reader.Token(); err == nil {
@@ -124,13 +126,13 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 		text    string
 	}{
 		"no value": {func(*rig) {}, token.ErrNone, "token: no token is stored yet"},
-		"unreadable": {func(r *rig) { r.secrets.Put(tokenSecret, canaryToken) }, token.ErrUnreadable,
+		"unreadable": {func(r *rig) { r.store.put(canaryToken) }, token.ErrUnreadable,
 			"token: the stored value is not a token"},
 		"expired": {func(r *rig) { r.put(canaryToken, time.Minute); time.Sleep(time.Minute) }, token.ErrExpired,
 			"token: the stored token has expired"},
 		"denied": {func(r *rig) {
-			r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
-		}, nil, "token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
+			r.store.before = func(string) error { return r.store.denied() }
+		}, nil, "token: the token: AccessDeniedException"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, hangsUp)
@@ -144,7 +146,7 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 				expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))
 			}
 			r.expectReads(t, 1) // a second
-			r.secrets.Before = nil
+			r.store.before = nil
 			r.put("t-1", time.Hour)
 			time.Sleep(time.Second)
 			expectToken(t, reader, "t-1")
@@ -160,9 +162,9 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 				r.put("t-1", time.Hour)
 			}
 			reader := r.reader()
-			r.secrets.Before = func(awstest.SecretCall) (string, bool) {
+			r.store.before = func(string) error {
 				time.Sleep(time.Second) // until all others wait
-				return "", false
+				return nil
 			}
 			var group sync.WaitGroup
 			for range 50 {
@@ -182,9 +184,9 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 // whileReading calls do while a caller of the reader is reading the secret, and
 // returns what that caller gets.
 func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) (got *oauth2.Token, err error) {
-	r.secrets.Before = func(awstest.SecretCall) (string, bool) {
+	r.store.before = func(string) error {
 		time.Sleep(time.Second)
-		return "", false
+		return nil
 	}
 	var group sync.WaitGroup
 	group.Go(func() { got, err = reader.TokenContext(ctx) })
@@ -260,7 +262,7 @@ func TestDropMakesTheReaderReadAgain(t *testing.T) {
 		r.expectReads(t, 4)
 
 		// A dropped token is not returned if the read fails.
-		r.down = true
+		down(r)
 		reader.Drop("t-3")
 		if got, err := reader.Token(); err == nil {
 			t.Errorf("Token = %v", got)

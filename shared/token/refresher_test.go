@@ -12,11 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/google/go-cmp/cmp"
 
-	adapter "payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -35,7 +32,7 @@ func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
 			t.Errorf("%+v", report)
 		}
 		var got map[string]string
-		if err := json.Unmarshal([]byte(r.secrets.Values(tokenSecret)[0]), &got); err != nil {
+		if err := json.Unmarshal([]byte(r.store.text()), &got); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]string{
@@ -46,11 +43,11 @@ func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
 			t.Errorf("the secret (-want +got):\n%s", diff)
 		}
 
-		reads := len(r.secrets.Calls("GetSecretValue"))
+		reads := r.store.loads()
 		if report = r.run(t, token.Fresh); report.Calls != 0 {
 			t.Errorf("%+v", report)
 		}
-		if n := len(r.secrets.Calls("GetSecretValue")) - reads; n != 1 || len(r.secrets.Calls("PutSecretValue")) != 1 {
+		if n := r.store.loads() - reads; n != 1 || r.store.saves() != 1 || r.credentials.loads() != 1 {
 			t.Errorf("a run without a refresh made %d reads, want 1", n)
 		}
 	})
@@ -114,7 +111,7 @@ func TestOnlyAnInvalidSecretIsReplaced(t *testing.T) {
 	for name, text := range tests {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, returns("t-2", time.Hour))
-			r.secrets.Put(tokenSecret, text)
+			r.store.put(text)
 			if !strings.HasPrefix(name, "kept: ") {
 				r.run(t, token.Refreshed)
 			}
@@ -165,7 +162,7 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answers...)
 			r.put("t-1", time.Hour)
-			stored := r.secrets.Values(tokenSecret)
+			stored := r.store.text()
 			time.Sleep(45 * time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 			defer cancel()
@@ -178,7 +175,7 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 				t.Errorf("slept %s, want %s to %s", slept, test.min, test.max)
 			}
 			if test.outcome == token.Failed {
-				if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" || report.Remaining <= 0 {
+				if diff := cmp.Diff(stored, r.store.text()); diff != "" || report.Remaining <= 0 {
 					t.Errorf("%+v; the secret was written (-want +got):\n%s", report, diff)
 				}
 				expectToken(t, r.reader(), "t-1")
@@ -228,10 +225,7 @@ func TestReportsInvalidCredentials(t *testing.T) {
 	} {
 		bubble(t, text, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
-			r.secrets.Create(credentialsSecret)
-			if text != "-" {
-				r.secrets.Put(credentialsSecret, text)
-			}
+			r.credentials.put(strings.TrimPrefix(text, "-"))
 			_, err := r.refresher.Run(t.Context(), false)
 			missing, ok := errors.AsType[*token.CredentialsError](err)
 			if !ok || missing.Problem != problem || len(r.endpoint.calls()) > 0 {
@@ -248,32 +242,12 @@ func TestReportsInvalidCredentials(t *testing.T) {
 	}
 }
 
-// binary is a client of Secrets Manager whose secrets are stored as binary.
-type binary struct{ *secretsmanager.Client }
-
-func (b binary) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput,
-	options ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
-	out, err := b.Client.GetSecretValue(ctx, in, options...)
-	if err == nil {
-		out.SecretBinary, out.SecretString = []byte(*out.SecretString), nil
-	}
-	return out, err
-}
-
 func TestCredentialsOfAFileAreRead(t *testing.T) {
-	for name, text := range map[string]string{"text": "", "with a byte order mark": "\uFEFF"} {
-		bubble(t, name, func(t *testing.T) {
-			r := newRig(t, returns("t-1", time.Hour))
-			r.secrets.Put(credentialsSecret, text+`{"client_id":"client-1","client_secret":"s"}`)
-			for _, secrets := range []adapter.ReadAPI{r.sdk(), binary{r.sdk()}} {
-				refresher := token.NewRefresher(r.store(), adapter.NewCredentials(secrets, credentialsSecret),
-					newEndpoint(t, r.endpoint))
-				if report, err := refresher.Run(t.Context(), true); err != nil || report.Calls != 1 {
-					t.Errorf("%+v, %v", report, err)
-				}
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour))
+		r.credentials.put("\uFEFF" + `{"client_id":"client-1","client_secret":"s"}`) // with a byte order mark
+		r.run(t, token.Refreshed)
+	})
 }
 
 func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
@@ -283,8 +257,8 @@ func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		r.endpoint.then(returns("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
 		if report := r.run(t, token.Unchanged); report.Remaining != 30*time.Minute ||
-			len(r.secrets.Calls("PutSecretValue")) != 1 {
-			t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
+			r.store.saves() != 1 {
+			t.Errorf("%+v after %d writes, want 1", report, r.store.saves())
 		}
 
 		// With another expiry it is written.
@@ -338,8 +312,8 @@ func TestConcurrentRefreshersKeepTheLaterToken(t *testing.T) {
 			returns("t-earlier", time.Hour)(w, request)
 		})
 		report := r.run(t, token.Superseded)
-		if report.Remaining != 2*time.Hour || len(r.secrets.Calls("PutSecretValue")) != 1 {
-			t.Errorf("%+v after %d writes", report, len(r.secrets.Calls("PutSecretValue")))
+		if report.Remaining != 2*time.Hour || r.store.saves() != 1 {
+			t.Errorf("%+v after %d writes", report, r.store.saves())
 		}
 		expectToken(t, r.reader(), "t-later")
 	})
@@ -361,71 +335,28 @@ func TestRefresherIsSafeForConcurrentUse(t *testing.T) {
 	})
 }
 
-func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns("t-1", time.Hour))
-		lost := false
-		r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
-			if c.Operation == "PutSecretValue" && !lost {
-				lost = true
-				return "InternalServiceError", true
-			}
-			return "", false
-		}
-		r.run(t, token.Refreshed)
-		puts := r.secrets.Calls("PutSecretValue")
-		if len(puts) != 2 || puts[0].ClientRequestToken != puts[1].ClientRequestToken ||
-			len(r.secrets.Values(tokenSecret)) != 1 {
-			t.Errorf("puts: %+v, want two with one ClientRequestToken", puts)
-		}
-	})
-}
-
-func TestReportsFailuresOfSecretsManager(t *testing.T) {
-	for _, test := range []struct {
-		operation, secret, description string
-		known                          bool
+func TestReportsFailuresOfTheStores(t *testing.T) {
+	for name, test := range map[string]struct {
+		of    func(*rig) *source
+		call  string
+		known bool
 	}{
-		{"GetSecretValue", tokenSecret, "the secret with the token", false},
-		{"GetSecretValue", credentialsSecret, "the secret with the client credentials", true},
-		{"PutSecretValue", tokenSecret, "the secret with the token", true},
+		"no token is read":        {func(r *rig) *source { return &r.store }, "Load", false},
+		"no credentials are read": {func(r *rig) *source { return &r.credentials }, "Load", true},
+		"no token is written":     {func(r *rig) *source { return &r.store }, "Save", true},
 	} {
-		bubble(t, test.operation+test.secret, func(t *testing.T) {
-			r := newRig(t, returns("t-1", time.Hour))
-			r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
-				if c.Operation == test.operation && c.SecretID == test.secret {
-					return "AccessDeniedException", false
-				}
-				return "", false
-			}
-			report := r.run(t, token.Failed)
-			_, err := r.refresher.Run(t.Context(), false)
-			if _, ok := errors.AsType[*token.StoreError](err); !ok || report.Known != test.known ||
-				err.Error() != "token: "+test.description+": Secrets Manager "+test.operation+
-					": AccessDeniedException" {
+		bubble(t, name, func(t *testing.T) {
+			r, denied := newRig(t, returns("t-1", 10*time.Minute)), true
+			s := test.of(r)
+			s.denies(test.call, &denied)
+			report, err := r.refresher.Run(t.Context(), false)
+			if err == nil || err.Error() != "token: "+s.name+": AccessDeniedException" || report.Known != test.known ||
+				report.Outcome != token.Failed || report.WritesTooOften != (test.call == "Save") {
 				t.Errorf("%+v, %v", report, err)
 			}
 			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))
 		})
 	}
-}
-
-// A secret accepts no version after the hundredth of a day.
-func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns("t-1", 10*time.Minute))
-		for n := range 100 {
-			r.secrets.Put(tokenSecret, fmt.Sprint(n))
-		}
-		report, err := r.refresher.Run(t.Context(), false)
-		if err == nil || !strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 versions of "+
-			"the last "+
-			"24 hours and accepts no more until one is older") || !report.WritesTooOften {
-			t.Errorf("%+v, %v", report, err)
-		}
-		time.Sleep(24*time.Hour + time.Second)
-		r.run(t, token.Refreshed)
-	})
 }
 
 func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
@@ -434,7 +365,7 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 		r.put("t-1", time.Hour)
 		time.Sleep(50 * time.Minute)
 		denied := true
-		r.denyWrites(&denied)
+		r.store.denies("Save", &denied)
 		for range 5 {
 			if report := r.run(t, token.Failed); report.Remaining == 0 || report.WritesTooOften {
 				t.Errorf("%+v, want the life of the stored token", report)
@@ -462,7 +393,7 @@ func TestAManualRefreshThatCouldNotBeStoredIsStoredByTheNextRun(t *testing.T) {
 			r := newRig(t, returns("t-2", lifetime))
 			r.put("t-1", time.Hour)
 			denied := true
-			r.denyWrites(&denied)
+			r.store.denies("Save", &denied)
 			if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Failed {
 				t.Errorf("%+v, %v", report, err)
 			}
@@ -479,7 +410,7 @@ func TestAManualRefreshThatCouldNotBeStoredIsStoredByTheNextRun(t *testing.T) {
 		r.put("t-1", time.Hour)
 		time.Sleep(21 * time.Minute)
 		denied := true
-		r.denyWrites(&denied)
+		r.store.denies("Save", &denied)
 		if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Failed {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -491,11 +422,10 @@ func TestAManualRefreshThatCouldNotBeStoredIsStoredByTheNextRun(t *testing.T) {
 	})
 }
 
-// at returns a refresher of the same secrets for another endpoint.
+// at returns a refresher of the same stores for another endpoint.
 func (r *rig) at(t *testing.T, authURL, manager string, scopes ...string) *token.Refresher {
 	e := token.NewEndpoint(parse(t, authURL), manager, token.EndpointOptions{Scopes: scopes})
-	return token.NewRefresher(r.store(), adapter.NewCredentials(r.sdk(), credentialsSecret),
-		token.Direct(e, direct{r.endpoint}))
+	return token.NewRefresher(&r.store, &r.credentials, token.Direct(e, direct{r.endpoint}))
 }
 
 func TestTheTokenOfAnotherEndpointIsReplaced(t *testing.T) {
@@ -505,7 +435,7 @@ func TestTheTokenOfAnotherEndpointIsReplaced(t *testing.T) {
 		"another manager": func(t *testing.T, r *rig) *token.Refresher { return r.at(t, url, "manager-2") },
 		"another scope":   func(t *testing.T, r *rig) *token.Refresher { return r.at(t, url, manager, "payments") },
 		"a token of a person": func(t *testing.T, r *rig) *token.Refresher {
-			r.secrets.Put(tokenSecret, strings.Replace(value("t-1", time.Now(), time.Now().Add(24*time.Hour)),
+			r.store.put(strings.Replace(value("t-1", time.Now(), time.Now().Add(24*time.Hour)),
 				"endpoint_sha256", "x", 1))
 			return r.at(t, url, manager)
 		},
@@ -514,11 +444,11 @@ func TestTheTokenOfAnotherEndpointIsReplaced(t *testing.T) {
 			r := newRig(t, answers(400, ""), returns("t-2", time.Hour))
 			r.put("t-1", 24*time.Hour)
 			r.refresher = change(t, r)
-			stored := r.secrets.Values(tokenSecret)
+			stored := r.store.text()
 			if report := r.run(t, token.Failed); report.Remaining != 24*time.Hour {
 				t.Errorf("%+v", report)
 			}
-			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" {
+			if diff := cmp.Diff(stored, r.store.text()); diff != "" {
 				t.Errorf("a failure changes what is stored (-want +got):\n%s", diff)
 			}
 			r.run(t, token.Refreshed)
@@ -546,10 +476,10 @@ func TestTheTokenOfAnotherEndpointIsReplaced(t *testing.T) {
 	bubble(t, "after it was repeated", func(t *testing.T) {
 		r := newRig(t, returns("t-1", 30*time.Minute))
 		r.put("t-1", time.Hour)
-		stored := r.secrets.Values(tokenSecret)[0]
+		stored := r.store.text()
 		time.Sleep(30 * time.Minute)
 		r.run(t, token.Unchanged)
-		r.secrets.Put(tokenSecret, strings.Replace(stored, digest(), strings.Repeat("0", 64), 1))
+		r.store.put(strings.Replace(stored, digest(), strings.Repeat("0", 64), 1))
 		r.run(t, token.Refreshed)
 	})
 }
@@ -569,7 +499,7 @@ func TestUnsavedTokenIsDiscardedWhenUseless(t *testing.T) {
 			r.put("t-1", time.Hour)
 			time.Sleep(30 * time.Minute)
 			denied := true
-			r.denyWrites(&denied)
+			r.store.denies("Save", &denied)
 			r.run(t, token.Failed)
 			denied = false
 			r.endpoint.then(returns("t-4", time.Hour))
@@ -582,7 +512,7 @@ func TestUnsavedTokenIsDiscardedWhenUseless(t *testing.T) {
 	bubble(t, "it was stored before", func(t *testing.T) {
 		r := newRig(t, returns("t-2", time.Hour))
 		denied := true
-		r.denyWrites(&denied)
+		r.store.denies("Save", &denied)
 		r.run(t, token.Failed)
 		denied = false
 		r.run(t, token.Refreshed)
@@ -636,13 +566,13 @@ func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, returns("t-2", 3*time.Second))
 			now := time.Now()
-			r.secrets.Put(tokenSecret, value(test.stored, now.Add(test.issued), now.Add(test.issued+time.Hour)))
+			r.store.put(value(test.stored, now.Add(test.issued), now.Add(test.issued+time.Hour)))
 			writes := 0
 			if test.want == token.Refreshed {
 				writes = 1
 			}
 			report, err := r.refresher.Run(t.Context(), test.always)
-			if err != nil || report.Outcome != test.want || len(r.secrets.Calls("PutSecretValue")) != writes ||
+			if err != nil || report.Outcome != test.want || r.store.saves() != writes ||
 				(report.Remaining == 39*time.Minute) != (writes == 0) {
 				t.Errorf("%+v, %v", report, err)
 			}
@@ -728,7 +658,7 @@ func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
 		if report := r.run(t, token.Unchanged); report.Calls != 1 {
 			t.Errorf("%+v, want a call", report)
 		}
-		r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
+		r.store.put(value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
 		if report := r.run(t, token.Refreshed); report.Calls != 1 {
 			t.Errorf("%+v, want a call", report)
 		}

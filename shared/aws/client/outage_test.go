@@ -26,26 +26,19 @@ import (
 	"payhook.example/shared/setup"
 )
 
-// serve answers the calls of DynamoDB, EventBridge and S3.
-func serve(db *awstest.DynamoDB) http.HandlerFunc {
-	tables := awstest.Handler(db)
-	return func(w http.ResponseWriter, r *http.Request) {
-		switch target := r.Header.Get(awstest.TargetHeader); {
-		case strings.HasPrefix(target, "DynamoDB"):
-			tables.ServeHTTP(w, r)
-		case target == "AWSEvents.PutEvents":
-			_, _ = io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+
-				list(r, `"DetailType":`, `{"EventId":"1"}`)+`]}`)
-		default:
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
+// serve answers the calls of DynamoDB, EventBridge and S3 as if nothing had been stored before.
+func serve(w http.ResponseWriter, r *http.Request) {
+	answer := "{}"
+	switch target := r.Header.Get(awstest.TargetHeader); {
+	case strings.HasSuffix(target, ".BatchExecuteStatement"):
+		answer = `{"Responses":[` + list(r, `"Statement":`, `{}`) + `]}`
+	case target == "AWSEvents.PutEvents":
+		answer = `{"FailedEntryCount":0,"Entries":[` + list(r, `"DetailType":`, `{"EventId":"1"}`) + `]}`
+	case ofS3(r):
+		answer = ""
 	}
-}
-
-func newLedger() *awstest.DynamoDB {
-	db := awstest.NewDynamoDB()
-	db.CreateLedger("ledger")
-	return db
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.WriteString(w, answer)
 }
 
 // list returns a text as often as a part occurs in the body of a request.
@@ -151,7 +144,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 				for name, webhook := range map[string]struct{ events, bytes int }{
 					"one event": {1, 100}, "many": {150, 100}, "large": {3, settings.ClaimCheckBytes},
 				} {
-					server := awstest.NewOutage(t, fails, c.of, failures[how], serve(newLedger()))
+					server := awstest.NewOutage(t, fails, c.of, failures[how], serve)
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
 						p := setup.Pipeline(stores(t, server.URL), settings.Function{EventSource: "source",
@@ -176,7 +169,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 
 // The SDK stops to retry after some failures, of all calls of a client together.
 func TestEachOfManyCallsOutlastsAnOutage(t *testing.T) {
-	server := awstest.NewOutage(t, 3*time.Second, ofDynamoDB, failures["500"], serve(newLedger()))
+	server := awstest.NewOutage(t, 3*time.Second, ofDynamoDB, failures["500"], serve)
 	synctest.Test(t, func(t *testing.T) {
 		db := stores(t, server.URL).Ledger
 		var wg sync.WaitGroup

@@ -30,8 +30,8 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
-	secrets := awstest.NewSecretsManager(t)
-	secrets.Put("token", fmt.Sprintf(`{"access_token":"t","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+	secrets := awstest.NewValues(t)
+	secrets.Create("token", fmt.Sprintf(`{"access_token":"t","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
 		now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
 	own, untrusted := x509.NewCertPool(), new(tls.CertificateVerificationError)
 	own.AddCert(ca.Certificate)

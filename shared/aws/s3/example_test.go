@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http/httptest"
 
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
@@ -11,11 +12,12 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// A consumer resolves every detail. In a program, the client is the result of NewClient.
+// A consumer resolves every detail. In a program, the configuration of the client is that of package config of the SDK.
 func ExampleResolve() {
 	ctx := context.Background()
-	client := awstest.NewS3()
-	client.MakeBucket("claims")
+	server := httptest.NewServer(&awstest.Bucket{})
+	defer server.Close()
+	client := s3.NewClient(awstest.Config(server.URL))
 
 	// What Payhook does with an event that is too large for the bus.
 	event, err := payment.DecodeRawEvent([]byte(`{"eventName":"PAYMENT_STATUS.RELEASED",` +
