@@ -11,22 +11,26 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	sdkeventbridge "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdksecretsmanager "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
+	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/storetest"
+	"payhook.example/shared/token"
 )
 
 // indexDelay is how long the emulator's index may take to follow its table.
 const indexDelay = 5 * time.Second
 
-// The stores in the emulator's DynamoDB, S3 and EventBridge have the results of those in memory.
+// The stores in the emulator have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.AWS)
 	for seed := range uint64(3) {
@@ -41,22 +45,42 @@ func (f *fixture) testStores(t *testing.T) {
 				NonKeyAttributes: names.LedgerProjection()},
 		})
 		f.createTable(t, client, ids, names.KeysKey)
-		recorded := &ledger.Memory{}
 		remove := func(ctx context.Context, id string) {
 			key := map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}
 			if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events, Key: key}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		storetest.Ledger(t, seed, 500, indexDelay, storetest.LedgerStore{Store: recorded, Delete: recorded.Delete},
-			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove})
+		each := func(ctx context.Context, found func(ledger.Item)) error {
+			return dynamodb.NewLedgerLister(client, events).Each(ctx, func() error { return nil }, found)
+		}
+		storetest.Ledger(t, seed, 500, indexDelay, storetest.LedgerInMemory(),
+			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
 		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
 			storetest.KeyStore{Store: table, CertificateReader: table,
 				InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testBus(t, seed)
+		f.testToken(t, seed)
 	}
+}
+
+// testToken compares a secret and a parameter.
+func (f *fixture) testToken(t *testing.T, seed uint64) {
+	t.Helper()
+	client, name := secretsmanager.NewClient(f.AWS), fmt.Sprint("contract-token-", seed)
+	if _, err := client.CreateSecret(t.Context(), &sdksecretsmanager.CreateSecretInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	stores := []token.Store{&token.Memory{}, secretsmanager.NewStore(client, name),
+		parameterstore.NewStore(parameterstore.NewClient(f.AWS), "/"+name, "")}
+	for _, s := range stores { // the emulator returns "" for a secret without a value
+		if err := s.Save(t.Context(), "first"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Token(t, seed, 400, stores...)
 }
 
 // testBus compares a bus, and one that does not exist.

@@ -16,9 +16,8 @@ import (
 	"payhook.example/shared/objects"
 )
 
-// Bucket answers the requests of S3, with path-style URLs, for one bucket. Its objects are locked: a put without a
-// checksum is refused (AWS, https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html). The zero value is
-// empty and ready to use.
+// Bucket answers the requests of S3, with path-style URLs, for one bucket whose objects are locked: a put without a
+// checksum is refused (AWS, https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html).
 type Bucket struct{ objects.Memory }
 
 func (b *Bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {

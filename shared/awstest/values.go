@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,13 +11,10 @@ import (
 
 // Values is a server with the protocols of Secrets Manager and Parameter Store. It is safe for concurrent use.
 //
-// A secret without a value answers like one that does not exist. A put with a known ClientRequestToken does nothing if
-// the value is the same, and fails if it is not. A secret has at most 100 versions: a put beyond that removes the
-// oldest one, and fails if that is younger than a day (AWS, "AWS Secrets Manager quotas" in the Secrets Manager User
-// Guide).
-//
-// Parameter Store answers no more than 3 puts a second (AWS, "AWS Systems Manager endpoints and quotas" in the AWS
-// General Reference). A value of more than 4 KB needs the tier Intelligent-Tiering, and has at most 8 KB (AWS,
+// A secret without a value answers like one that does not exist. It has at most 100 versions: a put beyond that removes
+// the oldest one, and fails if that is younger than a day (AWS, "AWS Secrets Manager quotas" in the Secrets Manager
+// User Guide). Parameter Store answers no more than 3 puts a second (AWS, "AWS Systems Manager endpoints and quotas" in
+// the AWS General Reference). A value of more than 4 KB needs the tier Intelligent-Tiering, and has at most 8 KB (AWS,
 // "Managing parameter tiers" in the Systems Manager User Guide).
 type Values struct {
 	*Wire
@@ -27,8 +23,8 @@ type Values struct {
 }
 
 type version struct {
-	id, value string
-	created   time.Time
+	value   string
+	created time.Time
 }
 
 // NewValues starts a server without secrets and parameters. It stops when the test ends.
@@ -42,9 +38,7 @@ func NewValues(tb testing.TB) *Values {
 func (v *Values) Create(name, value string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.versions[name] = []version{}; value != "" {
-		v.versions[name] = []version{{value: value}}
-	}
+	v.versions[name] = slices.Repeat([]version{{value: value}}, min(1, len(value)))
 }
 
 // input is that of all operations.
@@ -65,27 +59,23 @@ func (v *Values) answer(r Request) string {
 	defer v.mu.Unlock()
 	name := cmp.Or(in.SecretID, in.Name)
 	versions, exists := v.versions[name]
-	var code, value string
-	if len(versions) > 0 {
-		value = versions[len(versions)-1].value
-	}
-	switch {
-	case r.Operation == "GetSecretValue" && value == "":
-		return Refused("ResourceNotFoundException")
-	case r.Operation == "GetSecretValue":
-		return `{"SecretString":` + quoted(value) + `}`
-	case r.Operation == "GetParameter" && value == "":
-		return Refused("ParameterNotFound")
-	case r.Operation == "GetParameter" && !in.WithDecryption:
-		return `{"Parameter":{"Value":"AQICAHh"}}`
-	case r.Operation == "GetParameter":
-		return `{"Parameter":{"Value":` + quoted(value) + `}}`
+	var code string
+	switch none := len(versions) == 0; {
+	case r.Operation == "GetParameter" && none:
+		code = "ParameterNotFound"
+	case r.Operation == "GetSecretValue" && none, r.Operation == "PutSecretValue" && !exists:
+		code = "ResourceNotFoundException"
+	case r.Operation == "PutSecretValue":
+		versions, code = putSecret(versions, in, r.At)
 	case r.Operation == "PutParameter":
 		versions, code = putParameter(versions, in, r.At)
-	case !exists:
-		code = "ResourceNotFoundException"
 	default:
-		versions, code = putSecret(versions, in, r.At)
+		value := versions[len(versions)-1].value
+		if in.Name != "" && !in.WithDecryption {
+			value = "AQICAHh"
+		}
+		answer, _ := json.Marshal(map[string]any{"SecretString": value, "Parameter": map[string]string{"Value": value}})
+		return string(answer)
 	}
 	if code != "" {
 		return Refused(code)
@@ -96,21 +86,15 @@ func (v *Values) answer(r Request) string {
 
 // putSecret returns the versions of a secret after a put, or the code of an error.
 func putSecret(old []version, in input, now time.Time) (versions []version, code string) {
-	id, value := in.ClientRequestToken, in.SecretString
-	known := slices.IndexFunc(old, func(v version) bool { return v.id == id })
-	switch {
-	case len(id) < 32 || len(id) > 64 || value == "" || len(value) > 65536:
+	switch n := len(in.ClientRequestToken); {
+	case n < 32 || n > 64 || in.SecretString == "" || len(in.SecretString) > 65536:
 		return nil, "InvalidParameterException"
-	case known >= 0 && old[known].value != value:
-		return nil, "ResourceExistsException"
-	case known >= 0:
-		return old, ""
 	case len(old) == 100 && now.Sub(old[0].created) < 24*time.Hour:
 		return nil, "LimitExceededException"
 	case len(old) == 100:
 		old = old[1:]
 	}
-	return append(slices.Clone(old), version{id, value, now}), ""
+	return append(old, version{in.SecretString, now}), ""
 }
 
 // putParameter returns the versions of a parameter after a put, or the code of an error.
@@ -125,12 +109,5 @@ func putParameter(old []version, in input, now time.Time) (versions []version, c
 	case n >= 3 && now.Sub(old[n-3].created) < time.Second:
 		return nil, "ThrottlingException"
 	}
-	return append(old, version{value: in.Value, created: now}), ""
-}
-
-// quoted returns a text in JSON.
-func quoted(text string) string {
-	var b strings.Builder
-	_ = json.NewEncoder(&b).Encode(text) // a text never fails
-	return b.String()
+	return append(old, version{in.Value, now}), ""
 }

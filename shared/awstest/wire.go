@@ -1,5 +1,5 @@
-// Package awstest has what the tests of the adapters of AWS and of the functions need: servers with the protocols of AWS
-// that throttle, fail, hang up, enforce quotas, or have prepared answers.
+// Package awstest has what the tests of the adapters and of the functions need: servers with the protocols of AWS that
+// throttle, fail, hang up, enforce quotas, or have prepared answers.
 package awstest
 
 import (

@@ -27,6 +27,10 @@ func Keys(t *testing.T, seed uint64, n int, stores ...KeyStore) {
 		what, do := r.keyCall()
 		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
 	}
+	compare(t, "a budget of seven at the same time", stores, atOnce(func(ctx context.Context, s KeyStore, _ int) bool {
+		left, err := s.Take(ctx, "name#once", 7, r.start)
+		return left && err == nil
+	}))
 }
 
 // record returns a record of few times, so that conditions hold as often as not.

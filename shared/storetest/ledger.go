@@ -3,10 +3,14 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,32 +20,164 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// LedgerStore is a store of events. Delete deletes an item, as TTL does.
+// LedgerStore is a store of events. Delete deletes an item, as TTL does. Each calls found with every item, without its
+// content.
 type LedgerStore struct {
 	ledger.Store
 	Delete func(ctx context.Context, eventID string)
+	Each   func(ctx context.Context, found func(ledger.Item)) error
 }
 
-// Ledger makes n random calls of each store and fails the test if their results differ, or what the stores have
-// after a call. The stores must be empty. index is how long an index may take to follow its table.
+// LedgerInMemory is an empty store in memory.
+func LedgerInMemory() LedgerStore {
+	m := &ledger.Memory{}
+	return LedgerStore{m, m.Delete, func(_ context.Context, found func(ledger.Item)) error {
+		for _, i := range m.Items() {
+			i.Detail, i.Size = nil, 0
+			found(i)
+		}
+		return nil
+	}}
+}
+
+// Ledger makes n random calls of each store, and calls at the limits of DynamoDB. It fails the test if their results
+// differ, or what the stores have after a call. The stores must be empty. index is how long an index may take to follow
+// its table.
 func Ledger(t *testing.T, seed uint64, n int, index time.Duration, stores ...LedgerStore) {
 	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 0)), time.UnixMilli(1769860800000).UTC()}
 	for call := range n {
 		what, do := r.call()
-		for _, other := range stores[1:] {
-			for deadline := time.Now().Add(index); what == "query" && time.Now().Before(deadline) &&
-				different(do(t.Context(), stores[0]), do(t.Context(), other)) != ""; {
-				continue
-			}
+		if what = fmt.Sprintf("seed %d, call %d, %s", seed, call, what); strings.HasSuffix(what, "query") {
+			settle(t, index, stores, do)
 		}
-		what = fmt.Sprintf("seed %d, call %d, %s", seed, call, what)
 		compare(t, what, stores, do)
 		compare(t, what+": items", stores, func(ctx context.Context, s LedgerStore) any {
 			found, err := s.Get(ctx, allIDs(), true)
 			return []any{found, err}
 		})
 	}
+	limits(t, index, stores)
+}
+
+// settle waits until the indexes have what their tables have.
+func settle(t *testing.T, index time.Duration, stores []LedgerStore, do func(context.Context, LedgerStore) any) {
+	for _, other := range stores[1:] {
+		for deadline := time.Now().Add(index); time.Now().Before(deadline) &&
+			different(do(t.Context(), stores[0]), do(t.Context(), other)) != ""; {
+			continue
+		}
+	}
+}
+
+// limits makes calls with as many and as large items as there may be, and at the same time.
+func limits(t *testing.T, index time.Duration, stores []LedgerStore) {
+	t.Helper()
+	long := strings.Repeat("x", 128)
+	item := func(n, size int) ledger.Item {
+		return ledger.Item{EventID: idOf(n), Digest: ledger.Digest{1}, DeliveryID: idOf(n), RecordedAt: time.UnixMilli(5),
+			State: ledger.Pending, Detail: bytes.Repeat([]byte("x"), size), Size: size, Shard: "pending/limits",
+			Due: time.UnixMilli(5), Holder: ledger.Holder{1}}
+	}
+	insert := func(items ...ledger.Item) func(context.Context, LedgerStore) any {
+		return func(ctx context.Context, s LedgerStore) any { return s.Insert(ctx, items) }
+	}
+	get := func(ids ...string) func(context.Context, LedgerStore) any {
+		return func(ctx context.Context, s LedgerStore) any {
+			found, err := s.Get(ctx, ids, true)
+			return []any{found, err}
+		}
+	}
+	var most []ledger.Item
+	var reads []string
+	for n := range ledger.MaxWrites {
+		most = append(most, item(100+n, 2))
+	}
+	for n := range ledger.MaxReads {
+		reads = append(reads, idOf(100+n))
+	}
+	largest := item(200, ledger.MaxEventBytes)
+	largest.Amount, largest.Currency = long, long
+	largest.Decision = ledger.Decision{By: "a", At: time.UnixMilli(1769860800123), Reason: strings.Repeat("a", 999)}
+	park := []ledger.Change{{EventID: largest.EventID, Set: ledger.Item{State: ledger.Parked, Shard: "parked/63",
+		Due: largest.Decision.At, Attempts: 20, Cause: long[:64], Problem: strings.Repeat("p", 512)}}}
+	quarter := 1 << 18
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, LedgerStore) any
+	}{
+		{"as many writes as a call takes", insert(most...)},
+		{"as many reads as a call takes", get(reads...)},
+		{"a megabyte", insert(item(201, quarter), item(202, quarter), item(203, quarter), item(204, quarter))},
+		{"the largest event", insert(largest)},
+		{"the largest item", func(ctx context.Context, s LedgerStore) any { return s.Change(ctx, park) }},
+		{"they are stored", get(idOf(200), idOf(201), idOf(202), idOf(203), idOf(204))},
+		{"all items", func(ctx context.Context, s LedgerStore) any {
+			all := map[string]ledger.Item{}
+			err := s.Each(ctx, func(i ledger.Item) { all[i.EventID] = i })
+			return []any{all, err}
+		}},
+		{"an insert of one item at the same time", atOnce(func(ctx context.Context, s LedgerStore, _ int) bool {
+			return s.Insert(ctx, []ledger.Item{item(300, 2)})[0].Done
+		})},
+		{"a lease of one item at the same time", atOnce(func(ctx context.Context, s LedgerStore, n int) bool {
+			return s.Change(ctx, []ledger.Change{{EventID: idOf(300), Where: ledger.Item{Due: time.UnixMilli(5)},
+				Set: ledger.Item{Due: time.UnixMilli(6), Holder: ledger.Holder{byte(n)}}, Lease: true}})[0].Done
+		})},
+	} {
+		compare(t, step.what, stores, step.do)
+	}
+	inOrder(t, index, stores, item)
+}
+
+// atOnce makes a call ten times at the same time, and returns how often it was true.
+func atOnce[S any](call func(ctx context.Context, s S, n int) bool) func(context.Context, S) any {
+	return func(ctx context.Context, s S) any {
+		var done atomic.Int32
+		var all sync.WaitGroup
+		for n := range 10 {
+			all.Go(func() {
+				if call(ctx, s, n) {
+					done.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		return done.Load()
+	}
+}
+
+// inOrder reads items in the order of numbers, not of texts, and continues where the last one was deleted.
+func inOrder(t *testing.T, index time.Duration, stores []LedgerStore, item func(n, size int) ledger.Item) {
+	t.Helper()
+	var items []ledger.Item
+	for n, due := range []int64{100, 9, 10, 1000, 99} {
+		i := item(400+n, 2)
+		i.Shard, i.Due = "pending/order", time.UnixMilli(due)
+		items = append(items, i)
+	}
+	query := func(later bool, after *ledger.Cursor) func(context.Context, LedgerStore) any {
+		return func(ctx context.Context, s LedgerStore) any {
+			// A cursor after the last item of a full page is permitted.
+			page, _, err := s.Query(ctx, ledger.Query{Shard: "pending/order", At: time.UnixMilli(10), Later: later,
+				After: after, Limit: 2})
+			return []any{page, err}
+		}
+	}
+	for _, s := range stores {
+		s.Insert(t.Context(), items)
+	}
+	last := &ledger.Cursor{EventID: items[0].EventID, Shard: items[0].Shard, Due: items[0].Due}
+	for what, do := range map[string]func(context.Context, LedgerStore) any{"due": query(false, nil),
+		"later": query(true, nil), "from an item on": query(true, last)} {
+		settle(t, index, stores, do)
+		compare(t, what, stores, do)
+	}
+	for _, s := range stores {
+		s.Delete(t.Context(), last.EventID)
+	}
+	settle(t, index, stores, query(true, nil))
+	compare(t, "from an item on that was deleted", stores, query(true, last))
 }
 
 // compare makes a call of each store and fails the test if a result differs from that of the first one.
@@ -82,7 +218,13 @@ func allIDs() (all []string) {
 	return all
 }
 
-func (r *random) time() time.Time { return r.start.Add(time.Duration(r.IntN(4)) * time.Second) }
+// time returns one of few times. Some have fewer digits: they are numbers in a table.
+func (r *random) time() time.Time {
+	if n := r.IntN(16); n < 3 {
+		return time.UnixMilli([]int64{9000, 10_000, 99_000}[n]).UTC()
+	}
+	return r.start.Add(time.Duration(r.IntN(4)) * time.Second)
+}
 
 func (r *random) digest() (d ledger.Digest) {
 	d[0] = byte(1 + r.IntN(2))
@@ -112,7 +254,7 @@ func (r *random) ids() []string {
 }
 
 func (r *random) pending(id string) ledger.Item {
-	detail := fmt.Appendf(nil, `{"n":%d}`, r.IntN(1000))
+	detail := fmt.Appendf(nil, "{\"n\":%d,\x00\xff}", r.IntN(1000))
 	return ledger.Item{EventID: id, EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
 		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail),
 		Claimed: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), Holder: r.holder()}

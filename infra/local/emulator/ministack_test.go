@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -294,18 +293,4 @@ func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
 	if err != nil || len(out.Datapoints) != 1 || *out.Datapoints[0].Sum != 1.5 {
 		t.Errorf("%+v, %v, want the sum 1.5", out, err)
 	}
-}
-
-// The services in memory, which the simulation uses, have the same results as the emulator for
-// real clients.
-func TestServicesInMemoryBehaveLikeTheEmulator(t *testing.T) {
-	config := emulated(t)
-	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
-	suite.Dir = top(t)
-	suite.Env = append(os.Environ(), "PAYHOOK_AWS_ENDPOINT="+*config.BaseEndpoint)
-	out, err := suite.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	t.Logf("%d cases passed", strings.Count(string(out), "--- PASS"))
 }

@@ -31,8 +31,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/aws/secretsmanager"
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
@@ -48,7 +46,8 @@ type world struct {
 	table   ledger.Memory
 	parking storetest.Bucket
 	ends    string // the setting claimRetention
-	secrets *awstest.SecretsManager
+	tokens  token.Memory
+	source  token.Source // of the token
 	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics   map[string]float64
 	age       time.Duration                // of these values
@@ -59,7 +58,6 @@ type world struct {
 	digest    string                       // of the packages; "": the right one
 	twice     bool                         // a second bootstrap is the program
 	arch      lambdatypes.Architecture
-	secret    string       // the name of the secret of the token
 	denied    string       // the operation of CloudWatch, CloudFormation or Lambda that is denied
 	change    func(*stack) // of the deployment; nil: none
 }
@@ -73,14 +71,12 @@ func (w *world) deny(operation string) error {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Now().UTC().Truncate(time.Millisecond), secrets: awstest.NewSecretsManager(t),
-		secret: "token",
-		age:    time.Minute,
+	w := &world{t: t, now: time.Now().UTC().Truncate(time.Millisecond), age: time.Minute,
 		metrics: map[string]float64{"Payhook OldestPending": 0, "Payhook TokenShortfallSeconds": 0,
 			"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-token-failed": types.StateValueOk}}
-	w.secrets.Create("token")
+	w.source = &w.tokens
 	w.storeToken(time.Hour, 59*time.Minute)
 	return w
 }
@@ -88,8 +84,18 @@ func newWorld(t *testing.T) *world {
 const accessToken1 = "CANARY-of-the-token"
 
 func (w *world) storeToken(lifetime, left time.Duration) {
-	w.secrets.Put("token", fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-		accessToken1, w.now.Add(left-lifetime).Format(time.RFC3339Nano), w.now.Add(left).Format(time.RFC3339Nano)))
+	text := fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+		accessToken1, w.now.Add(left-lifetime).Format(time.RFC3339Nano), w.now.Add(left).Format(time.RFC3339Nano))
+	if err := w.tokens.Save(w.t.Context(), text); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// disabled is a secret whose key is disabled.
+type disabled struct{}
+
+func (disabled) Load(context.Context) (string, error) {
+	return "", &token.StoreError{Store: "the secret", Err: errors.New("DecryptionFailure")}
 }
 
 func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
@@ -177,10 +183,10 @@ func (w *world) lambda() aws.Config {
 func (w *world) stack() *stack {
 	return &stack{
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
-			Version: "commit 012", TokenSecret: w.secret, AWS: w.lambda(),
+			Version: "commit 012", TokenSecret: "token", AWS: w.lambda(),
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		ledger: &w.table, parking: &w.parking,
-		token:   token.NewReader(secretsmanager.NewToken(w.secrets.SDK(), w.secret)),
+		token:   token.NewReader(w.source),
 		metrics: w, stacks: w,
 		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
 		compare: w.functions != nil, functions: w,
@@ -278,7 +284,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"NOT HEALTHY", "token         attention  valid for"},
 		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
 			"token         attention"},
-		"no token": {func(w *world) { w.secrets.Create("token2"); w.secret = "token2" }, "NOT HEALTHY",
+		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY",
 			"token         attention"},
 		"an answer of 503": {func(w *world) { w.metrics["Payhook NotStored"] = 1 }, "NOT HEALTHY",
 			"3 × 401, 1 × 503 in"},
@@ -383,9 +389,7 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		"no bucket": {func(w *world) {
 			w.parking.Fails = func(context.Context, string, string) error { return errors.New("down") }
 		}, "parked: ", nil},
-		"a disabled key": {func(w *world) {
-			w.secrets.Before = func(awstest.SecretCall) (string, bool) { return "DecryptionFailure", false }
-		}, "token: ", nil},
+		"a disabled key": {func(w *world) { w.source = disabled{} }, "token: ", nil},
 		"metrics": {func(w *world) { w.denied = "GetMetricData" }, "metrics: ",
 			[]string{"webhooks", "redrive", "token runs", "certificates"}},
 		"alarms":       {func(w *world) { w.denied = "DescribeAlarms" }, "alarms: ", nil},
