@@ -89,7 +89,8 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 
 // ofSDK reports whether a package belongs to the SDK, or to the adapters, which make the calls of the core with it.
 func ofSDK(path string) bool {
-	return regexp.MustCompile(`^(github\.com/aws/(aws-sdk-go-v2|smithy-go)|payhook\.example/shared/(aws|awstest))(/|$)`).
+	return regexp.MustCompile(
+		`^(github\.com/aws/(aws-sdk-go-v2|smithy-go)|payhook\.example/shared/(aws|awstest))(/|$)`).
 		MatchString(path)
 }
 

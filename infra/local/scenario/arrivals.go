@@ -38,7 +38,7 @@ type Arrivals struct {
 // it.
 func Receive(config aws.Config, queues map[string]string) *Arrivals {
 	config.HTTPClient = &http.Client{Transport: client.NewConnections(len(queues))}
-	client := sqs.NewFromConfig(config)
+	api := sqs.NewFromConfig(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arrivals{}
 	var running sync.WaitGroup
@@ -46,7 +46,7 @@ func Receive(config aws.Config, queues map[string]string) *Arrivals {
 		running.Go(func() {
 			var err error
 			for err == nil {
-				err = a.receive(ctx, client, rule, queue)
+				err = a.receive(ctx, api, rule, queue)
 			}
 			if ctx.Err() == nil {
 				a.mu.Lock()
@@ -66,8 +66,8 @@ func Receive(config aws.Config, queues map[string]string) *Arrivals {
 func (a *Arrivals) Stop() { a.stop() }
 
 // receive receives messages once, and deletes them.
-func (a *Arrivals) receive(ctx context.Context, client *sqs.Client, rule, queue string) error {
-	out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+func (a *Arrivals) receive(ctx context.Context, api *sqs.Client, rule, queue string) error {
+	out, err := api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 5,
 	})
 	if err != nil || len(out.Messages) == 0 {
@@ -82,7 +82,7 @@ func (a *Arrivals) receive(ctx context.Context, client *sqs.Client, rule, queue 
 		received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
 			ReceiptHandle: m.ReceiptHandle}
 	}
-	if _, err := client.DeleteMessageBatch(ctx,
+	if _, err := api.DeleteMessageBatch(ctx,
 		&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
 		return err
 	}
