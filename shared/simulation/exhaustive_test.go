@@ -76,7 +76,7 @@ func (w *world) send(d *delivery, begin time.Duration, retries int) {
 
 func (w *world) redriveAt(times ...time.Duration) {
 	for _, at := range times {
-		w.after(at, func() { w.redrive(w.free("redrive")) })
+		w.after(at, w.redrive)
 	}
 }
 

@@ -170,7 +170,7 @@ func (c counts) String() string {
 }
 
 func (f *facts) violated(format string, args ...any) {
-	f.violations = append(f.violations, fmt.Sprintf(format, args...))
+	f.violations = append(f.violations, shortened(fmt.Sprintf(format, args...)))
 }
 
 // idOf returns the id of the event of a detail, which can be a claim check.
@@ -243,12 +243,12 @@ func (f *facts) out(c *call) {
 		c.sends = append(c.sends, s)
 		switch {
 		case g == nil:
-			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, short(id))
+			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, id)
 			continue
 		case g.state != ledger.Pending:
-			f.violated("%s puts %s on the bus, which the ledger has as %s", c.instance.name, short(id), g.state)
+			f.violated("%s puts %s on the bus, which the ledger has as %s", c.instance.name, id, g.state)
 		case g.owner != c.inv:
-			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, short(id), g.owner.name)
+			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, id, g.owner.name)
 		}
 		s.event = g.event
 		g.sends = append(g.sends, s)
@@ -261,7 +261,7 @@ func (f *facts) recorded(i *instance, id string) {
 	items, _ := f.w.ledger.Get(context.Background(), []string{id}, true)
 	e := f.eventOf(string(items[id].Detail))
 	if e == nil || !f.authentic[e.raw] {
-		f.violated("%s records %s with content that is in no authentic delivery", i.name, short(id))
+		f.violated("%s records %s with content that is in no authentic delivery", i.name, id)
 		e = &event{}
 	}
 	if !inv.brings(e) {
@@ -313,26 +313,30 @@ func (f *facts) updated(i *instance, what op, id string) {
 		from = ledger.Parked
 	}
 	if g == nil || g.state != from {
-		f.violated("%s: %s of %s, which is not %s", i.name, what, short(id), from)
+		f.violated("%s: %s of %s, which is not %s", i.name, what, id, from)
 		return
 	}
 	switch what {
 	case lease:
 		prev := g.owner
 		if prev != inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
-			f.violated("%s takes %s from %s, which may still hold it", i.name, short(id), prev.name)
+			f.violated("%s takes %s from %s, which may still hold it", i.name, id, prev.name)
 		}
 		g.owner = inv
 	case postpone, parkEvent:
-		if g.owner != inv {
-			f.violated("%s: %s of %s, which %s holds", i.name, what, short(id), g.owner.name)
+		known := func(s *send) bool { return s.call.inv == inv && s.call.answered > 0 }
+		switch {
+		case g.owner != inv:
+			f.violated("%s: %s of %s, which %s holds", i.name, what, id, g.owner.name)
+		case slices.ContainsFunc(g.on(), known):
+			f.violated("%s: %s of %s, which it has put on the bus", i.name, what, id)
 		}
 		if what == parkEvent {
 			g.enter(f, ledger.Parked)
 		}
 	case mark:
 		if len(g.on()) == 0 {
-			f.violated("%s marks %s, which is not on the bus", i.name, short(id))
+			f.violated("%s marks %s, which is not on the bus", i.name, id)
 		}
 		g.enter(f, ledger.Published)
 	default:
@@ -400,7 +404,7 @@ func (f *facts) decided(inv *invocation) {
 		})
 		switch {
 		case i < 0:
-			f.violated("%s reports that %s was replayed, but not of %s", inv.name, d.name, short(id))
+			f.violated("%s reports that %s was replayed, but not of %s", inv.name, d.name, id)
 		case !first:
 			held[i].accepted = true
 		}
@@ -419,7 +423,7 @@ func (f *facts) decidedEvent(inv *invocation) {
 	switch {
 	case r.Outcome == intake.Accepted && !d.done, reported != "" && !slices.ContainsFunc(f.latest[d.name].during(inv), is),
 		r.Outcome == intake.Gone && f.w.claimsEnded == 0, r.Outcome == intake.Altered:
-		f.violated("%s reports %s of %s, error: %v", inv.name, r.Outcome, short(d.name), cmp.Or(r.Err, d.err))
+		f.violated("%s reports %s of %s, error: %v", inv.name, r.Outcome, d.name, cmp.Or(r.Err, d.err))
 	}
 }
 
@@ -483,22 +487,6 @@ func (f *facts) request(s *sent) string {
 	return string(s.payload) + s.at.String()
 }
 
-// evidenced checks the evidence of a delivery that was answered.
-func (f *facts) evidenced(inv *invocation) {
-	r, s := inv.result, inv.sent
-	if !f.w.proofs || !s.genuine() {
-		return
-	}
-	switch r.Outcome {
-	case intake.EvidenceUnavailable:
-		f.Unproven++
-	case intake.Accepted, intake.Conflict, intake.Invalid:
-		if f.proofs[f.request(s)] == 0 && !s.invalid {
-			f.violated("%s is answered %s, and no proof exists", s.name, r.Outcome)
-		}
-	}
-}
-
 // effect records the effect of a call.
 func (f *facts) effect(c *call, out any, err error) {
 	if c.op != put || err != nil {
@@ -532,7 +520,6 @@ func (f *facts) effect(c *call, out any, err error) {
 
 // answer checks the result of a delivery and returns the status of the answer.
 func (f *facts) answer(inv *invocation) int {
-	f.evidenced(inv)
 	r, s := inv.result, inv.sent
 	status := r.Outcome.AnswerTo(http.StatusOK).Status
 	switch {
@@ -552,6 +539,8 @@ func (f *facts) answer(inv *invocation) int {
 		f.unauthentic(inv)
 	case r.Outcome == intake.KeyOutOfBudget:
 		f.outOfBudget(inv)
+	case r.Outcome == intake.EvidenceUnavailable:
+		f.Unproven++
 	}
 	f.checkParked(inv)
 	if r.Outcome == intake.Accepted || s.partly && r.Outcome == intake.Invalid {
@@ -592,6 +581,9 @@ func (f *facts) checkEvents(inv *invocation) {
 	if s.invalid || s.partly && inv.result.Outcome != intake.Invalid {
 		f.violated("%s accepts %s, which is not valid", inv.name, s.name)
 		return
+	}
+	if f.w.proofs && f.proofs[f.request(s)] == 0 {
+		f.violated("%s is answered %s, and no proof exists", s.name, inv.result.Outcome)
 	}
 	certain, possible := false, false // conflicts
 	for _, e := range s.events {
@@ -755,13 +747,6 @@ func (f *facts) checkItem(g *generation, i ledger.Item) {
 
 func (g *generation) String() string { return g.event.String() }
 
-func short(id string) string {
-	if e := eventsByID[id]; e != nil {
-		return e.String()
-	}
-	return id
-}
-
 // line is a line of the printed history.
 type line struct {
 	at     time.Duration
@@ -822,14 +807,8 @@ func describe(c *call, out any, err error) string {
 	}
 	switch out := out.(type) {
 	case []ledger.Result:
-		done, failed := 0, 0
-		for _, r := range out {
-			if r.Done {
-				done++
-			} else if r.Err != nil {
-				failed++
-			}
-		}
+		done := len(slices.DeleteFunc(slices.Clone(out), func(r ledger.Result) bool { return !r.Done }))
+		failed := len(slices.DeleteFunc(slices.Clone(out), func(r ledger.Result) bool { return r.Err == nil }))
 		return fmt.Sprintf("%d done, %d not, %d failed", done, len(out)-done-failed, failed)
 	case []ledger.Item:
 		return fmt.Sprintf("%d items", len(out))

@@ -80,12 +80,9 @@ const (
 )
 
 var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before",
-	"timeout after effect",
-	"takes effect late", "slow", "slowest", "partial", "partial, then an error", "failing for good",
-	"rejecting", "poisoned", "crash before",
-	"crash after effect",
-	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first",
-	"200 without a key"}
+	"timeout after effect", "takes effect late", "slow", "slowest", "partial", "partial, then an error",
+	"failing for good", "rejecting", "poisoned", "crash before", "crash after effect", "frozen briefly", "frozen long",
+	"index lags", "delivered again first", "redrive first", "200 without a key"}
 
 // fault is the fault of one call.
 type fault struct {

@@ -228,10 +228,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 		if at >= joins && (at < leaves || r.IntN(2) == 0) {
 			d = sends[1]
 		}
-		w.after(at, func() {
-			w.deliver(w.free("webhook"), &sent{delivery: d,
-				at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
-		})
+		w.after(at, func() { w.deliver(w.sign(d)) })
 	}
 	if r.IntN(3) > 0 {
 		begin := minutes(0, 4)
@@ -240,10 +237,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 			forged.forgery, forged.from = unknownKeyID, unknownAddress
 			forged.signer = &paymenttest.Key{ID: fmt.Sprintf("7e000000-0000-4000-9000-%012d", n)}
 			forged.name = fmt.Sprintf("invented %d", n)
-			w.after(begin+time.Duration(n)*2*time.Second, func() {
-				w.deliver(w.free("webhook"), &sent{delivery: &forged,
-					at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
-			})
+			w.after(begin+time.Duration(n)*2*time.Second, func() { w.deliver(w.sign(&forged)) })
 		}
 	}
 	w.drain()

@@ -47,12 +47,9 @@ func init() {
 
 // decider makes the random decisions of a history.
 type decider interface {
-	// fault returns the fault of a call.
-	fault(w *world, c *call) fault
-	// pick returns which of n calls continues. The first has waited longest.
-	pick(n int) int
-	// schedulesEmpty reports whether the scheduler handles the query of an empty shard.
-	schedulesEmpty(i *instance, shard string) bool
+	fault(w *world, c *call) fault                 // of a call
+	pick(n int) int                                // which of n calls continues; the first has waited longest
+	schedulesEmpty(i *instance, shard string) bool // whether the scheduler handles the query of an empty shard
 }
 
 // setup has the options of a world.
@@ -233,7 +230,8 @@ func (w *world) free(kind string) *instance {
 }
 
 // deliver invokes an instance with a delivery.
-func (w *world) deliver(i *instance, s *sent) {
+func (w *world) deliver(s *sent) {
+	i := w.free("webhook")
 	w.facts.delivered(s)
 	inv, d := &invocation{instance: i, sent: s}, s.proved(s.at, w.mechanism)
 	w.invoke(inv, webhookTime, s.name, "is delivered", func(ctx context.Context) {
@@ -242,7 +240,8 @@ func (w *world) deliver(i *instance, s *sent) {
 }
 
 // redrive invokes an instance for a run of redrive.
-func (w *world) redrive(i *instance) {
+func (w *world) redrive() {
+	i := w.free("redrive")
 	w.invoke(&invocation{instance: i}, redriveTime, "", "starts a run", func(ctx context.Context) {
 		i.redriver.Run(ctx)
 	})
@@ -283,7 +282,8 @@ func (d *decision) may(o op) bool {
 }
 
 // settle invokes an instance for a decision, as the redrive function does.
-func (w *world) settle(i *instance, d *decision) {
+func (w *world) settle(d *decision) {
+	i := w.free("replay")
 	inv := &invocation{instance: i, decision: d}
 	by := ledger.Decision{By: i.name, At: time.Now(), Reason: "a person decided"}
 	what := "is replayed"
@@ -340,12 +340,10 @@ func (w *world) replay(name string, version redrive.Version) {
 	if !strings.HasPrefix(name, string(proof.Conflict)) {
 		version = redrive.NoVersion
 	}
-	w.settle(w.free("replay"), &decision{name: name, version: version})
+	w.settle(&decision{name: name, version: version})
 }
 
-func (w *world) dismiss(name string) {
-	w.settle(w.free("replay"), &decision{name: name, dismiss: true})
-}
+func (w *world) dismiss(name string) { w.settle(&decision{name: name, dismiss: true}) }
 
 // endClaims deletes the large events that are parked, as the end of their retention does.
 func (w *world) endClaims() {
@@ -405,8 +403,9 @@ func (w *world) signal() {
 	}
 }
 
-func (w *world) at(t time.Time, do func())        { w.plan = append(w.plan, planned{t, do}) }
-func (w *world) after(d time.Duration, do func()) { w.at(time.Now().Add(d), do) }
+func (w *world) after(d time.Duration, do func()) {
+	w.plan = append(w.plan, planned{time.Now().Add(d), do})
+}
 
 // kill ends an instance: it sends no further call, and its answer is lost.
 func (w *world) kill(i *instance, why string) {
@@ -912,18 +911,9 @@ func (w *world) admitCall(c *call) {
 // timeOut ends a call with a timeout of the client.
 func (w *world) timeOut(c *call) {
 	w.after(clientTimeout, func() {
-		w.drop(c, c.fault.kind == late)
+		w.pending = slices.DeleteFunc(w.pending, func(p *call) bool { return p == c && c.fault.kind != late })
 		w.answer(c, nil, errTimeout)
 	})
-}
-
-func (w *world) drop(c *call, keep bool) {
-	if keep {
-		return
-	}
-	if i := slices.Index(w.pending, c); i >= 0 {
-		w.pending = slices.Delete(w.pending, i, i+1)
-	}
 }
 
 // interfere starts another invocation before a call takes effect.
@@ -931,21 +921,19 @@ func (w *world) interfere(c *call) {
 	if w.interfered++; w.interfered > 4 {
 		return // limited, so that the history ends
 	}
-	var again sent
-	switch {
-	case c.fault.kind == redriveFirst:
-		w.redrive(w.free("redrive"))
+	if c.fault.kind == redriveFirst {
+		w.redrive()
 		return
-	case c.inv.sent != nil:
-		again = *c.inv.sent
-	default: // the delivery that brought the event
-		if len(c.ids) == 0 || w.facts.latest[c.ids[0]] == nil || w.facts.latest[c.ids[0]].sent == nil {
-			return
-		}
-		again = *w.sign(w.facts.latest[c.ids[0]].sent.delivery)
 	}
-	again.answered = nil
-	w.deliver(w.free("webhook"), &again)
+	again := c.inv.sent
+	if len(c.ids) > 0 && again == nil { // a decision or redrive: the delivery that brought the event
+		if g := w.facts.latest[c.ids[0]]; g != nil && g.sent != nil {
+			again = w.sign(g.sent.delivery)
+		}
+	}
+	if again != nil {
+		w.deliver(&sent{delivery: again.delivery, at: again.at})
+	}
 }
 
 // sign returns a delivery whose signature is some minutes old, so that few signatures are needed.
@@ -977,11 +965,11 @@ func (w *world) next() (next time.Time) {
 			next = t
 		}
 	}
-	for i := range w.plan {
-		earlier(w.plan[i].at)
+	for _, p := range w.plan {
+		earlier(p.at)
 	}
 	for _, c := range w.pending {
-		if c.at.After(time.Now()) && (c.fault.kind != timeoutBefore) {
+		if c.at.After(time.Now()) && c.fault.kind != timeoutBefore {
 			earlier(c.at)
 		}
 	}
@@ -1072,15 +1060,11 @@ func (w *world) startLasting(c *call) {
 	case lag:
 		w.ledger.Lag(true)
 		w.after(kindLag, func() { w.ledger.Lag(false) })
-	case poisoned:
+	case poisoned, rejecting:
 		for n, id := range c.ids {
-			if f.hits(n) {
+			if f.hits(n) && f.kind == poisoned {
 				w.poison[id] = true
-			}
-		}
-	case rejecting:
-		for n, id := range c.ids {
-			if f.hits(n) {
+			} else if f.hits(n) {
 				w.rejected[id] = f.code
 			}
 		}
@@ -1207,7 +1191,7 @@ func (w *world) drain() {
 	w.run()
 	w.withoutFaults = true
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
-		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
+		w.after(2*time.Hour, w.redrive)
 		w.run()
 	}
 }
