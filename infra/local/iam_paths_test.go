@@ -101,7 +101,7 @@ func (f *fixture) record(ctx context.Context, change func(*ledger.Item) error) (
 }
 
 func (f *fixture) ledger() *ledger.Ledger {
-	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.AWS), f.LedgerTable), ledger.Options{})
+	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.AWS), f.LedgerTable), ledger.Options{Window: time.Hour})
 }
 
 // unchanged leaves an event as it is.

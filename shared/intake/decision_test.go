@@ -62,7 +62,7 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		item := w.park(raw)
 		want := ledger.Item{EventID: item.EventID, Digest: item.Digest, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, Amount: "1250.00", Currency: "USD", State: ledger.Dismissed,
-			Decision: w.decided(), ExpiresAt: w.now.Add(ledger.DefaultWindow).Truncate(time.Second).UTC()}
+			Decision: w.decided(), ExpiresAt: w.now.Add(window).Truncate(time.Second).UTC()}
 		for range 2 {
 			if err := w.dismissEvent(item.EventID); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -85,7 +85,7 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		if diff := cmp.Diff(want, w.item(raw)); diff != "" || len(w.claims.Keys()) != objects {
 			t.Errorf("%s: sent again: %s", name, diff)
 		}
-		w.now = w.now.Add(ledger.DefaultWindow)
+		w.now = w.now.Add(window)
 		if _, r := w.send(raw); r.Recorded != 1 || r.Published != 1 {
 			t.Errorf("%s: after the window: %+v", name, r)
 		}
@@ -103,7 +103,7 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 	} {
 		w := newWorld(t)
 		parked := w.park(test.raw)
-		w.now = w.now.Add(2 * ledger.DefaultWindow)
+		w.now = w.now.Add(2 * window)
 		if test.gone {
 			w.claims.Delete(w.claims.Keys()[0])
 		}

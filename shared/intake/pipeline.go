@@ -33,12 +33,11 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// Options are the options of a [Pipeline]. The zero value of each stands for the
-// default that is named.
+// Options are the options of a [Pipeline]. The zero value stands for the default that is named.
 type Options struct {
 	// Grace is the time after the deadline of an invocation during which no other
 	// invocation touches the events that it holds. It must be longer than two clocks
-	// can differ; 30 seconds.
+	// can differ; required.
 	Grace time.Duration
 	// ClaimBytes is the size above which an event is sent as a claim check;
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
@@ -76,7 +75,9 @@ type Pipeline struct {
 // too large for the bus, and in parking the deliveries that can't be published.
 func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *claimcheck.Store, parking objects.Creator,
 	opts Options) *Pipeline {
-	opts.Grace = cmp.Or(opts.Grace, 30*time.Second)
+	if opts.Grace <= 0 {
+		panic("intake: no grace")
+	}
 	opts.ClaimBytes = cmp.Or(opts.ClaimBytes, ledger.MaxEventBytes)
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -75,7 +75,7 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 		t.Errorf("once it is published: %+v", r)
 	}
 	// Its window begins now.
-	w.now = w.now.Add(ledger.DefaultWindow - time.Minute)
+	w.now = w.now.Add(window - time.Minute)
 	if _, r := w.send(other); r.Duplicates != 1 {
 		t.Errorf("the parked version comes again: %+v", r)
 	}
@@ -95,7 +95,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		"replay later"
 	outcomes := map[string]intake.Outcome{"": intake.Accepted, parked: intake.VersionUnfit,
 		dismissed: intake.VersionUnfit, pending: intake.StillPending}
-	const long = 2 * ledger.DefaultWindow
+	const long = 2 * window
 	type states = []ledger.State
 	for name, test := range map[string]struct {
 		states        states // through which the first version goes

@@ -259,11 +259,11 @@ func TestTheTimeOfEachStep(t *testing.T) {
 	}
 }
 
-// The options of a pipeline have the documented defaults and effects.
+// The options of a pipeline have the documented effects.
 func TestTheTimesOfAnInvocation(t *testing.T) {
 	serviceKey()
 	for name, test := range map[string]struct {
-		opts     intake.Options
+		grace    time.Duration // 0 for that of a deployment
 		deadline time.Duration // of the invocation; 0 for none
 		ledger   time.Duration // what is left for a call of the ledger
 		bus      time.Duration // for all calls of the bus
@@ -271,9 +271,9 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 		redrive  time.Duration // for the calls of the bus of a run of redrive
 		lease    time.Duration // that its lease takes
 	}{
-		"defaults": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
+		"no deadline": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
 			redrive: 3750 * time.Millisecond},
-		"another grace": {opts: intake.Options{Grace: 5 * time.Second}, ledger: 29 * time.Second,
+		"another grace": {grace: 5 * time.Second, ledger: 29 * time.Second,
 			bus: 5 * time.Second, held: 35 * time.Second, redrive: 3750 * time.Millisecond},
 		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 5 * time.Second,
 			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
@@ -284,7 +284,9 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVirtualWorld(t)
-			w.opts = test.opts
+			if test.grace > 0 {
+				w.opts.Grace = test.grace
+			}
 			var forKey, forLedger, forBus time.Duration
 			left := func(ctx context.Context) time.Duration {
 				end, _ := ctx.Deadline()

@@ -13,7 +13,6 @@ import (
 	"uuid"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -136,7 +135,7 @@ func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[1:]...))
 			time.Sleep(time.Hour)
 			d.attempt(paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
-			time.Sleep(ledger.DefaultWindow - time.Minute)
+			time.Sleep(window - time.Minute)
 			r := d.attempt(paymenttest.RawDelivery(uuid.New().String(), events...))
 			if r.Outcome != intake.Accepted || r.Recorded != len(events)-1 || r.Duplicates != 1 ||
 				d.reads.Load() == 0 {

@@ -29,6 +29,12 @@ import (
 	"payhook.example/shared/storetest"
 )
 
+// The options of a deployment.
+const (
+	window = 30 * 24 * time.Hour
+	grace  = 30 * time.Second
+)
+
 func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 var errDown = errors.New("it is down")
@@ -198,7 +204,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().Truncate(time.Millisecond), maxEntry: 1 << 20}
 	w.clock = func() time.Time { return w.now }
-	w.opts = intake.Options{Now: w.clock, ClaimBytes: 2000}
+	w.opts = intake.Options{Grace: grace, Now: w.clock, ClaimBytes: 2000}
 	w.claims.Now = w.clock
 	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}
 	return w
@@ -214,12 +220,12 @@ func newEvidenceWorld(t *testing.T) *world {
 // newVirtualWorld returns a world whose clock is that of a bubble of synctest. Its options have the defaults.
 func newVirtualWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.clock, w.opts = time.Now, intake.Options{}
+	w.clock, w.opts = time.Now, intake.Options{Grace: grace}
 	return w
 }
 
 func (w *world) ledger() *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Now: w.clock, Parallel: w.parallel})
+	return ledger.New(&w.table, ledger.Options{Window: window, Now: w.clock, Parallel: w.parallel})
 }
 
 func (w *world) pipeline() *intake.Pipeline {

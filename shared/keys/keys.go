@@ -83,16 +83,16 @@ var (
 	ErrOutOfBudget = errors.New("keys: key requests out of budget")
 )
 
-// Options are the options of a [Cache]. The comment of each field ends with its
-// default, which replaces the zero value.
+// Options are the options of a [Cache]. The comment of each field ends with the
+// default that replaces the zero value.
 type Options struct {
-	Freshness time.Duration // age at which a key is fetched again; 1 hour
-	MaxAge    time.Duration // age at which a key is no longer used; 24 hours
+	Freshness time.Duration // age at which a key is fetched again; required
+	MaxAge    time.Duration // age at which a key is no longer used; required
 	// UnknownGrace is how long the service must report a cached key as unknown before
 	// the key is removed; 5 minutes.
 	UnknownGrace time.Duration
 	UnknownTTL   time.Duration    // how long an id that is not cached stays unknown; 1 minute
-	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; 60
+	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; required
 	Now          func() time.Time // time.Now
 }
 
@@ -101,11 +101,11 @@ type Options struct {
 const retryPause = 10 * time.Second
 
 func (o *Options) setDefaults() {
-	o.Freshness = cmp.Or(o.Freshness, time.Hour)
-	o.MaxAge = cmp.Or(o.MaxAge, 24*time.Hour)
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 5*time.Minute)
 	o.UnknownTTL = cmp.Or(o.UnknownTTL, time.Minute)
-	o.MissBudget = cmp.Or(o.MissBudget, 60)
+	if o.Freshness <= 0 || o.MaxAge <= 0 || o.MissBudget <= 0 {
+		panic("keys: an option is missing")
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -20,6 +20,9 @@ import (
 	"uuid"
 )
 
+// deployed returns the options of a deployment.
+func deployed() Options { return Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60} }
+
 // fleet is a payment service, a shared table and a clock. Each of its caches
 // represents one function process.
 type fleet struct {
@@ -107,7 +110,8 @@ func (f *fleet) down() {
 }
 
 func (f *fleet) cache(change ...func(*Options)) *Cache {
-	opts := Options{Now: func() time.Time { return f.now }}
+	opts := deployed()
+	opts.Now = func() time.Time { return f.now }
 	for _, c := range change {
 		c(&opts)
 	}
@@ -284,7 +288,7 @@ func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
 			c := New(nil, &table{Hook: func(ctx context.Context, _ func() error) error {
 				<-ctx.Done()
 				return ctx.Err()
-			}}, Options{})
+			}}, deployed())
 			c.origin = answering{key}
 			start := time.Now()
 			if right := call(t.Context(), c); !right || time.Since(start) != tableTimeout {

@@ -93,7 +93,7 @@ func TestEachEventOfABatchHasItsOwnOutcome(t *testing.T) {
 	expired, published, pending, parked := all[0], all[1], all[2], all[3]
 	b.recordDue(t, expired, pending)
 	b.publish(t, expired)
-	b.now = b.now.Add(ledger.DefaultWindow)
+	b.now = b.now.Add(window)
 	b.recordDue(t, published, parked)
 	b.publish(t, published)
 	if err := b.Park(t.Context(), parked, "", ""); err != nil {

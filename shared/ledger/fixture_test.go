@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,6 +107,9 @@ const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",` 
 	`"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},` +
 	`"cases":{"hasLinkedCases":false}}}`
 
+// window is that of most tests.
+const window = 30 * 24 * time.Hour
+
 // fixture is a ledger, its store and a clock.
 type fixture struct {
 	*ledger.Ledger
@@ -120,6 +124,7 @@ func newFixture(t *testing.T) *fixture {
 
 // newFixtureWith returns a fixture whose ledger has options.
 func newFixtureWith(o ledger.Options) *fixture {
+	o.Window = cmp.Or(o.Window, window)
 	b := &fixture{now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	o.Now = func() time.Time { return b.now }
 	b.Ledger = ledger.New(&b.store, o)

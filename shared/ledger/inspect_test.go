@@ -63,7 +63,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		State:  ledger.Published,
 		Amount: "1234567890.10", Currency: "EUR",
 		PublishedAt: b.now, EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond),
-		ExpiresAt: b.now.Add(ledger.DefaultWindow),
+		ExpiresAt: b.now.Add(window),
 	})
 
 	claimed := b.new(t, 1)[0]
@@ -88,7 +88,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	want.State, want.Due, want.Claimed, want.Cause, want.Problem = ledger.Dismissed, time.Time{}, false, "", ""
-	want.ExpiresAt = b.now.Add(ledger.DefaultWindow)
+	want.ExpiresAt = b.now.Add(window)
 	find(claimed.EventID, want)
 }
 

@@ -37,10 +37,6 @@ const Shards = 64
 // other attributes have less than 3 KB, also if the event is parked again after a replay.
 const MaxEventBytes = 400<<10 - 3<<10
 
-// DefaultWindow is how long an eventId is remembered unless [Options] say
-// otherwise.
-const DefaultWindow = 30 * 24 * time.Hour
-
 // defaultParallel is how many calls a ledger makes at the same time: enough for a thousand
 // items. It makes three times as many reads. A client should keep as many connections.
 const defaultParallel = 40
@@ -48,7 +44,7 @@ const defaultParallel = 40
 // Options are the options of a [Ledger]. The zero value of each stands for the
 // default that is named.
 type Options struct {
-	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
+	Window   time.Duration    // how long an eventId is remembered; required
 	Parallel int              // calls at the same time, of reads three times as many; 40
 	Batch    int              // items in one call; MaxWrites, which is also the most
 	Now      func() time.Time // time.Now
@@ -60,9 +56,11 @@ type Ledger struct {
 	opts  Options
 }
 
-// New returns the ledger that is in store.
+// New returns the ledger that is in store. It panics without a window.
 func New(store Store, opts Options) *Ledger {
-	opts.Window = cmp.Or(opts.Window, DefaultWindow)
+	if opts.Window <= 0 {
+		panic("ledger: no window")
+	}
 	opts.Parallel = cmp.Or(opts.Parallel, defaultParallel)
 	opts.Batch = cmp.Or(opts.Batch, MaxWrites)
 	if opts.Now == nil {

@@ -21,13 +21,13 @@ func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
 	b.publish(t, e)
-	b.now = b.now.Add(ledger.DefaultWindow - time.Second)
+	b.now = b.now.Add(window - time.Second)
 	b.record(t, e, ledger.Duplicate)
 	b.now = b.now.Add(time.Second)
 	next := b.entry(t, e.EventID, "1")
 	b.record(t, next, ledger.Recorded)
 	b.publish(t, next)
-	b.now = b.now.Add(ledger.DefaultWindow)
+	b.now = b.now.Add(window)
 	if r := b.Replace(t.Context(), []ledger.Item{next}, b.now)[0]; r.Outcome != ledger.Recorded {
 		t.Errorf("replaced: %+v", r)
 	}
@@ -37,7 +37,7 @@ func TestWhatIsPendingNeverExpires(t *testing.T) {
 	b := newFixture(t)
 	e := b.new(t, 1)[0]
 	b.record(t, e, ledger.Recorded)
-	b.now = b.now.Add(10 * ledger.DefaultWindow)
+	b.now = b.now.Add(10 * window)
 	b.record(t, e, ledger.Duplicate)
 	b.record(t, b.entry(t, e.EventID, "1"), ledger.Conflict)
 	for _, item := range b.store.Items() {
@@ -65,7 +65,7 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 	at := b.now.Add(-2 * time.Hour)
 	want := ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
 		State: ledger.Published, Amount: "1234567890.10", Currency: "EUR", PublishedAt: at,
-		EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond), ExpiresAt: at.Add(ledger.DefaultWindow)}
+		EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond), ExpiresAt: at.Add(window)}
 	if diff := cmp.Diff(want, b.find(t, e)); diff != "" {
 		t.Error(diff)
 	}
@@ -262,7 +262,7 @@ func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
 		e.RecordedAt = b.now.Add(ahead)
 		b.record(t, e, ledger.Recorded)
 		b.publish(t, e)
-		if i := b.find(t, e); !i.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !i.PublishedAt.Equal(b.now) {
+		if i := b.find(t, e); !i.ExpiresAt.Equal(b.now.Add(want+window)) || !i.PublishedAt.Equal(b.now) {
 			t.Errorf("%s ahead: %+v", ahead, i)
 		}
 	}

@@ -54,7 +54,7 @@ func TestAParkedEventHasOneHome(t *testing.T) {
 	if diff := cmp.Diff([]ledger.Item{listed}, list); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	b.now = b.now.Add(10 * ledger.DefaultWindow)
+	b.now = b.now.Add(10 * window)
 	if got := b.open(t); got != [3]int{0, 0, 1} || len(b.due(t)) != 0 ||
 		!b.find(t, e).ExpiresAt.IsZero() {
 		t.Errorf("a window later, %v are pending, overdue and parked", got)
@@ -85,7 +85,7 @@ func TestAParkedEventHasOneHome(t *testing.T) {
 	}
 	b.publish(t, again.Item)
 	if got := b.find(t, e); got.State != ledger.Published || got.Decision != decision || got.Detail != nil ||
-		!got.ExpiresAt.Equal(b.now.Add(ledger.DefaultWindow)) || b.open(t) != [3]int{} {
+		!got.ExpiresAt.Equal(b.now.Add(window)) || b.open(t) != [3]int{} {
 		t.Errorf("published: %+v, %v", got, b.open(t))
 	}
 }
@@ -104,7 +104,7 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 		if err := b.Park(t.Context(), b.lease(t).Item, "attempts", "a problem"); err != nil {
 			t.Fatal(err)
 		}
-		b.now = b.now.Add(ledger.DefaultWindow)
+		b.now = b.now.Add(window)
 		sent := b.entry(t, e.EventID, "")
 		if claimed {
 			sent = sent.AsClaim(claim)
@@ -246,7 +246,7 @@ func TestAnItemThatIsDeletedMeanwhileIsInsertedAgain(t *testing.T) {
 		b := newFixture(t)
 		e := b.new(t, 1)[0]
 		b.in(t, ledger.Published, e)
-		b.now = b.now.Add(ledger.DefaultWindow)
+		b.now = b.now.Add(window)
 		sent := b.entry(t, e.EventID, "1")
 		deleted := false
 		b.store.before = func(call string) {

@@ -281,7 +281,7 @@ func (f *facts) recorded(i *instance, id string) {
 		f.SentAgain++
 		old.event, old.sent, old.owner, old.at = e, inv.sent, inv, g.at
 		g = old
-	case time.Now().After(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow) - 2*maxSkew)):
+	case time.Now().After(old.at.Add(f.w.window - 2*maxSkew)):
 	case !conflict, old.state == ledger.Published && old.event.content == e.content:
 		f.violated("%s records %s again within the window", i.name, e)
 	}
@@ -615,7 +615,7 @@ func (f *facts) match(inv *invocation, e *event) (other, both bool) {
 		return false, true
 	}
 	g := held[0]
-	end := g.ended.Add(cmp.Or(f.w.window, ledger.DefaultWindow) + 2*maxSkew)
+	end := g.ended.Add(f.w.window + 2*maxSkew)
 	before := g.entered[g.state] < inv.begun // it was in this state all the time
 	switch {
 	case before && !g.ended.IsZero() && inv.deadline.Add(-webhookTime).After(end):

@@ -59,7 +59,7 @@ type flap struct {
 // options returns the options of a key cache: short times in a history about keys, otherwise the defaults.
 func (s *keyService) options(now func() time.Time) keys.Options {
 	if s == nil {
-		return keys.Options{Now: now}
+		return keys.Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60, Now: now}
 	}
 	return keys.Options{
 		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, MissBudget: keyBudget,

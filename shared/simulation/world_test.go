@@ -57,7 +57,7 @@ type setup struct {
 	name        string        // how to play it again
 	seed        uint64        // of a random history; otherwise 0
 	attempts    int           // of the SDK for each call except those of the bus
-	window      time.Duration // de-duplication window; zero: the default
+	window      time.Duration // de-duplication window; zero: 30 days
 	maxAttempts int           // of redrive; zero: the default
 	parallel    int           // concurrent calls of the ledger; zero: the default
 	batch       int           // entries in one call of the ledger; zero: the default
@@ -114,6 +114,7 @@ type planned struct {
 }
 
 func newWorld(s setup, d decider) *world {
+	s.window = cmp.Or(s.window, 30*24*time.Hour)
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		ledger: &ledger.Memory{}, keys: &keys.Memory{}, taken: map[string]int{}, bus: &bus.Memory{},

@@ -166,7 +166,7 @@ func (d *deployment) record(event []byte) {
 	}
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewItem(raw, uuid.New().String(), at)
-	if err := ledger.New(&d.table, ledger.Options{}).Record(d.t.Context(), []ledger.Item{e},
+	if err := ledger.New(&d.table, ledger.Options{Window: time.Hour}).Record(d.t.Context(), []ledger.Item{e},
 		ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (d *deployment) parkIt(p proof.Proof) string {
 func (d *deployment) parkEvent(event []byte) string {
 	d.t.Helper()
 	d.record(event)
-	l := ledger.New(&d.table, ledger.Options{})
+	l := ledger.New(&d.table, ledger.Options{Window: time.Hour})
 	item, _, err := l.Find(d.t.Context(), idOf(d.t, event))
 	if err == nil {
 		err = l.Park(d.t.Context(), item, "attempts", "no answer")

@@ -53,7 +53,7 @@ func endsSoon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := ledger.New(&d.table, ledger.Options{})
+		l := ledger.New(&d.table, ledger.Options{Window: time.Hour})
 		item := ledger.NewItem(raw, uuid.New().String(), time.Now()).AsClaim(detail)
 		if r := l.Record(t.Context(), []ledger.Item{item}, ledger.NewHolder(), time.Now())[0]; r.Err != nil {
 			t.Fatal(r.Err)

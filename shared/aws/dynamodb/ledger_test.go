@@ -254,7 +254,7 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 		{800, 1 << 10}, {ledger.MaxEventBytes, 400 << 10},
 	} {
 		memory := &ledger.Memory{}
-		l := ledger.New(memory, ledger.Options{})
+		l := ledger.New(memory, ledger.Options{Window: time.Hour})
 		e := ledger.Item{EventID: id, DeliveryID: id, Digest: ledger.Digest{1}, RecordedAt: now,
 			Detail: bytes.Repeat([]byte("x"), test.event), Amount: strings.Repeat("1", 128),
 			Currency: strings.Repeat("1", 128)}

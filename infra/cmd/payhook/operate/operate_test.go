@@ -206,7 +206,7 @@ func (w *world) newItem(age time.Duration) ledger.Item {
 
 // ledger returns the ledger as of a time.
 func (w *world) ledger(now time.Time) *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Now: func() time.Time { return now }})
+	return ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return now }})
 }
 
 // record records an event as of its recordedAt, due a minute later, and returns the item of the table.

@@ -42,8 +42,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, window: ledger.DefaultWindow}
-	w.ledger = ledger.New(&w.table, ledger.Options{Now: func() time.Time { return noon }})
+	w := &world{t: t, window: 30 * 24 * time.Hour}
+	w.ledger = ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return noon }})
 	return w
 }
 

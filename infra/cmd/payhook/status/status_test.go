@@ -549,7 +549,7 @@ func (w *world) record(age time.Duration) ledger.Item {
 		w.t.Fatal(err)
 	}
 	at := w.now.Add(-age)
-	l := ledger.New(&w.table, ledger.Options{Now: func() time.Time { return at }})
+	l := ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return at }})
 	e := ledger.NewItem(event, uuid.New().String(), at)
 	if r := l.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)
@@ -559,7 +559,7 @@ func (w *world) record(age time.Duration) ledger.Item {
 
 // ledger returns the ledger at the present time.
 func (w *world) ledger() *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Now: func() time.Time { return w.now }})
+	return ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return w.now }})
 }
 
 // lease lets redrive lease an event so often.
