@@ -131,6 +131,22 @@ func TestEachEventOfABatchHasItsOwnOutcome(t *testing.T) {
 	}
 }
 
+// A caller that ran out of time repeats its call.
+func TestOfADeliveryThatIsRepeatedTheRestIsReadBeforeItIsWritten(t *testing.T) {
+	b := newFixtureWith(ledger.Options{Parallel: 1})
+	events := b.new(t, 60)
+	b.recordDue(t, events[:59]...)
+	b.store.calls = nil
+	for i, r := range b.Record(t.Context(), events, ledger.NewHolder(), b.now) {
+		if r.Err != nil || (r.Outcome == ledger.Recorded) != (i == 59) {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if diff := cmp.Diff(map[string][]int{"Insert": {25, 1}, "Get": {60}}, b.store.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A write whose answer is lost leaves its event uncertain, and others as they are.
 func TestAnEventWhoseAnswerIsLostIsUncertain(t *testing.T) {
 	b := newFixture(t)

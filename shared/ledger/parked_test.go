@@ -149,6 +149,15 @@ func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
 			t.Errorf("decided: %+v", r)
 		}
 	}
+	first := b.find(t, e)
+	b.Replay(t.Context(), first, decision, b.now)
+	b.now = b.now.Add(time.Hour)
+	if err := b.Park(t.Context(), b.find(t, e), "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.Dismiss(t.Context(), first, decision); r.Done || r.Err != nil || r.Item.State != ledger.Parked {
+		t.Errorf("dismissed as it was parked first: %+v", r)
+	}
 	if r := b.Dismiss(t.Context(), ledger.Item{EventID: e.EventID}, decision); !r.Done {
 		t.Errorf("without a recording: %+v", r)
 	}

@@ -54,6 +54,9 @@ func TestTheRequestsOfTheKeys(t *testing.T) {
 			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {expiresAt=1769860803 fetchedAt=1769860800123 " +
 			"jwk=\"{}\" keyId=\"id\" rejected={L=[\"use is not sig\"]} sentAs=\"ID\" unknownAt=1769860802123 " +
 			"unknownSince=1769860801123}\n" + refused: func() error { return table.Put(ctx, keyRecord()) },
+		"PutItem\nConditionExpression: attribute_not_exists(fetchedAt) OR fetchedAt <= :at\n" +
+			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {fetchedAt=1769860800123 keyId=\"id\"}\n" +
+			refused: func() error { return table.Put(ctx, keys.Record{ID: "id", FetchedAt: start}) },
 		"UpdateItem\n" + fmt.Sprintf(removable, " :since=1769860801123") +
 			fmt.Sprintf(update+remove, "id", ", unknownSince = :since"): func() error {
 			_, err := table.Remove(ctx, keyRecord(), start.Add(time.Second))

@@ -418,7 +418,10 @@ func TestABatchWithoutAnAnswerIsUncertain(t *testing.T) {
 				{EventID: "2"}})
 			for n, want := range []string{test.first, test.want} {
 				r := results[n]
-				if r.Done != (want == "") || want != "" && !strings.HasSuffix(fmt.Sprint(r.Err), want) {
+				if want == "" {
+					want = "<nil>"
+				}
+				if r.Done != (want == "<nil>") || !strings.HasSuffix(fmt.Sprint(r.Err), want) {
 					t.Errorf("%s: %d: %+v", name, n, r)
 				}
 			}
