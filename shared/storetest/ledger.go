@@ -76,8 +76,8 @@ func limits(t *testing.T, index time.Duration, stores []LedgerStore) {
 	long := strings.Repeat("x", 128)
 	item := func(n, size int) ledger.Item {
 		return ledger.Item{EventID: idOf(n), Digest: ledger.Digest{1}, DeliveryID: idOf(n),
-			RecordedAt: time.UnixMilli(5), State: ledger.Pending, Detail: bytes.Repeat([]byte("x"), size), Size: size, Shard: "pending/limits",
-			Due: time.UnixMilli(5), Holder: ledger.Holder{1}}
+			RecordedAt: time.UnixMilli(5), State: ledger.Pending, Detail: bytes.Repeat([]byte("x"), size), Size: size,
+			Shard: "pending/limits", Due: time.UnixMilli(5), Holder: ledger.Holder{1}}
 	}
 	insert := func(items ...ledger.Item) func(context.Context, LedgerStore) any {
 		return func(ctx context.Context, s LedgerStore) any { return s.Insert(ctx, items) }
