@@ -75,7 +75,7 @@ up: $(if $(IS_UP),,ready) ## deploy on this machine in the background; SETTINGS=
 	@$(if $(IS_UP),,PAYHOOK_READY=1) exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
-down: ## end what make up or make run started
+down: ## end what make up started
 	@if [ -x $(PAYHOOK) ]; then exec $(PAYHOOK) local down; else echo "Nothing was running."; fi
 
 .PHONY: send

@@ -7,16 +7,15 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/infra/payhook"
+	"payhook.example/shared/settings"
 )
 
 func main() {
@@ -56,37 +55,15 @@ func synthesize() (err error) {
 	if err != nil {
 		return err
 	}
-	newStack(app, env)
-	for _, settings := range localStacks(app) {
-		scope := constructs.NewConstruct(app, jsii.String(settings["stackName"]))
-		for key, value := range settings {
-			scope.Node().SetContext(jsii.String(key), value)
-		}
-		newStack(scope, env)
-	}
-	app.Synth(nil)
-	return nil
-}
-
-// newStack creates the stack with the settings of the context of scope.
-func newStack(scope constructs.Construct, env *awscdk.Environment) {
-	local := fmt.Sprint(scope.Node().TryGetContext(jsii.String("payhook:local"))) == "true"
-	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
+	local := fmt.Sprint(app.Node().TryGetContext(jsii.String(settings.LocalKey))) == "true"
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{
 		Env:         env,
-		StackName:   payhook.StackName(scope),
+		StackName:   payhook.StackName(app),
 		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
 		// Termination protection prevents an accidental deletion of the stack and its URL.
 		TerminationProtection: jsii.Bool(!local),
 	})
 	payhook.New(stack, jsii.String("Default"), payhook.PropsFromContext(stack))
-}
-
-// localStacks returns the further stacks of a local run: for each, the settings in which it
-// differs from the first. One synthesis of three stacks takes less time than three.
-func localStacks(app awscdk.App) (stacks []map[string]string) {
-	text, _ := app.Node().TryGetContext(jsii.String("payhook:localStacks")).(string)
-	if err := json.Unmarshal([]byte(text), &stacks); err != nil && text != "" {
-		panic(fmt.Errorf("payhook:localStacks: must be a JSON list of objects with string values: %w", err))
-	}
-	return stacks
+	app.Synth(nil)
+	return nil
 }

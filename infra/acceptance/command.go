@@ -22,8 +22,9 @@ import (
 )
 
 const long = `Deploys Payhook, a simulated payment service and a consumer under names of one run
-(PayhookAcceptance-ID), does the checks of "payhook local run", reports the results, and
-removes everything again, also after Ctrl-C. --cleanup removes what killed runs left.
+(PayhookAcceptance-ID), sends some 60 authentic and forged webhooks, checks what is
+answered and what arrives behind which rule, reports the results, and removes everything
+again, also after Ctrl-C. --cleanup removes what killed runs left.
 
 By AWS's prices, a run in an account costs less than one US dollar. The account and
 region must be bootstrapped for the CDK. The permissions are in
@@ -35,8 +36,9 @@ For client certificates, give a domain name and its hosted zone.
 Status 1: a result is wrong, or the run failed.
 
 With --json, one document, which is also written to .local/acceptance/ID/report.json:
-run, target, started, ended, version, settings, right and parts, as of "payhook local
-run"; with --cleanup, one document: removed (the names of stacks).`
+run, target, started, ended, version, settings, right, and for each part title and checks
+(right, what, got, expected, milliseconds); with --cleanup, one document: removed (the
+names of stacks).`
 
 // Command returns the command acceptance.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
@@ -52,8 +54,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if t.Local || t.Stack != "" || t.ID != "" {
-				return cli.Usage("acceptance deploys its own stacks to an account: it takes no --local, --stack and " +
-					"--id; payhook local run does the same checks on this machine")
+				return cli.Usage("acceptance deploys its own stacks to an account: it takes no --local, no --stack and " +
+					"no --id")
 			}
 			if err := checkSettings(values); err != nil {
 				return cli.Usage("%w", err)

@@ -1,5 +1,5 @@
-// Package acceptance shows in an account of AWS what the local run shows: it deploys Payhook, a
-// consumer and a simulated payment service under the names of one run, does the checks of the local run, reports
+// Package acceptance does the checks of the end-to-end tests in an account of AWS: it deploys Payhook, a
+// consumer and a simulated payment service under the names of one run, does the checks, reports
 // their results, and deletes every stack with the tag of the run.
 //
 // The private keys that sign webhooks stay in this process.

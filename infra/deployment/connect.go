@@ -66,7 +66,7 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	case d.Local && d.Stack == own:
 		d.WebhookURL = local
 	case d.Local:
-		d.WebhookURL = cmp.Or(d.WebhookURLs[d.Stack], FunctionURL(d.Endpoint, d.WebhookURL))
+		d.WebhookURL = FunctionURL(d.Endpoint, d.WebhookURL)
 	default:
 		// arn:aws:cloudformation:REGION:ACCOUNT:stack/...
 		if id := strings.Split(aws.ToString(out.Stacks[0].StackId), ":"); len(id) > 5 {

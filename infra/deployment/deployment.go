@@ -50,8 +50,6 @@ type Deployment struct {
 	FullName string `json:"-"`
 
 	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
-	// WebhookURLs are those of further stacks of the local run that have a domain, by the stack's name.
-	WebhookURLs map[string]string `json:"webhookUrls,omitempty"`
 	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
 	// --key of curl. They are for an https WebhookURL of the local run; the last two, if
 	// it asks for client certificates of the simulated service.
@@ -268,7 +266,7 @@ func Running(ctx context.Context) (*Deployment, error) {
 func Read(top string) (*Deployment, error) {
 	text, err := os.ReadFile(filepath.Join(top, Path))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w in %s: start it with make up, or with make run in another terminal", ErrNotUp, top)
+		return nil, fmt.Errorf("%w in %s: start it with make up", ErrNotUp, top)
 	}
 	if err != nil {
 		return nil, err

@@ -25,53 +25,35 @@ import (
 	"payhook.example/shared/settings"
 )
 
-const settingsHelp = `
-Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of
-cdk.json. With --auth-url, the client id and secret are read from the variables
-CLIENT_ID and CLIENT_SECRET.
-`
-
 // Command returns the command local, with the commands that start and end the local
 // run below it, and further ones that use it.
 func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
 	o := &options{given: map[string]string{}}
-	run := o.command(p, foreground, &cobra.Command{
-		Use:   "run",
-		Short: "Start everything, send webhooks, show the results, stay up until Ctrl-C",
-		Long: `Starts an emulator of AWS and a simulated payment service, deploys Payhook and a
-consumer, sends authentic and forged webhooks, and shows what was answered and what
-arrived behind which rule.
-` + settingsHelp + `
-Status 1: a result is not the expected one, or a step failed.
-
-It prints a table for each topic. Under a wrong result stands what was expected.
-
-With --json, one document: right, and for each part title and checks (right, what, got,
-expected, milliseconds).`,
-		Example: "  payhook local run --once\n  payhook local run -c authentication=both",
-	})
-	run.Flags().BoolVar(&o.once, "once", false, "end after the results")
 	up := o.command(p, background, &cobra.Command{
 		Use:   "up",
 		Short: "Start everything in the background",
-		Long: `Starts everything that "payhook local run" starts, and returns when it is up. The file
-.local/up.json then says where it is, and the other commands use it with --local. If
-everything is up already, it only says so: to run changed code, end it with down first.
-` + settingsHelp + `
+		Long: `Starts an emulator of AWS and a simulated payment service, deploys Payhook and a consumer
+with the CDK, and returns when everything is up. The file .local/up.json then says where,
+and the other commands use it with --local. If everything is up already, it only says so:
+to run changed code, end it with down first.
+
+Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of cdk.json.
+With --auth-url, the client id and secret are read from the variables CLIENT_ID and
+CLIENT_SECRET.
+
 Status 1: a step failed.
 
 With --json, the content of .local/up.json.`,
 		Example: "  payhook local up\n  payhook local up --base-url http://127.0.0.1:8080 --auth-url " +
 			"http://127.0.0.1:8080",
 	})
-	o.register(run)
 	o.register(up)
-	commands := slices.Concat([]*cobra.Command{run, up,
+	commands := slices.Concat([]*cobra.Command{up,
 		o.command(p, down, &cobra.Command{
 			Use:   "down",
-			Short: "End what run or up has started",
-			Long: `Ends what "payhook local run" or "payhook local up" has started in this project. It is
-no error if nothing is running.
+			Short: "End what up has started",
+			Long: `Ends what "payhook local up" has started in this project. It is no error if nothing is
+running.
 
 With --json, one document: ended.`,
 			Example: "  payhook local down",
@@ -152,7 +134,7 @@ func (o *options) complete(p *cli.Program) (err error) {
 	return nil
 }
 
-// register adds the flags of the commands that start everything.
+// register adds the flags of up.
 func (o *options) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.baseURL, "base-url", "",

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
+	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
@@ -32,6 +33,7 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 )
 
 // waitTimeout is how long a test waits for something that must happen. It fails after
@@ -45,7 +47,7 @@ type fixture struct {
 }
 
 // The end-to-end tests share one deployment, so their order counts. It has the settings of make
-// run, but keys need a token, rejected webhooks are captured, and nothing waits long for redrive.
+// up, but keys need a token, and nothing waits long for redrive.
 func TestDeployedStack(t *testing.T) {
 	if os.Getenv("PAYHOOK_E2E") != "1" {
 		t.Skip("an end-to-end test, which deploys everything into an emulator: make test-e2e, or PAYHOOK_E2E=1")
@@ -68,8 +70,7 @@ func TestDeployedStack(t *testing.T) {
 			p.emulator = endpoint
 			return p.URL
 		},
-		mechanisms: true,
-		progress:   emulator.NewProgress(t.Output()),
+		progress: emulator.NewProgress(t.Output()),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func TestDeployedStack(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"every row of make run is right", f.testScenario},
+		{"every row of the table is right", f.testScenario},
 		{"the stores are like those in memory", f.testStores},
 		{"commands work", f.testCommands},
 		{"a wrong setting loses no webhook", f.testCaptured},
@@ -118,7 +119,7 @@ func processes(folder string) (lines []string) {
 }
 
 func (f *fixture) testScenario(t *testing.T) {
-	report, err := f.Show(t.Context(), f.machine.showMechanisms)
+	report, err := f.Show(t.Context(), f.showMechanisms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +132,55 @@ func (f *fixture) testScenario(t *testing.T) {
 	if denied := f.proxy.denied(); !slices.Equal(denied, []string{"s3:PutObject"}) {
 		t.Errorf("IAM denied %q", denied)
 	}
+}
+
+// showMechanisms deploys a stack for each mechanism with client certificates, and does its checks.
+func (f *fixture) showMechanisms(ctx context.Context) (sections []scenario.Section, err error) {
+	certificates, named := scenario.NewCertificates(f.machine.identity)
+	pattern, err := os.ReadFile("../../events/rules/" + scenario.Released + ".json")
+	if err != nil {
+		return nil, err
+	}
+	// One after another: they change the certificate that the service presents.
+	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
+		values := maps.Clone(f.Settings)
+		maps.Copy(values, named)
+		maps.Copy(values, map[string]string{"authentication": authentication, "stackName": "Payhook-" + authentication,
+			"domainName": authentication + ".payhook.test", "captureRejected": "off"}) // which needs signatures
+		if authentication == settings.ByMTLS {
+			values["tokenStore"] = settings.InParameter
+		}
+		s, err := f.deployed(ctx, values)
+		if err != nil {
+			return nil, err
+		}
+		queue, err := listen.Subscribe(ctx, s.AWS, s.Bus, string(pattern))
+		if err != nil {
+			return nil, err
+		}
+		s.Certificates, s.Queues = certificates, map[string]string{scenario.Released: queue}
+		s.Arrivals = scenario.Receive(s.AWS, s.Queues)
+		own, err := s.ShowMechanism(ctx)
+		s.Arrivals.Stop()
+		if err != nil {
+			return nil, err
+		}
+		sections = append(sections, own...)
+	}
+	return sections, nil
+}
+
+// deployed returns a stack with settings, after its deployment.
+func (f *fixture) deployed(ctx context.Context, values map[string]string) (*stack, error) {
+	s, err := f.machine.newStack(values)
+	if err != nil {
+		return nil, err
+	}
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Stack+".out", f.machine.context(s.Settings))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.deploy(ctx, assembly)
 }
 
 // send sends a delivery and returns its answer, which must have a status.
@@ -182,11 +232,6 @@ func (f *fixture) build(t *testing.T, program string) {
 // The commands that send, and those that show what the scenario has left.
 func (f *fixture) testCommands(t *testing.T) {
 	program := f.program(t)
-	sample := func(name string) string { return filepath.Join(f.machine.top, "events", name+".json") }
-	samples := map[string]string{
-		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "200", "not-json": "422",
-		"missing-event-id": "422", "no-events": "422", "wrong-method": "405", "empty": "400",
-	}
 	type call struct {
 		status int
 		want   string // in what it prints
@@ -207,18 +252,11 @@ func (f *fixture) testCommands(t *testing.T) {
 		{1, "signature", []string{"explain", "--last"}},
 		{0, "signature-mismatch", []string{"parked", "list", "--kind", "rejected"}},
 		{1, "signature-mismatch", []string{"logs", "--not-accepted", "--since", "1h"}},
-		{0, `"recorded":1`, []string{"invoke", "webhook", sample("webhook/one-event")}},
-		{0, `"found"`, []string{"invoke", "redrive", sample("redrive/scheduled")}},
+		{0, `"recorded":1`, []string{"local", "send", "--file",
+			filepath.Join(f.machine.top, "events", "webhook", "one-event.json")}},
 		{1, `"name":"parked","state":"attention"`, []string{"status", "--json"}},
 		{0, "invalid", []string{"parked", "list"}},
 		{0, " cached ", []string{"keys"}},
-	}
-	for name, want := range samples {
-		calls = append(calls, call{0, want + " ", []string{"invoke", "webhook", sample("webhook/" + name)}})
-	}
-	files, err := filepath.Glob(sample("webhook/*"))
-	if err != nil || len(files) != len(samples) {
-		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
 	}
 	list, today := filepath.Join(t.TempDir(), "list"), time.Now().UTC().Format(time.DateOnly)
 	if err := os.WriteFile(list, []byte("id\nE2E-1\nE2E-unknown\n"), 0o600); err != nil {
@@ -457,15 +495,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 	}
 	values := maps.Clone(f.Settings)
 	values["successStatus"], values["keyMissBudget"] = "202", "61"
-	next, err := f.machine.newStack(values)
-	var assembly string
-	if err == nil {
-		assembly, err = f.machine.cdk.Synth(t.Context(), f.machine.top, "next.out", f.machine.context(values))
-	}
-	if err == nil {
-		err = f.machine.deploy(t.Context(), assembly, next)
-	}
-	if err != nil {
+	if _, err := f.deployed(t.Context(), values); err != nil {
 		t.Error(err)
 	}
 	close(deployed)

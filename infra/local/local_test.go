@@ -62,7 +62,7 @@ func TestDownEndsTheRun(t *testing.T) {
 		t.Error(out)
 	}
 
-	// A process that holds the lock, as run and up do, until it is asked to end.
+	// A process that holds the lock, as up does, until it is asked to end.
 	state := filepath.Join(folder, ".local", "run")
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
@@ -200,9 +200,6 @@ func TestWrongCallStartsNothing(t *testing.T) {
 	for args, message := range map[string]string{
 		"":                               "needs a command",
 		"upp":                            "did you mean up?",
-		"run --base-url http://a":        "use payhook local up",
-		"run -c truststore=ca.pem":       "use payhook local up",
-		"run --auth-url http://a":        "use payhook local up",
 		"up stray":                       "takes no argument",
 		"up -c nothing=1":                "nothing: no such setting",
 		"up -c timestampTolerance":       "timestampTolerance",

@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -32,10 +31,7 @@ type options struct {
 	// forFunctions returns the endpoint of the AWS APIs for the functions, given that of the
 	// emulator. nil: the latter.
 	forFunctions func(string) string
-	// mechanisms means that there is a stack for each mechanism with client certificates as well.
-	mechanisms bool
-	once       bool // the run ends after the results
-	progress   *emulator.Progress
+	progress     *emulator.Progress
 }
 
 // machine has what all stacks on this machine share: the emulator and the payment service.
@@ -47,8 +43,6 @@ type machine struct {
 	service  *paymenttest.Server   // nil if keys and tokens are those of another service
 	identity *paymenttest.Identity // issues client certificates
 	serverCA *paymenttest.CA       // issues the certificates of endpoints
-	assembly string                // the folder with the templates of Payhook's stacks
-	others   []*stack              // for the mechanisms; not deployed at first
 	end      []func()              // ends what was started, in reverse order
 }
 
@@ -82,17 +76,12 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 	if m.main, err = m.newStack(o.settings); err != nil {
 		return nil, err
 	}
-	if o.mechanisms {
-		if err := m.addMechanisms(); err != nil {
-			return nil, err
-		}
-	}
-	consumer, err := m.synthesize(ctx)
+	assembly, consumer, err := m.synthesize(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.progress.Step("cdk deploy of Payhook", func() error {
-		return m.deploy(ctx, m.assembly, m.main)
+		return m.main.deploy(ctx, assembly)
 	}); err != nil {
 		return nil, err
 	}
@@ -126,23 +115,12 @@ func (m *machine) wait(ctx context.Context) error {
 }
 
 // synthesize starts the emulator and writes the templates at the same time. It returns the
-// folder with those of the consumer.
-func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
+// folders with those of Payhook and of the consumer.
+func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {
 	cdk := &emulator.CDK{Top: m.top, State: m.state, Environment: emulator.Environment(m.top)}
 	values := m.context(m.main.Settings)
 	if err := checkSettings(m.main.Stack, values); err != nil {
-		return "", err
-	}
-	if len(m.others) > 0 {
-		var all []map[string]string
-		for _, s := range m.others {
-			all = append(all, s.Settings)
-		}
-		text, err := json.Marshal(all)
-		if err != nil {
-			return "", err
-		}
-		values["payhook:localStacks"] = string(text) // the key of the CDK app for further stacks
+		return "", "", err
 	}
 	bus := m.main.Setting("eventBusName")
 	if bus == "" {
@@ -159,7 +137,7 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 		return err
 	})
 	step("synthesizing Payhook", func() (err error) {
-		m.assembly, err = cdk.Synth(within, m.top, "payhook.out", values)
+		assembly, err = cdk.Synth(within, m.top, "payhook.out", values)
 		return err
 	})
 	step("synthesizing the consumer", func() (err error) {
@@ -170,7 +148,7 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 		return err
 	})
 	err = group.Wait()
-	return consumer, err
+	return assembly, consumer, err
 }
 
 // checkSettings returns an error that lists what is wrong with the context of the app. The app reports the
@@ -215,54 +193,4 @@ func (m *machine) context(values map[string]string) map[string]string {
 	values["baseUrl"], values["authUrl"] = m.baseURL, m.authURL
 	values["tokenManagerId"] = cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	return values
-}
-
-// addMechanisms adds a stack for each mechanism with client certificates.
-func (m *machine) addMechanisms() error {
-	certificates, named := scenario.NewCertificates(m.identity)
-	for authentication, name := range map[string]string{settings.ByMTLS: "MTLS", settings.ByBoth: "Both"} {
-		own := maps.Clone(m.main.Settings)
-		maps.Copy(own, named)
-		own["captureRejected"] = "off" // it needs signatures
-		own["stackName"] = "Payhook" + name
-		own["eventBusName"] = settings.DefaultBusName("Payhook" + name)
-		own["authentication"] = authentication
-		own["domainName"] = strings.ToLower(name) + ".payhook.test"
-		if m.main.Setting("tokenStore") != settings.NoToken && authentication == settings.ByMTLS {
-			own["tokenStore"] = settings.InParameter
-		}
-		s, err := m.newStack(own)
-		if err != nil {
-			return err
-		}
-		s.path, s.Certificates = s.Stack+"/Payhook", certificates
-		m.others = append(m.others, s)
-	}
-	return nil
-}
-
-// showMechanisms deploys the stacks for the mechanisms, and does their checks.
-func (m *machine) showMechanisms(ctx context.Context) (sections []scenario.Section, err error) {
-	if len(m.others) == 0 {
-		return nil, nil
-	}
-	if err := m.progress.Step("cdk deploy of the stacks with client certificates", func() error {
-		return m.deploy(ctx, m.assembly, m.others...)
-	}); err != nil {
-		return nil, err
-	}
-	m.main.WebhookURLs = map[string]string{}
-	// One after another: they change the certificate that the service presents.
-	for _, s := range m.others {
-		m.main.WebhookURLs[s.Stack] = s.WebhookURL
-		if err := s.subscribe(ctx); err != nil {
-			return nil, err
-		}
-		own, err := s.ShowMechanism(ctx)
-		if err != nil {
-			return nil, err
-		}
-		sections = append(sections, own...)
-	}
-	return sections, nil
 }

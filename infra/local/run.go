@@ -22,65 +22,12 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/settings"
 )
-
-// foreground is the command run.
-func foreground(ctx context.Context, p *cli.Program, o options) error {
-	if o.baseURL != "" || o.authURL != "" || o.given["truststore"] != "" {
-		return cli.Usage("run needs the keys, tokens and client certificates of the simulated payment service: with " +
-			"--base-url, --auth-url or a truststore, use payhook local up")
-	}
-	// A user who chooses the endpoint sees only this one.
-	o.mechanisms = !scenario.UsesMTLS(o.settings) && settings.TextIn(o.settings, "domainName") == ""
-	m, err := start(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		o.progress.Say("ending everything")
-		deployment.Remove(o.top)
-		m.stop()
-		o.progress.Say("everything has ended")
-		if o.once {
-			fmt.Fprintf(p.Err, "\nTo go on, run make up, which starts everything in the background. Then:\n%s",
-				hints(m.main.Deployment))
-		}
-	}()
-	m.main.Arrivals = scenario.Receive(m.main.AWS, m.main.Queues)
-	report, err := m.main.Show(ctx, m.showMechanisms)
-	m.main.Arrivals.Stop()
-	if err != nil {
-		return err
-	}
-	if err := m.main.Write(o.top); err != nil {
-		return err
-	}
-	if p.JSON {
-		err = p.PrintJSON(report)
-	} else {
-		err = report.Print(p.Out)
-	}
-	if err != nil {
-		return err
-	}
-	if !o.once {
-		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(m.main.Deployment))
-		if err := m.wait(ctx); err != nil {
-			return err
-		}
-	}
-	if !report.Right {
-		return cli.ErrAttention
-	}
-	return nil
-}
 
 // hints are the commands for a local run.
 func hints(run *deployment.Deployment) string {
 	send := `  make send                                         send another signed webhook
   make send ARGS="--corrupt signature --expect 401" send a forged one
-  make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
 `
 	if !run.Simulated {
 		send = ""

@@ -10,7 +10,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/endpoint"
@@ -34,7 +33,6 @@ const (
 type stack struct {
 	scenario.Scenario
 	machine *machine
-	path    string // in the CDK app
 }
 
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
@@ -58,7 +56,7 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 	if scenario.UsesSignature(values) {
 		add("captureRejected", "7d") // the longest
 	}
-	s := &stack{machine: m, path: "Payhook",
+	s := &stack{machine: m,
 		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
 			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
@@ -92,19 +90,13 @@ func (m *machine) writeTLSFiles() error {
 	return nil
 }
 
-// deploy deploys stacks of an assembly at the same time.
-func (m *machine) deploy(ctx context.Context, assembly string, stacks ...*stack) error {
-	var paths []string
-	for _, s := range stacks {
-		paths = append(paths, s.path)
+// deploy deploys the stack, whose template an assembly has.
+func (s *stack) deploy(ctx context.Context, assembly string) error {
+	outputs, err := s.machine.cdk.Deploy(ctx, assembly, nil, "Payhook")
+	if err != nil {
+		return err
 	}
-	outputs, err := m.cdk.Deploy(ctx, assembly, nil, paths...)
-	for _, s := range stacks {
-		if err == nil {
-			err = s.ready(ctx, outputs[s.Stack], deployment.DefaultID)
-		}
-	}
-	return err
+	return s.ready(ctx, outputs[s.Stack], deployment.DefaultID)
 }
 
 // ready sets the names and addresses of the construct with an id in the deployed stack, starts its
@@ -161,21 +153,5 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	if s.Settings["truststore"] == m.tlsFile("truststore") {
 		s.ClientCert, s.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")
 	}
-	return nil
-}
-
-// subscribe creates a queue behind a rule for released payments, and receives from it.
-func (s *stack) subscribe(ctx context.Context) error {
-	pattern, err := os.ReadFile(filepath.Join(s.machine.top, "events", "rules", scenario.Released+".json"))
-	if err != nil {
-		return err
-	}
-	queue, err := listen.Subscribe(ctx, s.AWS, s.Bus, string(pattern))
-	if err != nil {
-		return err
-	}
-	s.Queues = map[string]string{scenario.Released: queue}
-	s.Arrivals = scenario.Receive(s.AWS, s.Queues)
-	s.machine.end = append(s.machine.end, s.Arrivals.Stop)
 	return nil
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -82,8 +83,8 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 // block is a block of code, with its language.
 var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
 
-// The tutorial, as a reader plays it from an empty module on, and other programs with its environment. Its function
-// gets what is documented.
+// The tutorial, as a reader plays it from an empty module on, other programs with its environment, and the runbook's
+// command that runs a function. The tutorial's function gets what is documented.
 func (f *fixture) testTutorial(t *testing.T) {
 	// The settings of the app's Payhook are the defaults: it fetches keys without a token.
 	if err := f.Change(t.Context(), func(s *paymenttest.State) error { s.KeysBearer = false; return nil }); err != nil {
@@ -109,15 +110,20 @@ func (f *fixture) testTutorial(t *testing.T) {
 	if lines > 45 {
 		t.Errorf("%d lines, want at most 45", lines)
 	}
+	runbook, err := os.ReadFile("../cmd/payhook/RUNBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, runbook, _ = bytes.Cut(runbook, []byte("## Run a function"))
 	// The log has the event some time after the answer to the webhook.
 	at := strings.Index(blocks[2][2], "aws logs")
 	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
-	cmd := f.shell(t, blocks[0][2]+useClients+"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+
-		"until "+look+" | grep detail; do sleep 0.1; done")
+	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(runbook))[2]+")\n"+
+		"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	if err != nil || event < 0 || !strings.Contains(string(out), f.ClaimBucket) ||
-		!strings.Contains(string(out), "stack First (account ") ||
+		!strings.Contains(string(out), "stack First (account ") || !strings.Contains(string(out), `"found":`) ||
 		strings.Contains(string(out), "compiling and installing") {
 		t.Fatalf("%v\n%s", err, out)
 	}

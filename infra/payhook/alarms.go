@@ -202,7 +202,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "Run `payhook status`. If events fail, check EventBridge and the quota of PutEvents in this " +
 				"region, and see bus-missing. Otherwise redrive does not run or cannot read the ledger. " +
 				stopped("redrive") +
-				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
+				" Then run it (runbook, \"Run a function\")."},
 		// Without notifyOK: what was lost meanwhile is not back.
 		{name: "bus-missing", metric: over(5, sum, ownMetric(conf, names.BusMissingMetric)), threshold: 1,
 			description: "The bus does not exist, so redrive publishes nothing. EventBridge answers the webhook " +

@@ -57,7 +57,6 @@ func commands(p *cli.Program) *cobra.Command {
 	add(
 		"Try it",
 		local.Command(p, send.Command(p, t), send.FaultCommand(p), console.Command(p)),
-		send.InvokeCommand(p, t),
 		listen.Command(p, t),
 		logs.Command(p, t),
 	)

@@ -127,7 +127,6 @@ func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
 		{"local send --dup", "--duplicates"},
 		{"local send --corrupt wr", "wrong-key"},
 		{"parked list --kind c", "conflict"},
-		{"invoke re", "redrive"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, strings.Fields(test.args)...)...)
 		if status != 0 || !strings.Contains(out, test.want) {
@@ -194,8 +193,6 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 					checkCall(t, "payhook "+value)
 				case name == "ARGS" && target == "send":
 					checkCall(t, "payhook local send "+value)
-				case name == "ARGS" && target == "invoke":
-					checkCall(t, "payhook invoke "+value)
 				}
 			}
 		}
@@ -262,15 +259,10 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		does string
 	}{
 		{[]string{"send", "ARGS=--events 5"}, "local send --events 5"},
-		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json"},
-			"invoke --local webhook events/webhook/one-event.json"},
-		{[]string{"invoke", "FUNCTION=token", "EVENT=events/token/refresh.json", "ARGS=--aws"},
-			"invoke  token events/token/refresh.json --aws"},
 		{[]string{"payhook", "ARGS=status --local"}, ".local/bin/payhook status --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "SETTINGS=a=1 b=2", "ARGS=--base-url http://127.0.0.1:1"},
 			"local up --setting 'a=1 b=2' --base-url http://127.0.0.1:1"},
-		{[]string{"run", "ONCE=1"}, "local run --once"},
 		{[]string{"deploy", "ENV=staging", "ARGS=-c eventSource=x"},
 			"infra/node_modules/.bin/cdk deploy -c env='staging' -c eventSource=x"},
 		{[]string{"diff"}, "infra/node_modules/.bin/cdk diff  "},

@@ -48,7 +48,7 @@ func Prepare(ctx context.Context, top, state string, p *Progress) (release func(
 	if err != nil {
 		return nil, err
 	}
-	if os.Getenv("PAYHOOK_READY") == "" { // make run and make up have done it
+	if os.Getenv("PAYHOOK_READY") == "" { // make up has done it
 		err = prepare(ctx, top, p)
 	}
 	if err != nil {

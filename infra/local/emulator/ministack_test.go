@@ -119,7 +119,7 @@ func newFunction(t *testing.T, program string) (client *lambda.Client, name stri
 	return client, name
 }
 
-// The rows of make run show the limit of function URLs.
+// The end-to-end tests show the limit of function URLs.
 func TestTooLargeInvocationIsRejected(t *testing.T) {
 	client, name := newFunction(t, "") // it fails if it runs
 	for kind, limit := range map[lambdatypes.InvocationType]int{

@@ -16,8 +16,7 @@ import (
 // TargetFlags adds the flags that choose the deployment to all commands below root.
 func TargetFlags(root *cobra.Command, t *deployment.Target) {
 	f := root.PersistentFlags()
-	f.BoolVar(&t.Local, "local", false,
-		"use the local run, which \"payhook local up\" or \"payhook local run\" started, and never AWS")
+	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
 	f.StringVar(&t.Stack, "stack", "",
 		"`name` of the CloudFormation stack (default "+settings.Named("stackName").Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")

@@ -1,7 +1,6 @@
-// Package send has the commands that make signed webhooks: local send, which sends them to a
-// stack of the local run, and invoke, which invokes a function with a sample event. The
-// simulated payment service of the local run signs; neither takes a private key. The command
-// local fault makes that service fail.
+// Package send has the commands local send, which sends signed webhooks to a stack of the local
+// run, and local fault, which makes its simulated payment service fail. That service signs;
+// neither takes a private key.
 package send
 
 import (
@@ -51,7 +50,7 @@ const example = `  payhook local send --events 25                  25 events in 
   payhook local send --file events/webhook/one-event.json
   payhook local send --pad 6300000 --expect 413   more than Lambda takes
   payhook local send --rotate                     signed with a new key
-  payhook local send --certificate expired --expect 403 --stack PayhookMTLS`
+  payhook local send --certificate expired --expect 403`
 
 // options are the flags.
 type options struct {
@@ -214,10 +213,7 @@ func (o *options) first() (first, again paymenttest.Webhook, err error) {
 		if err != nil {
 			return w, w, cli.Usage("%w", err)
 		}
-		w.Payload = text
-		if event, ok := parseSample(text); ok {
-			w = event.webhook(w)
-		}
+		read(text, &w)
 		w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
 	}
 	first = o.webhook(w)

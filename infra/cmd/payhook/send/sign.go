@@ -47,36 +47,24 @@ func simulated(ctx context.Context, d *deployment.Deployment) (service paymentte
 	return service, deployed, nil
 }
 
-// sample is an event of a function URL or an HTTP API in payload format 2.0 (AWS, "Invoking
-// Lambda function URLs" in the Lambda developer guide).
-type sample struct {
-	events.APIGatewayV2HTTPRequest
-	payload []byte
-}
-
-// parseSample reads a sample event. It returns false if text is something else.
-func parseSample(text []byte) (s sample, ok bool) {
-	r := &s.APIGatewayV2HTTPRequest
-	if json.Unmarshal(text, r) != nil || r.Version != "2.0" || r.RequestContext.HTTP.Method == "" {
-		return s, false
+// read sets what a file has of a webhook. A sample event of a function URL or an HTTP API in payload format 2.0 (AWS,
+// "Invoking Lambda function URLs" in the Lambda developer guide) has method, query and payload; any other text is the
+// payload.
+func read(text []byte, w *paymenttest.Webhook) {
+	w.Payload = text
+	var r events.APIGatewayV2HTTPRequest
+	if json.Unmarshal(text, &r) != nil || r.Version != "2.0" || r.RequestContext.HTTP.Method == "" {
+		return
 	}
-	if r.Headers == nil {
-		r.Headers = map[string]string{}
+	payload, err := []byte(r.Body), error(nil)
+	if r.IsBase64Encoded {
+		payload, err = base64.StdEncoding.DecodeString(r.Body)
 	}
-	s.payload = []byte(r.Body)
-	if !r.IsBase64Encoded {
-		return s, true
+	if err != nil {
+		return
 	}
-	var err error
-	s.payload, err = base64.StdEncoding.DecodeString(r.Body)
-	return s, err == nil
-}
-
-// webhook returns w with what the event has of a webhook: the method, the query and the payload.
-func (s sample) webhook(w paymenttest.Webhook) paymenttest.Webhook {
-	w.Method, w.Payload, w.ContentType = s.RequestContext.HTTP.Method, s.payload, s.Headers["content-type"]
-	if s.RawQueryString != "" {
-		w.URL += "?" + s.RawQueryString
+	w.Method, w.Payload, w.ContentType = r.RequestContext.HTTP.Method, payload, r.Headers["content-type"]
+	if r.RawQueryString != "" {
+		w.URL = "?" + r.RawQueryString
 	}
-	return w
 }
