@@ -17,6 +17,7 @@ export GOWORK := off
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
 PAYHOOK := .local/bin/payhook
+RUN := .local/bin/payhook-run
 
 # The programs contain their commit, also if GOFLAGS turns this off. It is turned off where Git fails, since go
 # build would fail as well: in a copy that is no clone, and in the clone of another user.
@@ -61,18 +62,22 @@ $(foreach name,$(filter-out $(VARIABLES),$(GIVEN)),$(error make has no variable 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
 
-UP_FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
+FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
 
 .PHONY: run
-run: ready ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then; SETTINGS="key=value ..."
-	@PAYHOOK_READY=1 exec $(PAYHOOK) local run $(if $(ONCE),--once) $(UP_FLAGS)
+run: $(RUN) ## webhooks on the functions in one process, with Go alone; it stays up until Ctrl-C; ONCE=1 ends it, SETTINGS="key=value ...", ARGS=--help
+	@exec $(RUN) $(if $(ONCE),--once) $(FLAGS)
+
+.PHONY: invoke
+invoke: $(RUN) ## invoke a function in one process, with Go alone; FUNCTION=webhook EVENT=events/webhook/one-event.json; SETTINGS, ARGS=--as-is
+	@exec $(RUN) invoke $(FLAGS) $(FUNCTION) $(EVENT)
 
 # A run that is up is shown, and nothing is installed or compiled for that.
 IS_UP := $(if $(filter-out up,$(or $(MAKECMDGOALS),help)),,$(shell $(PAYHOOK) local env >/dev/null 2>&1 && echo yes))
 
 .PHONY: up
 up: $(if $(IS_UP),,ready) ## deploy on this machine in the background; SETTINGS="key=value ...", ARGS=--help
-	@$(if $(IS_UP),,PAYHOOK_READY=1) exec $(PAYHOOK) local up $(UP_FLAGS)
+	@$(if $(IS_UP),,PAYHOOK_READY=1) exec $(PAYHOOK) local up $(FLAGS)
 
 .PHONY: down
 down: ## end what make up started
@@ -81,10 +86,6 @@ down: ## end what make up started
 .PHONY: send
 send: $(PAYHOOK) ## send signed webhooks to the local run; ARGS="--events 5", ARGS=--help
 	@exec $(PAYHOOK) local send $(ARGS)
-
-.PHONY: invoke
-invoke: $(PAYHOOK) ## invoke a function of the local run; FUNCTION=webhook EVENT=events/webhook/one-event.json; ARGS=--aws: in AWS
-	@exec $(PAYHOOK) invoke $(if $(filter --aws,$(ARGS)),,--local) $(FUNCTION) $(EVENT) $(ARGS)
 
 .PHONY: payhook
 payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
@@ -274,7 +275,12 @@ check-go:
 	@$(STEP) "downloading the version of Go that go.mod names" go version || { echo "The download of Go failed: install the version of go.mod from https://go.dev/dl, or allow the download from the module proxy (go env GOPROXY)" >&2; exit 1; }
 
 # Go knows best whether there is anything to build.
-.PHONY: $(PAYHOOK)
+.PHONY: $(PAYHOOK) $(RUN)
 $(PAYHOOK): check-go
 	@$(STEP) "compiling the program, which takes minutes the first time" $(call locked,programs,mkdir -p $(@D); \
 		$(BUILD) -o $@ ./infra/cmd/payhook)
+
+# Without a lock, which needs Python on macOS.
+$(RUN): check-go
+	@$(STEP) "compiling, which takes half a minute the first time" sh -ec \
+		'mkdir -p $(@D); $(BUILD) -o $@ ./functions/run'

@@ -20,7 +20,8 @@ func credentials(ctx context.Context, stderr io.Writer) (id, secret string, err 
 		})
 		defer stop()
 	}
-	for name, value := range map[string]*string{"PAYHOOK_CLIENT_ID": &id, "PAYHOOK_CLIENT_SECRET": &secret} {
+	for i, value := range []*string{&id, &secret} {
+		name := []string{"PAYHOOK_CLIENT_ID", "PAYHOOK_CLIENT_SECRET"}[i]
 		if *value = os.Getenv(name); *value != "" {
 			continue
 		}

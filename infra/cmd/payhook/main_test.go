@@ -259,10 +259,15 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		does string
 	}{
 		{[]string{"send", "ARGS=--events 5"}, "local send --events 5"},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json"},
+			"payhook-run invoke   webhook events/webhook/one-event.json"},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=a b", "ARGS=--as-is", "SETTINGS=c=1 d=2"},
+			"payhook-run invoke --setting 'c=1 d=2' --as-is webhook a b"},
 		{[]string{"payhook", "ARGS=status --local"}, ".local/bin/payhook status --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "SETTINGS=a=1 b=2", "ARGS=--base-url http://127.0.0.1:1"},
 			"local up --setting 'a=1 b=2' --base-url http://127.0.0.1:1"},
+		{[]string{"run", "ONCE=1"}, "payhook-run --once "},
 		{[]string{"deploy", "ENV=staging", "ARGS=-c eventSource=x"},
 			"infra/node_modules/.bin/cdk deploy -c env='staging' -c eventSource=x"},
 		{[]string{"diff"}, "infra/node_modules/.bin/cdk diff  "},

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/paymenttest"
+)
+
+// output runs the program and returns what it prints.
+func output(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), args, &out, io.Discard)
+	return out.String(), err
+}
+
+func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "All 19",
+		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d captureRejected=1h eventSource=a.b " +
+			"allowedSources=203.0.113.0/24 keyMissBudget=1": "All 18",
+		"keysAuth=bearer maxPayloadBytes=100000 timestampLocation=query:ts credentialEncoding=form": "All 19",
+		"keyIdLocation=static:6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 maxPayloadBytes=50 tokenStore=parameter " +
+			"deployment=canary signatureHeader=Sig": "All 18",
+	} {
+		if out, err := output(t, "--once", "--setting", given); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", given, err, out)
+		}
+	}
+}
+
+func TestTheSettingsOfTheAppAreUsed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("cdk.json", []byte(`{"context": {"successStatus": 202, "baseUrl": "https://a.example"}}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := output(t, "--once")
+	if n := strings.Count(out, " 202 "); err != nil || n != 7 {
+		t.Errorf("%d answers 202, %v\n%s", n, err, out)
+	}
+}
+
+func TestAResultThatIsNotExpectedIsAnError(t *testing.T) {
+	all := rows
+	defer func() { rows = all }()
+	rows = slices.Clone(all[:2])
+	rows[1].published = "2"
+	out, err := output(t, "--once")
+	_, wrong := errors.AsType[usageError](err)
+	if err == nil || wrong || !regexp.MustCompile(`(?s)WRONG +one event +200 +accepted +1\n +expected .* 2\n`).
+		MatchString(out) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
+	t.Setenv("PAYHOOK_CLIENT_ID", "")
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "event.json")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	const events = "../../events/"
+	for want, args := range map[string][]string{
+		`make up SETTINGS="authentication=mtls"`:  {"--setting", "authentication=mtls"},
+		`make up SETTINGS="authentication=both"`:  {"invoke", "--setting", "authentication=both", "token", "x"},
+		"sucessStatus: no such setting; did you":  {"--setting", "sucessStatus=200"},
+		"successStatus: must be a whole number":   {"--setting", "eventSource=a successStatus=9"},
+		"logRetentionDays: must be one of":        {"--setting", "logRetentionDays=8"},
+		"keyMaxAge: must not be shorter than key": {"--setting", "keyMaxAge=1m"},
+		`"xx" must be KEY=VALUE`:                  {"--setting", "xx"},
+		"baseUrl: use --base-url":                 {"--setting", "baseUrl=https://a.example"},
+		"--base-url: must be an https URL":        {"--base-url", "ftp://a.example"},
+		"PAYHOOK_CLIENT_ID is not set": {"--auth-url", "https://a.example", "--setting",
+			"tokenManagerId=m"},
+		"tokenManagerId: is required":          {"--auth-url", "https://a.example"},
+		"--help lists the flags":               {"--post", "1"},
+		`"once" is not a flag`:                 {"once"},
+		"invoke takes FUNCTION FILE...":        {"invoke", "webhoook", "x"},
+		"no such file":                         {"invoke", "webhook", "x"},
+		"as tokenStore is none":                {"invoke", "--setting", "tokenStore=none", "token", file("{}")},
+		"this is an event of a schedule":       {"invoke", "webhook", events + "redrive/scheduled.json"},
+		"this is an event of a function URL":   {"invoke", "redrive", events + "webhook/one-event.json"},
+		"event of the function token":          {"invoke", "redrive", events + "token/refresh.json"},
+		"event of the function redrive":        {"invoke", "token", events + "redrive/dismiss.json"},
+		"nothing is parked that PARKED could":  {"invoke", "redrive", events + "redrive/dismiss.json"},
+		`unknown object member name "replays"`: {"invoke", "redrive", file(`{"replays": ["a"]}`)},
+		`unknown object member name "bodyy"`:   {"invoke", "webhook", file(`{"version": "2.0", "bodyy": ""}`)},
+	} {
+		out, err := output(t, args...)
+		if _, wrong := errors.AsType[usageError](err); !wrong || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := output(t, "--help"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out, "-base-url") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAFunctionThatFailsIsAnError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "event.json")
+	if err := os.WriteFile(file, []byte(`{"dismiss": ["a"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := output(t, "invoke", "redrive", file)
+	if _, wrong := errors.AsType[usageError](err); err == nil || wrong {
+		t.Error(err)
+	}
+}
+
+var sampleRow = regexp.MustCompile("(?m)^\\| `([^`]+\\.json)` \\| (\\S+) \\| `?([^`|]+?)`? \\| (.+) \\|$")
+
+func TestTheSamplesDoWhatTheirPageSays(t *testing.T) {
+	page, err := os.ReadFile("../../events/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := map[string]bool{}
+	for _, found := range sampleRow.FindAllStringSubmatch(string(page), -1) {
+		args := strings.Fields(found[1])
+		for i, arg := range args {
+			if strings.HasSuffix(arg, ".json") {
+				args[i] = filepath.Join("..", "..", "events", arg)
+				played[args[i]] = true
+			}
+		}
+		out, err := output(t, append([]string{"invoke"}, args...)...)
+		got, want := lastOf(t, out), found[2]+" "+found[3]+" "+strings.Fields(found[4])[0]
+		if err != nil || got != want {
+			t.Errorf("%q: %s, want %s, %v\n%s", args, got, want, err, out)
+		}
+	}
+	for _, function := range []string{"webhook", "redrive", "token"} {
+		files, err := filepath.Glob("../../events/" + function + "/*.json")
+		for _, file := range files {
+			if !played[file] {
+				t.Errorf("%s is not in the table", file)
+			}
+		}
+		if err != nil || len(files) < 2 {
+			t.Errorf("%s: %d samples, %v", function, len(files), err)
+		}
+	}
+}
+
+// lastOf returns status, outcome, and number of events of the last invocation, or "a" for a token; each "-" for none.
+func lastOf(t *testing.T, out string) string {
+	t.Helper()
+	blocks := strings.Split(strings.TrimSpace(out), "\n\n")
+	last := blocks[len(blocks)-1]
+	status, published := "-", "-"
+	if found := regexp.MustCompile(`(?m)^answer +(\d+) `).FindStringSubmatch(last); found != nil {
+		status = found[1]
+	}
+	if n := strings.Count(last, "\npublished "); n > 0 {
+		published = string(rune('0' + n))
+	}
+	if regexp.MustCompile(`\nstored +a token of \d\d characters that expires at 20`).MatchString(last) {
+		published = "a"
+	}
+	var line struct{ Msg, Outcome string }
+	for text := range strings.Lines(last) {
+		if text, ok := strings.CutPrefix(text, "log "); ok {
+			if err := json.Unmarshal([]byte(text), &line); err != nil || line.Msg == "" {
+				t.Error(err, text)
+			}
+		}
+	}
+	if line.Outcome == "" {
+		line.Outcome = "-"
+	}
+	return status + " " + line.Outcome + " " + published
+}
+
+// running is the program while it is up.
+type running struct {
+	t     *testing.T
+	lines chan string // those that it has written
+	ended chan error
+}
+
+func up(t *testing.T, args ...string) *running {
+	t.Helper()
+	out, in := io.Pipe()
+	r := &running{t, make(chan string, 1000), make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go func() {
+		err := run(ctx, args, in, io.Discard)
+		in.Close()
+		r.ended <- err
+	}()
+	go func() {
+		defer close(r.lines)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			r.lines <- lines.Text()
+		}
+	}()
+	return r
+}
+
+// until returns what the first further line has that matches.
+func (r *running) until(pattern string) string {
+	r.t.Helper()
+	for text := range r.lines {
+		if found := regexp.MustCompile(pattern).FindStringSubmatch(text); found != nil {
+			return found[len(found)-1]
+		}
+	}
+	r.t.Fatalf("no line has %s: %v", pattern, <-r.ended)
+	return ""
+}
+
+func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
+	r := up(t)
+	r.until("^All ")
+	hook := r.until("^webhook URL +(.+)")
+	control := r.until("curl .* (http.*/simulator/send)")
+	r.until("Ctrl-C ends everything")
+	post := func(url, body string) (a paymenttest.Answer) {
+		t.Helper()
+		resp, err := http.Post(url, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if a.Status = resp.StatusCode; url == control {
+			err = json.NewDecoder(resp.Body).Decode(&a)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return a
+	}
+	if a := post(control, `{"url": "`+hook+`"}`); a.Status != 200 {
+		t.Errorf("%d", a.Status)
+	}
+	r.until("webhook  200 accepted")
+	r.until("event    PAYMENT_STATUS.RELEASED  [0-9a-f-]{36}$")
+	if a := post(control, `{"url": "`+hook+`", "flaw": "payload"}`); a.Status != 401 {
+		t.Errorf("%d", a.Status)
+	}
+	r.until("webhook  401 signature-mismatch")
+	if a := post(hook, strings.Repeat(`"`, maxEvent/2)); a.Status != 413 { // each is escaped
+		t.Errorf("%d", a.Status)
+	}
+	r.until("webhook  413")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	for text := range r.lines {
+		t.Error(text)
+	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
+	var out bytes.Buffer
+	p := &process{out: &out}
+	if err := p.start(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer p.service.Close()
+	p.bus.Reject = func(bus.Entry) error { return &bus.EntryError{} }
+	if err := p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"}); err != nil {
+		t.Fatal(err)
+	}
+	p.bus.Reject = nil
+	out.Reset()
+	p.scheduled(t.Context())
+	p.scheduled(t.Context()) // nothing is due, and the token is fresh
+	if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), "token    refreshed") {
+		t.Errorf("before it is due:\n%s", &out)
+	}
+	p.ledger.earlier = time.Hour
+	p.scheduled(t.Context())
+	if !regexp.MustCompile(`redrive .*\n\S+  event    PAYMENT_STATUS.RELEASED  e7e47000`).MatchString(out.String()) {
+		t.Errorf("when it is due:\n%s", &out)
+	}
+}
+
+// A real service has TLS, here with a CA of its own, and keys that nobody else has.
+func TestAServiceThatIsNotSimulatedIsUsed(t *testing.T) {
+	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
+	state.Publish(key)
+	service := httptest.NewTLSServer(state.Handler())
+	defer service.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PAYHOOK_CLIENT_ID", state.ClientID)
+	t.Setenv("PAYHOOK_CLIENT_SECRET", state.ClientSecret)
+	flags := []string{"--base-url", service.URL, "--auth-url", service.URL, "--setting",
+		"tokenManagerId=manager-1 serviceCA=" + ca}
+	r := up(t, flags...)
+	r.until("^No table")
+	hook := r.until("^webhook URL +(.+)")
+	r.until("token    refreshed  $")
+	sender := paymenttest.Sender{Key: key}
+	a, err := sender.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
+	if err != nil || a.Status != 200 {
+		t.Errorf("%d %s, %v", a.Status, a.Body, err)
+	}
+	r.until("webhook  200 accepted")
+	out, err := output(t, append(append([]string{"invoke"}, flags...), "webhook", "../../events/webhook/one-event.json")...)
+	if err != nil || lastOf(t, out) != "401 signature-missing -" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := output(t, "--once", "--auth-url", service.URL, "--setting",
+		"tokenManagerId=manager-1 serviceCA="+ca); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
