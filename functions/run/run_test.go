@@ -322,12 +322,14 @@ func TestAServiceThatIsNotSimulatedIsUsed(t *testing.T) {
 	hook := r.until("^webhook URL +(.+)")
 	r.until("token    refreshed  $")
 	sender := paymenttest.Sender{Key: key}
-	a, err := sender.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
+	a, err := sender.Send(t.Context(), paymenttest.Webhook{URL: hook,
+		Payload: paymenttest.Delivery(paymenttest.Event())})
 	if err != nil || a.Status != 200 {
 		t.Errorf("%d %s, %v", a.Status, a.Body, err)
 	}
 	r.until("webhook  200 accepted")
-	out, err := output(t, append(append([]string{"invoke"}, flags...), "webhook", "../../events/webhook/one-event.json")...)
+	out, err := output(t, slices.Concat([]string{"invoke"}, flags,
+		[]string{"webhook", "../../events/webhook/one-event.json"})...)
 	if err != nil || lastOf(t, out) != "401 signature-missing -" {
 		t.Errorf("%v\n%s", err, out)
 	}

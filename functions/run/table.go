@@ -42,7 +42,7 @@ var rows = []row{
 	{what: "the same again", payload: "three", outcome: "accepted"},
 	{what: "the same with other white space and escapes", payload: "respelled", outcome: "accepted"},
 	{what: "the first event with another amount", payload: "conflict", outcome: "conflict"},
-	{what: "one event is too large for some targets", payload: "large", outcome: "accepted", published: "1 as claim check"},
+	{what: "one event of more than 200000 bytes", payload: "large", outcome: "accepted", published: "1 as claim check"},
 	{what: "the payload was changed", flaw: paymenttest.PayloadChanged, status: 401, outcome: "signature-mismatch"},
 	{what: "the timestamp was changed", flaw: paymenttest.TimestampChanged, status: 401, outcome: "signature-mismatch"},
 	{what: "another key id", flaw: paymenttest.KeyIDChanged, status: 401, outcome: "key-unknown"},

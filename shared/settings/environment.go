@@ -43,23 +43,25 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 	}
 	env[names.LedgerTableEnv], env[names.EventBusNameEnv] = r.LedgerTable, r.EventBus
 	env[names.ClaimBucketEnv], env[names.ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
-	receives := function == "webhook"
-	if receives && d.UsesMTLS() {
+	if function == "webhook" && d.UsesMTLS() {
 		env[names.APIIDEnv] = r.API
 	}
-	if receives && d.CaptureRejected > 0 {
+	if function == "webhook" && d.CaptureRejected > 0 {
 		// The time is absolute, so that the capture ends by itself: a new process of the
 		// function does not extend it. A new deployment does.
 		env[names.CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
 	}
-	receives = receives || d.ReplaysRejected()
+	receives := function == "webhook" || d.ReplaysRejected() // finds webhooks authentic and accepts them
 	if receives || d.UsesMTLS() {
 		env[names.KeysTableEnv] = r.KeysTable
 	}
-	if receives && d.KeysAuth == BearerToken {
+	if !receives {
+		return env
+	}
+	if d.KeysAuth == BearerToken {
 		env[store] = r.Token
 	}
-	if receives && r.EvidenceBucket != "" {
+	if r.EvidenceBucket != "" {
 		env[names.EvidenceBucketEnv] = r.EvidenceBucket
 	}
 	return env

@@ -92,14 +92,13 @@ type deployment struct {
 func deploy(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t}
-	env := map[string]string{
-		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
-		names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "bus",
+	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: map[string]string{
+		"baseUrl": "https://api.payments.example", "tokenStore": settings.NoToken, "captureRejected": "1h"}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range settings.ReadBy("redrive") {
-		env[s.Env()] = s.Default
-	}
-	env["PAYHOOK_BASE_URL"] = "https://api.payments.example"
+	env := deployed.Environment("redrive", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
+		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "bus"})
 	maps.Copy(env, change)
 	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -48,14 +47,13 @@ type endpoint struct {
 // conf returns the default settings with some changes.
 func conf(t testing.TB, baseURL string, change map[string]string) settings.Function {
 	t.Helper()
-	env := map[string]string{
-		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
-		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking", names.EventBusNameEnv: "payhook",
+	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: map[string]string{
+		"baseUrl": baseURL, "tokenStore": settings.NoToken}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range settings.ReadBy("webhook") {
-		env[s.Env()] = s.Default
-	}
-	env["PAYHOOK_BASE_URL"] = baseURL
+	env := deployed.Environment("webhook", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
+		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "payhook"})
 	maps.Copy(env, change)
 	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
 	if err != nil {
