@@ -210,18 +210,13 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 
 // reject captures an authentic webhook, and returns its name.
 func (f *fixture) reject(ctx context.Context, payload []byte) (string, error) {
-	signed, err := paymenttest.Sender{Key: f.machine.service.Key()}.Sign(ctx,
-		paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+	signed, err := paymenttest.Sender{Key: f.machine.service.Key()}.Sign(ctx, paymenttest.Webhook{Payload: payload})
 	if err != nil {
 		return "", err
 	}
-	headers := map[string]string{}
-	for name := range signed.Header {
-		headers[name] = signed.Header.Get(name)
-	}
-	request := &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost, Headers: headers}
-	name, _, err := proof.Put(ctx, f.Parking(),
-		proof.Proof{Reason: proof.Rejected, Payload: signed.Body, Request: request})
+	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Rejected, Payload: payload,
+		Request: &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
+			Headers: signed.Headers}})
 	return name, err
 }
 

@@ -25,20 +25,16 @@ func (s *Server) control() http.Handler {
 			return s.Send(r.Context(), webhook)
 		})
 	})
-	mux.HandleFunc("POST /simulator/sign", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(webhook Webhook) (Signed, error) { return s.senderOf(webhook).Sign(r.Context(), webhook) })
-	})
 	mux.HandleFunc("POST /simulator/rotate", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })
 	})
 	mux.HandleFunc("POST /simulator/rotate-certificate", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (string, error) {
+		command(w, r, func(struct{}) (struct{}, error) {
 			if s.opts.Identity == nil {
-				return "", errors.New("the service presents no client certificate")
+				return struct{}{}, errors.New("the service presents no client certificate")
 			}
-			next := s.opts.Identity.Next()
-			s.opts.Identity.Use(next)
-			return string(EncodeCertificate(next.Leaf)), nil
+			s.opts.Identity.Use(s.opts.Identity.Next())
+			return struct{}{}, nil
 		})
 	})
 	mux.HandleFunc("POST /simulator/misbehave/{endpoint}", func(w http.ResponseWriter, r *http.Request) {
@@ -68,24 +64,6 @@ func command[In, Out any](w http.ResponseWriter, r *http.Request, do func(In) (O
 	json.NewEncoder(w).Encode(out)
 }
 
-// Signed is a webhook with its signature, ready to send.
-type Signed struct {
-	Method string      `json:"method"`
-	URL    string      `json:"url"`
-	Header http.Header `json:"header"`
-	Body   []byte      `json:"body"`
-}
-
-// Sign returns w with its signature, for callers that send it themselves.
-func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
-	r, err := s.Request(ctx, w)
-	if err != nil {
-		return Signed{}, err
-	}
-	body, err := io.ReadAll(r.Body)
-	return Signed{r.Method, r.URL.String(), r.Header, body}, err
-}
-
 // Remote is a payment service of this package in another process. It is safe
 // for concurrent use.
 type Remote struct {
@@ -97,20 +75,15 @@ func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) 
 	return answer, r.call(ctx, "send", w, &answer)
 }
 
-// Sign does what [Sender.Sign] does, with the current key.
-func (r Remote) Sign(ctx context.Context, w Webhook) (signed Signed, err error) {
-	return signed, r.call(ctx, "sign", w, &signed)
-}
-
-// Rotate does what [Server.Rotate] does, and returns the new key's id.
-func (r Remote) Rotate(ctx context.Context) (id string, err error) {
-	return id, r.call(ctx, "rotate", struct{}{}, &id)
+// Rotate does what [Server.Rotate] does.
+func (r Remote) Rotate(ctx context.Context) error {
+	return r.call(ctx, "rotate", struct{}{}, new(string))
 }
 
 // RotateCertificate makes the service present a new client certificate of its CA
-// starting with the next webhook, and returns it in PEM.
-func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
-	return pem, r.call(ctx, "rotate-certificate", struct{}{}, &pem)
+// starting with the next webhook.
+func (r Remote) RotateCertificate(ctx context.Context) error {
+	return r.call(ctx, "rotate-certificate", struct{}{}, &struct{}{})
 }
 
 // Misbehave does what [Server.Misbehave] does.

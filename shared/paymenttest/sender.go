@@ -172,6 +172,29 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	return r, nil
 }
 
+// Signed is a signed webhook as Lambda hands it to a function: names of headers are in lower case, and the
+// values of a repeated header are joined by commas.
+type Signed struct {
+	Payload []byte
+	Headers map[string]string
+	Query   string
+}
+
+// Sign returns w, which needs no URL, with its signature.
+func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
+	w.URL = "https://hook.example/"
+	r, err := s.Request(ctx, w)
+	if err != nil {
+		return Signed{}, err
+	}
+	signed := Signed{Headers: map[string]string{}, Query: r.URL.RawQuery}
+	for name, values := range r.Header {
+		signed.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	signed.Payload, err = io.ReadAll(r.Body)
+	return signed, err
+}
+
 // prove returns the payload of w and its proof, with the flaws of their content.
 func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err error) {
 	at := time.Now().Add(-w.Age)
@@ -245,20 +268,15 @@ func (s *Server) Sender() Sender {
 }
 
 // Send sends w, signed with the current key, and returns the answer. It returns an error
-// if w is invalid or if there was no answer.
+// if w is invalid or if there was no answer. If the key id is not sent, the current key is
+// published with the id that the receiver is to use.
 func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) {
-	return s.senderOf(w).Send(ctx, w)
-}
-
-// senderOf returns a Sender for w. If the key id is not sent, the current key is published
-// with the id that the receiver is to use.
-func (s *Server) senderOf(w Webhook) Sender {
 	sender := s.Sender()
 	if id, ok := signature.StaticKeyID(w.Locations.KeyID); ok {
 		sender.Key.ID = id
 		s.Publish(id, sender.Key.JWK())
 	}
-	return sender
+	return sender.Send(ctx, w)
 }
 
 func newClient() *http.Client {

@@ -70,14 +70,11 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
 			}
 			signed, err := service.Sender().Sign(t.Context(),
-				paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(two...)})
+				paymenttest.Webhook{Payload: paymenttest.Delivery(two...)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			delivery := intake.Delivery{Payload: signed.Body, Headers: map[string]string{}}
-			for name := range signed.Header {
-				delivery.Headers[name] = signed.Header.Get(name)
-			}
+			delivery := intake.Delivery{Payload: signed.Payload, Headers: signed.Headers}
 			receive := func() {
 				p := setup.Pipeline(setup.Stores{Ledger: table, Bus: events, Claims: claims}, c.s)
 				signature := setup.Signature(&keys.Memory{}, &http.Client{}, c.s)

@@ -33,19 +33,13 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 // reject stores a rejected webhook that arrived and was signed that long ago.
 func (d *deployment) reject(w paymenttest.Webhook, change ...func(*proof.Proof)) string {
 	d.t.Helper()
-	w.URL = "https://hook.example/"
 	signed, err := paymenttest.Sender{Key: signingKey()}.Sign(d.t.Context(), w)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Body, Request: &proof.Request{
-		ReceivedAt: time.Now().
-			Add(-w.Age),
-		Outcome: "signature-missing", Method: http.MethodPost, SourceIP: "192.0.2.10",
-		Headers: map[string]string{}, PayloadBytes: len(signed.Body)}}
-	for name := range signed.Header {
-		p.Request.Headers[strings.ToLower(name)] = signed.Header.Get(name)
-	}
+	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.Request{
+		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost,
+		SourceIP: "192.0.2.10", Headers: signed.Headers, PayloadBytes: len(signed.Payload)}}
 	for _, f := range change {
 		f(&p)
 	}

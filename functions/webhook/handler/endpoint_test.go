@@ -8,9 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,32 +136,19 @@ func newEndpoint(t testing.TB, change map[string]string) *endpoint {
 // request signs a webhook and returns the event of the function URL.
 func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.APIGatewayV2HTTPRequest {
 	t.Helper()
-	w.URL = "https://hook.example/"
 	signed, err := e.service.Sender().Sign(t.Context(), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return urlRequest(t, signed)
+	r := unsigned(signed.Payload)
+	r.RawQueryString, r.Headers = signed.Query, signed.Headers
+	return r
 }
 
 // signed returns the event of an authentic webhook with these events.
 func (e *endpoint) signed(t testing.TB, list ...payment.Event) events.APIGatewayV2HTTPRequest {
 	t.Helper()
 	return e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(list...)})
-}
-
-func urlRequest(t testing.TB, signed paymenttest.Signed) events.APIGatewayV2HTTPRequest {
-	t.Helper()
-	u, err := url.Parse(signed.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := unsigned(signed.Body)
-	r.RawQueryString = u.RawQuery
-	for name, values := range signed.Header {
-		r.Headers[strings.ToLower(name)] = strings.Join(values, ",")
-	}
-	return r
 }
 
 // unsigned returns a webhook without any proof.

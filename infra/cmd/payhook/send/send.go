@@ -123,10 +123,10 @@ func (o *options) run(ctx context.Context) error {
 			d.Restart(map[string]string{"authentication": settings.ByBoth}))
 	}
 	if o.rotate {
-		_, err = service.Rotate(ctx)
+		err = service.Rotate(ctx)
 	}
 	if err == nil && o.rotateCertificate {
-		_, err = service.RotateCertificate(ctx)
+		err = service.RotateCertificate(ctx)
 	}
 	if err != nil {
 		return cli.Unreachable(err)
