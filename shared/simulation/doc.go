@@ -2,7 +2,7 @@
 // between a delivery and the bus, whatever fails. README.md says what a history is, what is counted, and what the
 // simulation assumes.
 //
-// The code under test is the real one, packages intake, ledger, bus, keys, parking and claimcheck, with its own
+// The code under test is the real one, packages intake, ledger, bus, keys, proof and claimcheck, with its own
 // contexts and timers, in a bubble of package testing/synctest. One scheduler decides the order of the calls and their
 // faults, so a history depends only on its seed and can be replayed.
 //
@@ -10,6 +10,6 @@
 // lost the answer of PutEvents, or could not write the mark. These are the failures between the effect of PutEvents and
 // that of the mark. The exception is a request whose answer was lost: it may arrive after another request published the
 // event and the mark was written. Such requests are counted separately, as overtaken. No instance may send an event
-// that the ledger has as published or that another instance holds. A dismissed object stays parked, is listed as
-// dismissed and has no other effect.
+// that the ledger does not have as pending or that another instance holds. A decision concerns the event that was
+// parked when it was made, and nothing else is overwritten within the window.
 package simulation
