@@ -49,11 +49,13 @@ type path struct {
 func crashAt(o op) func() func(*call) fault {
 	return func() func(*call) fault {
 		done := false
-		return each(func(c *call) bool {
-			first := c.op == o && !done
-			done = done || first
-			return first
-		}, fault{kind: crashBefore})()
+		return func(c *call) fault {
+			if done || c.op != o {
+				return fault{}
+			}
+			done = true
+			return fault{kind: crashBefore}
+		}
 	}
 }
 
@@ -158,13 +160,23 @@ var paths = sync.OnceValue(func() []path {
 	partly.payload = []byte(strings.Replace(string(partly.payload), `"events":[`, `"events":[{"eventId":null},`, 1))
 
 	const later, m = 7 * time.Second, time.Minute
-	rejectedFor := func(d time.Duration) func() func(*call) fault {
-		return each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < d },
-			fault{kind: partial, mask: 1, code: malformed})
+	// rejectedFor makes the bus reject the first event of each request for some time. Then requests have a fault.
+	rejectedFor := func(d time.Duration, then kind) func() func(*call) fault {
+		return func() func(*call) fault {
+			return func(c *call) fault {
+				switch {
+				case c.op != put:
+					return fault{}
+				case time.Since(c.w.start) < d:
+					return fault{kind: partial, mask: 1, code: malformed}
+				}
+				return fault{kind: then}
+			}
+		}
 	}
 	// parked returns a path on which redrive parks an event that is rejected for some time.
 	parked := func(name string, d *delivery, until time.Duration, then func(w *world, retries int)) path {
-		return path{name: name, setup: setup{maxAttempts: 1, again: true}, always: rejectedFor(until),
+		return path{name: name, setup: setup{maxAttempts: 1, again: true}, always: rejectedFor(until, none),
 			begin: func(w *world, retries int) {
 				deliver(0, d)(w, retries)
 				then(w, retries)
@@ -289,14 +301,7 @@ var paths = sync.OnceValue(func() []path {
 			begin: func(w *world, retries int) {
 				deliver(0, one)(w, retries)
 				w.redriveAt(162 * time.Second)
-			}, always: func() func(*call) fault {
-				return func(c *call) fault {
-					if c.op == put && time.Since(c.w.start) > 2*m {
-						return fault{kind: slowest}
-					}
-					return rejectedFor(2 * m)()(c)
-				}
-			}},
+			}, always: rejectedFor(2*m, slowest)},
 		{name: "receiver and redrive park an event", begin: deliver(0, rejected),
 			always: each(func(c *call) bool { return c.op == parkEvent && c.redriver != nil }, fault{kind: slowest})},
 		{name: "a conflict replayed in the parked version", setup: setup{again: true},
@@ -483,9 +488,9 @@ func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
 					if !call.op.writes() {
 						continue
 					}
-					for _, by := range []time.Duration{70 * time.Second, 100 * time.Second, 250 * time.Second, 10 * time.Minute} {
+					for _, seconds := range []time.Duration{70, 100, 250, 600} {
 						if total++; !skips(total, 4) {
-							hand(p.job(1, retries, injection{call.n, fault{kind: late, by: by + 37}}))
+							hand(p.job(1, retries, injection{call.n, fault{kind: late, by: seconds*time.Second + 37}}))
 						}
 					}
 				}

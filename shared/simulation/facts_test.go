@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"payhook.example/shared/claimcheck"
@@ -32,13 +31,7 @@ type facts struct {
 	proofs     map[string]int // how many of a request are stored
 
 	counts
-	notes map[note]bool // about deliveries that are parked; true: it must be stored
-}
-
-// note is a decision about a delivery.
-type note struct {
-	decision proof.Decision
-	name     string
+	notes map[string]bool // decisions about deliveries, by the keys of their objects; true: it must be stored
 }
 
 // generation is an item of an eventId in the ledger, from its recording to the end of its window.
@@ -309,7 +302,7 @@ func (inv *invocation) brings(e *event) bool {
 func (f *facts) updated(i *instance, what op, id string) {
 	g, inv := f.latest[id], f.executing.inv
 	from := ledger.Pending
-	if what == replayEvent || what == dismissEvent {
+	if what.settles() {
 		from = ledger.Parked
 	}
 	if g == nil || g.state != from {
@@ -318,8 +311,7 @@ func (f *facts) updated(i *instance, what op, id string) {
 	}
 	switch what {
 	case lease:
-		prev := g.owner
-		if prev != inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
+		if prev := g.owner; prev != inv && prev.working() {
 			f.violated("%s takes %s from %s, which may still hold it", i.name, id, prev.name)
 		}
 		g.owner = inv
@@ -346,6 +338,11 @@ func (f *facts) updated(i *instance, what op, id string) {
 	f.checkItem(g, items[id])
 }
 
+// working reports whether an invocation may still publish what it holds.
+func (inv *invocation) working() bool {
+	return !inv.done && inv.died == 0 && time.Now().Before(inv.deadline)
+}
+
 // settled handles that a parked event was replayed or dismissed.
 func (f *facts) settled(g *generation, what op) {
 	c := f.executing
@@ -369,8 +366,8 @@ func (f *facts) settled(g *generation, what op) {
 
 // decide records that the storing of a decision about a delivery started.
 func (f *facts) decide(d *decision) {
-	if n := (note{d.note(), d.name}); !f.notes[n] {
-		f.notes[n] = false
+	if !f.notes[d.note()] {
+		f.notes[d.note()] = false
 	}
 }
 
@@ -387,24 +384,29 @@ func (f *facts) decided(inv *invocation) {
 		f.Replays++
 	}
 	if d.err == nil && (d.dismiss || r.Done()) {
-		f.notes[note{d.note(), d.name}] = true
+		f.notes[d.note()] = true
 	}
 	conflict := d.parked.Reason == proof.Conflict
 	if conflict && d.version == redrive.NoVersion && !d.dismiss && r.Outcome != intake.VersionMissing {
 		f.violated("%s replays the conflict %s without a version: %s", inv.name, d.name, r.Outcome)
 	}
-	if r.Outcome != intake.Accepted {
-		return
+	if r.Outcome == intake.Accepted {
+		f.accepted(inv)
 	}
-	for _, id := range d.parked.EventIDs {
+}
+
+// accepted checks a replay of a delivery after which nothing is left to do: its events are in the ledger, or the first
+// versions are on the bus.
+func (f *facts) accepted(inv *invocation) {
+	first := inv.decision.version == redrive.FirstVersion
+	for _, id := range inv.decision.parked.EventIDs {
 		held := f.latest[id].during(inv)
-		first := d.version == redrive.FirstVersion
 		i := slices.IndexFunc(held, func(g *generation) bool {
 			return inv.brings(g.event) != first && (!first || len(g.on()) > 0)
 		})
 		switch {
 		case i < 0:
-			f.violated("%s reports that %s was replayed, but not of %s", inv.name, d.name, id)
+			f.violated("%s reports that %s was replayed, but not of %s", inv.name, inv.decision.name, id)
 		case !first:
 			held[i].accepted = true
 		}
@@ -420,8 +422,9 @@ func (f *facts) decidedEvent(inv *invocation) {
 		reported = ledger.Dismissed
 	}
 	is := func(g *generation) bool { return g.entered[reported] > 0 }
+	was := slices.ContainsFunc(f.latest[d.name].during(inv), is)
 	switch {
-	case r.Outcome == intake.Accepted && !d.done, reported != "" && !slices.ContainsFunc(f.latest[d.name].during(inv), is),
+	case r.Outcome == intake.Accepted && !d.done, reported != "" && !was,
 		r.Outcome == intake.Gone && f.w.claimsEnded == 0, r.Outcome == intake.Altered:
 		f.violated("%s reports %s of %s, error: %v", inv.name, r.Outcome, d.name, cmp.Or(r.Err, d.err))
 	}
@@ -434,23 +437,21 @@ func (f *facts) checkNotes() {
 		f.violated("the decisions about what is parked: %v", err)
 	}
 	for name, decision := range stored {
-		if _, ok := f.notes[note{decision, name}]; !ok {
+		if _, ok := f.notes[string(decision)+"/"+name]; !ok {
 			f.violated("%s is listed as %s without a decision", name, decision)
 		}
 	}
-	for n, must := range f.notes {
-		if _, err := proof.Get(context.Background(), &f.w.parking, n.name); err != nil {
-			f.violated("%s is no longer parked: %v", n.name, err)
+	for key, must := range f.notes {
+		decision, name, _ := strings.Cut(key, "/")
+		if _, err := proof.Get(context.Background(), &f.w.parking, name); err != nil {
+			f.violated("%s is no longer parked: %v", name, err)
 		}
 		// What was dismissed and replayed is replayed.
-		if is := stored[n.name]; must && is != n.decision && is != proof.Replayed {
-			f.violated("%s was %s, and is listed as %s", n.name, n.decision, cmp.Or(is, proof.Open))
+		if is := stored[name]; must && string(is) != decision && is != proof.Replayed {
+			f.violated("%s was %s, and is listed as %q", name, decision, is)
 		}
 	}
 }
-
-// verified has the proofs that were verified. Those with a certificate differ in each history.
-var verified sync.Map
 
 // kept checks an object of the evidence bucket that was written for a delivery, unless it was there before.
 func (f *facts) kept(s *sent, key string, before bool) {
@@ -459,23 +460,21 @@ func (f *facts) kept(s *sent, key string, before bool) {
 		return
 	}
 	f.Proofs++
-	p, err := proof.Get(context.Background(), &f.w.evidence, key)
-	if err == nil {
-		of := string(p.Payload) + p.Timestamp + p.Signature + string(p.JWK)
-		if _, known := verified.Load(of); !known || p.Certificate != nil {
-			if _, err = p.Verify(); err == nil {
-				verified.Store(of, true)
-			}
-		}
-	}
-	switch {
-	case err != nil:
-		f.violated("the proof of %s: %v", s.name, err)
-	case string(p.Payload) != string(s.payload) || p.DeliveryID != s.id || p.Reason != proof.Accepted:
-		f.violated("the proof of %s is that of another delivery", s.name)
-	}
+	f.verify(&f.w.evidence, key, s, proof.Accepted)
 	if f.proofs[f.request(s)]++; f.proofs[f.request(s)] > 1 {
 		f.violated("%s has two proofs", s.name)
+	}
+}
+
+// verify checks the proof of a delivery.
+func (f *facts) verify(bucket *objects.Memory, name string, s *sent, reasons ...proof.Reason) {
+	p, err := proof.Get(context.Background(), bucket, name)
+	if err == nil {
+		_, err = p.Verify()
+	}
+	same := string(p.Payload) == string(s.payload) && p.DeliveryID == s.id && slices.Contains(reasons, p.Reason)
+	if err != nil || !same {
+		f.violated("%s is stored as %s: %v", s.name, name, err)
 	}
 }
 
@@ -543,12 +542,6 @@ func (f *facts) answer(inv *invocation) int {
 		f.Unproven++
 	}
 	f.checkParked(inv)
-	if r.Outcome == intake.Accepted || s.partly && r.Outcome == intake.Invalid {
-		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) ||
-			r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
-			f.violated("%s has wrong counts: %+v", inv.name, r)
-		}
-	}
 	return status
 }
 
@@ -564,13 +557,7 @@ func (f *facts) checkParked(inv *invocation) {
 			continue
 		}
 		f.Parked++
-		p, err := proof.Get(context.Background(), &f.w.parking, name)
-		if err == nil {
-			_, err = p.Verify()
-		}
-		if err != nil || string(p.Payload) != string(s.payload) {
-			f.violated("%s reports that %s is parked as %s: %v", inv.name, s.name, name, err)
-		}
+		f.verify(&f.w.parking, name, s, proof.Invalid, proof.Conflict)
 	}
 }
 
@@ -591,8 +578,19 @@ func (f *facts) checkEvents(inv *invocation) {
 		certain, possible = certain || other, possible || other || both
 	}
 	conflict := inv.result.Outcome == intake.Conflict
+	if !conflict {
+		f.checkCounts(inv)
+	}
 	if (certain && !conflict || !possible && conflict) && !s.twice {
 		f.violated("%s is answered %s, with conflicts: %t", s.name, inv.result.Outcome, certain)
+	}
+}
+
+func (f *facts) checkCounts(inv *invocation) {
+	r := inv.result
+	if r.Recorded+r.Duplicates != r.Events || r.Events != len(inv.sent.events) ||
+		r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
+		f.violated("%s has wrong counts: %+v", inv.name, r)
 	}
 }
 
@@ -737,10 +735,12 @@ func (f *facts) checkItem(g *generation, i ledger.Item) {
 	pending, parked := i.State == ledger.Pending, i.State == ledger.Parked
 	open := pending || parked
 	stored := !open || g.entered[ledger.Parked] < f.w.claimsEnded || f.eventOf(string(i.Detail)) == g.event
-	if i.State != g.state || i.Digest != g.event.digest || !stored || open != (len(i.Detail) > 0) ||
-		open != i.ExpiresAt.IsZero() || open == i.Due.IsZero() || pending == (i.Holder == ledger.Holder{}) ||
-		parked == (i.Cause == "") || open != strings.HasPrefix(i.Shard, string(i.State)+"/") ||
-		!open && (i.Shard != "" || i.Attempts > 0 || i.Claimed) || i.State == ledger.Dismissed && i.Decision.At.IsZero() {
+	if slices.Contains([]bool{
+		i.State == g.state, i.Digest == g.event.digest, stored, open == (len(i.Detail) > 0),
+		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.Holder != ledger.Holder{}),
+		parked == (i.Cause != ""), open == (i.Shard != ""), open == strings.HasPrefix(i.Shard, string(i.State)+"/"),
+		open || i.Attempts == 0, open || !i.Claimed, i.State != ledger.Dismissed || !i.Decision.At.IsZero(),
+	}, false) {
 		f.violated("%s is %s, and the ledger has %+v", g, g.state, i)
 	}
 }

@@ -34,8 +34,9 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "find claim", "park", "keep", "record",
-		"query", "read known", "lease", "mark", "postpone", "park event", "replay event", "dismiss event", "put"}[o]
+	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "find claim", "park", "keep",
+		"record", "query", "read known", "lease", "mark", "postpone", "park event", "replay event", "dismiss event",
+		"put"}[o]
 }
 
 // ofItems reports whether a call is about several items of the ledger.
@@ -46,8 +47,11 @@ func (o op) writes() bool {
 	return o != fetchKey && o != readKey && o != findClaim && o != query && o != readKnown
 }
 
-// decides reports whether a call parks an event, or makes a decision about one that is parked.
-func (o op) decides() bool { return o == parkEvent || o == replayEvent || o == dismissEvent }
+// settles reports whether a call makes a decision about a parked event.
+func (o op) settles() bool { return o == replayEvent || o == dismissEvent }
+
+// decides reports whether a call settles an event or parks it.
+func (o op) decides() bool { return o == parkEvent || o.settles() }
 
 // kind is a kind of fault.
 type kind int

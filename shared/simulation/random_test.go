@@ -146,8 +146,7 @@ func history(seed uint64) (*world, counts) {
 	if r.IntN(2) == 0 {
 		w.batch = 1 + r.IntN(3)
 	}
-	short := r.IntN(8) == 0
-	if short {
+	if r.IntN(8) == 0 {
 		w.window = 20 * time.Minute
 	}
 	skew := func() time.Duration {
@@ -166,6 +165,23 @@ func history(seed uint64) (*world, counts) {
 		w.newInstance("redrive", skew())
 	}
 
+	r.traffic(w, busy)
+	w.drain()
+	if seed%2 == 0 { // what is parked can be published
+		w.eachParked(func(name string) { w.replay(name, redrive.NoVersion) })
+		w.drain()
+		for _, g := range w.facts.latest {
+			if g.state == ledger.Parked {
+				w.facts.violated("%s stays parked after a replay without faults", g)
+			}
+		}
+	}
+	return w, w.facts.check()
+}
+
+// traffic draws deliveries, runs of redrive for some time, decisions and a deployment.
+func (r *randomDecider) traffic(w *world, busy time.Duration) {
+	short := w.window > 0
 	all := groups()
 	in := all[r.IntN(len(all))]
 	for range 1 + r.IntN(5) {
@@ -199,17 +215,6 @@ func history(seed uint64) (*world, counts) {
 		// TTL may delete expired items.
 		w.after(20*time.Minute+30*time.Second, func() { w.ledger.Expire(time.Now()) })
 	}
-	w.drain()
-	if seed%2 == 0 { // what is parked can be published
-		w.eachParked(func(name string) { w.replay(name, redrive.NoVersion) })
-		w.drain()
-		for _, g := range w.facts.latest {
-			if g.state == ledger.Parked {
-				w.facts.violated("%s stays parked after a replay without faults", g)
-			}
-		}
-	}
-	return w, w.facts.check()
 }
 
 // decide draws decisions about what is parked: it is replayed, dismissed or sent again, or two of these at once.

@@ -121,7 +121,7 @@ func newWorld(s setup, d decider) *world {
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.facts = facts{w: w, latest: map[string]*generation{}, authentic: map[string]bool{}, bases: map[string]bool{},
-		notes: map[note]bool{}, proofs: map[string]int{}}
+		notes: map[string]bool{}, proofs: map[string]int{}}
 	return w
 }
 
@@ -261,13 +261,15 @@ type decision struct {
 // event reports whether a decision is about an event.
 func (d *decision) event() bool { return payment.IsUUID(d.name) }
 
-// note returns what is stored of a decision about a delivery.
-func (d *decision) note() proof.Decision {
+// stored returns the decision that is stored about a delivery, and note the key of its object.
+func (d *decision) stored() proof.Decision {
 	if d.dismiss || d.version == redrive.FirstVersion {
 		return proof.Dismissed
 	}
 	return proof.Replayed
 }
+
+func (d *decision) note() string { return string(d.stored()) + "/" + d.name }
 
 // may reports whether a decision may make a kind of call.
 func (d *decision) may(o op) bool {
@@ -296,7 +298,7 @@ func (w *world) settle(d *decision) {
 			inv.result = i.replayer.Replay(ctx, d.parked, d.version)
 		}
 		if d.dismiss || inv.result.Done() {
-			d.err = proof.Decide(ctx, i.parking, d.note(), d.name, proof.Note{By: by.By, At: by.At})
+			d.err = proof.Decide(ctx, i.parking, d.stored(), d.name, proof.Note{By: by.By, At: by.At})
 		}
 	}
 	switch {
