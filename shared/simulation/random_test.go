@@ -181,7 +181,7 @@ func history(seed uint64) (*world, counts) {
 
 // traffic draws deliveries, runs of redrive for some time, decisions and a deployment.
 func (r *randomDecider) traffic(w *world, busy time.Duration) {
-	short := w.window > 0
+	short := w.window < time.Hour
 	all := groups()
 	in := all[r.IntN(len(all))]
 	for range 1 + r.IntN(5) {
