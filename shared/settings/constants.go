@@ -29,15 +29,5 @@ const ClaimCheckBytes = 200_000
 // between two runs.
 const TokenTimeout = 55 * time.Second
 
-// TokenInterval is the time between two scheduled runs of the token function.
-//
-// A refresh leaves at least three runs before the token expires, from a lifetime
-// of 5 minutes on and with a refresh when 66 % of the lifetime is left: 66 % of 300 s are
-// 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
-//
-// Each new token in a secret creates a version of it, and a secret can have 100 versions
-// from the last 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager
-// User Guide). Tokens are therefore stored at most every 16 minutes (24 h / 90) if
-// this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or
-// more. Package token describes shorter lifetimes, and tokens in a parameter.
-const TokenInterval = time.Minute
+// RedriveAttempts is how often an event is tried before it is parked.
+const RedriveAttempts = 20

@@ -85,8 +85,8 @@ func (r *reader) retention() {
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
 	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
-	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.RedriveAttempts, &d.ArchiveRetention) {
-		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1).Truncate(day)
+	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.ArchiveRetention) {
+		attempts := (RedriveAttempts*time.Hour + day - 1).Truncate(day)
 		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
 			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
 				"the archive can deliver it again for as long as %s says, and a queue retains it for 14 days",

@@ -214,8 +214,6 @@ type Tuning struct {
 	// RedriveGrace is how long redrive waits after the deadline of the function that processes an event: more than
 	// the clocks of two functions can differ.
 	RedriveGrace time.Duration `key:"payhook:redriveGrace" default:"30s" limits:"1s 1h" by:"webhook redrive"`
-	// RedriveAttempts is how often an event is tried before it is parked.
-	RedriveAttempts int `key:"payhook:redriveAttempts" default:"20" limits:"1 1000" by:"redrive"`
 }
 
 // Prefix is the prefix of the context keys that only a local run uses. They are not for users.

@@ -178,7 +178,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"", ""},
 		{"baseUrl= authUrl= tokenManagerId=",
 			"baseUrl: is required (example: https://|authUrl: is required|tokenManagerId: is required"},
-		{"payhook:redriveAttempts=1", "payhook:redriveAttempts: no such setting"}, // not local
+		{"payhook:redriveGrace=1s", "payhook:redriveGrace: no such setting"}, // not local
 
 		// A problem names what is allowed.
 		{"successStatus=1x", "successStatus: must be a whole number from 200 to 299"},
@@ -222,9 +222,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"claimRetention=34d archiveRetention=19d", ""},
 		{"claimRetention=15d archiveRetention=off", ""},
 		{"claimRetention=never archiveRetention=36500d", ""},
-		{"payhook:local=true payhook:redriveAttempts=25 claimRetention=45d", "claimRetention: must be at least 46d"},
-		{"payhook:local=true payhook:redriveAttempts=24 claimRetention=45d", ""},
-		{"payhook:local=true payhook:redriveAttempts=9000", "payhook:redriveAttempts: must be"},
+		{"payhook:local=true payhook:redriveGrace=2h", "payhook:redriveGrace: must be"},
 
 		{"keyFreshness=2h keyMaxAge=1h", "keyMaxAge: must not be shorter than keyFreshness"},
 		{"keyFreshness=2h keyMaxAge=2h", ""},
@@ -517,8 +515,8 @@ func TestUnknownKeysAreCorrected(t *testing.T) {
 		}
 	}
 	if got := settings.Named("hostedZoneId").Env() + settings.Named("allowedSources").Env() +
-		settings.Named("payhook:redriveAttempts").Env(); got !=
-		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCESPAYHOOK_REDRIVE_ATTEMPTS" {
+		settings.Named("payhook:redriveGrace").Env(); got !=
+		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCESPAYHOOK_REDRIVE_GRACE" {
 		t.Error(got)
 	}
 }

@@ -5,9 +5,6 @@ import (
 	"net/http"
 )
 
-// Interval is interval.
-const Interval = interval
-
 // Legal is legal.
 var Legal = legal
 

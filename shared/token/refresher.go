@@ -31,7 +31,17 @@ type answer struct {
 // token's lifetime is left. See [Refresher.Run] for when the refresh is earlier or later.
 const refreshPercent = 66
 
-// interval is the time between two runs: settings.TokenInterval.
+// interval is the time between two scheduled runs.
+//
+// A refresh leaves at least three runs before the token expires, from a lifetime
+// of 5 minutes on and with a refresh when 66 % of the lifetime is left: 66 % of 300 s are
+// 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
+//
+// Each new token in a secret creates a version of it, and a secret can have 100 versions
+// from the last 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager
+// User Guide). Tokens are therefore stored at most every 16 minutes (24 h / 90) if
+// this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or
+// more. [Refresher.Run] describes shorter lifetimes, and tokens in a parameter.
 const interval = time.Minute
 
 // NewRefresher returns a Refresher that keeps the token in a store and loads the client credentials.

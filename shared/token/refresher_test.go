@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -595,12 +594,6 @@ func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
 			t.Errorf("%+v, %v", report, err)
 		}
 	})
-}
-
-func TestRunsAreScheduledAtTheInterval(t *testing.T) {
-	if token.Interval != settings.TokenInterval {
-		t.Errorf("%s, want %s", token.Interval, settings.TokenInterval)
-	}
 }
 
 // Alarms watch the shortfall, and a lifetime that needs too many versions of the secret.

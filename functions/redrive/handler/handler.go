@@ -61,7 +61,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 	all.Evidence = nil // a parked delivery has its proof
 	pipeline := setup.Pipeline(all.Stores, s)
 	h := &Handler{
-		redriver: intake.NewRedriver(pipeline, s.RedriveAttempts),
+		redriver: intake.NewRedriver(pipeline, settings.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)

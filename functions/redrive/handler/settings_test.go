@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -18,13 +19,20 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// rejecting returns a deployment whose bus rejects the one event that is due.
-func rejecting(t *testing.T, key, value string) *deployment {
-	t.Helper()
-	d := deploy(t, map[string]string{settings.Named(key).Env(): value})
-	d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
-	d.record(newEvent())
-	return d
+// The pauses between the attempts are at most an hour.
+func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(t, nil)
+		d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
+		d.record(newEvent())
+		for i := range settings.RedriveAttempts {
+			last := i+1 == settings.RedriveAttempts
+			if got := d.handle(redrive.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
+				t.Errorf("attempt %d: %+v", i+1, got)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
 }
 
 // reported tests that the report on certificates has the value of a setting.
@@ -70,13 +78,6 @@ func endsSoon(t *testing.T) {
 
 // effects has for every setting a test that the function's set-up passes it on.
 var effects = map[string]func(t *testing.T){
-	"payhook:redriveAttempts": func(t *testing.T) {
-		for value, want := range map[string]int{"1": 1, "2": 0} {
-			if got := rejecting(t, "payhook:redriveAttempts", value).handle(redrive.Request{}).Parked; got != want {
-				t.Errorf("%s attempts: %d events are parked at the first failure, want %d", value, got, want)
-			}
-		}
-	},
 	// The test of rejected webhooks.
 	"allowedSources": verifies, "maxPayloadBytes": verifies,
 
