@@ -411,9 +411,11 @@ func (c *pool) all(t *testing.T, work func(hand func(job))) {
 			}
 		})
 	}
-	work(func(play job) { queue <- play })
-	close(queue)
-	wg.Wait()
+	func() {
+		defer wg.Wait() // also if the test ends
+		defer close(queue)
+		work(func(play job) { queue <- play })
+	}()
 	if c.failed > 3 {
 		t.Errorf("%d histories failed; the test ends at 10", c.failed)
 	}
