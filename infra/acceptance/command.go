@@ -54,8 +54,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if t.Local || t.Stack != "" || t.ID != "" {
-				return cli.Usage("acceptance deploys its own stacks to an account: it takes no --local, no --stack and " +
-					"no --id")
+				return cli.Usage("acceptance deploys its own stacks to an account: it takes no --local, " +
+					"no --stack and no --id")
 			}
 			if err := checkSettings(values); err != nil {
 				return cli.Usage("%w", err)

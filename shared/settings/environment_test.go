@@ -34,8 +34,9 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		{"authentication": "both", "domainName": "hooks.bank.example", "hostedZoneId": "Z1", "captureRejected": "1h",
 			"truststore": filepath.Join(folder, names.TruststoreFile)},
 	} {
-		texts := map[string]string{"baseUrl": "https://a.example", "authUrl": "https://b.example", "tokenManagerId": "m",
-			"serviceCA": filepath.Join(folder, names.ServiceCAFile)}
+		texts := map[string]string{"baseUrl": "https://a.example", "authUrl": "https://b.example",
+			"tokenManagerId": "m",
+			"serviceCA":      filepath.Join(folder, names.ServiceCAFile)}
 		maps.Copy(texts, change)
 		d, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: texts})
 		if err != nil {
