@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -24,7 +25,7 @@ type alarm struct {
 	description string // the problem and its consequence
 	action      string // the first action to take
 	// metric has a statistic and a period. CloudWatch looks further back than the periods if data is
-	// missing, unless filled fills it (AWS, "Configuring how CloudWatch alarms treat missing data").
+	// missing, unless FILL in an expression fills it (AWS, "Configuring how CloudWatch alarms treat missing data").
 	metric awscloudwatch.IMetric
 	// threshold is the value that raises the alarm when it is reached.
 	threshold int
@@ -48,13 +49,13 @@ func over(minutes int, statistic string, m awscloudwatch.Metric) awscloudwatch.M
 	})
 }
 
-// filled returns the sum of a metric in periods, less those of others. A period without data counts as 0.
-func filled(minutes int, metric awscloudwatch.Metric, others ...awscloudwatch.Metric) awscloudwatch.IMetric {
-	metrics, expression := map[string]awscloudwatch.IMetric{"m0": over(minutes, sum, metric)}, "FILL(m0,0)"
-	for i, m := range others {
-		id := fmt.Sprintf("m%d", i+1)
-		metrics[id] = over(minutes, sum, m)
-		expression += "-FILL(" + id + ",0)"
+// math returns an expression with the sums of metrics in periods, m0 and so on. An alarm can have 10 of them
+// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_MetricDataQuery.html), and each costs
+// as much as an alarm on it alone (https://aws.amazon.com/cloudwatch/pricing/).
+func math(minutes int, expression string, all ...awscloudwatch.Metric) awscloudwatch.IMetric {
+	metrics := map[string]awscloudwatch.IMetric{}
+	for i, m := range all {
+		metrics[fmt.Sprintf("m%d", i)] = over(minutes, sum, m)
 	}
 	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
 		Expression: &expression, UsingMetrics: &metrics, Period: awscdk.Duration_Minutes(jsii.Number(minutes)),
@@ -150,21 +151,42 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "Compare both versions (`payhook parked show NAME`), and ask the service which is right before a " +
 				"payment is made or booked. Then replay it with `--version first` or `--version parked` " +
 				"(`payhook replay`)."},
-		rejectedByAWS(conf, webhook),
+		{name: "rejected-by-aws", metric: over(5, sum, ownMetric(conf, names.NotInvokedMetric)), threshold: 1,
+			notifyOK: true,
+			description: "AWS answered webhooks without a run of the function: they are too large for Lambda (413); or, " +
+				"with a domain name, were throttled (429), or API Gateway has no permission to invoke the function " +
+				"(500). Unless the service sends them again, they are lost.",
+			action: "With a domain name, look up the lines of the access log (log group of Endpoint/AccessLog) whose " +
+				"lambdaStatus is not 200 and whose status is neither 403 nor 404. Otherwise there is no log line: ask " +
+				"the service for the status. 413: agree with the service on the size in the output " +
+				"SubscriptionDetails. 429: raise throttleRate or webhookConcurrency. 500: check that the policy of the " +
+				"function's alias live names this API. Then ask the service to send the webhooks again."},
+		// A failed run can lose a webhook, so the first one raises the alarm. If Lambda has sent one of the metrics
+		// only, the other counts as 0. FILL could hide what arrives late in the last period
+		// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/using-metric-math.html).
+		{name: "webhook-failed", metric: math(5, "m0+m1", webhook.lambdaMetric("Errors"),
+			webhook.lambdaMetric("Throttles")), threshold: 1, notifyOK: true,
+			description: "The webhook function fails, is killed, reaches its timeout, or is not started, because Lambda " +
+				"has no concurrency left. Unless the service sends the webhook again, it is lost.",
+			action: "If the function's Throttles are not 0, raise webhookConcurrency if it is set, or the account's " +
+				"concurrency quota. Otherwise look up what it wrote last, and Duration and memory in its REPORT lines " +
+				"(`payhook logs webhook --since 1h --all`). `payhook logs --not-accepted --since 24h` lists the " +
+				"webhooks."},
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
 		{name: "refused", metric: over(15, sum, ownMetric(conf, names.ClientErrorsMetric)),
 			threshold: conf.AlarmRefused,
-			description: "Many webhooks were answered 4xx: a setting does not match the service, a key or the " +
-				"service's addresses changed, or someone sends forged webhooks.",
+			description: "Many webhooks were answered 4xx: a setting does not match the service, a key, the " +
+				"service's certificate or addresses changed, or someone sends forged webhooks.",
 			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks " +
 				"are accepted and nearly all " +
 				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
 				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
-				"correct allowedSources. 400: cause says if it is no webhook. 405: Payhook accepts POST, PUT and " +
-				"PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay what was captured (`payhook replay " +
-				"NAME --reason TEXT`), and have the service send the rest again."},
+				"correct allowedSources; with mTLS and no line, compare the service's certificate with the truststore " +
+				"(`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. 405: Payhook " +
+				"accepts POST, PUT and PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay what was " +
+				"captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
@@ -215,13 +237,20 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"archive of the bus are gone."},
 	}
 	if conf.UsesToken() {
-		all = append(all, tokenAlarms(conf)...)
+		all = append(all, alarm{name: "token-life",
+			metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)), threshold: 1, times: 3, among: 3,
+			missingBreaches: true, notifyOK: true,
+			description: "The stored access token could not be refreshed in time, or the token function does not run. " +
+				"Calls of the payment service fail once the token has expired. The alarm is also raised until the " +
+				"first token is stored.",
+			action: "Before the first token, store the client credentials. Later: " + stopped("token") + " With " +
+				"status and oauthError, check the client credentials with the service."})
 	}
 
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
 		// With periods of an hour, an alarm looks back at most 7 days (AWS, "PutMetricAlarm"). A new
 		// deployment has no data at all, which FILL does not fill.
-		all = append(all, alarm{name: "silence", metric: filled(60, ownMetric(conf, names.AcceptedMetric)),
+		all = append(all, alarm{name: "silence", metric: math(60, "FILL(m0,0)", ownMetric(conf, names.AcceptedMetric)),
 			threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
 			notifyOK: true,
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
@@ -230,78 +259,32 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"active and which answers they get."})
 	}
 	if conf.UsesMTLS() {
-		all = append(all, certificateAlarms(conf, webhook)...)
+		all = append(all, alarm{name: "trust-expires",
+			metric:    over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
+			threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+			description: "A CA certificate of the truststore, or the client certificate that was accepted last, " +
+				"expires in less than 30 days. Webhooks are rejected after that.",
+			action: "Look up which one (`payhook keys`), ask the service for its successor, and " +
+				"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see " +
+				"oldest-pending."})
 	}
 
-	// A failed run of the webhook function can lose a webhook, so the first failure
-	// raises the alarm. The next scheduled run does the work of a failed one.
-	return append(all,
-		alarm{name: "webhook-errors", metric: over(5, sum, webhook.lambdaMetric("Errors")), threshold: 1,
-			notifyOK: true,
-			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends " +
-				"the webhook again, it is lost.",
-			action: "Look up what the function wrote last, and Duration and memory in its REPORT lines (`payhook " +
-				"logs webhook --since 1h --all`). `payhook logs --not-accepted --since 24h` lists the webhooks."},
-		alarm{name: "webhook-throttles", metric: over(5, sum, webhook.lambdaMetric("Throttles")),
-			threshold: 1, notifyOK: true,
-			description: "Lambda has no concurrency left to run the webhook function. Unless the service sends the " +
-				"webhook again, it is lost.",
-			action: "Raise webhookConcurrency if it is set, or the account's concurrency quota."})
+	if webhook.api == nil {
+		// CloudWatch receives the function's counts later than those of Lambda, so the
+		// newest period can differ without a cause. With two of twelve periods, the older
+		// one is complete.
+		rejected := &all[slices.IndexFunc(all, func(a alarm) bool { return a.name == "rejected-by-aws" })]
+		rejected.times, rejected.among = 2, 12
+		rejected.metric = math(5, "FILL(m0,0)-FILL(m1,0)-FILL(m2,0)", webhook.lambdaMetric("Url4xxCount"),
+			ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles"))
+	}
+	return all
 }
 
 // stopped returns the steps to find out why a scheduled function does not work.
 func stopped(function string) string {
 	return "Look up the last cause (`payhook logs " + function + " --since 1h`). If there is none, read " +
 		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles."
-}
-
-// rejectedByAWS returns the alarm for webhooks that AWS answers before the function
-// runs, so that the function's log and metrics do not contain them.
-func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
-	if webhook.api != nil {
-		return alarm{name: "rejected-by-api", metric: over(5, sum, webhook.requests(notInvokedMetric)),
-			threshold: 1, notifyOK: true,
-			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
-				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
-				"the service sends them again, they are lost.",
-			action: "Look up the lines of the access log (log group of Endpoint/AccessLog) whose lambdaStatus is not " +
-				"200 and whose status is neither 403 nor 404. 429: raise throttleRate or webhookConcurrency. 413: " +
-				"agree with the service on the size in the output SubscriptionDetails. 500: check that the policy of " +
-				"the function's alias live names this API. Then ask the service to send the webhooks again.",
-		}
-	}
-	// CloudWatch receives the function's counts later than those of Lambda, so the
-	// newest period can differ without a cause. With two of twelve periods, the older
-	// one is complete.
-	return alarm{name: "rejected-by-aws", metric: filled(5, webhook.lambdaMetric("Url4xxCount"),
-		ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")),
-		threshold: 1, times: 2, among: 12, notifyOK: true,
-		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
-			"for Lambda (413). There is no log line for them. Unless the service sends them again in smaller " +
-			"deliveries, they are lost.",
-		action: "Ask the service which deliveries were answered 413, agree on the size in the output " +
-			"SubscriptionDetails, and have them sent again."}
-}
-
-// certificateAlarms returns the alarms on client certificates.
-func certificateAlarms(conf settings.Deployment, webhook webhook) []alarm {
-	return []alarm{
-		{name: "trust-expires", metric: over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
-			threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
-			description: "A CA certificate of the truststore, or the client certificate that was accepted last, " +
-				"expires in less than 30 days. Webhooks are rejected after that.",
-			action: "Look up which one (`payhook keys`), ask the service for its successor, and " +
-				"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see " +
-				"oldest-pending.",
-		},
-		{name: "certificate-forbidden", metric: over(15, sum, webhook.requests(forbiddenMetric)),
-			threshold: conf.AlarmRefused,
-			description: "API Gateway rejected many requests for their client certificate (403). If they are the " +
-				"service's, its certificate expired, or its CA is not in the truststore.",
-			action: "Ask the service which status their webhooks get. If it is 403, compare their certificate with " +
-				"the truststore (`payhook keys`), and rotate it as described in infra/MTLS.md.",
-		},
-	}
 }
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
@@ -362,33 +345,4 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 		created.AddOkAction(notify)
 	}
 	p.alarms[a.name] = created
-}
-
-// tokenAlarms returns the alarms of the access token.
-func tokenAlarms(conf settings.Deployment) []alarm {
-	all := []alarm{
-		{name: "token-life", metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)),
-			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
-			description: "The stored access token expires soon or has expired, or the token function does not run. " +
-				"Calls of the payment service fail once it has expired. The alarm is also raised until the first " +
-				"token is stored.",
-			action: "Before the first token, store the client credentials. Later: " + stopped("token")},
-		{name: "token-failed", metric: over(5, sum, ownMetric(conf, names.TokenFailedMetric)),
-			threshold: 3, notifyOK: true,
-			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
-				"until it expires.",
-			action: "Look up cause, status and oauthError (`payhook logs token --since 1h`). Check the client " +
-				"credentials with the service."},
-	}
-	if conf.TokenStore == settings.InParameter { // it takes any number of versions
-		return all
-	}
-	// Tokens of less than 20 minutes are stored three times in an hour.
-	return append(all, alarm{
-		name: "token-quota", metric: over(60, sum, ownMetric(conf, names.TokenWritesTooOftenMetric)),
-		threshold: 3, notifyOK: true,
-		description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
-			"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
-			"most of a day.",
-		action: "Set tokenStore=parameter, or ask the service for tokens of at least 20 minutes."})
 }

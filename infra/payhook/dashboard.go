@@ -102,7 +102,7 @@ func (d dashboard) health() {
 	}
 	if d.conf.UsesToken() {
 		charts = append(charts, d.chart("Access token", 1, "token-life",
-			"Seconds by which the stored token's life is less than callers need; 0 is normal.",
+			"Seconds by which the stored token expires too early; 0 is normal.",
 			d.own(names.TokenShortfallMetric, maximum, "too short by")))
 	}
 	var daysLeft []awscloudwatch.IMetric
@@ -137,10 +137,10 @@ func (d dashboard) traffic() {
 	d.section("Traffic",
 		d.chart("Webhooks by answer", 5, "refused",
 			"Webhooks by the function's answer: the status, and the metric that counts it.", answers...),
-		d.chart("Requests as AWS counts them", 5, d.webhook.rejectedAlarm(),
+		d.chart("Requests as AWS counts them", 5, "rejected-by-aws",
 			"Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the function.",
 			d.requests()...),
-		d.chart("Latency", 5, "webhook-errors",
+		d.chart("Latency", 5, "webhook-failed",
 			"Milliseconds of a run of the webhook function, as Lambda measures them.",
 			line(duration, "p50", "p50"), line(duration, "p99", "p99")))
 }
@@ -149,7 +149,7 @@ func (d dashboard) traffic() {
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 func (d dashboard) requests() []awscloudwatch.IMetric {
-	w, own := d.webhook, d.own(names.ClientErrorsMetric, sum, "4xx of the function")
+	w, own := d.webhook, d.own(names.ClientErrorsMetric, sum, "4xx of the function, and for a certificate")
 	if w.api == nil {
 		return []awscloudwatch.IMetric{line(w.lambdaMetric("UrlRequestCount"), sum, "requests"),
 			line(w.lambdaMetric("Url4xxCount"), sum, "4xx"), line(w.lambdaMetric("Url5xxCount"), sum, "5xx"), own}
@@ -157,12 +157,8 @@ func (d dashboard) requests() []awscloudwatch.IMetric {
 	api := func(name, label string) awscloudwatch.IMetric {
 		return line(newMetric("AWS/ApiGateway", name, "ApiId", w.api.Ref()), sum, label)
 	}
-	lines := []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx"), own,
-		line(w.requests(notInvokedMetric), sum, notInvokedMetric)}
-	if d.conf.UsesMTLS() {
-		lines = append(lines, line(w.requests(forbiddenMetric), sum, forbiddenMetric))
-	}
-	return lines
+	return []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx"), own,
+		d.own(names.NotInvokedMetric, sum, names.NotInvokedMetric.Name)}
 }
 
 func (d dashboard) rejections() {
@@ -197,24 +193,11 @@ func (d dashboard) runs() {
 	if d.busFailures != nil {
 		queues = append(queues, line(messages(d.busFailures), maximum, "bus"))
 	}
-	charts := []awscloudwatch.IWidget{d.chart("Failed runs", 5, "webhook-errors",
-		"Runs of the functions that failed, or did not start for lack of concurrency.", failed...)}
-	if d.conf.UsesToken() {
-		charts = append(charts, d.chart("Token", 5, "token-failed",
-			"Runs that could not store a new token, or store tokens too often for the secret.",
-			d.sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)...))
-	}
-	d.section("Runs", append(charts,
+	d.section("Runs",
+		d.chart("Failed runs", 5, "webhook-failed",
+			"Runs of the functions that failed, or did not start for lack of concurrency.", failed...),
 		d.chart("Dead-letter queues", 5, "oldest-pending",
-			"Messages about runs that could not be started, and events that the bus could not encrypt.", queues...))...)
-}
-
-// rejectedAlarm returns the name of the alarm of rejectedByAWS.
-func (w webhook) rejectedAlarm() string {
-	if w.api != nil {
-		return "rejected-by-api"
-	}
-	return "rejected-by-aws"
+			"Messages about runs that could not be started, and events that the bus could not encrypt.", queues...))
 }
 
 // causesQuery counts the outcomes of webhooks that were not accepted.

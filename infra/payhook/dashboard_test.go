@@ -41,10 +41,12 @@ func TestTheDashboardShowsEveryMetric(t *testing.T) {
 		conf   map[string]any
 		absent []names.Metric
 	}{
-		{nil, []names.Metric{names.TrustDaysLeftMetric, names.SourceNotAllowedMetric}},
-		{map[string]any{"allowedSources": "192.0.2.0/24"}, []names.Metric{names.TrustDaysLeftMetric}},
+		{nil, []names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric, names.SourceNotAllowedMetric}},
+		{map[string]any{"allowedSources": "192.0.2.0/24"},
+			[]names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric}},
 		{everyAlarm, []names.Metric{names.SourceNotAllowedMetric}},
-		{map[string]any{"encryption": "cmk"}, []names.Metric{names.TrustDaysLeftMetric, names.SourceNotAllowedMetric}},
+		{map[string]any{"encryption": "cmk"},
+			[]names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric, names.SourceNotAllowedMetric}},
 	} {
 		tm := payhook(t, c.conf)
 		text, shown := tm.dashboard(t)

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
@@ -14,9 +13,6 @@ import (
 // unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
 // cannot deploy. It has no alarms on metric math either.
 var unsupported = []string{
-	"AWS::CodeDeploy::Application",
-	"AWS::CodeDeploy::DeploymentConfig",
-	"AWS::CodeDeploy::DeploymentGroup",
 	"AWS::Events::Archive",
 	"AWS::Events::EventBusPolicy",
 	"AWS::SecretsManager::ResourcePolicy",
@@ -27,15 +23,11 @@ var unsupported = []string{
 // resources must not refer to them.
 func (p *Payhook) removeUnsupported() {
 	for _, resource := range p.resources() {
-		if alias, ok := resource.(awslambda.CfnAlias); ok {
-			// It names the deployment group that shifts the alias, which is removed.
-			alias.CfnOptions().SetUpdatePolicy(nil)
-		}
 		if slices.Contains(unsupported, *resource.CfnResourceType()) {
 			resource.Node().Scope().Node().TryRemoveChild(resource.Node().Id())
 		}
 	}
 	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.LocalKey), jsii.String(
-		"The local emulator has no alarms on metric math and no "+strings.Join(unsupported, ", ")+
+		"The local emulator has no alarms on metric math, no canary and no "+strings.Join(unsupported, ", ")+
 			": these are left out."))
 }

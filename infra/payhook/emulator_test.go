@@ -27,7 +27,7 @@ func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
 		t.Error("CodeDeploy shifts the alias")
 	}
 	if removed := len(payhook(t, map[string]any{"deployment": "canary", "encryption": "cmk"}).Resources) -
-		len(tm.Resources); removed != 5 {
+		len(tm.Resources); removed != 7 {
 		t.Errorf("%d resources are removed", removed)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
@@ -178,6 +177,8 @@ func accessLog(conf settings.Deployment) map[string]string {
 		"functionStatus":    "$context.integration.status",
 		// The status of Lambda's answer, not of the function's.
 		"lambdaStatus": "$context.integration.integrationStatus",
+		// The dimension of the metrics that are made from the lines.
+		"stackName": conf.StackName,
 	}
 	if conf.UsesMTLS() {
 		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"
@@ -197,12 +198,6 @@ const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status !
 // allowedSources, have the Lambda status 200.
 const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
-// The metrics of these two patterns. Their dimension is ApiId.
-const (
-	notInvokedMetric = "NotInvoked"
-	forbiddenMetric  = "CertificateForbidden"
-)
-
 // newStage creates the stage, its access log, and the metrics of the requests that do
 // not reach the function.
 func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
@@ -214,9 +209,9 @@ func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form
 	}
-	e.count(logs, notInvokedMetric, notInvoked)
+	e.count(logs, names.NotInvokedMetric, notInvoked)
 	if conf.UsesMTLS() {
-		e.count(logs, forbiddenMetric, forbidden)
+		e.count(logs, names.ClientErrorsMetric, forbidden)
 	}
 	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
 		ApiId:      e.api.Ref(),
@@ -233,25 +228,21 @@ func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	})
 }
 
-// count creates a metric that counts the lines of the access log that match a pattern.
-func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
-	awslogs.NewCfnMetricFilter(e.scope, jsii.String(name), &awslogs.CfnMetricFilterProps{
+// count adds the number of lines of the access log that match a pattern to a metric, without a unit, as the functions
+// do: an alarm on a metric with two units is unpredictable
+// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html).
+func (e *endpoint) count(logs awslogs.LogGroup, m names.Metric, pattern string) {
+	awslogs.NewCfnMetricFilter(e.scope, jsii.String(m.Name), &awslogs.CfnMetricFilterProps{
 		LogGroupName:  logs.LogGroupName(),
 		FilterPattern: jsii.String(pattern),
 		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
 			MetricNamespace: jsii.String(names.MetricNamespace),
-			MetricName:      jsii.String(name),
+			MetricName:      jsii.String(m.Name),
 			MetricValue:     jsii.String("1"),
-			Unit:            jsii.String("Count"),
-			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"),
-				Value: jsii.String("$.apiId")}},
+			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{
+				Key: jsii.String(names.MetricDimension), Value: jsii.String("$.stackName")}},
 		}},
 	})
-}
-
-// requests returns a metric that count creates.
-func (e *endpoint) requests(name string) awscloudwatch.Metric {
-	return newMetric(names.MetricNamespace, name, "ApiId", e.api.Ref())
 }
 
 // publishName creates the DNS records of the domain name, or an output with the value of

@@ -139,7 +139,7 @@ func TestSwitchingTheMechanismReplacesNothing(t *testing.T) {
 		// A function has a new version and policy, and its alias moves to it. Redrive may read the
 		// client certificate that was accepted last.
 		want := []string{
-			"+Alarms/certificate-forbidden", "+Alarms/trust-expires", "+Endpoint/CertificateForbidden",
+			"+Alarms/trust-expires", "+Endpoint/ClientErrors",
 			"Endpoint/Domain", "Endpoint/Stage", "Monitoring/Dashboard",
 			"Redrive/Alias", "Redrive/Function", "Redrive/Role/DefaultPolicy", "Webhook/Alias", "Webhook/Function",
 		}

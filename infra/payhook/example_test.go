@@ -41,6 +41,6 @@ func ExampleNew() {
 
 	fmt.Println(*app.Synth(nil).GetStackByName(jsii.String("Bank")).StackName())
 	// Output:
-	// 15 alarms notify Bank/Payments/Alarms/Topic
+	// 12 alarms notify Bank/Payments/Alarms/Topic
 	// Bank
 }

@@ -107,7 +107,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.newRedrive()
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)
-	if conf.Deployment == settings.Canary {
+	if conf.Deployment == settings.Canary && !conf.Local { // the emulator has no CodeDeploy
 		p.shiftByCanary()
 	}
 	p.encrypt(props.EncryptionKey)

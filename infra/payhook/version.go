@@ -86,7 +86,7 @@ func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
 // lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks
 // and failures of the function raise them, so other senders cannot block a deployment.
 // (Any sender can raise refused.)
-var lossAlarms = []string{"webhook-errors", "not-stored", "parked"}
+var lossAlarms = []string{"not-stored", "parked", "webhook-failed"}
 
 // shiftByCanary makes CodeDeploy shift the alias of the webhook function: a tenth of the
 // webhooks for 5 minutes, then all. If one of the alarms is raised during that time,

@@ -39,8 +39,9 @@ var (
 	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405}
 	TooLargeMetric         = Metric{Name: "TooLarge", Status: 413}
 	InvalidMetric          = Metric{Name: "Invalid", Status: 422}
-	// ClientErrorsMetric counts answers of 400 to 499. It is part of Lambda's Url4xxCount,
-	// which also contains the requests that AWS itself rejects as too large or throttled.
+	// ClientErrorsMetric counts answers of 400 to 499, and with client certificates API Gateway's
+	// answers of 403. It is part of Lambda's Url4xxCount, which also contains the requests that AWS
+	// itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors"}
 	// NotStoredMetric counts authentic webhooks answered 503.
 	NotStoredMetric = Metric{Name: "NotStored", Status: 503}
@@ -76,28 +77,24 @@ var (
 // MinTrustDays is the number of days below which TrustDaysLeftMetric needs attention.
 const MinTrustDays = 30
 
-// The metrics of the token function.
-var (
-	// TokenShortfallMetric is by how much the remaining lifetime of the token is less than
-	// callers need: the remaining lifetime at which the token is refreshed, but at most 185 s
-	// (three runs and the last 5 s, in which the token is not used) and at least 65 s (one
-	// run and these 5 s). If the endpoint has just returned the stored token again, there is
-	// no newer one, and a token that has not expired is enough. Every run that could read the
-	// secret writes it.
-	TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds}
-	TokenFailedMetric    = Metric{Name: "TokenFailed"}
-	// TokenWritesTooOftenMetric counts runs that had a new token whose lifetime is less than 20
-	// minutes.
-	TokenWritesTooOftenMetric = Metric{Name: "TokenWritesTooOften"}
-)
+// TokenShortfallMetric is by how much the remaining lifetime of the token is less than
+// callers need: the remaining lifetime at which the token is refreshed, but at most 185 s
+// (three runs and the last 5 s, in which the token is not used) and at least 65 s (one
+// run and these 5 s). A token that was due three runs ago is too old as well. If the
+// endpoint has just returned the stored token again, there is no newer one, and a token
+// that has not expired is enough. Every run that could read the secret writes it.
+var TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds}
 
-// Metrics returns every metric that the functions write.
+// NotInvokedMetric counts requests that API Gateway answered without a run of the webhook function, except 403
+// and 404. It is made from the lines of the access log.
+var NotInvokedMetric = Metric{Name: "NotInvoked"}
+
+// Metrics returns every metric in the namespace.
 func Metrics() []Metric {
 	return []Metric{
 		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
 		TooLargeMetric, InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
 		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, DeviationsMetric, ParkedMetric,
-		OldestPendingMetric, BusMissingMetric, TrustDaysLeftMetric,
-		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
+		OldestPendingMetric, BusMissingMetric, TrustDaysLeftMetric, TokenShortfallMetric, NotInvokedMetric,
 	}
 }

@@ -76,7 +76,8 @@ type Report struct {
 	// Shortfall is the time by which Remaining is less than callers need; zero if it
 	// is enough. Callers need the remaining life at which the token is refreshed, but
 	// at most the time of three runs and the margin of a [Reader], and at least the
-	// time of one run and that margin. After [Unchanged], no newer token exists, and
+	// time of one run and that margin. A token that was due three runs ago is too old
+	// as well. After [Unchanged], no newer token exists, and
 	// an unexpired one is enough.
 	Shortfall time.Duration
 	Calls     int // of the token endpoint
@@ -222,7 +223,7 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	if err != nil {
 		report = reportOf(Failed, stored, calls)
 	}
-	report.WritesTooOften = r.store.Limited() && fresh.Lifetime() < shortLifetime
+	report.WritesTooOften = r.store.Limited() && fresh.WritesTooOften()
 	r.last = answer{fresh, stored, report.Outcome}
 	return report, err
 }
@@ -242,6 +243,13 @@ func (r *Refresher) due(b Bearer) bool {
 		time.Until(b.ExpiresAt) < refreshAt(b.Lifetime(), r.store.Limited())
 }
 
+// ShortLived is what [Report.WritesTooOften] and [Bearer.WritesTooOften] mean, and what to do.
+const ShortLived = "the lifetime of the token is less than 20 minutes, too short for a secret, which takes 100 " +
+	"versions a day: set tokenStore=parameter, or ask the service for tokens of at least 20 minutes"
+
+// WritesTooOften reports whether the lifetime of the token is too short for a secret.
+func (b Bearer) WritesTooOften() bool { return b.Lifetime() < shortLifetime }
+
 // Late reports whether callers can soon be without a token: less life is left than they need after a run,
 // and the token has been due for the time of two runs. One run can start that long after the previous one
 // (see reserve).
@@ -259,7 +267,7 @@ func reportOf(o Outcome, b Bearer, calls int) Report {
 	remaining := max(0, time.Until(b.ExpiresAt))
 	report := Report{Outcome: o, Known: true, Remaining: remaining, Lifetime: b.Lifetime(), Calls: calls}
 	if o != Unchanged || remaining == 0 {
-		report.Shortfall = max(0, b.need()-remaining)
+		report.Shortfall = max(0, max(b.need(), refreshAt(b.Lifetime(), true)-3*interval)-remaining)
 	}
 	return report
 }

@@ -596,7 +596,7 @@ func TestATokenThatExpiresEarlierDoesNotReplaceTheStoredOne(t *testing.T) {
 	})
 }
 
-// Alarms watch the shortfall, and a lifetime that needs too many versions of the secret.
+// An alarm watches the shortfall. A lifetime that needs too many versions of the secret is reported.
 func TestShortfall(t *testing.T) {
 	for name, test := range map[string]struct {
 		lifetime, age time.Duration // zero: no token is stored
@@ -605,14 +605,17 @@ func TestShortfall(t *testing.T) {
 		shortfall     time.Duration
 	}{
 		"nothing is due": {time.Hour, time.Minute, hangsUp, token.Fresh, 0},
-		"a failure with time for three runs": {time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""),
-			token.Failed, 0},
-		"a failure with less": {time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed,
+		// It is due when 66 % of its lifetime is left.
+		"due for three runs": {time.Hour, 23*time.Minute + 24*time.Second, answers(400, ""), token.Failed, 0},
+		"due for longer": {time.Hour, 23*time.Minute + 25*time.Second, answers(400, ""), token.Failed,
+			time.Second},
+		"a failure with time for three runs": {5 * time.Minute, 115 * time.Second, answers(400, ""), token.Failed, 0},
+		"a failure with less": {5 * time.Minute, 116 * time.Second, answers(400, ""), token.Failed,
 			time.Second},
 		"a short-lived token that is not due": {2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
 		"a failure with such a token": {2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed,
 			1200 * time.Millisecond},
-		"an expired token": {time.Hour, time.Hour, answers(400, ""), token.Failed, 185 * time.Second},
+		"an expired token": {time.Hour, time.Hour, answers(400, ""), token.Failed, 2196 * time.Second},
 		"a new token":      {time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
 		"a new token that ends before the next run": {time.Hour, time.Hour, returns("t-2", 30*time.Second),
 			token.Refreshed, 33 * time.Second},

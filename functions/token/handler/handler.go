@@ -51,10 +51,6 @@ func (h *Handler) Handle(ctx context.Context, e Event) (Report, error) {
 	return h.write(ctx, r, err), nil
 }
 
-// shortLived is the warning of a run that had a token with a short lifetime.
-const shortLived = "the lifetime of the token is less than 20 minutes, so the secret gets more than 90 versions a " +
-	"day; AWS accepts 100; set tokenStore=parameter, or ask the service for tokens of at least 20 minutes"
-
 // line is the line of a run. The errors of package token contain no secret.
 type line struct {
 	Outcome    token.Outcome `json:"outcome"`
@@ -80,8 +76,7 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 		values = append(values, awsenv.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
 	}
 	if r.WritesTooOften {
-		values = append(values, awsenv.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
-		l.Warning = shortLived
+		l.Warning = token.ShortLived
 	}
 	if r.Unreadable != nil {
 		l.Unreadable = r.Unreadable.Error()
@@ -90,7 +85,6 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 		level = slog.LevelWarn
 	}
 	if err != nil {
-		values = append(values, awsenv.Value{Metric: names.TokenFailedMetric, Value: 1})
 		level = slog.LevelError
 		l.Cause = err.Error()
 		if answer, ok := errors.AsType[*token.EndpointError](err); ok {

@@ -33,23 +33,22 @@ type series struct {
 	at        time.Time // of the minute of the last; zero: none
 }
 
-// measured makes the checks of metrics and alarms. The error is that of the alarms, without which the answers of API
-// Gateway are not counted.
+// measured makes the checks of metrics and alarms. The error is that of the alarms.
 func measured(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	own, withoutAlarms := alarms(ctx, d)
-	checks, err := counted(ctx, d, own, now)
+	checks, err := counted(ctx, d, now)
 	if err != nil {
 		checks = []check{failed("metrics", err)}
 	}
-	if withoutAlarms != nil {
-		return checks, withoutAlarms
+	own, err := alarms(ctx, d)
+	if err != nil {
+		return checks, err
 	}
 	return append(checks, raised(own)), nil
 }
 
 // counted makes the checks of metrics.
-func counted(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now time.Time) ([]check, error) {
-	all, err := read(ctx, d, own, now)
+func counted(ctx context.Context, d *stack, now time.Time) ([]check, error) {
+	all, err := read(ctx, d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +70,8 @@ func counted(ctx context.Context, d *stack, own map[string]types.MetricAlarm, no
 	return append(checks, d.certificates(all["trust"], state)), nil
 }
 
-// byGateway are the answers that API Gateway makes itself, by the alarms that watch their metrics.
-var byGateway = map[string]string{
-	"certificate-forbidden": "403 by API Gateway", "rejected-by-api": "429, 413 or 500 by API Gateway",
-}
-
-// read returns the metrics of the functions and of Lambda, those of answers by the name of the metric, and those
-// of API Gateway by the name of the alarm.
-func read(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now time.Time) (map[string]series, error) {
+// read returns the metrics of Payhook and of Lambda, those of answers by the name of the metric.
+func read(ctx context.Context, d *stack, now time.Time) (map[string]series, error) {
 	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // without the alias
 	all, ids := map[string]series{}, map[string]string{}
 	var queries []types.MetricDataQuery
@@ -96,17 +89,13 @@ func read(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now t
 	query("token", names.MetricNamespace, names.TokenShortfallMetric.Name, "Maximum", stack)
 	query("trust", names.MetricNamespace, names.TrustDaysLeftMetric.Name, "Minimum", stack)
 	for _, m := range names.Metrics() {
-		if m.Status != 0 || m == names.AcceptedMetric || m == names.ClientErrorsMetric {
+		if m.Status != 0 || m == names.AcceptedMetric || m == names.ClientErrorsMetric ||
+			m == names.NotInvokedMetric {
 			query(m.Name, names.MetricNamespace, m.Name, "Sum", stack)
 		}
 	}
 	for _, name := range []string{"Errors", "Throttles", "Url4xxCount"} {
 		query(name, "AWS/Lambda", name, "Sum", types.Dimension{Name: aws.String("FunctionName"), Value: &function})
-	}
-	for name := range byGateway {
-		if a := own[name]; a.MetricName != nil {
-			query(name, aws.ToString(a.Namespace), aws.ToString(a.MetricName), "Sum", a.Dimensions...)
-		}
 	}
 	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
 		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
@@ -134,18 +123,20 @@ func read(ctx context.Context, d *stack, own map[string]types.MetricAlarm, now t
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
 func webhooks(all map[string]series, redrive state, next string) check {
-	counts := map[string]float64{} // of the answers that are not 2xx
+	clientErrors := all[names.ClientErrorsMetric.Name].sum
+	counts := map[string]float64{ // of the answers that are not 2xx
+		"403 by API Gateway": clientErrors, "429, 413 or 500 by API Gateway": all[names.NotInvokedMetric.Name].sum}
 	for _, m := range names.Metrics() {
 		if m.Status != 0 {
 			counts[strconv.Itoa(m.Status)] += all[m.Name].sum
 		}
-	}
-	for alarm, answer := range byGateway {
-		counts[answer] = all[alarm].sum
+		if m.Status/100 == 4 {
+			counts["403 by API Gateway"] -= all[m.Name].sum
+		}
 	}
 	// The function's counts arrive later than Lambda's.
 	counts["4xx by AWS, or not counted by the function yet"] =
-		all["Url4xxCount"].sum - all[names.ClientErrorsMetric.Name].sum - all["Throttles"].sum
+		all["Url4xxCount"].sum - clientErrors - all["Throttles"].sum
 	accepted, failed := all[names.AcceptedMetric.Name].sum, all["Errors"].sum+all["Throttles"].sum
 	text, refused := fmt.Sprintf("%.0f accepted", accepted), false
 	for _, answer := range slices.Sorted(maps.Keys(counts)) {

@@ -232,5 +232,6 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	}
 	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
 		t.ExpiresAt.UTC().Format(time.RFC3339))
-	return []check{judge("token", text, finding{t.Late(now), attention, text, d.hint("logs token --since 1h")})}, nil
+	return []check{judge("token", text, finding{t.Late(now), attention, text, d.hint("logs token --since 1h")},
+		finding{d.TokenSecret != "" && t.WritesTooOften(), attention, text, token.ShortLived})}, nil
 }

@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		metrics: map[string]float64{"Payhook OldestPending": 0, "Payhook TokenShortfallSeconds": 0,
 			"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
-			"Payhook-token-failed": types.StateValueOk}}
+			"Payhook-token-life": types.StateValueOk}}
 	w.source = &w.tokens
 	w.storeToken(time.Hour, 59*time.Minute)
 	return w
@@ -130,20 +130,11 @@ func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsI
 	out := &cloudwatch.DescribeAlarmsOutput{}
 	for _, name := range in.AlarmNames {
 		if s, ok := w.alarms[name]; ok {
-			a := types.MetricAlarm{AlarmName: &name, StateValue: s}
-			if metric, ok := ofAPI[name]; ok {
-				a.Namespace, a.MetricName = aws.String("Payhook"), &metric
-				a.Dimensions = []types.Dimension{{Name: aws.String("ApiId"), Value: aws.String("api-1")}}
-			}
-			out.MetricAlarms = append(out.MetricAlarms, a)
+			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s})
 		}
 	}
 	return out, nil
 }
-
-// ofAPI are the metrics of API Gateway, by the alarms that watch them.
-var ofAPI = map[string]string{"Payhook-certificate-forbidden": "CertificateForbidden",
-	"Payhook-rejected-by-api": "NotInvoked"}
 
 // ListStackResources returns pages with one alarm and one other resource.
 func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
@@ -278,10 +269,14 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"a token that lives": {func(w *world) { w.storeToken(time.Hour, 190*time.Second) }, "healthy",
 			"token         ok     valid for"},
 		// It is due 198 s before its end, and the next run is a minute later.
-		"a token of 5 minutes": {func(w *world) { w.storeToken(5*time.Minute, 137*time.Second) }, "healthy",
-			"token         ok     valid for"},
+		"a token of 5 minutes": {func(w *world) {
+			w.storeToken(5*time.Minute, 137*time.Second)
+			w.change = func(d *stack) { d.TokenSecret, d.TokenParameter = "", "token" }
+		}, "healthy", "token         ok     valid for"},
+		"a token of 5 minutes in a secret": {func(w *world) { w.storeToken(5*time.Minute, 137*time.Second) },
+			"NOT HEALTHY", "                           " + token.ShortLived + "\n"},
 		"a token of 5 minutes that is not replaced": {func(w *world) { w.storeToken(5*time.Minute, 77*time.Second) },
-			"NOT HEALTHY", "token         attention  valid for"},
+			"NOT HEALTHY", "                           payhook logs token --since 1h --stack Bank\n"},
 		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
 			"token         attention"},
 		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY",
@@ -312,12 +307,10 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"every certificate is rejected": {func(w *world) {
 			delete(w.metrics, "Payhook Accepted")
 			delete(w.metrics, "Payhook Unauthenticated")
-			w.alarms["Payhook-certificate-forbidden"] = types.StateValueOk
-			w.metrics["api-1 CertificateForbidden"] = 2
+			w.metrics["Payhook ClientErrors"] = 2
 		}, "NOT HEALTHY", "webhooks      attention  0 accepted, 2 × 403 by API Gateway in 15m"},
 		"requests that API Gateway does not pass on": {func(w *world) {
-			w.alarms["Payhook-rejected-by-api"] = types.StateValueOk
-			w.metrics["api-1 NotInvoked"] = 2
+			w.metrics["Payhook NotInvoked"] = 2
 		}, "healthy", "3 × 401, 2 × 429, 413 or 500 by API Gateway in 15m"},
 		"a failed run": {func(w *world) { w.metrics["webhook Errors"] = 1 }, "NOT HEALTHY",
 			"1 run failed or did not start"},
