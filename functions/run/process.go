@@ -86,8 +86,8 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 		return err
 	}
 	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme, Control: true,
-		TokenManagerID: p.conf.TokenManagerID, FormEncoded: p.conf.CredentialEncoding == settings.FormEncoded,
-		KeysBearer: p.conf.KeysAuth == settings.BearerToken && p.authURL == ""})
+		TokenManagerID: p.conf.TokenManagerID,
+		KeysBearer:     p.conf.KeysAuth == settings.BearerToken && p.authURL == ""})
 	p.conf.BaseURL = cmp.Or(p.baseURL, p.service.URL)
 	if p.authURL == "" {
 		p.conf.AuthURL = p.service.URL

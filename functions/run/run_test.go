@@ -204,7 +204,7 @@ func up(t *testing.T, args ...string) *running {
 	t.Helper()
 	out, in := io.Pipe()
 	r := &running{t, make(chan string, 1000), make(chan error, 1)}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it ends also if a line does not come
 	t.Cleanup(cancel)
 	go func() {
 		err := run(ctx, args, in, io.Discard)
@@ -274,6 +274,23 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 	}
 	if err := <-r.ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
+	var out bytes.Buffer
+	p := &process{out: &out, given: []string{"keysAuth=bearer"}}
+	if err := p.start(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer p.service.Close()
+	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
+	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %v, %v", resp, err)
+	}
+	err = p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"})
+	if err != nil || lastOf(t, out.String()) != "200 accepted 1" {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
