@@ -18,7 +18,7 @@ import (
 
 // Duration returns a setting of the webhook or the redrive function that is a duration; 0 for off and never.
 func (d *Deployment) Duration(ctx context.Context, key string) (time.Duration, error) {
-	text, err := d.setting(ctx, key)
+	text, err := d.Deployed(ctx, key)
 	if err != nil || text == "off" || text == "never" {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now tim
 
 // Revoked returns the setting revokedKeys of the webhook function.
 func (d *Deployment) Revoked(ctx context.Context) (list revocation.List, err error) {
-	text, err := d.setting(ctx, "revokedKeys")
+	text, err := d.Deployed(ctx, "revokedKeys")
 	for name := range strings.SplitSeq(text, ";") {
 		if parsed, err := revocation.Parse(strings.TrimSpace(name)); err == nil {
 			list = append(list, parsed)
@@ -59,8 +59,8 @@ func (d *Deployment) Revoked(ctx context.Context) (list revocation.List, err err
 	return list, err
 }
 
-// setting returns a setting of the webhook function or, if that does not read it, of the redrive function.
-func (d *Deployment) setting(ctx context.Context, key string) (string, error) {
+// Deployed returns the text of a setting of the webhook function or, if that does not read it, of the redrive function.
+func (d *Deployment) Deployed(ctx context.Context, key string) (string, error) {
 	s, function := settings.Named(key), "webhook"
 	if !slices.Contains(settings.ReadBy(function), s) {
 		function = "redrive"

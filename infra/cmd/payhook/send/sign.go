@@ -1,20 +1,15 @@
 package send
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 // simulated returns the payment service of the local run, which signs and sends webhooks, and a
@@ -27,22 +22,13 @@ func simulated(ctx context.Context, d *deployment.Deployment) (service paymentte
 		return service, deployed, cli.Usage("only the simulated payment service signs on request, and this local run "+
 			"uses %s: let that service send its own webhooks", d.PaymentService)
 	}
-	function, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
-		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions["webhook"])})
-	if err != nil {
-		return service, deployed, cli.Unreachable(fmt.Errorf("the settings of the webhook function: %w", err))
-	}
-	setting := func(key string) string {
-		s := settings.Named(key)
-		if function.Environment == nil {
-			return s.Default
-		}
-		return cmp.Or(function.Environment.Variables[s.Env()], s.Default)
-	}
 	deployed.URL = d.WebhookURL
-	deployed.Locations = paymenttest.Locations{
-		SignatureHeader: setting("signatureHeader"), Timestamp: setting("timestampLocation"),
-		KeyID: setting("keyIdLocation"),
+	at := &deployed.Locations
+	for key, to := range map[string]*string{"signatureHeader": &at.SignatureHeader, "timestampLocation": &at.Timestamp,
+		"keyIdLocation": &at.KeyID} {
+		if *to, err = d.Deployed(ctx, key); err != nil {
+			return service, deployed, cli.Unreachable(err)
+		}
 	}
 	return service, deployed, nil
 }
