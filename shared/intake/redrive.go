@@ -165,9 +165,7 @@ func (r *run) measureWaiting(ctx context.Context) {
 		waiting, err := r.pipeline.ledger.Waiting(ctx, shard, r.start, pageSize)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.note(err)
-		r.unread = r.unread || err != nil
-		r.age(waiting)
+		r.read(waiting, err)
 	})
 }
 
@@ -179,9 +177,7 @@ func (r *run) nextPages(ctx context.Context, open []int,
 		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.note(err)
-		r.unread = r.unread || err != nil
-		r.age(page)
+		r.read(page, err)
 		for _, p := range page {
 			if p.Err != nil {
 				r.note(fmt.Errorf("intake: pending event %s: %w", p.EventID, p.Err))
@@ -251,8 +247,10 @@ func (r *run) note(err error) {
 	}
 }
 
-// age takes the age of items into account.
-func (r *run) age(pending []ledger.Item) {
+// read takes a page into account: why it could not be read, and the age of its items.
+func (r *run) read(pending []ledger.Item, err error) {
+	r.note(err)
+	r.unread = r.unread || err != nil
 	for _, p := range pending {
 		if !p.RecordedAt.IsZero() {
 			r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))

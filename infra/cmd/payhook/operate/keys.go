@@ -68,10 +68,18 @@ stale; with --drop, nothing was dropped.`,
 			return oneUUID(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
-			if len(args) == 0 {
-				return p.allKeys(ctx, s)
+			freshness, err := s.Duration(ctx, "keyFreshness")
+			if err != nil {
+				return err
 			}
-			return p.key(ctx, s, args[0], drop)
+			revoked, err := s.Revoked(ctx)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return p.allKeys(ctx, s, freshness, revoked)
+			}
+			return p.key(ctx, s, args[0], drop, freshness, revoked)
 		}),
 	}
 	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
@@ -93,15 +101,7 @@ type cachedKey struct {
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
-func (p *program) allKeys(ctx context.Context, d *stack) error {
-	freshness, err := d.Duration(ctx, "keyFreshness")
-	if err != nil {
-		return err
-	}
-	revoked, err := d.Revoked(ctx)
-	if err != nil {
-		return err
-	}
+func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration, revoked revocation.List) error {
 	cached, err := d.keys.List(ctx)
 	if err != nil {
 		return err
@@ -142,16 +142,9 @@ func (p *program) allKeys(ctx context.Context, d *stack) error {
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, d *stack, id string, drop bool) error {
+func (p *program) key(ctx context.Context, d *stack, id string, drop bool, freshness time.Duration,
+	revoked revocation.List) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
-	freshness, err := d.Duration(ctx, "keyFreshness")
-	if err != nil {
-		return err
-	}
-	revoked, err := d.Revoked(ctx)
-	if err != nil {
-		return err
-	}
 	cached, found, err := d.keys.Find(ctx, id)
 	if found {
 		shown = shownKey(cached, freshness, p.Now())
