@@ -38,16 +38,8 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 				env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials",
 					"PAYHOOK_CREDENTIAL_ENCODING": "literal",
 					"PAYHOOK_TOKEN_MANAGER_ID":    "manager"}
-				maps.Copy(
-					env,
-					map[string]string{
-						"PAYHOOK_AUTH_URL":      endpoint.URL,
-						"AWS_ENDPOINT_URL":      server.URL,
-						"AWS_REGION":            "eu-central-1",
-						"AWS_ACCESS_KEY_ID":     "id",
-						"AWS_SECRET_ACCESS_KEY": "secret",
-					},
-				)
+				maps.Copy(env, map[string]string{"PAYHOOK_AUTH_URL": endpoint.URL, "AWS_ENDPOINT_URL": server.URL,
+					"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
 				if store == "parameter" {
 					delete(env, names.TokenSecretEnv)
 					env[names.TokenParameterEnv] = "parameter"

@@ -262,10 +262,8 @@ func isCA(c *x509.Certificate) bool {
 // (RFC 5280, section 4.2.1.12: without the extension it is valid for every purpose).
 func allowsClients(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 ||
-		slices.Contains(
-			c.ExtKeyUsage,
-			x509.ExtKeyUsageClientAuth,
-		) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // checkStrength returns an error if a certificate's signature or key is too weak or not

@@ -104,8 +104,7 @@ func (r *run) publishDue(ctx context.Context) {
 		var pending []ledger.Item
 		pending, open = r.nextPages(ctx, open, cursors)
 		r.result.Unread = r.unread
-		slices.SortFunc(pending, func(a,
-			b ledger.Item) int {
+		slices.SortFunc(pending, func(a, b ledger.Item) int {
 			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 		})
 		r.result.Found += len(pending)

@@ -19,8 +19,7 @@ import (
 )
 
 // noRedirects shows redirects instead of following them.
-var noRedirects = &http.Client{CheckRedirect: func(*http.Request,
-	[]*http.Request) error {
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 	return http.ErrUseLastResponse
 }}
 

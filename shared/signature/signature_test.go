@@ -474,8 +474,7 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 		want   error
 	}{
 		"as it is": {func(map[string]string, *string) {}, nil},
-		"other case": {func(h map[string]string,
-			_ *string) {
+		"other case": {func(h map[string]string, _ *string) {
 			delete(h, "x-svc-signature")
 			h["X-sVc-SIGNATURE"] = "c2ln"
 		}, nil},
@@ -503,8 +502,7 @@ func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 		"empty key id":         {func(_ map[string]string, q *string) { *q = "kid=" }, ErrMissing},
 		"key id twice":         {func(_ map[string]string, q *string) { *q += "&kid=" + keyID }, ErrRepeated},
 		"invalid query string": {func(_ map[string]string, q *string) { *q = "kid=%zz" }, ErrMalformed},
-		"a non-ASCII name": {func(h map[string]string,
-			_ *string) {
+		"a non-ASCII name": {func(h map[string]string, _ *string) {
 			delete(h, "x-svc-signature")
 			h["x-ſvc-signature"] = "c2ln"
 		}, ErrMissing},

@@ -182,13 +182,8 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 	}
 	for _, raw := range inConflict {
 		digest, id := ledger.DigestOf(raw), ledger.Key(idOf(d.t, raw))
-		p.EventIDs, p.Contents = append(
-			p.EventIDs,
-			id,
-		), append(
-			p.Contents,
-			proof.Content{EventID: id, Digest: digest[:]},
-		)
+		p.EventIDs = append(p.EventIDs, id)
+		p.Contents = append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
 	}
 	var err error
 	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {

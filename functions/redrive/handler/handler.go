@@ -205,13 +205,8 @@ func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 		if r.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Outcome(
-			ctx,
-			level,
-			"replay",
-			decided{result, redrive.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By,
-				e.Reason},
-		)
+		h.log.Outcome(ctx, level, "replay",
+			decided{result, redrive.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By, e.Reason})
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out

@@ -105,19 +105,12 @@ var effects = map[string]func(t *testing.T){
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
 		func(c *redrive.Certificates) []string { return c.Subjects }),
 	"revokedKeys": func(t *testing.T) {
-		reported(
-			"revokedKeys",
-			strings.Repeat("cd", 32),
-			func(c *redrive.Certificates) []string { return c.RevokedKeys },
-		)(
-			t,
-		)
+		reported("revokedKeys", strings.Repeat("cd", 32),
+			func(c *redrive.Certificates) []string { return c.RevokedKeys })(t)
 		id := signingKey().ID
 		d := withRejected(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
-		if got := d.handle(redrive.Request{Certificates: true}).Certificates; !slices.Equal(
-			got.RevokedKeys,
-			[]string{id},
-		) {
+		got := d.handle(redrive.Request{Certificates: true}).Certificates
+		if !slices.Equal(got.RevokedKeys, []string{id}) {
 			t.Errorf("by signature: reported %v", got)
 		}
 		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),

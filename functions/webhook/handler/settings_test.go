@@ -136,9 +136,7 @@ var effects = map[string]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	"keyFreshness": passed("keyFreshness", "16m",
-		func(o *keys.Options) { o.Freshness = 16 * time.Minute },
-	),
+	"keyFreshness":  passed("keyFreshness", "16m", func(o *keys.Options) { o.Freshness = 16 * time.Minute }),
 	"keyMaxAge":     passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
 	"keyMissBudget": passed("keyMissBudget", "3", func(o *keys.Options) { o.MissBudget = 3 }),
 

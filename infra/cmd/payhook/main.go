@@ -54,12 +54,8 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add(
-		"Try it",
-		local.Command(p, send.Command(p, t), send.FaultCommand(p), console.Command(p)),
-		listen.Command(p, t),
-		logs.Command(p, t),
-	)
+	add("Try it", local.Command(p, send.Command(p, t), send.FaultCommand(p), console.Command(p)),
+		listen.Command(p, t), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		append(operate.Commands(p, t), evidence.Command(p, t), reconcile.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))

@@ -282,14 +282,10 @@ func TestProgramGetsOneLineOfJSONEach(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := `{"type":"webhook","time":"2000-01-01T00:00:00.000Z","status":200,"outcome":"accepted",` +
-			`"deliveryId":"d1",` +
-			`"events":3,"ids":{"duplicate":["e3"],"published":["e1","e2"]},"ms":{"publish":4,"record":12}}` + "\n" +
+			`"deliveryId":"d1","events":3,` +
+			`"ids":{"duplicate":["e3"],"published":["e1","e2"]},"ms":{"publish":4,"record":12}}` + "\n" +
 			`{"type":"event","time":"2000-01-01T00:00:02.000Z","eventId":"e1","name":"PAYMENT_STATUS.RELEASED",` +
-			`"deliveryId":"d1","event":` + envelope(
-			"1",
-			"d1",
-			"e1",
-		) + "}\n"
+			`"deliveryId":"d1","event":` + envelope("1", "d1", "e1") + "}\n"
 		if got := l.out.String(); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
