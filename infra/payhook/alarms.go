@@ -113,7 +113,7 @@ const (
 func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	scope := constructs.NewConstruct(p, jsii.String("Alarms"))
 	if p.alarmTopic = topic; topic == nil {
-		p.alarmTopic = newAlarmTopic(scope, p.conf)
+		p.alarmTopic = p.newAlarmTopic(scope)
 	}
 	if p.conf.AlarmEmail != "" {
 		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
@@ -288,13 +288,15 @@ func stopped(function string) string {
 }
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
-// over TLS. It is not encrypted at rest: CloudWatch can publish to an encrypted topic
+// over TLS. Without a key, it is not encrypted at rest: CloudWatch can publish to an encrypted topic
 // only with a customer managed key, and alarms contain no payment data.
-func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.Topic {
+func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
-		DisplayName: jsii.String(cut(conf.StackName, 100)), // AWS, "CreateTopic" in the SNS API reference
+		DisplayName: jsii.String(cut(p.conf.StackName, 100)), // AWS, "CreateTopic" in the SNS API reference
 		EnforceSSL:  jsii.Bool(true),
+		MasterKey:   p.key,
 	})
+	p.stores(topic)
 	// A custom policy replaces the default policy, which lets every service of the
 	// account publish. Without this statement, CloudWatch could not publish alarms.
 	stack := awscdk.Stack_Of(scope)
@@ -307,7 +309,7 @@ func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.
 			"StringEquals": map[string]any{"aws:SourceAccount": stack.Account()},
 			"ArnLike": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
 				Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
-				ResourceName: jsii.String(conf.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+				ResourceName: jsii.String(p.conf.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
 			})},
 		},
 	}))

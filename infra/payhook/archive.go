@@ -32,7 +32,10 @@ func (p *Payhook) newArchive() {
 		SourceArn:     p.bus.EventBusArn(),
 		EventPattern:  map[string]any{"source": []string{conf.EventSource}},
 		RetentionDays: jsii.Number(days(conf.ArchiveRetention)),
+
+		KmsKeyIdentifier: p.keyARN(),
 	})
+	p.stores(archive)
 	if !conf.Local { // the emulator has no archive
 		p.output(names.ArchiveOutput, "the archive of the published events", archive.Ref())
 	}

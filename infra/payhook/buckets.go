@@ -6,7 +6,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
@@ -17,14 +16,14 @@ import (
 // deliveries, which is nil without the setting evidence.
 type buckets struct{ claims, parking, evidence awss3.IBucket }
 
-func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
-	accessLogs := newAccessLogs(scope, conf)
+func (p *Payhook) newBuckets() buckets {
+	conf, accessLogs := p.conf, p.newAccessLogs()
 	b := buckets{
-		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, days(conf.ClaimRetention), accessLogs),
-		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs),
+		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs),
+		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs),
 	}
 	if conf.Evidence > 0 {
-		b.evidence = newBucket(scope, "Records", conf, "", days(conf.Evidence), accessLogs)
+		b.evidence = p.newBucket("Records", "", days(conf.Evidence), accessLogs)
 	}
 	return b
 }
@@ -39,12 +38,12 @@ func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 //
 // It is always encrypted with keys of S3: S3 does not deliver access logs to a bucket
 // whose default encryption is SSE-KMS (same page).
-func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
+func (p *Payhook) newAccessLogs() awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if conf.ClaimBucket != "" && conf.ParkingBucket != "" && conf.Evidence < 0 {
+	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence < 0 {
 		return nil
 	}
-	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetentionDays, nil)
+	return p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)
 }
 
 // parkingID is the construct of the bucket for parked deliveries and rejected webhooks.
@@ -78,10 +77,9 @@ const recoverable = 30
 // after the given number of days; 0 means never. S3 logs the requests to it in
 // accessLogs, unless that is nil. If existing is the name of a bucket, newBucket returns
 // that bucket unchanged.
-func newBucket(scope constructs.Construct, id string, conf settings.Deployment, existing string, days int,
-	accessLogs awss3.IBucket) awss3.IBucket {
+func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
 	if existing != "" {
-		return awss3.Bucket_FromBucketName(scope, jsii.String(id), jsii.String(existing))
+		return awss3.Bucket_FromBucketName(p, jsii.String(id), jsii.String(existing))
 	}
 	rules := []*awss3.LifecycleRule{{
 		Id:                          jsii.String("Recoverable"),
@@ -117,15 +115,22 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
 		EnforceSSL:        jsii.Bool(true),
 		LifecycleRules:    &rules,
-		RemovalPolicy:     keptUnlessLocal(conf),
+		RemovalPolicy:     keptUnlessLocal(p.conf),
 	}
 	if accessLogs != nil {
 		props.ServerAccessLogsBucket = accessLogs
 		props.ServerAccessLogsPrefix = jsii.String(strings.ToLower(id) + "/")
+		if p.key != nil {
+			props.Encryption, props.EncryptionKey = awss3.BucketEncryption_KMS, p.key
+			props.BucketKeyEnabled = jsii.Bool(true)
+		}
 	}
-	bucket := awss3.NewBucket(scope, jsii.String(id), props)
+	bucket := awss3.NewBucket(p, jsii.String(id), props)
+	if accessLogs != nil {
+		p.stores(bucket)
+	}
 	// A retained bucket requires TLS also after the stack is deleted.
-	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(conf))
+	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(p.conf))
 	return bucket
 }
 

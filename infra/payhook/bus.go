@@ -14,10 +14,14 @@ func (p *Payhook) newBus(given awsevents.IEventBus) {
 	if p.bus = given; given != nil {
 		return
 	}
-	p.bus = awsevents.NewEventBus(p, jsii.String("Bus"), &awsevents.EventBusProps{
+	bus := awsevents.NewEventBus(p, jsii.String("Bus"), &awsevents.EventBusProps{
 		EventBusName: jsii.String(p.conf.EventBusName),
 		Description:  jsii.String("Payment events that Payhook has authenticated"),
 	})
+	// The L2 construct would add statements of its own to the policy of the key.
+	bus.Node().DefaultChild().(awsevents.CfnEventBus).SetKmsKeyIdentifier(p.keyARN())
+	p.stores(bus)
+	p.bus = bus
 }
 
 // busName returns the name of the bus, which has no token if it is known in the app. Another bus in the account and

@@ -5,15 +5,8 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -21,53 +14,80 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// encrypt encrypts everything that the construct stores with the key of the setting
-// encryption, which it creates unless the key exists, and lets each role use the key as its
-// other permissions need. If the setting is aws, the services use keys of AWS. Call it after
-// everything else is created.
-//
-// What is encrypted depends on the policies that allow the use of the key, so that a
-// deployment that changes the key allows its use first. It keeps the policies of the earlier
-// key until everything has the new one (see namePoliciesByContent).
+// newKey returns the key of the setting encryption, which it creates unless the key exists. It returns nil if the
+// setting is aws: then the services use keys of AWS.
 //
 // Three things use keys of AWS in any case: the access logs, which S3 does not deliver
 // to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
 // messages while the key cannot be used; and the functions' environments, which
 // contain names and settings but no secrets.
-func (p *Payhook) encrypt(given awskms.IKey) {
-	conf := p.conf
-	if conf.Encryption == settings.EncryptionAWS {
-		return
+func (p *Payhook) newKey(given awskms.IKey) awskms.IKey {
+	if p.conf.Encryption == settings.EncryptionAWS {
+		return nil
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
-	sids := "" // what makes the ids of statements unique in the policy of a key
 	switch {
 	case given != nil:
-		sids = lettersAndDigits(conf.StackName) // several constructs can have this key
-	case conf.Encryption != settings.EncryptionCMK:
-		given = awskms.Key_FromKeyArn(scope, jsii.String("Key"), jsii.String(conf.Encryption))
-	default:
-		given = awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
-			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
-			EnableKeyRotation: jsii.Bool(true),
-			// Data that is retained when the stack is deleted cannot be read without it.
-			RemovalPolicy: keptUnlessLocal(conf),
-		})
+		return given
+	case p.conf.Encryption != settings.EncryptionCMK:
+		return awskms.Key_FromKeyArn(scope, jsii.String("Key"), jsii.String(p.conf.Encryption))
 	}
-	p.customerKeys = append(p.customerKeys, given.KeyArn())
-	p.allowServices(given, sids)
-	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", given.KeyArn())
+	return awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
+		Description:       jsii.String("Payhook: " + p.conf.StackName + ", all stored data"),
+		EnableKeyRotation: jsii.Bool(true),
+		// Data that is retained when the stack is deleted cannot be read without it.
+		RemovalPolicy: keptUnlessLocal(p.conf),
+	})
+}
 
-	if conf.TokenStore == settings.InParameter {
-		p.token.AddEnvironment(jsii.String(names.TokenKeyEnv), given.KeyArn(), nil)
+// keyARN returns the ARN of the key, or nil if there is none.
+func (p *Payhook) keyARN() *string {
+	if p.key == nil {
+		return nil
 	}
-	policies := p.allowKey("Keys", given.KeyArn())
+	return p.key.KeyArn()
+}
+
+// stores notes a construct that was made with the key, for allowKeyUse.
+func (p *Payhook) stores(made constructs.IConstruct) {
+	if resource := made.Node().DefaultChild(); resource != nil {
+		made = resource
+	}
+	p.stored = append(p.stored, made)
+}
+
+// allowKeyUse lets services use the key, and each role as its other permissions need. It does nothing without a key.
+// Call it after everything else is created. Several constructs can have a shared key.
+//
+// What is encrypted depends on the policies that allow the use of the key, so that a
+// deployment that changes the key allows its use first. It keeps the policies of the earlier
+// key until everything has the new one (see namePoliciesByContent).
+func (p *Payhook) allowKeyUse(shared bool) {
+	if p.key == nil {
+		return
+	}
+	key, sids := p.key.KeyArn(), "" // what makes the ids of statements unique in the policy of the key
+	if shared {
+		sids = lettersAndDigits(p.conf.StackName)
+	}
+	p.customerKeys = append(p.customerKeys, key)
+	p.allowServices(p.key, sids)
+	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", key)
+
+	if p.conf.TokenStore == settings.InParameter {
+		p.token.AddEnvironment(jsii.String(names.TokenKeyEnv), key, nil)
+	}
+	policies := p.allowKey("Keys", key)
 	for _, s := range p.scheduled() {
-		policies = append(policies, allowUse(s.scheduleRole, "Keys", given.KeyArn(), []string{"sqs"}, []string{"sqs"}))
+		policies = append(policies, allowUse(s.scheduleRole, "Keys", key, []string{"sqs"}, []string{"sqs"}))
 	}
-	p.encryptAll(given.KeyArn(), policies)
+	for _, resource := range p.stored {
+		for _, policy := range policies {
+			resource.Node().AddDependency(policy)
+		}
+	}
 	if p.ownsBus() {
-		p.newBusFailures(scope)
+		p.newBusFailures(p.Node().FindChild(jsii.String("Encryption")).(constructs.Construct))
 	}
 }
 
@@ -261,49 +281,6 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 // eventBridgeContext is the condition on the encryption context of EventBridge.
 const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
-// encryptAll sets the key of every resource of the construct that stores data, which then
-// depends on the policies.
-func (p *Payhook) encryptAll(key *string, policies []awsiam.Policy) {
-	for _, resource := range p.resources() {
-		switch r := resource.(type) {
-		case awsdynamodb.CfnGlobalTable:
-			r.SetSseSpecification(&awsdynamodb.CfnGlobalTable_SSESpecificationProperty{
-				SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS")})
-			// The CDK writes the replicas later.
-			r.AddPropertyOverride(jsii.String("Replicas.0.SSESpecification.KMSMasterKeyId"), key)
-		case awss3.CfnBucket:
-			if *r.Node().Path() == *p.Node().Path()+"/AccessLogs/Resource" {
-				continue
-			}
-			r.SetBucketEncryption(&awss3.CfnBucket_BucketEncryptionProperty{
-				ServerSideEncryptionConfiguration: &[]any{&awss3.CfnBucket_ServerSideEncryptionRuleProperty{
-					ServerSideEncryptionByDefault: &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{
-						SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: key},
-					BucketKeyEnabled: jsii.Bool(true),
-				}},
-			})
-		case awssqs.CfnQueue:
-			r.SetKmsMasterKeyId(key)
-			r.AddPropertyDeletionOverride(jsii.String("SqsManagedSseEnabled"))
-		case awssns.CfnTopic:
-			r.SetKmsMasterKeyId(key)
-		case awslogs.CfnLogGroup:
-			r.SetKmsKeyId(key)
-		case awssecretsmanager.CfnSecret:
-			r.SetKmsKeyId(key)
-		case awsevents.CfnEventBus:
-			r.SetKmsKeyIdentifier(key)
-		case awsevents.CfnArchive:
-			r.SetKmsKeyIdentifier(key)
-		default: // it stores no data
-			continue
-		}
-		for _, policy := range policies {
-			resource.Node().AddDependency(policy)
-		}
-	}
-}
-
 // newBusFailures creates the dead-letter queue that AWS recommends for a bus with a
 // customer managed key, and the alarm on it. EventBridge accepts an event, and sends it
 // to this queue if the key cannot be used when the event is processed (AWS, "Using
@@ -311,7 +288,7 @@ func (p *Payhook) encryptAll(key *string, policies []awsiam.Policy) {
 // EventBridge User Guide). The message contains the event encrypted with the key, so
 // the queue itself does not need the key.
 func (p *Payhook) newBusFailures(scope constructs.Construct) {
-	queue := newFailureQueue(scope, "BusFailures")
+	queue := newFailureQueue(scope, "BusFailures", nil)
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
 		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},

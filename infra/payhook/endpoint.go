@@ -152,7 +152,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 			}),
 		})
 	}
-	stage := e.newStage(conf)
+	stage := e.newStage(p)
 	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
 		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
 	})
@@ -200,11 +200,8 @@ const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
 // newStage creates the stage, its access log, and the metrics of the requests that do
 // not reach the function.
-func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
-	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
-		RemovalPolicy: keptUnlessLocal(conf),
-	})
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(conf.LogRetentionDays))
+func (e *endpoint) newStage(p *Payhook) awsapigatewayv2.CfnStage {
+	conf, logs := p.conf, p.newLogGroup(e.scope, "AccessLog")
 	format, err := json.Marshal(accessLog(conf))
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form

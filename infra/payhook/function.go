@@ -31,14 +31,20 @@ type functionOptions struct {
 	resources   settings.Resources
 }
 
+// newLogGroup creates a log group with the retention of the settings.
+func (p *Payhook) newLogGroup(scope constructs.Construct, id string) awslogs.LogGroup {
+	logs := awslogs.NewLogGroup(scope, jsii.String(id), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(p.conf), EncryptionKey: p.key,
+	})
+	p.stores(logs)
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetentionDays))
+	return logs
+}
+
 // newFunction creates a function in scope, which contains nothing else.
 func (p *Payhook) newFunction(scope constructs.Construct, options functionOptions) function {
 	deployment := p.conf
-	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
-		RemovalPolicy: keptUnlessLocal(deployment),
-	})
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(deployment.LogRetentionDays))
-
+	logs := p.newLogGroup(scope, "Logs")
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})

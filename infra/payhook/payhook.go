@@ -26,6 +26,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -50,6 +51,8 @@ type Payhook struct {
 	alarmTopic        awssns.ITopic
 	alarms            map[string]awscloudwatch.Alarm // by their names without that of the deployment
 	busFailures       awssqs.Queue                   // nil unless a customer managed key encrypts the bus
+	key               awskms.IKey                    // nil: keys of AWS
+	stored            []constructs.IConstruct        // what the key encrypts
 	customerKeys      []*string                      // ARNs of those that the functions can use
 }
 
@@ -97,10 +100,11 @@ func create(scope constructs.Construct, id *string, props *Props,
 		panic(err)
 	}
 
-	p.ledger, p.keysTable = newLedger(p, conf), newKeysTable(p)
+	p.key = p.newKey(props.EncryptionKey)
+	p.ledger, p.keysTable = p.newLedger(), p.newKeysTable()
 	p.newBus(props.Bus)
 	p.newArchive()
-	p.buckets = newBuckets(p, conf)
+	p.buckets = p.newBuckets()
 	p.token = p.newToken()
 	p.lockEvidence()
 	p.newWebhook(newEndpoint(p))
@@ -110,7 +114,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	if conf.Deployment == settings.Canary && !conf.Local { // the emulator has no CodeDeploy
 		p.shiftByCanary()
 	}
-	p.encrypt(props.EncryptionKey)
+	p.allowKeyUse(props.EncryptionKey != nil)
 	p.namePoliciesByContent()
 	dashboard := p.newDashboard()
 	p.explainFindings()

@@ -36,5 +36,5 @@ func (p *Payhook) newRedrive() {
 	f.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	p.buckets.allowReplay(f)
-	p.redrive = runEveryMinute(scope, f)
+	p.redrive = p.runEveryMinute(scope, f)
 }

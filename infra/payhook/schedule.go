@@ -3,6 +3,7 @@ package payhook
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsscheduler"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -36,8 +37,9 @@ func (p *Payhook) scheduled() []scheduled {
 // Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the runs
 // failed. In the first case, the dead-letter queue has a message with the reason for 14 days.
 // In the others, Lambda counts throttles and errors.
-func runEveryMinute(scope constructs.Construct, f function) scheduled {
-	failed := newFailureQueue(scope, "ScheduleFailures")
+func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) scheduled {
+	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
+	p.stores(failed)
 	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
 			// Without this condition, a schedule in any account could use this role.
@@ -73,10 +75,14 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	return scheduled{f, failed, role}
 }
 
-// newFailureQueue creates a queue for failures, with the longest retention of SQS.
-func newFailureQueue(scope constructs.Construct, id string) awssqs.Queue {
+// newFailureQueue creates a queue for failures, with the longest retention of SQS. Without a key, SQS encrypts it.
+func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) awssqs.Queue {
+	encryption := awssqs.QueueEncryption_SQS_MANAGED
+	if key != nil {
+		encryption = awssqs.QueueEncryption_KMS
+	}
 	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
-		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
+		Encryption: encryption, EncryptionMasterKey: key,
 		EnforceSSL:      jsii.Bool(true),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
 	})

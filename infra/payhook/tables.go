@@ -3,25 +3,24 @@ package payhook
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/settings"
 )
 
 // newLedger creates the table of events: one item per eventId, and a sparse index of the
 // events that are pending or parked.
-func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
+func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
+	conf := p.conf
 	if conf.LedgerTable != "" {
 		// The stack does not own it: the table is retained when the stack is deleted, and its
 		// configuration is not changed.
-		return awsdynamodb.TableV2_FromTableAttributes(scope, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
+		return awsdynamodb.TableV2_FromTableAttributes(p, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 			TableName:     jsii.String(conf.LedgerTable),
 			GlobalIndexes: jsii.Strings(names.LedgerIndex),
 		})
 	}
-	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
+	table := p.newTable("Ledger", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
@@ -51,8 +50,8 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 // service's public keys and the budget for fetching them.
 //
 // It is a cache. It is deleted with the stack, and the keys are fetched again.
-func newKeysTable(scope constructs.Construct) awsdynamodb.ITableV2 {
-	return newTable(scope, "Keys", &awsdynamodb.TablePropsV2{
+func (p *Payhook) newKeysTable() awsdynamodb.ITableV2 {
+	return p.newTable("Keys", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(names.KeysKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(names.KeysTTL),
 		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
@@ -61,12 +60,22 @@ func newKeysTable(scope constructs.Construct) awsdynamodb.ITableV2 {
 
 // newTable creates a table with on-demand billing and point-in-time recovery for 35
 // days.
-func newTable(scope constructs.Construct, id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
+func (p *Payhook) newTable(id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	props.Billing = awsdynamodb.Billing_OnDemand(nil)
 	props.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{
 		PointInTimeRecoveryEnabled: jsii.Bool(true),
 	}
-	return awsdynamodb.NewTableV2(scope, jsii.String(id), props)
+	table := awsdynamodb.NewTableV2(p, jsii.String(id), props)
+	if p.key != nil {
+		// TableEncryptionV2_CustomerManagedKey needs a stack with a Region.
+		resource := table.Node().DefaultChild().(awsdynamodb.CfnGlobalTable)
+		resource.SetSseSpecification(&awsdynamodb.CfnGlobalTable_SSESpecificationProperty{
+			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS")})
+		// The CDK writes the replicas later.
+		resource.AddPropertyOverride(jsii.String("Replicas.0.SSESpecification.KMSMasterKeyId"), p.key.KeyArn())
+		p.stores(table)
+	}
+	return table
 }
 
 func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribute {

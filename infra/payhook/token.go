@@ -35,7 +35,7 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
 			"PARAMETER_ARN"}
 	}
-	secret := newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
+	secret := p.newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
 	// A new token can be requested at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
@@ -51,7 +51,7 @@ func (p *Payhook) newToken() token {
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Token"))
 	store := p.newTokenStore(scope)
-	credentials := newSecret(scope, "Credentials",
+	credentials := p.newSecret(scope, "Credentials",
 		"The client id and secret for the payment service, stored by a person")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
@@ -64,13 +64,15 @@ func (p *Payhook) newToken() token {
 	})
 	f.allow([]string{store.read, store.write}, store.arn)
 	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())
-	return token{runEveryMinute(scope, f), store, credentials}
+	return token{p.runEveryMinute(scope, f), store, credentials}
 }
 
 // newSecret creates a secret without a value. The L2 construct would generate a value,
 // which a reader cannot distinguish from a real one.
-func newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
-	return awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
-		Description: jsii.String(description),
+func (p *Payhook) newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
+	secret := awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
+		Description: jsii.String(description), KmsKeyId: p.keyARN(),
 	})
+	p.stores(secret)
+	return secret
 }
