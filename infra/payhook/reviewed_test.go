@@ -127,7 +127,11 @@ func (tm *template) properties(t *testing.T) map[string]string {
 					t.Fatal(err)
 				}
 				for _, w := range list(at(value, "widgets")) {
-					if shown := at(w, "properties"); at(w, "type") == "text" {
+					shown := at(w, "properties").(map[string]any)
+					for _, alarm := range list(shown["alarms"]) { // by name: one more changes no other line
+						lines[fmt.Sprint(path, ".Alarms.", alarm)] = "alarm"
+					}
+					if delete(shown, "alarms"); at(w, "type") == "text" {
 						add(fmt.Sprint(path, ".", at(shown, "markdown")), "text")
 					} else {
 						add(fmt.Sprint(path, ".", at(shown, "title")), shown)
