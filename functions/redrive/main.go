@@ -36,7 +36,7 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	stores, found, certificate, deliveries := clients.Redrive(conf)
-	return handler.New(handler.Stores{Stores: stores, Finder: found, CertificateReader: certificate,
-		Deliveries: deliveries}, clients.KeyService(conf), conf, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
+	stores, found, deliveries := clients.Redrive(conf)
+	return handler.New(handler.Stores{Stores: stores, Finder: found, Deliveries: deliveries},
+		clients.KeyService(conf), conf, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }

@@ -161,7 +161,7 @@ func (p *process) create() error {
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
 		"redrive": {p.conf.RedriveTimeout, decoding(redrive.New(redrive.Stores{Stores: stores, Finder: &p.bus,
-			CertificateReader: &p.keys, Deliveries: &p.parking}, service, conf["redrive"], log).Handle)},
+			Deliveries: &p.parking}, service, conf["redrive"], log).Handle)},
 	}
 	if p.conf.UsesToken() {
 		p.token.Few = p.conf.TokenStore != settings.InParameter

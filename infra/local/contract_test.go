@@ -57,9 +57,8 @@ func (f *fixture) testStores(t *testing.T) {
 		storetest.Ledger(t, seed, 500, indexDelay, storetest.LedgerInMemory(),
 			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
 		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
-		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, CertificateReader: memory, InspectStore: memory},
-			storetest.KeyStore{Store: table, CertificateReader: table,
-				InspectStore: dynamodb.NewKeysInspector(client, ids)})
+		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, InspectStore: memory},
+			storetest.KeyStore{Store: table, InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testBus(t, seed)
 		f.testToken(t, seed)

@@ -259,14 +259,17 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"active and which answers they get."})
 	}
 	if conf.UsesMTLS() {
+		// Redrive writes the days of the truststore every minute, a webhook those of its own certificate. Both are
+		// one metric, and the minimum is the lowest value of the period, which moves with each evaluation. A
+		// shorter period would be back to OK before the next webhook (AWS, "Alarm evaluation window",
+		// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation-window.html).
 		all = append(all, alarm{name: "trust-expires",
-			metric:    over(5, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
-			threshold: names.MinTrustDays, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
-			description: "A CA certificate of the truststore, or the client certificate that was accepted last, " +
-				"expires in less than 30 days. Webhooks are rejected after that.",
-			action: "Look up which one (`payhook keys`), ask the service for its successor, and " +
-				"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see " +
-				"oldest-pending."})
+			metric:    over(24*60, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
+			threshold: names.MinTrustDays, below: true, notifyOK: true,
+			description: "A CA certificate of the truststore, or a client certificate that was accepted in the last " +
+				"day or a CA of its chain, expires in less than 30 days. Webhooks are rejected after that.",
+			action: "Look up which one (the CAs with `payhook keys`, the others with `payhook logs webhook --since " +
+				"24h`), ask the service for its successor, and rotate it as described in infra/MTLS.md."})
 	}
 
 	if webhook.api == nil {

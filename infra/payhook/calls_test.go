@@ -93,7 +93,6 @@ var clients = map[string]map[string]calls{
 	},
 	"Redrive": {
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
-		"Keys":   {reflect.TypeFor[dynamodb.CertificateAPI](), nil},
 		"Bus":    {reflect.TypeFor[eventbridge.FindAPI](), nil},
 		"Claims": {reflect.TypeFor[interface {
 			s3.PutAPI
@@ -169,8 +168,8 @@ func TestSettingsAddPermissions(t *testing.T) {
 	all := map[string][]conf{"Webhook Token/Secret.Id": {{"keysAuth": "bearer"}},
 		"Webhook Parking.Arn/rejected/*": {capture}, "Redrive Parking.Arn/rejected/*": {capture},
 		"Webhook Records.Arn/accepted/*": {{"evidence": "1d"}}, "Redrive Records.Arn/accepted/*": nil,
-		"Redrive Keys.Arn": {mtls("mtls"), capture}}
-	for _, conf := range append(slices.Concat(slices.Collect(maps.Values(all))...), nil) {
+		"Redrive Keys.Arn": {capture}, "Webhook Keys.Arn": {{"keysAuth": "bearer"}, capture, {"evidence": "1d"}, nil}}
+	for _, conf := range append(slices.Concat(slices.Collect(maps.Values(all))...), mtls("mtls")) {
 		for permission, needed := range all {
 			function, resource, _ := strings.Cut(permission, " ")
 			granted := payhook(t, conf).grants(t, function+"/Role")[resource] != nil

@@ -25,11 +25,7 @@ func (p *Payhook) newRedrive() {
 	f.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerIndex))
-	switch {
-	case conf.UsesMTLS():
-		// The table contains the client certificate that was accepted last.
-		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
-	case conf.ReplaysRejected():
+	if conf.ReplaysRejected() {
 		p.allowReceiving(f)
 		f.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}

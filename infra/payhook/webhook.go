@@ -43,7 +43,9 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 
 // allowReceiving lets the function use the resources with which it finds webhooks authentic and accepts them.
 func (p *Payhook) allowReceiving(f function) {
-	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+	if p.conf.UsesSignature() {
+		f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+	}
 	if p.conf.KeysAuth == settings.BearerToken {
 		f.allow([]string{p.token.read}, p.token.arn)
 	}

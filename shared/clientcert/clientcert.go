@@ -321,7 +321,7 @@ const attributeForm = `(?:[A-Z]+|\d+(?:\.\d+)+)=(?:[^\\,+"<>;\x{FFFD}]|\\.)*`
 // returns it. In another spelling, a subject would match no certificate.
 func ParseSubject(text string) (string, error) {
 	if !subjectForm.MatchString(text) {
-		return "", errors.New("must be a DNS name, or a subject exactly as `payhook keys` shows it, " +
+		return "", errors.New("must be a DNS name, or a subject exactly as the line of a webhook shows it, " +
 			"such as CN=webhooks.payments.example,O=Payments")
 	}
 	return text, nil

@@ -176,11 +176,10 @@ func (t *Truststore) PEM() (text []byte) {
 	return text
 }
 
-// Expires returns the earliest time at which one of the certificates expires.
-func (t *Truststore) Expires() time.Time {
-	return slices.MinFunc(t.certificates, func(a, b *x509.Certificate) int {
-		return a.NotAfter.Compare(b.NotAfter)
-	}).NotAfter
+// DaysLeft returns the number of days until the first of some certificates expires; 0 if one has expired.
+func DaysLeft(certificates []*x509.Certificate, now time.Time) float64 {
+	first := slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	return max(0, first.NotAfter.Sub(now).Hours()/24)
 }
 
 // problemsOf returns the problems of one certificate.

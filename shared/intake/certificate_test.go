@@ -2,7 +2,6 @@ package intake_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,11 +31,6 @@ func (w *world) deliverWith(client tls.Certificate, payload []byte) intake.Resul
 	return w.receive(w.ctx(), d)
 }
 
-// forgetful records no certificate.
-type forgetful struct{}
-
-func (forgetful) Record(context.Context, *x509.Certificate, time.Time) error { return nil }
-
 // certified returns a world in which webhooks need a client certificate, and a
 // delivery that is parked with the certificate, as invalid; its event is valid.
 func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
@@ -46,8 +40,7 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
-	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}),
-		Accepted: forgetful{}}
+	w.mechanisms.MTLS = clientcert.NewVerifier(truststore, clientcert.Policy{})
 	if alone {
 		w.mechanisms.Signature = nil
 	}
@@ -83,7 +76,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			w.truststore = c.truststore
 		}
 		r := w.replay(p, redrive.ParkedVersion)
-		if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Certificate == nil ||
+		if r.Outcome != intake.Accepted || r.Recorded != 1 ||
 			strings.Contains(r.Unverified, "no signature") != c.alone ||
 			strings.Contains(r.Unverified, "the truststore does not trust") != c.rotated ||
 			(r.Unverified == "") != (!c.alone && !c.rotated) {
@@ -161,8 +154,7 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 	w.now, w.mechanisms.Signature = time.Now(), nil
 	ca := paymenttest.NewCA("Operator CA")
 	w.truststore = clientcert.TruststoreOf(ca.Certificate)
-	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(w.truststore, clientcert.Policy{}),
-		Accepted: forgetful{}}
+	w.mechanisms.MTLS = clientcert.NewVerifier(w.truststore, clientcert.Policy{})
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
 	r := w.receive(w.ctx(), intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})

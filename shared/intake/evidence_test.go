@@ -50,7 +50,7 @@ func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 		w.opts.Evidence = &w.evidence
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)
-		w.mechanisms.MTLS.Verifier = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate),
+		w.mechanisms.MTLS = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate),
 			clientcert.Policy{})
 		payload := paymenttest.Delivery(paymenttest.Event())
 		begin := w.now.UTC().Truncate(time.Millisecond)

@@ -68,8 +68,8 @@ type Keys interface {
 // Mechanisms are the authentication mechanisms that a delivery must pass (section
 // 5.2 of the interface): a signature, mTLS, or both.
 type Mechanisms struct {
-	Signature *Signature // nil: no signature is required
-	MTLS      *MTLS      // nil: no client certificate is required
+	Signature *Signature           // nil: no signature is required
+	MTLS      *clientcert.Verifier // nil: no client certificate is required
 }
 
 // Signature is the authentication by signature.
@@ -80,16 +80,6 @@ type Signature struct {
 	// Revoked has the ids and the JWK thumbprints of keys, and the SHA-256 of their subject
 	// public key infos, that are rejected.
 	Revoked revocation.List
-}
-
-// MTLS is the authentication by client certificate.
-type MTLS struct {
-	Verifier *clientcert.Verifier
-	// Accepted records the certificates of deliveries that are accepted.
-	// [keys.Certificates] implements it.
-	Accepted interface {
-		Record(ctx context.Context, certificate *x509.Certificate, now time.Time) error
-	}
 }
 
 // Receiver receives deliveries. It is safe for concurrent use.
@@ -126,9 +116,6 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	if s := r.mechanisms.Signature; s != nil && !s.Keys.SourceRecorded(d.SourceIP) {
 		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 	}
-	if m := r.mechanisms.MTLS; m != nil {
-		wg.Go(func() { _ = m.Accepted.Record(ctx, by.chain[0], inv.start) }) // the next delivery tries again
-	}
 	result := r.pipeline.process(ctx, d.Payload, by, inv, false)
 	wg.Wait()
 	known.Key.Wait()
@@ -158,14 +145,10 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 	by.acceptedAt = now
 	// First the certificate: it costs no call.
 	if m := r.mechanisms.MTLS; m != nil {
-		chain, err := m.Verifier.Verify(d.Certificate, now)
-		if len(chain) > 0 {
-			known.Certificate = chain[0]
-		}
-		if err != nil {
+		if known.Chain, err = m.Verify(d.Certificate, now); err != nil {
 			return by, known, err
 		}
-		by.chain = chain
+		by.chain = known.Chain
 	}
 	if s := r.mechanisms.Signature; s != nil {
 		by.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)

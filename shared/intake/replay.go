@@ -362,7 +362,7 @@ func (r *Replayer) verify(p proof.Proof) (by authentic, known Authentication, er
 		if by.chain, trusted, err = r.verifyCertificate(p); err != nil {
 			return by, known, err
 		}
-		by.acceptedAt, known.Certificate = c.AcceptedAt, by.chain[0]
+		by.acceptedAt = c.AcceptedAt
 		if !trusted {
 			unverified = append(unverified, otherCAs)
 		}

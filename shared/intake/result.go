@@ -40,8 +40,9 @@ type Result struct {
 type Authentication struct {
 	KeyID string // "" until it is known to be a key id: as it was sent
 	Key   keys.Found
-	// Certificate is the client certificate, if one is required and could be read.
-	Certificate *x509.Certificate
+	// Chain is that of the client certificate, if one is required: the certificate first. It has no other
+	// one if it was not accepted, and is empty if it could not be read.
+	Chain []*x509.Certificate
 	// Unverified says what a replay could not verify; "" for nothing.
 	Unverified string
 }

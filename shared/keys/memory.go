@@ -10,11 +10,10 @@ import (
 
 // Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use.
 type Memory struct {
-	mu          sync.Mutex
-	records     map[string]Record
-	counters    map[string]int
-	sources     map[string]time.Time
-	certificate *AcceptedCertificate
+	mu       sync.Mutex
+	records  map[string]Record
+	counters map[string]int
+	sources  map[string]time.Time
 }
 
 // Get implements [Store].
@@ -125,24 +124,6 @@ func (m *Memory) Source(_ context.Context, name string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sources[name], nil
-}
-
-// RecordCertificate implements [Store].
-func (m *Memory) RecordCertificate(_ context.Context, c AcceptedCertificate) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.AcceptedAt, c.NotAfter = milliseconds(c.AcceptedAt), time.Unix(c.NotAfter.Unix(), 0).UTC()
-	if m.certificate == nil || !m.certificate.AcceptedAt.After(c.AcceptedAt) {
-		m.certificate = &c
-	}
-	return nil
-}
-
-// LastCertificate implements [CertificateReader].
-func (m *Memory) LastCertificate(context.Context) (*AcceptedCertificate, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.certificate, nil
 }
 
 // Records implements [InspectStore].

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Store is what all functions share: records of key ids, counters, sources of authentic
-// webhooks, and the client certificate that was accepted last. It decides about each of them in
-// one step. A write that fails may have taken effect. It is safe for concurrent use. Package
-// shared/aws/dynamodb has the store of a deployment, [Memory] is one in memory.
+// Store is what all functions share: records of key ids, counters, and sources of authentic
+// webhooks. It decides about each of them in one step. A write that fails may have taken
+// effect. It is safe for concurrent use. Package shared/aws/dynamodb has the store of a
+// deployment, [Memory] is one in memory.
 type Store interface {
 	// Get returns the record of a key id; nil for none.
 	Get(ctx context.Context, id string) (*Record, error)
@@ -32,15 +32,6 @@ type Store interface {
 	RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error)
 	// Source returns when a source was seen; the zero time if that is not recorded.
 	Source(ctx context.Context, name string) (time.Time, error)
-	// RecordCertificate stores c, unless there is a certificate with a later AcceptedAt.
-	RecordCertificate(ctx context.Context, c AcceptedCertificate) error
-}
-
-// CertificateReader is the part of a store that has the client certificate.
-type CertificateReader interface {
-	// LastCertificate returns the client certificate that was accepted last, or nil if none
-	// was accepted.
-	LastCertificate(ctx context.Context) (*AcceptedCertificate, error)
 }
 
 // InspectStore is the part of a store that an [Inspector] uses. Its reads are consistent.

@@ -68,9 +68,9 @@ var (
 	OldestPendingMetric = Metric{Name: "OldestPending", Unit: Seconds}
 	// BusMissingMetric counts runs that found no bus, and so published nothing.
 	BusMissingMetric = Metric{Name: "BusMissing"}
-	// TrustDaysLeftMetric is the number of days until a CA of the truststore or the last
-	// accepted client certificate expires. It is written by every run if a client certificate
-	// is required, so also when no webhooks arrive.
+	// TrustDaysLeftMetric is the number of days until the first certificate expires: of the
+	// truststore, written by every run if a client certificate is required; and of the chain of
+	// the client certificate, written by the webhook function with each webhook that it accepts.
 	TrustDaysLeftMetric = Metric{Name: "TrustDaysLeft"}
 )
 

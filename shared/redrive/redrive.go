@@ -4,7 +4,6 @@ package redrive
 import (
 	"time"
 
-	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 )
@@ -97,13 +96,12 @@ type Dismissed struct {
 
 // Certificates are the client certificates that the webhook function accepts.
 type Certificates struct {
-	Authentication string                    `json:"authentication"`
-	DaysLeft       float64                   `json:"daysLeft"` // as the metric TrustDaysLeft
-	CAs            []CA                      `json:"cas"`
-	Pins           []string                  `json:"pins,omitempty"`
-	Subjects       []string                  `json:"subjects,omitempty"`
-	RevokedKeys    []string                  `json:"revokedKeys,omitempty"`
-	Last           *keys.AcceptedCertificate `json:"last,omitempty"` // nil: none was accepted yet
+	Authentication string   `json:"authentication"`
+	DaysLeft       float64  `json:"daysLeft"` // of the CAs; as the metric TrustDaysLeft
+	CAs            []CA     `json:"cas"`
+	Pins           []string `json:"pins,omitempty"`
+	Subjects       []string `json:"subjects,omitempty"`
+	RevokedKeys    []string `json:"revokedKeys,omitempty"`
 }
 
 // CA is one certificate of the truststore.

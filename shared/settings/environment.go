@@ -51,12 +51,11 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		// function does not extend it. A new deployment does.
 		env[names.CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
 	}
-	receives := function == "webhook" || d.ReplaysRejected() // finds webhooks authentic and accepts them
-	if receives || d.UsesMTLS() {
-		env[names.KeysTableEnv] = r.KeysTable
-	}
-	if !receives {
+	if function != "webhook" && !d.ReplaysRejected() { // it does not find webhooks authentic and accept them
 		return env
+	}
+	if d.UsesSignature() {
+		env[names.KeysTableEnv] = r.KeysTable
 	}
 	if d.KeysAuth == BearerToken {
 		env[store] = r.Token

@@ -33,6 +33,8 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		{"keysAuth": "bearer", "captureRejected": "1h", "tokenStore": "parameter", "evidence": "1d"},
 		{"authentication": "both", "domainName": "hooks.bank.example", "hostedZoneId": "Z1", "captureRejected": "1h",
 			"truststore": filepath.Join(folder, names.TruststoreFile)},
+		{"authentication": "mtls", "domainName": "hooks.bank.example", "hostedZoneId": "Z1",
+			"truststore": filepath.Join(folder, names.TruststoreFile)},
 	} {
 		texts := map[string]string{"baseUrl": "https://a.example", "authUrl": "https://b.example",
 			"tokenManagerId": "m",
@@ -46,8 +48,8 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 			env := d.Environment(function, resources)
 			env["LAMBDA_TASK_ROOT"] = folder
 			want, err := parse(func(name string) string { return env[name] })
-			if err != nil {
-				t.Errorf("%s %v: %v", function, change, err)
+			if err != nil || env[names.KeysTableEnv] != want.KeysTable {
+				t.Errorf("%s %v: %v, or the table is not used", function, change, err)
 			}
 			got, err := d.Function(function, resources)
 			if err != nil || !got.ServiceCAs.Equal(want.ServiceCAs) || got.ServiceCAs.Equal(nil) ||

@@ -63,7 +63,6 @@ func parseWebhook(r *reader) (Function, error) {
 	f := r.function("webhook")
 	r.serviceCAs(&f)
 	r.publishing(&f)
-	f.KeysTable = r.resource(names.KeysTableEnv)
 	if f.UsesMTLS() {
 		f.MTLS = r.trust(f)
 		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(names.APIIDEnv)
@@ -76,6 +75,9 @@ func parseWebhook(r *reader) (Function, error) {
 		if f.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
 			r.problem(names.CaptureUntilEnv, "must be a time of RFC 3339")
 		}
+	}
+	if f.UsesSignature() {
+		f.KeysTable = r.resource(names.KeysTableEnv)
 	}
 	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
 	return f, r.err()
@@ -91,7 +93,7 @@ func parseRedrive(r *reader) (Function, error) {
 	r.serviceCAs(&f)
 	r.publishing(&f)
 	if f.UsesMTLS() {
-		f.MTLS, f.KeysTable = r.trust(f), r.resource(names.KeysTableEnv)
+		f.MTLS = r.trust(f)
 		return f, r.err()
 	}
 	// The resources for captured webhooks, with captureRejected.

@@ -235,6 +235,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 			other := strings.Repeat("ab", 32)
 			change := map[string]string{"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
 				"PAYHOOK_API_ID": "a1b2c3", "LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_KEYS": other,
+				names.KeysTableEnv:         "", // it needs none
 				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d\\;e.example`}
 			delete(change, c.without)
 			file := filepath.Join(c.folder, names.TruststoreFile)

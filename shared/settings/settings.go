@@ -79,7 +79,7 @@ type Settings struct {
 	// ClientCertPins are the keys that client certificates can have (§5.3): SHA-256 of the subject public key info
 	// in hexadecimal; none: every key.
 	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
-	// ClientCertSubjects are the DNS names, or the subjects exactly as `payhook keys` shows them, that client
+	// ClientCertSubjects are the DNS names, or the subjects exactly as the lines of webhooks show them, that client
 	// certificates can have (§5.3); with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
 	// RevokedKeys are the keys that are rejected: a signing key (§5.4) by its id or its JWK thumbprint; that of a

@@ -205,7 +205,7 @@ func (f *facts) delivered(s *sent) {
 // begin records that a call was made.
 func (f *facts) begin(c *call) {
 	inv := c.inv
-	keys := (c.op == writeKey || c.op == spendKey) && c.key != "certificate"
+	keys := c.op == writeKey || c.op == spendKey
 	if inv.sent != nil && !inv.sent.genuine() && c.op.writes() && !keys {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}

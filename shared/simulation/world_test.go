@@ -212,10 +212,7 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 		}
 	}
 	if w.mechanism != bySignature {
-		m.MTLS = &intake.MTLS{
-			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}),
-			Accepted: keys.NewCertificates(keyStore{Memory: w.keys, instance: i}),
-		}
+		m.MTLS = clientcert.NewVerifier(pki().truststore, clientcert.Policy{})
 	}
 	return m
 }
@@ -585,13 +582,6 @@ func (s keyStore) RecordSource(ctx context.Context, name string, now, oldest, ex
 		s.w.sourceKnown = cmp.Or(s.w.sourceKnown, time.Now())
 		return s.Memory.RecordSource(ctx, name, now, oldest, expires)
 	})
-}
-
-func (s keyStore) RecordCertificate(ctx context.Context, c keys.AcceptedCertificate) error {
-	_, err := do(s.instance, ctx, writeKey, "certificate", nil, func() (any, error) {
-		return c, s.Memory.RecordCertificate(ctx, c)
-	})
-	return err
 }
 
 func (s keyStore) Remove(ctx context.Context, r keys.Record, oldest time.Time) (*keys.Record, error) {

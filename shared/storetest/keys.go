@@ -15,7 +15,6 @@ import (
 // KeyStore is a store of keys with all its parts.
 type KeyStore struct {
 	keys.Store
-	keys.CertificateReader
 	keys.InspectStore
 }
 
@@ -54,7 +53,7 @@ func (r *random) record() keys.Record {
 func (r *random) keyCall() (what string, do func(ctx context.Context, s KeyStore) any) {
 	k, one, other, name := r.record(), r.time(), r.time(), fmt.Sprint("name#", r.IntN(3))
 	result := func(values ...any) any { return values }
-	switch r.IntN(12) {
+	switch r.IntN(11) {
 	case 0, 1:
 		return "put", func(ctx context.Context, s KeyStore) any { return s.Put(ctx, k) }
 	case 2, 3:
@@ -81,21 +80,12 @@ func (r *random) keyCall() (what string, do func(ctx context.Context, s KeyStore
 			return result(at, err, seen, failed)
 		}
 	case 8:
-		c := keys.AcceptedCertificate{Subject: "subject " + name, Issuer: "issuer", SerialNumber: "1a",
-			Fingerprint: name, Pin: "pin", NotAfter: one, AcceptedAt: other}
-		return "record certificate", func(ctx context.Context, s KeyStore) any {
-			err := s.RecordCertificate(ctx, c)
-			last, failed := s.LastCertificate(ctx)
-			return result(err, last, failed)
-		}
-	case 9:
 		return "list", func(ctx context.Context, s KeyStore) any {
 			all, err := s.Records(ctx)
 			slices.SortFunc(all, func(a, b keys.Record) int { return cmp.Compare(a.ID, b.ID) })
-			last, failed := s.LastCertificate(ctx)
-			return result(all, err, last, failed)
+			return result(all, err)
 		}
-	case 10:
+	case 9:
 		return "delete", func(ctx context.Context, s KeyStore) any { return s.Delete(ctx, k.ID) }
 	}
 	return "get", func(ctx context.Context, s KeyStore) any {

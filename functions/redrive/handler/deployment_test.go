@@ -107,7 +107,6 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	all := Stores{
 		setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked},
 		&d.bus,
-		&d.keys,
 		&d.parked,
 	}
 	if conf.EvidenceBucket != "" {

@@ -14,7 +14,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
@@ -42,7 +41,6 @@ type Handler struct {
 type Stores struct {
 	setup.Stores
 	bus.Finder
-	keys.CertificateReader
 	Deliveries Deliveries // the same bucket as Parking
 }
 
@@ -75,7 +73,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 	}
 	if s.MTLS != nil {
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
-		h.trust = &trust{s.MTLS, s.Authentication, all}
+		h.trust = &trust{s.MTLS, s.Authentication}
 	} else if s.KeysTable != "" {
 		h.rejected = newRejected(accepting, setup.Signature(all.Keys, keyService, s), s)
 	}
@@ -93,10 +91,7 @@ func (h *Handler) Handle(ctx context.Context, e redrive.Request) (redrive.Answer
 	case len(e.Dismiss) > 0:
 		return h.dismiss(ctx, e), nil
 	case e.Certificates:
-		c, err := h.trust.report(ctx, h.now())
-		if err != nil {
-			return redrive.Answer{}, fmt.Errorf("redrive: %w", err)
-		}
+		c := h.trust.report(h.now())
 		c.RevokedKeys = h.revoked
 		return redrive.Answer{Certificates: c}, nil
 	}
@@ -130,16 +125,15 @@ func check(e redrive.Request) error {
 
 // line is the line of a run.
 type line struct {
-	Found            int    `json:"found,omitzero"`
-	Leased           int    `json:"leased,omitzero"`
-	Published        int    `json:"published,omitzero"`
-	Failed           int    `json:"failed,omitzero"`
-	Unmarked         int    `json:"unmarked,omitzero"`
-	Errors           int    `json:"errors,omitzero"`
-	Left             bool   `json:"left,omitzero"`
-	Cause            string `json:"cause,omitzero"`
-	BusCause         string `json:"busCause,omitzero"`
-	CertificateCause string `json:"certificateCause,omitzero"`
+	Found     int    `json:"found,omitzero"`
+	Leased    int    `json:"leased,omitzero"`
+	Published int    `json:"published,omitzero"`
+	Failed    int    `json:"failed,omitzero"`
+	Unmarked  int    `json:"unmarked,omitzero"`
+	Errors    int    `json:"errors,omitzero"`
+	Left      bool   `json:"left,omitzero"`
+	Cause     string `json:"cause,omitzero"`
+	BusCause  string `json:"busCause,omitzero"`
 }
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
@@ -166,14 +160,7 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		values = append(values, awsenv.Value{Metric: names.ParkedMetric, Value: float64(r.Parked)})
 	}
 	if h.trust != nil {
-		// Without the certificate that was accepted last, only the CAs count. Another run
-		// raises the alarm for the certificate.
-		c, err := h.trust.report(ctx, h.now())
-		if err != nil {
-			l.CertificateCause = awsenv.Cause(err)
-			level = max(level, slog.LevelWarn)
-		}
-		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric, Value: c.DaysLeft})
+		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
 	}
 	h.log.Outcome(ctx, level, "redrive", l, values...)
 	out := redrive.Answer{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}

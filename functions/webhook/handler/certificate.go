@@ -51,10 +51,11 @@ type certificate struct {
 	Pin          string `json:"pin"`
 }
 
-func newCertificate(c *x509.Certificate) *certificate {
-	if c == nil {
+func newCertificate(chain []*x509.Certificate) *certificate {
+	if len(chain) == 0 {
 		return nil
 	}
+	c := chain[0]
 	return &certificate{clientcert.Subject(c), clientcert.Issuer(c), c.SerialNumber.Text(16), clientcert.Fingerprint(c),
 		clientcert.PinOf(c).String()}
 }

@@ -2,12 +2,15 @@ package handler
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
@@ -66,9 +69,31 @@ func TestMTLSNeedsOnlyACertificate(t *testing.T) {
 	}, e.line(t)["certificate"]); diff != "" {
 		t.Error(diff)
 	}
-	last, err := e.keys.LastCertificate(t.Context())
-	if err != nil || last == nil || last.Fingerprint != clientcert.Fingerprint(client.Leaf) {
-		t.Errorf("the last accepted certificate is %+v, %v", last, err)
+}
+
+// The client can present an intermediate that is not in the truststore.
+func TestAnAcceptedWebhookWritesTheDaysThatItsChainLasts(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	expires := func(days int) func(c *x509.Certificate) {
+		return func(c *x509.Certificate) { c.NotAfter = time.Now().AddDate(0, 0, days) }
+	}
+	issuing := ca.NewIntermediate("Issuing CA", expires(20))
+	for name, c := range map[string]struct {
+		client tls.Certificate
+		added  []byte // after the certificate
+		want   float64
+	}{
+		"the certificate": {ca.Client(expires(10)), nil, 10},
+		"a CA":            {issuing.Client(expires(40)), paymenttest.EncodeCertificate(issuing.Certificate), 20},
+	} {
+		e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca))
+		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), c.client)
+		r.RequestContext.Authentication.ClientCert.ClientCertPem += string(c.added)
+		answer := e.handle(t, r)
+		days, _ := e.line(t)[names.TrustDaysLeftMetric.Name].(float64)
+		if answer.StatusCode != 200 || math.Round(days) != c.want {
+			t.Errorf("%s: %d, %v days, want %v", name, answer.StatusCode, days, c.want)
+		}
 	}
 }
 
@@ -122,6 +147,7 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 				}
 				line := e.line(t)
 				if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
+					line[names.TrustDaysLeftMetric.Name] != nil ||
 					strings.Contains(e.log.String(), "MII") {
 					t.Errorf("logged as %v, want %s", line, c.reason)
 				}
@@ -135,9 +161,6 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 			})
 		}
 		e.nothingHappened(t)
-		if last, err := e.keys.LastCertificate(t.Context()); err != nil || last != nil {
-			t.Errorf("a certificate of a rejected webhook counts as accepted: %+v, %v", last, err)
-		}
 		// A host name has no case (RFC 9110, section 4.2.3).
 		r := throughAPI(signed, client)
 		r.RequestContext.DomainName = strings.ToUpper(apiDomain)

@@ -54,10 +54,7 @@ func New(stores setup.Stores, keyService *http.Client, s settings.Function, log 
 	}
 	if m := s.MTLS; m != nil {
 		h.origin = &origin{m.DomainName, m.APIID}
-		mechanisms.MTLS = &intake.MTLS{
-			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
-			Accepted: keys.NewCertificates(stores.Keys),
-		}
+		mechanisms.MTLS = clientcert.NewVerifier(m.Truststore, m.Policy)
 	}
 	if !s.CaptureUntil.IsZero() {
 		h.captured = s.Proof
@@ -250,7 +247,7 @@ func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		Outcome:        r.Outcome.Name,
 		Status:         answer.Status,
 		Authentication: unless(h.authentication, settings.BySignature),
-		Certificate:    newCertificate(r.Certificate),
+		Certificate:    newCertificate(r.Chain),
 		Cause:          awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
 		KeyID:          r.KeyID,
 		KeySource:      unless(r.Key.Source, keys.InMemory),
@@ -302,6 +299,10 @@ func (h *Handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value 
 		if v.Value != 0 || v.Metric == names.ClientErrorsMetric && h.origin == nil {
 			values = append(values, v)
 		}
+	}
+	if answer.Status < 300 && len(r.Chain) > 0 {
+		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric,
+			Value: clientcert.DaysLeft(r.Chain, time.Now())})
 	}
 	return values
 }

@@ -3,7 +3,6 @@ package dynamodb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -17,23 +16,27 @@ import (
 	"payhook.example/shared/names"
 )
 
+type getAPI interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+}
+
 // KeysAPI is what a [Keys] needs of DynamoDB. The functions that look up keys have it.
 type KeysAPI interface {
-	CertificateAPI
+	getAPI
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
 		error)
 }
 
-// Keys is the [keys.Store] of a deployment: a table with one item for each key id, counter and source, and one for
-// the client certificate. Only the partition keys of key ids have no '#'. It is safe for concurrent use.
+// Keys is the [keys.Store] of a deployment: a table with one item for each key id, counter and source. Only the
+// partition keys of key ids have no '#'. It is safe for concurrent use.
 type Keys struct {
-	*Certificate
 	client KeysAPI
+	table  string
 }
 
 // NewKeys returns the store in the table of that name.
-func NewKeys(client KeysAPI, table string) *Keys { return &Keys{NewCertificate(client, table), client} }
+func NewKeys(client KeysAPI, table string) *Keys { return &Keys{client, table} }
 
 // keyItem is [keys.Record] as an item. Times are in Unix milliseconds, the TTL in Unix seconds.
 type keyItem struct {
@@ -79,7 +82,7 @@ func recordOf(read attributes) *keys.Record {
 func keysKey(id string) attributes { return attributes{names.KeysKey: text(id)} }
 
 // get returns an item of the table of keys; nil for none.
-func get(ctx context.Context, client CertificateAPI, table, id string, consistent bool) (attributes, error) {
+func get(ctx context.Context, client getAPI, table, id string, consistent bool) (attributes, error) {
 	out, err := client.GetItem(ctx,
 		&dynamodb.GetItemInput{TableName: &table, Key: keysKey(id), ConsistentRead: &consistent})
 	if err != nil {
@@ -201,61 +204,9 @@ func (k *Keys) Source(ctx context.Context, name string) (time.Time, error) {
 	return seenAt(read), err
 }
 
-// certificateItem is [keys.AcceptedCertificate] as an item. It does not expire, so it also shows a certificate
-// that expired long ago.
-type certificateItem struct {
-	Subject      string    `dynamodbav:"subject"`
-	Issuer       string    `dynamodbav:"issuer"`
-	SerialNumber string    `dynamodbav:"serialNumber"`
-	Fingerprint  string    `dynamodbav:"fingerprint"`
-	Pin          string    `dynamodbav:"pin"`
-	NotAfter     time.Time `dynamodbav:"notAfter,unixtime"`
-	AcceptedAt   time.Time `dynamodbav:"acceptedAt"`
-}
-
-const lastCertificate = "certificate#last"
-
-// RecordCertificate implements [keys.Store].
-func (k *Keys) RecordCertificate(ctx context.Context, c keys.AcceptedCertificate) error {
-	item := marshal(certificateItem(c))
-	item[names.KeysKey] = text(lastCertificate)
-	_, _, err := k.put(ctx, item, "acceptedAt", c.AcceptedAt)
-	return err
-}
-
-// CertificateAPI is what a [Certificate] needs of DynamoDB.
-type CertificateAPI interface {
-	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-}
-
-// Certificate is the [keys.CertificateReader] of a deployment. It is safe for concurrent use.
-type Certificate struct {
-	client CertificateAPI
-	table  string
-}
-
-// NewCertificate returns the certificate in the table of keys of that name.
-func NewCertificate(client CertificateAPI, table string) *Certificate {
-	return &Certificate{client, table}
-}
-
-// LastCertificate implements [keys.CertificateReader].
-func (c *Certificate) LastCertificate(ctx context.Context) (*keys.AcceptedCertificate, error) {
-	read, err := get(ctx, c.client, c.table, lastCertificate, false)
-	if err != nil || len(read) == 0 {
-		return nil, err
-	}
-	var i certificateItem
-	if err := unmarshal(read, &i); err != nil {
-		return nil, fmt.Errorf("keys: last certificate: %w", err)
-	}
-	i.NotAfter = i.NotAfter.UTC()
-	return (*keys.AcceptedCertificate)(&i), nil
-}
-
 // KeysInspectAPI is what a [KeysInspector] needs of DynamoDB.
 type KeysInspectAPI interface {
-	CertificateAPI
+	getAPI
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
 		error)

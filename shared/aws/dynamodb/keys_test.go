@@ -46,10 +46,6 @@ func TestTheRequestsOfTheKeys(t *testing.T) {
 			_, err := table.Source(ctx, "source")
 			return err
 		},
-		"GetItem\nConsistentRead: false\nKey: {keyId=\"certificate#last\"}": func() error {
-			_, err := table.LastCertificate(ctx)
-			return err
-		},
 		"PutItem\nConditionExpression: attribute_not_exists(fetchedAt) OR fetchedAt <= :at\n" +
 			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {expiresAt=1769860803 fetchedAt=1769860800123 " +
 			"jwk=\"{}\" keyId=\"id\" rejected={L=[\"use is not sig\"]} sentAs=\"ID\" unknownAt=1769860802123 " +
@@ -85,13 +81,6 @@ func TestTheRequestsOfTheKeys(t *testing.T) {
 			"Item: {expiresAt=1769860802 keyId=\"source#1\" seenAt=1769860800123}\n" + refused: func() error {
 			_, err := table.RecordSource(ctx, "source#1", start, start.Add(time.Second), start.Add(2*time.Second))
 			return err
-		},
-		"PutItem\nConditionExpression: attribute_not_exists(acceptedAt) OR acceptedAt <= :at\n" +
-			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {acceptedAt=1769860800123 fingerprint=\"f\" " +
-			"issuer=\"i\" keyId=\"certificate#last\" notAfter=1769860800 pin=\"p\" serialNumber=\"1a\" " +
-			"subject=\"s\"}\n" + refused: func() error {
-			return table.RecordCertificate(ctx, keys.AcceptedCertificate{Subject: "s", Issuer: "i", SerialNumber: "1a",
-				Fingerprint: "f", Pin: "p", NotAfter: start, AcceptedAt: start})
 		},
 		"Scan\nConsistentRead: true": func() error {
 			_, err := inspector.Records(ctx)
@@ -183,29 +172,5 @@ func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
 	all, err := dynamodb.NewKeysInspector(client, "keys").Records(t.Context())
 	if diff := cmp.Diff([]keys.Record{keyRecord()}, all); diff != "" || err != nil || len(w.Requests()) != 2 {
 		t.Error(err, diff)
-	}
-}
-
-func TestTheLastCertificateIsReadOrAnError(t *testing.T) {
-	c := keys.AcceptedCertificate{Subject: "s", Issuer: "i", SerialNumber: "1a", Fingerprint: "f", Pin: "p",
-		NotAfter: start.Truncate(time.Second), AcceptedAt: start}
-	item := map[string]value{"keyId": text("certificate#last"), "subject": text("s"), "issuer": text("i"),
-		"serialNumber": text("1a"), "fingerprint": text("f"), "pin": text("p"), "notAfter": number(start.Unix()),
-		"acceptedAt": number(start.UnixMilli())}
-	read := func() (*keys.AcceptedCertificate, error) {
-		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
-		return dynamodb.NewCertificate(client, "keys").LastCertificate(t.Context())
-	}
-	last, err := read()
-	if diff := cmp.Diff(&c, last); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
-	for attribute, wrong := range map[string]value{"notAfter": text("1"), "acceptedAt": {"N": "0.5"}} {
-		right := item[attribute]
-		item[attribute] = wrong
-		if last, err := read(); err == nil || last != nil {
-			t.Errorf("with a wrong %s: %+v", attribute, last)
-		}
-		item[attribute] = right
 	}
 }

@@ -13,7 +13,10 @@ import (
 )
 
 // throttled is a table whose reads fail.
-type throttled struct{ err error }
+type throttled struct {
+	dynamodb.KeysAPI
+	err error
+}
 
 func (t throttled) GetItem(context.Context, *sdk.GetItemInput, ...func(*sdk.Options)) (*sdk.GetItemOutput, error) {
 	return nil, t.err
@@ -34,7 +37,7 @@ func TestAnErrorHasTheReasonsOfThrottlingWithoutTheirResources(t *testing.T) {
 		"RequestLimitExceeded (A)": &types.RequestLimitExceeded{ThrottlingReasons: reasons("A")},
 		"ThrottlingException":      &types.ThrottlingException{ThrottlingReasons: reasons()},
 	} {
-		_, got := dynamodb.NewCertificate(throttled{err}, "keys").LastCertificate(t.Context())
+		_, got := dynamodb.NewKeys(throttled{err: err}, "keys").Get(t.Context(), "id")
 		if got == nil || got.Error() != "DynamoDB GetItem: "+want {
 			t.Errorf("got %v, want %s", got, want)
 		}

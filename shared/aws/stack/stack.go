@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
 )
@@ -78,10 +77,10 @@ func (c Clients) Webhook(s settings.Function) setup.Stores {
 	return stores
 }
 
-// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, the table of
-// keys as far as it has the accepted certificate, and the parking bucket.
-func (c Clients) Redrive(s settings.Function) (setup.Stores, bus.Finder, keys.CertificateReader, s3.Bucket) {
+// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, and the
+// parking bucket.
+func (c Clients) Redrive(s settings.Function) (setup.Stores, bus.Finder, s3.Bucket) {
 	stores, b := c.Webhook(s), eventbridge.NewFindableBus(c.eventBridge, s.EventBusName)
 	stores.Bus = b
-	return stores, b, dynamodb.NewCertificate(c.dynamoDB, s.KeysTable), s3.NewBucket(c.s3, s.ParkingBucket)
+	return stores, b, s3.NewBucket(c.s3, s.ParkingBucket)
 }

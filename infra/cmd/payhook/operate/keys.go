@@ -24,7 +24,7 @@ func (p *program) keysCommand() *cobra.Command {
 	var drop bool
 	cmd := &cobra.Command{
 		Use:   "keys [ID]",
-		Short: "Show the cached keys and the accepted certificates, or drop a key",
+		Short: "Show the cached keys and the accepted CAs, or drop a key",
 		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
 service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
 tell whether a key is theirs. With an ID, with or without hyphens, it shows more of
@@ -43,10 +43,10 @@ that key. It is not recorded when a key was last used.
   absent     not cached: the functions ask the service
 
 Without an ID, it also shows which client certificates are accepted: the CAs of the
-truststore, the certificate that was accepted last, pins, subjects and revoked keys. A
+truststore, the days until the first of them expires, pins, subjects and revoked keys. A
 pin is the SHA-256 of a key, as in the settings clientCertPins and revokedKeys. Without
-CAs, no client certificate is required. The redrive function reports it, and writes the
-days until the first of them expires as the metric TrustDaysLeft.
+CAs, no client certificate is required. The redrive function reports it. The lines of
+webhooks name their certificates.
 
 With --drop, the key is deleted from the table, so that the service is asked again.
 A running function keeps its own copy for up to keyFreshness, and for up to
@@ -123,22 +123,13 @@ func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration
 	}
 	c := cmp.Or(a.Certificates, &redrive.Certificates{})
 	shown.Certificates = a.Certificates
-	accepted := cli.Rows{{"CERTIFICATE", "SUBJECT", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
-	add := func(what string, c redrive.CA) {
-		days := math.Floor(c.NotAfter.Sub(p.Now()).Hours() / 24)
-		accepted = append(accepted, []any{what, c.Subject, c.Issuer, c.Fingerprint, c.Pin, days, c.NotAfter})
-	}
+	accepted := cli.Rows{{"CA", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
 	for _, ca := range c.CAs {
-		add("CA", ca)
+		days := math.Floor(ca.NotAfter.Sub(p.Now()).Hours() / 24)
+		accepted = append(accepted, []any{ca.Subject, ca.Issuer, ca.Fingerprint, ca.Pin, days, ca.NotAfter})
 	}
-	pairs := []any{"authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins, "subjects", c.Subjects,
-		"revokedKeys", c.RevokedKeys}
-	if last := c.Last; last != nil {
-		add("accepted last", redrive.CA{Subject: last.Subject, Issuer: last.Issuer, Fingerprint: last.Fingerprint,
-			Pin: last.Pin, NotAfter: last.NotAfter})
-		pairs = append(pairs, "acceptedAt", last.AcceptedAt)
-	}
-	err = cmp.Or(p.Show(shown, append(pairs, "keys", rows, "certificates", accepted)...), failed)
+	err = cmp.Or(p.Show(shown, "authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins,
+		"subjects", c.Subjects, "revokedKeys", c.RevokedKeys, "keys", rows, "cas", accepted), failed)
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
 }
 

@@ -27,10 +27,10 @@ const (
 	silence = 5 * time.Minute
 )
 
-// series is what one metric has: of counts the sum over the window, of the others the last.
+// series is what one metric has over the window.
 type series struct {
-	sum, last float64
-	at        time.Time // of the minute of the last; zero: none
+	sum, lowest float64
+	at          time.Time // of the minute of the last; zero: none
 }
 
 // measured makes the checks of metrics and alarms. The error is that of the alarms.
@@ -109,9 +109,12 @@ func read(ctx context.Context, d *stack, now time.Time) (map[string]series, erro
 			id := ids[aws.ToString(r.Id)]
 			s := all[id]
 			for i := range min(len(r.Values), len(r.Timestamps)) {
+				if s.at.IsZero() || r.Values[i] < s.lowest {
+					s.lowest = r.Values[i]
+				}
 				s.sum += r.Values[i]
 				if r.Timestamps[i].After(s.at) {
-					s.last, s.at = r.Values[i], r.Timestamps[i]
+					s.at = r.Timestamps[i]
 				}
 			}
 			all[id] = s
@@ -162,14 +165,14 @@ func runs(name string, last series, now time.Time, next string) check {
 		finding{now.Sub(last.at) > silence, attention, text, next})
 }
 
-// certificates judges how long certificates are valid. Each run of redrive writes it if
-// client certificates are required.
+// certificates judges how long certificates are valid. If client certificates are required, each
+// run of redrive writes it for the truststore, and each accepted webhook for its own.
 func (d *stack) certificates(trust series, redrive state) check {
-	text := fmt.Sprintf("%.0f days left", trust.last)
+	text := fmt.Sprintf("%.0f days left", trust.lowest)
 	return judge("certificates", text,
 		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required", ""},
 		finding{trust.at.IsZero(), notMeasured, "redrive does not run", d.hint("logs redrive --since 1h")},
-		finding{trust.last < names.MinTrustDays, attention, text, d.hint("keys")})
+		finding{trust.lowest < names.MinTrustDays, attention, text, d.hint("keys")})
 }
 
 // alarms returns the alarms of the deployment, by their names without that of the deployment. One

@@ -50,6 +50,7 @@ type world struct {
 	source  token.Source // of the token
 	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics   map[string]float64
+	before    map[string]float64           // those of the minute before
 	age       time.Duration                // of these values
 	older     map[string]time.Duration     // how much older some of them are
 	alarms    map[string]types.StateValue  // of all stacks; those of API Gateway are on the metric of its id
@@ -112,6 +113,9 @@ func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInp
 		value, ok := w.metrics[name]
 		if ok && !at.Before(*in.StartTime) {
 			r.Values, r.Timestamps = []float64{value}, []time.Time{at}
+		}
+		if value, ok := w.before[name]; ok {
+			r.Values, r.Timestamps = append(r.Values, value), append(r.Timestamps, at.Add(-time.Minute))
 		}
 		out.MetricDataResults = append(out.MetricDataResults, r)
 	}
@@ -325,8 +329,11 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.metrics["Payhook BusMissing"], w.older = 2, map[string]time.Duration{"Payhook BusMissing": time.Minute}
 		}, "healthy", "redrive       ok     last run"},
 		"redrive stopped": {func(w *world) { w.age = 6 * time.Minute }, "NOT HEALTHY", "redrive       attention"},
-		"a certificate": {func(w *world) { w.metrics["Payhook TrustDaysLeft"] = 29 }, "NOT HEALTHY",
+		"a CA": {func(w *world) { w.metrics["Payhook TrustDaysLeft"] = 29 }, "NOT HEALTHY",
 			"certificates  attention  29 days left"},
+		"the certificate of a webhook before the last run": {func(w *world) {
+			w.metrics["Payhook TrustDaysLeft"], w.before = 400, map[string]float64{"Payhook TrustDaysLeft": 29}
+		}, "NOT HEALTHY", "certificates  attention  29 days left"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm }, "NOT HEALTHY",
 			"alarms        attention  raised: parked"},
 		// Nothing is healthy by default.

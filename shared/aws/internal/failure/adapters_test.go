@@ -53,7 +53,7 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 	secrets, parameters := secretsmanager.NewClient(cfg), parameterstore.NewClient(cfg)
 	return []any{
 		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewLedgerLister(db, "t"),
-		dynamodb.NewKeys(db, "t"), dynamodb.NewKeysInspector(db, "t"), dynamodb.NewCertificate(db, "t"),
+		dynamodb.NewKeys(db, "t"), dynamodb.NewKeysInspector(db, "t"),
 		s3.NewWriter(objects, "b"), s3.NewReader(objects, "b"), s3.NewLister(objects, "b"),
 		eventbridge.NewBus(events, "b"), eventbridge.NewFindableBus(events, "b"),
 		secretsmanager.NewToken(secrets, "s"), secretsmanager.NewStore(secrets, "s"),
