@@ -156,7 +156,7 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
-# The programs of a release: the functions as the CDK app builds them, and the program payhook. As there, go env -w
+# The programs of a release: the functions as the CDK app builds them, payhook and payhook-run. As there, go env -w
 # says only where modules come from.
 .PHONY: release
 release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
@@ -166,8 +166,10 @@ release: check-go ## build everything twice, compare, and write programs, digest
 	out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
 		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \
 		for target in linux-amd64 darwin-arm64; do echo "build $$n: $$target"; \
-			(cd "$$copy" && GOOS=$${target%-*} GOARCH=$${target#*-} $(BUILD) -o "$$out/$$n/payhook-$$target" \
-				./infra/cmd/payhook); \
+			for program in payhook=infra/cmd/payhook payhook-run=functions/run; do \
+				(cd "$$copy" && GOOS=$${target%-*} GOARCH=$${target#*-} $(BUILD) \
+					-o "$$out/$$n/$${program%=*}-$$target" "./$${program#*=}"); \
+			done; \
 		done; \
 		(cd "$$copy" && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -buildvcs=false -tags=lambda.norpc \
 			-ldflags='-s -w -buildid=' -o "$$out/$$n/" ./functions/webhook ./functions/redrive ./functions/token); \

@@ -11,24 +11,29 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"payhook.example/shared/names"
 )
 
 const usage = `Runs the webhook, redrive and token functions in this process, over stores in memory. A simulated
 payment service has the keys and tokens, and signs.
 
-  run [FLAG...]                            plays webhooks and shows the results in a table; then it
-                                           receives webhooks on 127.0.0.1 until Ctrl-C
-  run invoke [FLAG...] FUNCTION FILE...    invokes webhook, redrive or token with the event of each
-                                           file, in order; another FUNCTION FILE... may follow
+  payhook-run [FLAG...]    plays webhooks and shows the results in a table; then it receives webhooks
+                           on 127.0.0.1 until Ctrl-C
+  payhook-run invoke [FLAG...] FUNCTION FILE...
+                           invokes webhook, redrive or token with the event of each file, in order;
+                           another FUNCTION FILE... may follow
 
 invoke signs the event of a webhook now, except with --as-is and --base-url. "PARKED" in an event
 of redrive is the name of what was parked last.
 
-The settings are those of cdk.json, without baseUrl and authUrl. With --auth-url, the client
-id and secret are PAYHOOK_CLIENT_ID and PAYHOOK_CLIENT_SECRET of the environment, or are asked for.
+The settings are those of cdk.json in the current folder, if it exists, without baseUrl and authUrl.
+With --auth-url, the client id and secret are PAYHOOK_CLIENT_ID and PAYHOOK_CLIENT_SECRET of the
+environment, or are asked for.
 
 Status: 0; 1 if a result of the table is not as expected, or if a function failed; 2 for a wrong
 flag, argument or setting. An HTTP status such as 401 is an answer, not a failure.
@@ -64,9 +69,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		args = args[1:]
 	}
 	p := &process{out: stdout}
-	var once bool
+	var once, version bool
 	var port int
-	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	f := flag.NewFlagSet("payhook-run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&once, "once", false, "end after the table")
 	f.IntVar(&port, "port", 0, "the `port` of the webhook URL; 0: one that is free")
@@ -78,6 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
 	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")
 	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
+	f.BoolVar(&version, "version", false, "print the version")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
@@ -88,6 +94,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return usagef("%w; --help lists the flags", err)
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
+	case version:
+		fmt.Fprintf(stdout, "payhook-run version %s (%s)\n", names.Version(), runtime.Version())
+		return nil
 	}
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {

@@ -116,6 +116,9 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 	if out, err := output(t, "--help"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out, "-base-url") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	if out, err := output(t, "--version"); err != nil || !strings.HasPrefix(out, "payhook-run version ") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func TestAFunctionThatFailsIsAnError(t *testing.T) {
