@@ -263,8 +263,8 @@ prepare: tools programs
 # One go build: two at the same time would compile twice what they share.
 .PHONY: programs
 programs: check-go
-	@$(STEP) "compiling, which takes minutes the first time" $(call locked,programs,mkdir -p .build $(dir $(PAYHOOK)); \
-		$(BUILD) -o .build/ ./infra/cmd/payhook ./infra ./events/consumer; ln -f .build/payhook $(PAYHOOK))
+	@STEP_PACKAGES="./infra/cmd/payhook ./infra ./events/consumer" $(STEP) "compiling" $(call locked,programs,mkdir -p \
+		.build $(dir $(PAYHOOK)); $(BUILD) -v -o .build/ $$STEP_PACKAGES; ln -f .build/payhook $(PAYHOOK))
 
 .PHONY: clean
 clean: ## end the local run, and remove everything that was built or installed
@@ -279,10 +279,9 @@ check-go:
 # Go knows best whether there is anything to build.
 .PHONY: $(PAYHOOK) $(RUN)
 $(PAYHOOK): check-go
-	@$(STEP) "compiling the program, which takes minutes the first time" $(call locked,programs,mkdir -p $(@D); \
-		$(BUILD) -o $@ ./infra/cmd/payhook)
+	@STEP_PACKAGES=./infra/cmd/payhook $(STEP) "compiling the program" $(call locked,programs,mkdir -p $(@D); \
+		$(BUILD) -v -o $@ $$STEP_PACKAGES)
 
 # Without a lock, which needs Python on macOS.
 $(RUN): check-go
-	@$(STEP) "compiling, which takes half a minute the first time" sh -ec \
-		'mkdir -p $(@D); $(BUILD) -o $@ ./functions/run'
+	@STEP_PACKAGES=./functions/run $(STEP) "compiling" sh -ec 'mkdir -p $(@D); $(BUILD) -v -o $@ $$STEP_PACKAGES'

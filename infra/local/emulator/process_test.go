@@ -224,6 +224,32 @@ func TestStepNamesAFullDisk(t *testing.T) {
 	}
 }
 
+func TestStepCountsPackages(t *testing.T) {
+	path := t.TempDir()
+	for name, script := range map[string]string{"sleep": "", "go": `[ "$*" = "list -deps ./a ./b" ] && seq 3`} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := exec.CommandContext(t.Context(), "../step", "compiling", "sh", "-c",
+		"echo a; echo b; echo wrong: x; read _; exit 3")
+	step.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "STEP_PACKAGES=./a ./b")
+	stdin, errIn := step.StdinPipe()
+	stderr, errOut := step.StderrPipe()
+	if err := errors.Join(errIn, errOut, step.Start()); err != nil {
+		t.Fatal(err)
+	}
+	var last string
+	for lines := bufio.NewScanner(stderr); lines.Scan(); last = lines.Text() {
+		if strings.Contains(lines.Text(), "compiling: compiled 2 of at most 3 packages, ") {
+			stdin.Close()
+		}
+	}
+	if err := step.Wait(); err == nil || err.Error() != "exit status 3" || last != "wrong: x" {
+		t.Errorf("%v; the last line is %q", err, last)
+	}
+}
+
 func TestREADMENamesTheCheckedVersions(t *testing.T) {
 	text, err := os.ReadFile("../../../README.md")
 	check, errCheck := os.ReadFile("../check")
@@ -249,8 +275,8 @@ func TestLongStepShowsItsSeconds(t *testing.T) {
 		}); !errors.Is(err, failed) {
 			t.Error(err)
 		}
-		want := "[ 100.0s] slow ...\n[ 108.0s] slow: 8s so far\n[ 116.0s] slow: 16s so far\n" +
-			"[ 120.0s] slow: failed after 20.0s\n"
+		want := "[   100s] slow ...\n[   108s] slow: 8s so far\n[   116s] slow: 16s so far\n" +
+			"[   120s] slow: failed after 20s\n"
 		if out.String() != want {
 			t.Errorf("%s, want %s", &out, want)
 		}

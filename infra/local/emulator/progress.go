@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Progress writes what a run does, with the time since its start. It is safe for
+// Progress writes what a run does, with the time since its start as infra/local/step does. It is safe for
 // concurrent use.
 type Progress struct {
 	start time.Time
@@ -33,8 +33,11 @@ func NewProgress(out io.Writer) *Progress {
 func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, "[%6.1fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(p.out, "[%6ds] %s\n", seconds(p.start), fmt.Sprintf(format, args...))
 }
+
+// seconds returns the whole seconds since a time.
+func seconds(start time.Time) int { return int(time.Since(start).Seconds()) }
 
 // sign is how often a step that is not done says so.
 const sign = 8 * time.Second
@@ -53,7 +56,7 @@ func (p *Progress) Step(name string, do func() error) error {
 			case <-done:
 				return
 			case <-ticks.C:
-				p.Say("%s: %.0fs so far", name, time.Since(start).Seconds())
+				p.Say("%s: %ds so far", name, seconds(start))
 			}
 		}
 	}()
@@ -61,9 +64,9 @@ func (p *Progress) Step(name string, do func() error) error {
 	close(done)
 	<-ended
 	if err != nil {
-		p.Say("%s: failed after %.1fs", name, time.Since(start).Seconds())
+		p.Say("%s: failed after %ds", name, seconds(start))
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	p.Say("%s: done in %.1fs", name, time.Since(start).Seconds())
+	p.Say("%s: done in %ds", name, seconds(start))
 	return nil
 }
