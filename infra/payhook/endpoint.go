@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -24,8 +23,8 @@ import (
 type endpoint struct {
 	// These are nil for a function URL.
 	scope  constructs.Construct
-	api    awsapigatewayv2.CfnApi
-	domain awsapigatewayv2.CfnDomainName
+	api    awscdk.CfnResource
+	domain awscdk.CfnResource
 	// certificate is the ARN of the domain name's certificate.
 	certificate *string
 
@@ -54,14 +53,14 @@ func newEndpoint(p *Payhook) *endpoint {
 		return &endpoint{}
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Endpoint"))
-	api := awsapigatewayv2.NewCfnApi(scope, jsii.String("Api"), &awsapigatewayv2.CfnApiProps{
-		Name:         jsii.String(cut(conf.StackName, 128)), // AWS, "CreateApi" in the API reference of HTTP APIs
-		Description:  jsii.String("Payhook: " + conf.StackName + ", receives webhooks"),
-		ProtocolType: jsii.String("HTTP"),
+	api := newAPIResource(scope, "Api", "Api", map[string]any{
+		"Name":         cut(conf.StackName, 128), // AWS, "CreateApi" in the API reference of HTTP APIs
+		"Description":  "Payhook: " + conf.StackName + ", receives webhooks",
+		"ProtocolType": "HTTP",
 		// Clients could call the API at this endpoint without a certificate (AWS, "How to
 		// turn on mutual TLS authentication for your HTTP APIs in API Gateway").
-		DisableExecuteApiEndpoint: jsii.Bool(true),
-		IpAddressType:             jsii.String("dualstack"),
+		"DisableExecuteApiEndpoint": true,
+		"IpAddressType":             "dualstack",
 	})
 
 	certificate := jsii.String(conf.CertificateARN)
@@ -78,26 +77,32 @@ func newEndpoint(p *Payhook) *endpoint {
 				}},
 			}).Ref()
 	}
-	configuration := &awsapigatewayv2.CfnDomainName_DomainNameConfigurationProperty{
-		CertificateArn: certificate,
-		EndpointType:   jsii.String("REGIONAL"),
-		SecurityPolicy: jsii.String("TLS_1_2"),
-		IpAddressType:  jsii.String("dualstack"),
+	configuration := map[string]any{
+		"CertificateArn": certificate,
+		"EndpointType":   "REGIONAL",
+		"SecurityPolicy": "TLS_1_2",
+		"IpAddressType":  "dualstack",
 	}
-	props := &awsapigatewayv2.CfnDomainNameProps{
-		DomainName:               jsii.String(conf.DomainName),
-		DomainNameConfigurations: &[]any{configuration},
+	properties := map[string]any{
+		"DomainName":               conf.DomainName,
+		"DomainNameConfigurations": []any{configuration},
 	}
 	if conf.UsesMTLS() {
 		if conf.OwnershipCertificateARN != "" {
-			configuration.OwnershipVerificationCertificateArn = jsii.String(conf.OwnershipCertificateARN)
+			configuration["OwnershipVerificationCertificateArn"] = conf.OwnershipCertificateARN
 		}
-		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
-			TruststoreUri: p.truststoreURI(scope),
-		}
+		properties["MutualTlsAuthentication"] = map[string]any{"TruststoreUri": p.truststoreURI(scope)}
 	}
 	return &endpoint{scope: scope, api: api, certificate: certificate,
-		domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
+		domain: newAPIResource(scope, "Domain", "DomainName", properties)}
+}
+
+// newAPIResource creates a resource of a type of API Gateway. The types of the package awsapigatewayv2 are not used,
+// because it brings 30 packages to compile. cfn-lint checks the names of the properties.
+func newAPIResource(scope constructs.Construct, id, kind string, properties map[string]any) awscdk.CfnResource {
+	return awscdk.NewCfnResource(scope, jsii.String(id), &awscdk.CfnResourceProps{
+		Type: jsii.String("AWS::ApiGatewayV2::" + kind), Properties: &properties,
+	})
 }
 
 // truststoreURI adds the truststore as an asset and returns its S3 URI. It is the file in the packages of the
@@ -128,20 +133,19 @@ func (e *endpoint) connect(p *Payhook, f function) {
 	// requires certificates before API Gateway requests them rejects everything.
 	f.alias.Node().AddDependency(e.domain)
 
-	integration := awsapigatewayv2.NewCfnIntegration(e.scope, jsii.String("Integration"),
-		&awsapigatewayv2.CfnIntegrationProps{
-			ApiId:                e.api.Ref(),
-			IntegrationType:      jsii.String("AWS_PROXY"),
-			IntegrationUri:       f.alias.FunctionArn(),
-			PayloadFormatVersion: jsii.String("2.0"),
-			TimeoutInMillis:      jsii.Number(apiTimeout),
-		})
+	integration := newAPIResource(e.scope, "Integration", "Integration", map[string]any{
+		"ApiId":                e.api.Ref(),
+		"IntegrationType":      "AWS_PROXY",
+		"IntegrationUri":       f.alias.FunctionArn(),
+		"PayloadFormatVersion": "2.0",
+		"TimeoutInMillis":      apiTimeout,
+	})
 	for _, method := range names.Methods() {
-		awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"+method), &awsapigatewayv2.CfnRouteProps{
-			ApiId:             e.api.Ref(),
-			RouteKey:          jsii.String(method + " " + routePath),
-			AuthorizationType: jsii.String("NONE"), // as for the function URL
-			Target:            jsii.String("integrations/" + *integration.Ref()),
+		newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
+			"ApiId":             e.api.Ref(),
+			"RouteKey":          method + " " + routePath,
+			"AuthorizationType": "NONE", // as for the function URL
+			"Target":            "integrations/" + *integration.Ref(),
 		})
 		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
 			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
@@ -153,8 +157,8 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		})
 	}
 	stage := e.newStage(p)
-	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
-		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
+	newAPIResource(e.scope, "Mapping", "ApiMapping", map[string]any{
+		"ApiId": e.api.Ref(), "DomainName": e.domain.Ref(), "Stage": stage.Ref(),
 	})
 	e.publishName(p)
 }
@@ -200,7 +204,7 @@ const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
 // newStage creates the stage, its access log, and the metrics of the requests that do
 // not reach the function.
-func (e *endpoint) newStage(p *Payhook) awsapigatewayv2.CfnStage {
+func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 	conf, logs := p.conf, p.newLogGroup(e.scope, "AccessLog")
 	format, err := json.Marshal(accessLog(conf))
 	if err != nil {
@@ -210,17 +214,17 @@ func (e *endpoint) newStage(p *Payhook) awsapigatewayv2.CfnStage {
 	if conf.UsesMTLS() {
 		e.count(logs, names.ClientErrorsMetric, forbidden)
 	}
-	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
-		ApiId:      e.api.Ref(),
-		StageName:  jsii.String(defaultStage),
-		AutoDeploy: jsii.Bool(true),
-		AccessLogSettings: &awsapigatewayv2.CfnStage_AccessLogSettingsProperty{
-			DestinationArn: logs.LogGroupArn(),
-			Format:         jsii.String(string(format)),
+	return newAPIResource(e.scope, "Stage", "Stage", map[string]any{
+		"ApiId":      e.api.Ref(),
+		"StageName":  defaultStage,
+		"AutoDeploy": true,
+		"AccessLogSettings": map[string]any{
+			"DestinationArn": logs.LogGroupArn(),
+			"Format":         string(format),
 		},
-		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
-			ThrottlingRateLimit:  jsii.Number(conf.ThrottleRate),
-			ThrottlingBurstLimit: jsii.Number(min(2*conf.ThrottleRate, maxThrottleBurst)),
+		"DefaultRouteSettings": map[string]any{
+			"ThrottlingRateLimit":  conf.ThrottleRate,
+			"ThrottlingBurstLimit": min(2*conf.ThrottleRate, maxThrottleBurst),
 		},
 	})
 }
@@ -248,7 +252,7 @@ func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {
 		p.output(names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
-			e.domain.AttrRegionalDomainName())
+			e.ofDomain("RegionalDomainName"))
 		return
 	}
 	for _, kind := range []string{"A", "AAAA"} {
@@ -257,9 +261,14 @@ func (e *endpoint) publishName(p *Payhook) {
 			Name:         jsii.String(conf.DomainName + "."),
 			Type:         jsii.String(kind),
 			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
-				DnsName:      e.domain.AttrRegionalDomainName(),
-				HostedZoneId: e.domain.AttrRegionalHostedZoneId(),
+				DnsName:      e.ofDomain("RegionalDomainName"),
+				HostedZoneId: e.ofDomain("RegionalHostedZoneId"),
 			},
 		})
 	}
+}
+
+// ofDomain returns an attribute of the domain name.
+func (e *endpoint) ofDomain(attribute string) *string {
+	return e.domain.GetAtt(jsii.String(attribute), awscdk.ResolutionTypeHint_STRING).ToString()
 }

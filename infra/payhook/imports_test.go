@@ -136,6 +136,19 @@ func TestTheProgramWithStoresInMemoryLinksNoSDK(t *testing.T) {
 	}
 }
 
+// The first deployment compiles every package of the CDK that the app links.
+func TestTheAppLinksNoPackageForAPIGateway(t *testing.T) {
+	linked := packages(t, "-deps", "./infra")
+	for _, p := range linked {
+		if strings.HasPrefix(p, "github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway") {
+			t.Errorf("it links %s: see newAPIResource", p)
+		}
+	}
+	if !slices.Contains(linked, "github.com/aws/aws-cdk-go/awscdk/v2/awsroute53") {
+		t.Errorf("%d packages, so nothing was looked at", len(linked))
+	}
+}
+
 // Each client makes a start slower.
 func TestProgramsLinkOnlyTheClientsThatTheyCall(t *testing.T) {
 	const config = "signin sso ssooidc sts" // package config of the SDK
