@@ -39,7 +39,7 @@ func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 			"allowedSources=203.0.113.0/24 keyMissBudget=1": "All 18",
 		"keysAuth=bearer maxPayloadBytes=100000 timestampLocation=query:ts credentialEncoding=form": "All 19",
 		"keyIdLocation=static:6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 maxPayloadBytes=50 tokenStore=parameter " +
-			"deployment=canary signatureHeader=Sig": "All 18",
+			"archiveRetention=off signatureHeader=Sig": "All 18",
 	} {
 		if out, err := output(t, "--once", "--setting", given); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", given, err, out)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
-	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -85,10 +84,7 @@ func (d dashboard) sums(metrics ...names.Metric) (lines []awscloudwatch.IMetric)
 }
 
 func (d dashboard) health() {
-	var alarms []interfacesawscloudwatch.IAlarmRef
-	for _, alarm := range d.Alarms() {
-		alarms = append(alarms, alarm)
-	}
+	alarms := d.Alarms()
 	charts := []awscloudwatch.IWidget{
 		awscloudwatch.NewColumn(
 			text("The state of every alarm; its description says what to do. [Alarms](#alarmsV2:?search="+

@@ -28,6 +28,6 @@ func (p *Payhook) removeUnsupported() {
 		}
 	}
 	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.LocalKey), jsii.String(
-		"The local emulator has no alarms on metric math, no canary and no "+strings.Join(unsupported, ", ")+
+		"The local emulator has no alarms on metric math and no "+strings.Join(unsupported, ", ")+
 			": these are left out."))
 }

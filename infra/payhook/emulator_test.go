@@ -7,7 +7,7 @@ import (
 
 // The emulator must be able to deploy what is left, also of options that it does not have.
 func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
-	tm := payhook(t, local, map[string]any{"deployment": "canary", "encryption": "cmk"})
+	tm := payhook(t, local, map[string]any{"encryption": "cmk"})
 	for path, r := range tm.Resources {
 		if slices.Contains(unsupported, r.Type) || r.Properties["Metrics"] != nil {
 			t.Errorf("%s is a %s", path, r.Type)
@@ -23,11 +23,8 @@ func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, got, want)
 		}
 	}
-	if tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
-		t.Error("CodeDeploy shifts the alias")
-	}
-	if removed := len(payhook(t, map[string]any{"deployment": "canary", "encryption": "cmk"}).Resources) -
-		len(tm.Resources); removed != 7 {
+	if removed := len(payhook(t, map[string]any{"encryption": "cmk"}).Resources) -
+		len(tm.Resources); removed != 4 {
 		t.Errorf("%d resources are removed", removed)
 	}
 }

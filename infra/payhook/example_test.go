@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscodedeploy"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -37,10 +38,17 @@ func ExampleNew() {
 	hook.GrantReadToken(fn)  // and kms:Decrypt, if a customer managed key encrypts the token
 	hook.GrantReadClaims(fn) // events that are too large for the bus
 	awscdk.NewCfnOutput(stack, jsii.String("URL"), &awscdk.CfnOutputProps{Value: hook.URL()})
+	losses := hook.Alarms("not-stored", "parked", "webhook-failed")
+	awscodedeploy.NewLambdaDeploymentGroup(stack, jsii.String("Canary"), &awscodedeploy.LambdaDeploymentGroupProps{
+		Alias: hook.WebhookAlias(), Alarms: &losses,
+		DeploymentConfig: awscodedeploy.LambdaDeploymentConfig_CANARY_10PERCENT_5MINUTES(),
+	})
+	fmt.Println(len(losses), "alarms roll back", *hook.WebhookAlias().Node().Path())
 	fmt.Println(len(hook.Alarms()), "alarms notify", *hook.AlarmTopic().Node().Path())
 
 	fmt.Println(*app.Synth(nil).GetStackByName(jsii.String("Bank")).StackName())
 	// Output:
+	// 3 alarms roll back Bank/Payments/Webhook/Alias
 	// 12 alarms notify Bank/Payments/Alarms/Topic
 	// Bank
 }

@@ -77,8 +77,6 @@ func findings(conf settings.Deployment) []finding {
 			reason: "Lambda makes these calls for network interfaces, and AWS requires all resources. The code of " +
 				"the " +
 				"function cannot make them."},
-		{id: "AwsSolutions-IAM4", kind: "AWS::IAM::Role", path: "Canary/*/*",
-			reason: "It is CodeDeploy's role, with the policy that AWS maintains for deployments of Lambda functions."},
 	}
 }
 

@@ -87,6 +87,15 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	}
 }
 
+// Each package of the CDK takes time to compile before the first deployment. A user who wants a canary imports this one.
+func TestTheAppLinksNoCodeDeploy(t *testing.T) {
+	const cdk = "github.com/aws/aws-cdk-go/awscdk/v2"
+	linked := packages(t, "-deps", "./infra")
+	if !slices.Contains(linked, cdk+"/awslambda") || slices.Contains(linked, cdk+"/awscodedeploy") {
+		t.Errorf("it links %q", linked)
+	}
+}
+
 // ofSDK reports whether a package belongs to the SDK, or to the adapters, which make the calls of the core with it.
 func ofSDK(path string) bool {
 	return regexp.MustCompile(

@@ -15,7 +15,6 @@ var stays = map[string]bool{
 	"AWS::ApiGatewayV2::Api": false, "AWS::ApiGatewayV2::ApiMapping": true, "AWS::ApiGatewayV2::DomainName": true,
 	"AWS::ApiGatewayV2::Integration": false, "AWS::ApiGatewayV2::Route": false, "AWS::ApiGatewayV2::Stage": true,
 	"AWS::CertificateManager::Certificate": true, "AWS::CloudWatch::Alarm": true, "AWS::CloudWatch::Dashboard": true,
-	"AWS::CodeDeploy::Application": false, "AWS::CodeDeploy::DeploymentGroup": false,
 	"AWS::DynamoDB::GlobalTable": true, "AWS::Events::Archive": true, "AWS::Events::EventBus": true,
 	"AWS::Events::EventBusPolicy": true, "AWS::IAM::Policy": false, "AWS::IAM::Role": false, "AWS::KMS::Key": true,
 	"AWS::Lambda::Alias": true, "AWS::Lambda::EventInvokeConfig": true, "AWS::Lambda::Function": false,

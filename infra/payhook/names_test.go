@@ -26,7 +26,7 @@ var limits = map[string]int{
 func TestLongestNamesAreValid(t *testing.T) {
 	longest := strings.Repeat("PayhookOfTheDepartmentOfPayments", 4)[:100]
 	tm := payhook(t, mtls("both"), map[string]any{
-		"stackName": longest, "deployment": "canary", "keysAuth": "bearer", "encryption": "cmk",
+		"stackName": longest, "keysAuth": "bearer", "encryption": "cmk",
 		"baseUrl": "https://" + strings.Repeat("api.", 50) + "payments.example",
 	})
 	for path, r := range tm.Resources {

@@ -27,8 +27,10 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -111,9 +113,6 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.newRedrive()
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)
-	if conf.Deployment == settings.Canary && !conf.Local { // the emulator has no CodeDeploy
-		p.shiftByCanary()
-	}
 	p.allowKeyUse(props.EncryptionKey != nil)
 	p.namePoliciesByContent()
 	dashboard := p.newDashboard()
@@ -167,15 +166,23 @@ func (p *Payhook) TokenID() *string { return p.token.id }
 // the construct created.
 func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
 
-// Alarms returns every alarm, in the order of their names. infra/cmd/payhook/RUNBOOK.md
-// describes them.
-func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
-	var all []awscloudwatch.IAlarm
-	for _, name := range slices.Sorted(maps.Keys(p.alarms)) {
+// Alarms returns the alarms with these names, or every alarm, in the order of their names.
+// infra/cmd/payhook/RUNBOOK.md describes them. A name that no alarm has gives nil, which the CDK
+// rejects.
+func (p *Payhook) Alarms(named ...string) []interfacesawscloudwatch.IAlarmRef {
+	if len(named) == 0 {
+		named = slices.Sorted(maps.Keys(p.alarms))
+	}
+	var all []interfacesawscloudwatch.IAlarmRef
+	for _, name := range named {
 		all = append(all, p.alarms[name])
 	}
 	return all
 }
+
+// WebhookAlias returns the alias of the webhook function, through which webhooks reach it.
+// A deployment group of CodeDeploy can shift it to the next version.
+func (p *Payhook) WebhookAlias() awslambda.Alias { return p.webhook.alias }
 
 // GrantReadToken lets a principal of this account read the access token. It includes
 // kms:Decrypt for customer managed keys that encrypt it: that of

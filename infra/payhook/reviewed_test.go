@@ -25,7 +25,7 @@ var reviewed = []struct {
 	{"default.txt", nil},
 	{"everything.txt", map[string]any{
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
-		"deployment": "canary", "evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
+		"evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
 		"allowedSources": "192.0.2.0/24", "subnetIds": someSubnets["subnetIds"],
 		"securityGroupIds": someSubnets["securityGroupIds"],
 	}},

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscodedeploy"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -53,7 +51,7 @@ func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + "
 // that no deployment changes a policy in use. A function depends on its policies: a new one is
 // created before the function is updated. CloudFormation deletes the one that it replaces in
 // UPDATE_COMPLETE_CLEANUP_IN_PROGRESS, after all updates, and so after the alias has moved, also
-// by a canary (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The
+// by CodeDeploy (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The
 // version in use keeps the permissions that a setting takes away. A rollback deletes the new
 // policy only. Call it after everything else is created.
 //
@@ -81,28 +79,4 @@ func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
 	sum := sha256.Sum256(content)
 	// The CDK takes the logical id as the name of the policy.
 	policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
-}
-
-// lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks
-// and failures of the function raise them, so other senders cannot block a deployment.
-// (Any sender can raise refused.)
-var lossAlarms = []string{"not-stored", "parked", "webhook-failed"}
-
-// shiftByCanary makes CodeDeploy shift the alias of the webhook function: a tenth of the
-// webhooks for 5 minutes, then all. If one of the alarms is raised during that time,
-// CodeDeploy shifts back and the deployment of the stack fails.
-//
-// The other two functions have no canary. They run once a minute, which is too few runs
-// for a test, and the next run does the work of a failed one.
-func (p *Payhook) shiftByCanary() {
-	scope := constructs.NewConstruct(p, jsii.String("Canary"))
-	var watched []interfacesawscloudwatch.IAlarmRef
-	for _, name := range lossAlarms {
-		watched = append(watched, p.alarms[name])
-	}
-	awscodedeploy.NewLambdaDeploymentGroup(scope, jsii.String("Group"), &awscodedeploy.LambdaDeploymentGroupProps{
-		Alias:            p.webhook.alias,
-		DeploymentConfig: awscodedeploy.LambdaDeploymentConfig_CANARY_10PERCENT_5MINUTES(),
-		Alarms:           &watched,
-	})
 }

@@ -154,9 +154,6 @@ type Settings struct {
 
 	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
 	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// Deployment is all-at-once, or canary: a tenth of the webhooks for 5 minutes, and a rollback if an alarm is
-	// raised.
-	Deployment string `key:"deployment" default:"all-at-once" of:"all-at-once canary"`
 	// EventSource is the source of every event.
 	EventSource string `key:"eventSource" default:"payhook" form:"source" by:"webhook redrive"`
 	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. Another name
@@ -191,8 +188,6 @@ const (
 	FormEncoded = "form" // credentialEncoding
 
 	Compliance = "compliance" // evidenceLock
-
-	Canary = "canary" // deployment
 
 	EncryptionAWS = "aws" // encryption: keys of AWS
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates

@@ -200,7 +200,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"tokenStore=parameter scopes=a credentialEncoding=form", ""},
 		{"tokenStore=ssm authUrl=", "authUrl: is required|tokenStore: must be secret or parameter or none"},
 
-		{"deployment=1x", "deployment: must be all-at-once or canary"},
 		{"logRetentionDays=1x", "logRetentionDays: must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 " +
 			"1096 1827 2192 2557 2922 3288 3653"},
 		{"hostedZoneId=1x domainName=a.example",
@@ -357,7 +356,7 @@ func others() map[string]string {
 		}
 	}
 	maps.Copy(texts, map[string]string{"keysAuth": "bearer", "credentialEncoding": "form",
-		"authentication": "both", "evidenceLock": "compliance", "deployment": "canary", "successStatus": "201"})
+		"authentication": "both", "evidenceLock": "compliance", "successStatus": "201"})
 	return texts
 }
 

@@ -54,8 +54,7 @@ With --code, the command builds the functions in the current folder, which is a 
 Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
 the one in the package that Lambda runs. The digest of that package, CodeSha256, depends
 on how the CDK compresses it, so it only shows that the download is complete. If the
-folder has another version than the stack, or was modified, the line says so. During a
-canary deployment, it compares the earlier version only.
+folder has another version than the stack, or was modified, the line says so.
 
 Status 0: healthy. Status 1: something needs attention, or was not measured. Status 3:
 the stack cannot be read.`
