@@ -153,25 +153,25 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"(`payhook replay`)."},
 		{name: "rejected-by-aws", metric: over(5, sum, ownMetric(conf, names.NotInvokedMetric)), threshold: 1,
 			notifyOK: true,
-			description: "AWS answered webhooks without a run of the function: they are too large for Lambda (413); or, " +
-				"with a domain name, were throttled (429), or API Gateway has no permission to invoke the function " +
-				"(500). Unless the service sends them again, they are lost.",
+			description: "AWS answered webhooks without a run of the function: they are too large for Lambda (413); " +
+				"or, with a domain name, were throttled (429), or API Gateway has no permission to invoke the " +
+				"function (500). Unless the service sends them again, they are lost.",
 			action: "With a domain name, look up the lines of the access log (log group of Endpoint/AccessLog) whose " +
-				"lambdaStatus is not 200 and whose status is neither 403 nor 404. Otherwise there is no log line: ask " +
-				"the service for the status. 413: agree with the service on the size in the output " +
-				"SubscriptionDetails. 429: raise throttleRate or webhookConcurrency. 500: check that the policy of the " +
-				"function's alias live names this API. Then ask the service to send the webhooks again."},
+				"lambdaStatus is not 200 and whose status is neither 403 nor 404. Otherwise there is no log line: " +
+				"ask the service for the status. 413: agree with the service on the size in the output " +
+				"SubscriptionDetails. 429: raise throttleRate or webhookConcurrency. 500: check that the policy of " +
+				"the function's alias live names this API. Then ask the service to send the webhooks again."},
 		// A failed run can lose a webhook, so the first one raises the alarm. If Lambda has sent one of the metrics
 		// only, the other counts as 0. FILL could hide what arrives late in the last period
 		// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/using-metric-math.html).
 		{name: "webhook-failed", metric: math(5, "m0+m1", webhook.lambdaMetric("Errors"),
 			webhook.lambdaMetric("Throttles")), threshold: 1, notifyOK: true,
-			description: "The webhook function fails, is killed, reaches its timeout, or is not started, because Lambda " +
-				"has no concurrency left. Unless the service sends the webhook again, it is lost.",
+			description: "The webhook function fails, is killed, reaches its timeout, or is not started, because " +
+				"Lambda has no concurrency left. Unless the service sends the webhook again, it is lost.",
 			action: "If the function's Throttles are not 0, raise webhookConcurrency if it is set, or the account's " +
-				"concurrency quota. Otherwise look up what it wrote last, and Duration and memory in its REPORT lines " +
-				"(`payhook logs webhook --since 1h --all`). `payhook logs --not-accepted --since 24h` lists the " +
-				"webhooks."},
+				"concurrency quota. Otherwise look up what it wrote last, and Duration and memory in its REPORT " +
+				"lines (`payhook logs webhook --since 1h --all`). `payhook logs --not-accepted --since 24h` lists " +
+				"the webhooks."},
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
 		{name: "refused", metric: over(15, sum, ownMetric(conf, names.ClientErrorsMetric)),
@@ -183,10 +183,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
 				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
-				"correct allowedSources; with mTLS and no line, compare the service's certificate with the truststore " +
-				"(`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. 405: Payhook " +
-				"accepts POST, PUT and PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay what was " +
-				"captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
+				"correct allowedSources; with mTLS and no line, compare the service's certificate with the " +
+				"truststore (`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. " +
+				"405: Payhook accepts POST, PUT and PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay " +
+				"what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
@@ -240,9 +240,9 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		all = append(all, alarm{name: "token-life",
 			metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)), threshold: 1, times: 3, among: 3,
 			missingBreaches: true, notifyOK: true,
-			description: "The stored access token could not be refreshed in time, or the token function does not run. " +
-				"Calls of the payment service fail once the token has expired. The alarm is also raised until the " +
-				"first token is stored.",
+			description: "The stored access token could not be refreshed in time, or the token function does not " +
+				"run. Calls of the payment service fail once the token has expired. The alarm is also raised until " +
+				"the first token is stored.",
 			action: "Before the first token, store the client credentials. Later: " + stopped("token") + " With " +
 				"status and oauthError, check the client credentials with the service."})
 	}
