@@ -183,6 +183,10 @@ release: check-go ## build everything twice, compare, and write programs, digest
 bench: check-go ## benchmarks; the webhook function is compared with a plain handler
 	go test -run '^$$' -bench . ./shared/... ./functions/...
 
+.PHONY: measure
+measure: check-go ## how long make run takes, and a build of the functions, both with an empty build cache
+	@infra/local/measure $(BUILD)
+
 .PHONY: vulnerabilities
 vulnerabilities: check-go ## known vulnerabilities in what the programs call
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
