@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,11 +24,11 @@ import (
 // countedBus counts its requests.
 type countedBus struct {
 	bus.Memory
-	requests int
+	requests atomic.Int64
 }
 
 func (b *countedBus) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
-	b.requests++
+	b.requests.Add(1)
 	return b.Memory.Put(ctx, entries)
 }
 
@@ -84,7 +85,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				}
 			}
 			receive()
-			got := delivered{Source: events.Entries()[0].Source, Requests: events.requests, Claims: len(claims.Keys())}
+			got := delivered{Source: events.Entries()[0].Source, Requests: int(events.requests.Load()), Claims: len(claims.Keys())}
 			for _, item := range table.Items() {
 				got.Window = time.Until(item.ExpiresAt).Round(time.Minute)
 			}
