@@ -85,7 +85,8 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				}
 			}
 			receive()
-			got := delivered{Source: events.Entries()[0].Source, Requests: int(events.requests.Load()), Claims: len(claims.Keys())}
+			got := delivered{Source: events.Entries()[0].Source, Requests: int(events.requests.Load()),
+				Claims: len(claims.Keys())}
 			for _, item := range table.Items() {
 				got.Window = time.Until(item.ExpiresAt).Round(time.Minute)
 			}
