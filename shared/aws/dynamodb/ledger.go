@@ -101,11 +101,14 @@ const returning = " RETURNING ALL NEW *"
 // quote returns a name as PartiQL has it: some are its keywords.
 func quote(name string) string { return `"` + name + `"` }
 
+// mostValues is how many values most statements have.
+const mostValues = 12
+
 // Insert implements [ledger.Store].
 func (l *Ledger) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
 	statements := make([]types.BatchStatementRequest, len(items))
 	for n := range items {
-		set, parameters := encode(&items[n], make([]types.AttributeValue, 0, len(codecs)))
+		set, parameters := encode(&items[n], make([]types.AttributeValue, 0, mostValues))
 		statements[n] = types.BatchStatementRequest{Statement: l.text(shape{insert: true, set: set}),
 			Parameters: parameters}
 	}
@@ -124,7 +127,7 @@ func (l *Ledger) Change(ctx context.Context, changes []ledger.Change) []ledger.R
 		// DynamoDB rejects a change of the key, even to the value that it has (AWS,
 		// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_UpdateItem.html).
 		c.Set.EventID = ""
-		parameters := make([]types.AttributeValue, 0, len(codecs))
+		parameters := make([]types.AttributeValue, 0, mostValues)
 		s.set, parameters = encode(&c.Set, parameters)
 		if c.Lease {
 			parameters = append(parameters, number(1))
@@ -215,7 +218,10 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 			case err != nil:
 				results[i] = ledger.Result{Err: err}
 			case out.Responses[n].Error == nil:
-				results[i] = ledger.Result{Done: true, Item: decodeNew(out.Responses[n].Item)}
+				results[i] = ledger.Result{Done: true}
+				if item := out.Responses[n].Item; len(item) > 0 { // of a lease
+					results[i].Item = decodeNew(item)
+				}
 			default:
 				results[i] = resultOf(out.Responses[n].Error)
 				if slices.Contains(transient, out.Responses[n].Error.Code) {
