@@ -302,7 +302,7 @@ func (inv *invocation) brings(e *event) bool {
 func (f *facts) updated(i *instance, what op, id string) {
 	g, inv := f.latest[id], f.executing.inv
 	from := ledger.Pending
-	if what.settles() {
+	if what.isDecision() {
 		from = ledger.Parked
 	}
 	if g == nil || g.state != from {
@@ -332,7 +332,7 @@ func (f *facts) updated(i *instance, what op, id string) {
 		}
 		g.enter(f, ledger.Published)
 	default:
-		f.settled(g, what)
+		f.decisionWritten(g, what)
 	}
 	items, _ := f.w.ledger.Get(context.Background(), []string{id}, true)
 	f.checkItem(g, items[id])
@@ -343,8 +343,8 @@ func (inv *invocation) working() bool {
 	return !inv.done && inv.died == 0 && time.Now().Before(inv.deadline)
 }
 
-// settled handles that a parked event was replayed or dismissed.
-func (f *facts) settled(g *generation, what op) {
+// decisionWritten handles that a parked event was replayed or dismissed.
+func (f *facts) decisionWritten(g *generation, what op) {
 	c := f.executing
 	d := c.inv.decision
 	switch {

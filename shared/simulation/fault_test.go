@@ -47,11 +47,11 @@ func (o op) writes() bool {
 	return o != fetchKey && o != readKey && o != findClaim && o != query && o != readKnown
 }
 
-// settles reports whether a call makes a decision about a parked event.
-func (o op) settles() bool { return o == replayEvent || o == dismissEvent }
+// isDecision reports whether a call replays or dismisses a parked event.
+func (o op) isDecision() bool { return o == replayEvent || o == dismissEvent }
 
-// decides reports whether a call settles an event or parks it.
-func (o op) decides() bool { return o == parkEvent || o.settles() }
+// parksOrDecides reports whether a call parks an event, or is a decision about one.
+func (o op) parksOrDecides() bool { return o == parkEvent || o.isDecision() }
 
 // kind is a kind of fault.
 type kind int
@@ -146,7 +146,7 @@ func (k kind) applies(o op) bool {
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == postpone || o.decides()
+		return o == record || o == lease || o == mark || o == postpone || o.parksOrDecides()
 	case noKey:
 		return o == fetchKey
 	}

@@ -73,7 +73,8 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 	switch {
 	case r.rejects && c.op == put && r.IntN(2) == 0:
 		f.kind = rejecting
-	case r.rejects && (c.op == postpone && r.IntN(4) > 0 || (c.op.decides() || c.op == findClaim) && r.IntN(2) == 0):
+	case r.rejects && (c.op == postpone && r.IntN(4) > 0 ||
+		(c.op.parksOrDecides() || c.op == findClaim) && r.IntN(2) == 0):
 		for !f.kind.applies(c.op) || f.kind == none { // there are few such calls
 			f.kind = 1 + kind(r.IntN(int(kinds)-1))
 		}
@@ -94,7 +95,7 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 		}
 	case late:
 		longest := kindLate
-		if (c.op == put || c.op.decides()) && r.IntN(2) == 0 {
+		if (c.op == put || c.op.parksOrDecides()) && r.IntN(2) == 0 {
 			longest = 4 * time.Minute // meanwhile other instances publish and mark the event
 		}
 		f.by = r.upTo(longest)

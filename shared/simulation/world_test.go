@@ -281,8 +281,8 @@ func (d *decision) may(o op) bool {
 	return d.parked.Reason == proof.Invalid || d.version == redrive.ParkedVersion
 }
 
-// settle invokes an instance for a decision, as the redrive function does.
-func (w *world) settle(d *decision) {
+// makeDecision invokes an instance for a decision, as the redrive function does.
+func (w *world) makeDecision(d *decision) {
 	i := w.free("replay")
 	inv := &invocation{instance: i, decision: d}
 	by := ledger.Decision{By: i.name, At: time.Now(), Reason: "a person decided"}
@@ -340,10 +340,10 @@ func (w *world) replay(name string, version redrive.Version) {
 	if !strings.HasPrefix(name, string(proof.Conflict)) {
 		version = redrive.NoVersion
 	}
-	w.settle(&decision{name: name, version: version})
+	w.makeDecision(&decision{name: name, version: version})
 }
 
-func (w *world) dismiss(name string) { w.settle(&decision{name: name, dismiss: true}) }
+func (w *world) dismiss(name string) { w.makeDecision(&decision{name: name, dismiss: true}) }
 
 // endClaims deletes the large events that are parked, as the end of their retention does.
 func (w *world) endClaims() {
