@@ -15,8 +15,8 @@ import (
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/scenario"
 )
 
 // removeTimeout is how long the removal of everything may take.
@@ -72,7 +72,7 @@ func stacks(ctx context.Context, cfg aws.Config, id string) (found []types.Stack
 func deleteStack(ctx context.Context, cfg aws.Config, id string) error {
 	client := cloudformation.NewFromConfig(cfg)
 	// CloudFormation does not delete a stack that it changes, as after an interrupted deployment.
-	if err := scenario.Poll(ctx, removeTimeout, time.Second, func() (bool, error) {
+	if err := checks.Poll(ctx, removeTimeout, time.Second, func() (bool, error) {
 		out, err := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &id})
 		if err != nil {
 			return false, err

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
@@ -142,7 +142,7 @@ func (r *run) show(ctx context.Context, p *cli.Program) error {
 		Ended    time.Time         `json:"ended"`
 		Version  string            `json:"version"`  // of this program
 		Settings map[string]string `json:"settings"` // other than the defaults
-		scenario.Report
+		checks.Report
 	}{r.id, r.Name, started, time.Now().UTC(), names.Version(), r.Settings, report}
 	document.Right = document.Right && failed == nil
 	text, err := json.MarshalIndent(document, "", "  ")

@@ -20,10 +20,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 )
 
 var shared struct {
@@ -143,7 +143,7 @@ func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	r := newTestRun(t, "", nil)
 	var out bytes.Buffer
 	err := r.show(t.Context(), quiet(&out))
-	var report scenario.Report
+	var report checks.Report
 	if err := errors.Join(err, json.Unmarshal(out.Bytes(), &report)); err != nil || !report.Right ||
 		len(report.Parts) != 7 {
 		var text bytes.Buffer

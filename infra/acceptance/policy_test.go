@@ -70,7 +70,7 @@ func addCalls(t *testing.T, needed map[string]bool) {
 		"lambda:Invoke": "lambda:InvokeFunction", "s3:ListObjectVersions": "s3:ListBucketVersions",
 		"s3:DeleteObjects": "s3:DeleteObject", "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
 	}
-	for _, pattern := range []string{"*.go", "../local/scenario/*.go", "../deployment/resources.go"} {
+	for _, pattern := range []string{"*.go", "../checks/*.go", "../deployment/resources.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

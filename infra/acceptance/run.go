@@ -24,9 +24,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -46,7 +46,7 @@ type run struct {
 	cdk       *emulator.CDK     // for the account and region
 	service   string            // the function of the simulated payment service
 	state     paymenttest.State // with which it answers
-	scenario.Scenario
+	checks.Scenario
 }
 
 // newRun returns a run with new names, and settings that the user chose, in an account and region.
@@ -67,21 +67,21 @@ func newRun(ctx context.Context, top string, t deployment.Target, values map[str
 	if t.Profile != "" {
 		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+t.Profile)
 	}
-	r.Scenario = scenario.Scenario{Progress: progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+	r.Scenario = checks.Scenario{Progress: progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
 			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)}}
 	return r, nil
 }
 
 // do deploys and checks everything, and returns the report.
-func (r *run) do(ctx context.Context) (report scenario.Report, err error) {
+func (r *run) do(ctx context.Context) (report checks.Report, err error) {
 	if err := os.MkdirAll(r.cdk.State, 0o700); err != nil {
 		return report, err
 	}
 	if err := r.deploy(ctx); err != nil {
 		return report, err
 	}
-	r.Arrivals = scenario.Receive(r.AWS, r.Queues)
+	r.Arrivals = checks.Receive(r.AWS, r.Queues)
 	defer r.Arrivals.Stop()
 	return r.Show(ctx, nil)
 }
@@ -99,9 +99,9 @@ func (r *run) deploy(ctx context.Context) error {
 	if r.Endpoint != "" {
 		r.Settings[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
 	}
-	if scenario.UsesMTLS(r.Settings) {
+	if checks.UsesMTLS(r.Settings) {
 		r.Identity = paymenttest.NewIdentity()
-		certificates, named := scenario.NewCertificates(r.Identity)
+		certificates, named := checks.NewCertificates(r.Identity)
 		r.Certificates = certificates
 		maps.Copy(r.Settings, named)
 		r.Settings["truststore"] = filepath.Join(r.cdk.State, "truststore.pem")
@@ -122,7 +122,7 @@ func (r *run) deploy(ctx context.Context) error {
 	}
 	consumer, receiver := r.Stack+"-Consumer", r.Stack+"-Receiver"
 	maps.Copy(emulated, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
-		"rules": strings.Join(scenario.Rules(), ","),
+		"rules": strings.Join(checks.Rules(), ","),
 		// The bus for another account is in the same account.
 		"sourceAccount": r.account, "receiverStackName": receiver, "receiverBus": strings.ToLower(receiver),
 		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.partition, r.Region, r.account,
@@ -142,7 +142,7 @@ func (r *run) deploy(ctx context.Context) error {
 	}
 	// DNS and API Gateway need minutes for a domain name.
 	return r.Progress.Step("waiting for "+r.WebhookURL, func() error {
-		return scenario.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
+		return checks.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
 			// Without a body, it has no effect.
 			answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL})
 			return err == nil && answer.Status == http.StatusBadRequest, ctx.Err()
@@ -158,7 +158,7 @@ func (r *run) deployService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	service, err := scenario.ServiceOptions(r.Settings)
+	service, err := checks.ServiceOptions(r.Settings)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/infra/local/scenario"
+	"payhook.example/infra/checks"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -37,18 +37,18 @@ func (f *fixture) testBank(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := s.FirstToken(); scenario.Run(t.Context(), first) != nil || !first.Right {
+		if first := s.FirstToken(); checks.Run(t.Context(), first) != nil || !first.Right {
 			t.Errorf("%s has no token: %s", id, first.Got)
 		}
 		if id == "Payments" {
-			s.Arrivals = scenario.Receive(f.AWS, map[string]string{scenario.Released: outputs["Queue"]})
+			s.Arrivals = checks.Receive(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
 			(&fixture{stack: s}).deliver(t)
 		}
-		if err := s.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
+		if err := s.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{}); err != nil {
 			t.Error(err)
 		}
 		var shown []byte
-		if err := scenario.Poll(t.Context(), waitTimeout, time.Second, func() (bool, error) {
+		if err := checks.Poll(t.Context(), waitTimeout, time.Second, func() (bool, error) {
 			shown, err = program("status", "--stack", "Bank", "--id", id).CombinedOutput()
 			return err == nil, nil // also metrics have arrived
 		}); err != nil || !bytes.HasPrefix(shown, []byte("Bank_"+id+" in stack Bank ")) {

@@ -25,10 +25,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
@@ -76,7 +76,7 @@ func TestDeployedStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fixture{stack: m.main, proxy: p}
-	f.Arrivals = scenario.Receive(m.main.AWS, m.main.Queues)
+	f.Arrivals = checks.Receive(m.main.AWS, m.main.Queues)
 	t.Cleanup(func() {
 		f.Arrivals.Stop()
 		m.stop()
@@ -135,9 +135,9 @@ func (f *fixture) testScenario(t *testing.T) {
 }
 
 // showMechanisms deploys a stack for each mechanism with client certificates, and does its checks.
-func (f *fixture) showMechanisms(ctx context.Context) (sections []scenario.Section, err error) {
-	certificates, named := scenario.NewCertificates(f.machine.identity)
-	pattern, err := os.ReadFile("../../events/rules/" + scenario.Released + ".json")
+func (f *fixture) showMechanisms(ctx context.Context) (sections []checks.Section, err error) {
+	certificates, named := checks.NewCertificates(f.machine.identity)
+	pattern, err := os.ReadFile("../../events/rules/" + checks.Released + ".json")
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (f *fixture) showMechanisms(ctx context.Context) (sections []scenario.Secti
 		if err != nil {
 			return nil, err
 		}
-		s.Certificates, s.Queues = certificates, map[string]string{scenario.Released: queue}
-		s.Arrivals = scenario.Receive(s.AWS, s.Queues)
+		s.Certificates, s.Queues = certificates, map[string]string{checks.Released: queue}
+		s.Arrivals = checks.Receive(s.AWS, s.Queues)
 		own, err := s.ShowMechanism(ctx)
 		s.Arrivals.Stop()
 		if err != nil {
@@ -416,7 +416,7 @@ func (f *fixture) testConsole(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Cause != "" {
+	if run, err := f.RunToken(t.Context(), checks.RefreshNow); err != nil || run.Cause != "" {
 		t.Errorf("the token function says %+v, %v", run, err)
 	}
 }
@@ -427,7 +427,7 @@ func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
-		failed := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{})
+		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
 			t.Fatal(err)
@@ -446,9 +446,9 @@ func (f *fixture) drain(t *testing.T) {
 func (f *fixture) awaitReleased(t *testing.T, ids ...string) map[string][]byte {
 	t.Helper()
 	arrived := map[string][]byte{}
-	if _, err := f.Arrivals.Await(t.Context(), waitTimeout, func(all []scenario.Arrival) bool {
+	if _, err := f.Arrivals.Await(t.Context(), waitTimeout, func(all []checks.Arrival) bool {
 		for _, a := range all {
-			if a.Rule == scenario.Released {
+			if a.Rule == checks.Released {
 				arrived[a.EventID] = a.Detail
 			}
 		}

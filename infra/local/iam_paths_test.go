@@ -9,7 +9,7 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/infra/local/scenario"
+	"payhook.example/infra/checks"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/claimcheck"
@@ -55,7 +55,7 @@ func (f *fixture) webhookPaths() []path {
 		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
 			// The function may still hold the token that is revoked.
 			f.machine.service.RevokeTokens()
-			if run, err := f.RunToken(ctx, scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {
+			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
 				return errors.Join(wrong("no new token", run), err)
 			}
 			f.machine.service.Rotate()
@@ -265,7 +265,7 @@ func (f *fixture) redrivePaths() []path {
 		}},
 		{"a captured webhook is replayed, with a new key and a new token", func(ctx context.Context) error {
 			f.machine.service.RevokeTokens()
-			if run, err := f.RunToken(ctx, scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {
+			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
 				return errors.Join(wrong("no new token", run), err)
 			}
 			f.machine.service.Rotate()
@@ -294,7 +294,7 @@ func (f *fixture) redrivePaths() []path {
 // tokenPaths are the paths of the token function.
 func (f *fixture) tokenPaths() []path {
 	return []path{{"a token is refreshed on request", func(ctx context.Context) error {
-		run, err := f.RunToken(ctx, scenario.RefreshNow)
+		run, err := f.RunToken(ctx, checks.RefreshNow)
 		if err == nil && run.Outcome != token.Refreshed {
 			err = wrong("the run came to", run)
 		}

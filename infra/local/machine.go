@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -143,7 +143,7 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 	step("synthesizing the consumer", func() (err error) {
 		consumer, err = cdk.Synth(within, filepath.Join(m.top, "events", "consumer"), "consumer.out",
 			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
-				"rules":         strings.Join(scenario.Rules(), ","),
+				"rules":         strings.Join(checks.Rules(), ","),
 				"sourceAccount": emulator.Account, "targetBus": otherBusARN})
 		return err
 	})
@@ -168,7 +168,7 @@ func (m *machine) startService() error {
 	if m.baseURL != "" && m.authURL != "" {
 		return nil
 	}
-	service, err := scenario.ServiceOptions(m.settings)
+	service, err := checks.ServiceOptions(m.settings)
 	if err != nil {
 		return err
 	}

@@ -18,10 +18,10 @@ import (
 
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 )
 
 // hints are the commands for a local run.
@@ -157,7 +157,7 @@ func (s *stack) firstRuns(ctx context.Context) error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
 		token := s.FirstToken()
-		if err := scenario.Run(within, token); err != nil || !token.Right {
+		if err := checks.Run(within, token); err != nil || !token.Right {
 			s.Progress.Say("no access token is stored: %s", token.Got)
 			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 			if s.machine.clientID == "" || s.machine.clientSecret == "" {
@@ -165,7 +165,7 @@ func (s *stack) firstRuns(ctx context.Context) error {
 			}
 			s.Progress.Say("%s", hint)
 		}
-		if err := s.Invoke(ctx, "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
+		if err := s.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}); err != nil {
 			s.Progress.Say("redrive did not run: %v", err)
 		}
 		return ctx.Err()

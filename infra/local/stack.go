@@ -10,10 +10,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/endpoint"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -31,7 +31,7 @@ const (
 
 // stack is one Payhook on this machine.
 type stack struct {
-	scenario.Scenario
+	checks.Scenario
 	machine *machine
 }
 
@@ -40,7 +40,7 @@ type stack struct {
 func (m *machine) newStack(values map[string]string) (*stack, error) {
 	values = maps.Clone(values)
 	add := func(key, value string) { values[key] = cmp.Or(values[key], value) }
-	if scenario.UsesMTLS(values) {
+	if checks.UsesMTLS(values) {
 		add("domainName", localDomain)
 		add("truststore", m.tlsFile("truststore"))
 	}
@@ -53,7 +53,7 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 		}
 	}
 	add("evidence", "1d")
-	if scenario.UsesSignature(values) {
+	if checks.UsesSignature(values) {
 		add("captureRejected", "7d") // the longest
 	}
 	s := &stack{machine: m,
@@ -128,7 +128,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	}
 	api := endpoint.API{Domain: domain, Account: emulator.Account, ID: function.Environment.Variables[names.APIIDEnv],
 		Function: name}
-	if scenario.UsesMTLS(s.Settings) {
+	if checks.UsesMTLS(s.Settings) {
 		path := s.Settings["truststore"]
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(m.top, path)

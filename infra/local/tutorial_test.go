@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/infra/checks"
 	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -37,7 +37,7 @@ END
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	// Keys need a token.
-	if first := f.FirstToken(); scenario.Run(t.Context(), first) != nil || !first.Right {
+	if first := f.FirstToken(); checks.Run(t.Context(), first) != nil || !first.Right {
 		t.Fatalf("no token: %s", first.Got)
 	}
 	clients := filepath.Join(f.machine.top, ".local", "clients")

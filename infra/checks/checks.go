@@ -1,9 +1,9 @@
-// Package scenario checks a deployed Payhook with one table: what is done, and what must come of it. It sends
+// Package checks checks a deployed Payhook with one table: what is done, and what must come of it. It sends
 // authentic and forged webhooks, and looks at what is answered, what arrives behind which rule, what is parked and
 // recorded, and how the access token is renewed. The deployment is in an emulator or in AWS.
 //
 // A check is right only if its result was observed.
-package scenario
+package checks
 
 import (
 	"cmp"
