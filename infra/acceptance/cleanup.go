@@ -39,7 +39,7 @@ func (r *run) remove(ctx context.Context, id string, ask func([]string) error) (
 	}
 	for i, s := range all {
 		if err == nil {
-			err = r.Progress.Step("deleting stack "+removed[i], func() error {
+			err = r.progress.Step("deleting stack "+removed[i], func() error {
 				return deleteStack(ctx, r.AWS, aws.ToString(s.StackId))
 			})
 		}

@@ -16,7 +16,7 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
@@ -64,7 +64,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			if err != nil {
 				return cli.Usage("%w", err)
 			}
-			r, err := newRun(ctx, top, *t, values, emulator.NewProgress(p.Err))
+			r, err := newRun(ctx, top, *t, values, local.NewProgress(p.Err))
 			if err != nil {
 				return cli.Unreachable(err)
 			}
@@ -88,7 +88,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 				"infra/acceptance/policy.json. Go on?", r.Name); err != nil {
 				return err
 			}
-			release, err := emulator.Prepare(ctx, top, filepath.Dir(r.cdk.State), r.Progress)
+			release, err := local.Prepare(ctx, top, filepath.Dir(r.cdk.State), r.progress)
 			if err != nil {
 				return err
 			}
@@ -125,10 +125,10 @@ func checkSettings(values map[string]string) error {
 // show does the run and removes everything, also after an error and after the end of ctx. It prints the report, and
 // writes it to report.json in the folder of the run.
 func (r *run) show(ctx context.Context, p *cli.Program) error {
-	r.Progress.Say("run %s in %s", r.id, r.Name)
+	r.progress.Say("run %s in %s", r.id, r.Name)
 	started := time.Now().UTC()
 	report, failed := r.do(ctx)
-	r.Progress.Say("removing everything of the run")
+	r.progress.Say("removing everything of the run")
 	removal, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer stop()
 	if _, err := r.remove(removal, r.id, nil); err != nil {

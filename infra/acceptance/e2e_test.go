@@ -23,12 +23,12 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local"
 )
 
 var shared struct {
 	once     sync.Once
-	emulator *emulator.Emulator
+	emulator *local.Emulator
 	err      error
 }
 
@@ -53,22 +53,22 @@ func newTestRun(t *testing.T, text string, reach func()) *run {
 	}
 	shared.once.Do(func() {
 		state := filepath.Join(top, ".local", "acceptance-test")
-		p := emulator.NewProgress(os.Stdout)
-		if _, shared.err = emulator.Prepare(t.Context(), top, state, p); shared.err == nil {
-			shared.emulator, shared.err = emulator.Start(context.Background(), top, state, nil)
+		p := local.NewProgress(os.Stdout)
+		if _, shared.err = local.Prepare(t.Context(), top, state, p); shared.err == nil {
+			shared.emulator, shared.err = local.StartEmulator(context.Background(), top, state, nil)
 		}
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	for _, variable := range emulator.Environment(top) {
+	for _, variable := range local.CDKEnvironment(top) {
 		name, value, _ := strings.Cut(variable, "=")
 		t.Setenv(name, value)
 	}
 	t.Setenv("AWS_ENDPOINT_URL", shared.emulator.Endpoint)
 	permitted(t)
 	r, err := newRun(t.Context(), top, deployment.Target{}, map[string]string{"evidence": "1d"},
-		emulator.NewProgress(&watcher{text: text, reach: reach}))
+		local.NewProgress(&watcher{text: text, reach: reach}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func permitted(t *testing.T) {
 	// "Amazon SQS API permissions": https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/
 	// sqs-api-permissions-reference.html).
 	text := strings.Replace(string(policy), `"sqs:DeleteMessage"`, `"sqs:DeleteMessage", "sqs:DeleteMessageBatch"`, 1)
-	text = strings.NewReplacer("<Account>", emulator.Account, "<Region>", emulator.Region).Replace(text)
+	text = strings.NewReplacer("<Account>", local.Account, "<Region>", local.Region).Replace(text)
 	users, name := iam.NewFromConfig(shared.emulator.AWS), "tester-"+strings.ToLower(rand.Text()[:8])
 	if _, err := users.CreateUser(t.Context(), &iam.CreateUserInput{UserName: &name}); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -42,8 +42,9 @@ const prefix = "PayhookAcceptance-"
 type run struct {
 	id        string
 	account   string
-	partition string            // of ARNs, such as aws
-	cdk       *emulator.CDK     // for the account and region
+	partition string     // of ARNs, such as aws
+	cdk       *local.CDK // for the account and region
+	progress  *local.Progress
 	service   string            // the function of the simulated payment service
 	state     paymenttest.State // with which it answers
 	checks.Scenario
@@ -51,7 +52,7 @@ type run struct {
 
 // newRun returns a run with new names, and settings that the user chose, in an account and region.
 func newRun(ctx context.Context, top string, t deployment.Target, values map[string]string,
-	progress *emulator.Progress) (*run, error) {
+	progress *local.Progress) (*run, error) {
 	cfg, err := deployment.Config(ctx, t)
 	if err != nil {
 		return nil, err
@@ -61,13 +62,13 @@ func newRun(ctx context.Context, top string, t deployment.Target, values map[str
 		return nil, fmt.Errorf("the account is not known: %w", err)
 	}
 	id := strings.ToLower(rand.Text()[:8])
-	r := &run{id: id, account: aws.ToString(caller.Account), partition: strings.Split(aws.ToString(caller.Arn), ":")[1],
-		cdk: &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
+	r := &run{id: id, progress: progress, account: aws.ToString(caller.Account), partition: strings.Split(aws.ToString(caller.Arn), ":")[1],
+		cdk: &local.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
 			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}}
 	if t.Profile != "" {
 		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+t.Profile)
 	}
-	r.Scenario = checks.Scenario{Progress: progress, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+	r.Scenario = checks.Scenario{Step: progress.Step, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
 			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)}}
 	return r, nil
@@ -141,7 +142,7 @@ func (r *run) deploy(ctx context.Context) error {
 		return err
 	}
 	// DNS and API Gateway need minutes for a domain name.
-	return r.Progress.Step("waiting for "+r.WebhookURL, func() error {
+	return r.progress.Step("waiting for "+r.WebhookURL, func() error {
 		return checks.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
 			// Without a body, it has no effect.
 			answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL})
@@ -199,7 +200,7 @@ func (r *run) change(ctx context.Context, do func(*paymenttest.State) error) err
 // run, and returns their outputs. CloudFormation gives the tags of a stack to its resources.
 func (r *run) deployApp(ctx context.Context, what, folder string, values map[string]string,
 	flags ...string) (outputs map[string]map[string]string, err error) {
-	return outputs, r.Progress.Step("deploying "+what, func() error {
+	return outputs, r.progress.Step("deploying "+what, func() error {
 		assembly, err := r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, folder), strings.ReplaceAll(what, " ", "-")+".out",
 			values)
 		if err == nil {

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -34,12 +33,12 @@ type Scenario struct {
 	// that answers.
 	Sender       paymenttest.Sender
 	Change       func(context.Context, func(*paymenttest.State) error) error
-	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
-	Certificates Certificates          // further ones, which the settings name
-	Arrivals     *Arrivals             // of the consumer's queues
-	Client       *http.Client          // calls the protected API
-	Progress     *emulator.Progress
-	Timeout      time.Duration // how long to wait for what must happen
+	Identity     *paymenttest.Identity                    // the service's client certificate; nil without mutual TLS
+	Certificates Certificates                             // further ones, which the settings name
+	Arrivals     *Arrivals                                // of the consumer's queues
+	Client       *http.Client                             // calls the protected API
+	Step         func(name string, do func() error) error // runs a step, and shows its progress
+	Timeout      time.Duration                            // how long to wait for what must happen
 
 	payments  string            // the table of the consumer's function
 	consumer  string            // that function
@@ -128,7 +127,7 @@ func all(sections []Section) (checks []*Check) {
 }
 
 func (s *Scenario) run(ctx context.Context, step string, sections []Section) error {
-	return s.Progress.Step(step, func() error { return Run(ctx, all(sections)...) })
+	return s.Step(step, func() error { return Run(ctx, all(sections)...) })
 }
 
 // Run does checks, one after another. It returns only the error of ctx.

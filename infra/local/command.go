@@ -21,7 +21,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/settings"
 )
 
@@ -118,7 +117,7 @@ func (o *options) complete(p *cli.Program) (err error) {
 	if o.top, err = deployment.Top(); err != nil {
 		return err
 	}
-	o.state, o.progress = filepath.Join(o.top, ".local", "run"), emulator.NewProgress(p.Err)
+	o.state, o.progress = filepath.Join(o.top, ".local", "run"), NewProgress(p.Err)
 	// The CDK app follows cdk.json, so the simulated service and the endpoint must, too.
 	if o.settings, err = settings.ReadContext(filepath.Join(o.top, "cdk.json")); err != nil {
 		return err

@@ -28,7 +28,6 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
@@ -70,7 +69,7 @@ func TestDeployedStack(t *testing.T) {
 			p.emulator = endpoint
 			return p.URL
 		},
-		progress: emulator.NewProgress(t.Output()),
+		progress: NewProgress(t.Output()),
 	})
 	if err != nil {
 		t.Fatal(err)

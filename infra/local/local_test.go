@@ -25,7 +25,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )
@@ -96,7 +95,7 @@ func TestDownEndsTheRun(t *testing.T) {
 func TestMain(m *testing.M) {
 	switch state := os.Getenv("PAYHOOK_TEST_HOLDS"); {
 	case state != "":
-		held, err := emulator.Lock(state)
+		held, err := Lock(state)
 		if err != nil {
 			panic(err)
 		}
@@ -107,7 +106,11 @@ func TestMain(m *testing.M) {
 		<-ctx.Done()
 		return
 	case os.Getenv(inBackground) == "":
-		os.Exit(m.Run())
+		status := m.Run()
+		if shared.emulator != nil {
+			shared.emulator.Stop()
+		}
+		os.Exit(status)
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
 	root := p.Root("")
@@ -125,7 +128,7 @@ func answering(t *testing.T) string {
 
 func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
 	folder := project(t)
-	held, err := emulator.Lock(filepath.Join(folder, ".local", "run"))
+	held, err := Lock(filepath.Join(folder, ".local", "run"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +187,7 @@ func TestUpShowsWhyItDidNotStart(t *testing.T) {
 }
 
 func TestSecondUpSaysOnlyWhatIsRunning(t *testing.T) {
-	l, err := emulator.Lock(filepath.Join(project(t), ".local", "run"))
+	l, err := Lock(filepath.Join(project(t), ".local", "run"))
 	if err != nil {
 		t.Fatal(err)
 	}

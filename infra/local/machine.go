@@ -12,7 +12,6 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -31,15 +30,15 @@ type options struct {
 	// forFunctions returns the endpoint of the AWS APIs for the functions, given that of the
 	// emulator. nil: the latter.
 	forFunctions func(string) string
-	progress     *emulator.Progress
+	progress     *Progress
 }
 
 // machine has what all stacks on this machine share: the emulator and the payment service.
 type machine struct {
 	options
 	main     *stack
-	cdk      *emulator.CDK
-	emulator *emulator.Emulator
+	cdk      *CDK
+	emulator *Emulator
 	service  *paymenttest.Server   // nil if keys and tokens are those of another service
 	identity *paymenttest.Identity // issues client certificates
 	serverCA *paymenttest.CA       // issues the certificates of endpoints
@@ -51,7 +50,7 @@ type machine struct {
 const (
 	consumerStack = "PayhookConsumer"
 	receiverStack = "PayhookReceiver"
-	otherBusARN   = "arn:aws:events:" + emulator.Region + ":" + emulator.Account + ":event-bus/payhook-receiver"
+	otherBusARN   = "arn:aws:events:" + Region + ":" + Account + ":event-bus/payhook-receiver"
 )
 
 // start starts the emulator and the payment service, and deploys Payhook and the consumer.
@@ -63,7 +62,7 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 			m.stop()
 		}
 	}()
-	release, err := emulator.Prepare(ctx, m.top, m.state, m.progress)
+	release, err := Prepare(ctx, m.top, m.state, m.progress)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +116,7 @@ func (m *machine) wait(ctx context.Context) error {
 // synthesize starts the emulator and writes the templates at the same time. It returns the
 // folders with those of Payhook and of the consumer.
 func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {
-	cdk := &emulator.CDK{Top: m.top, State: m.state, Environment: emulator.Environment(m.top)}
+	cdk := &CDK{Top: m.top, State: m.state, Environment: CDKEnvironment(m.top)}
 	values := m.context(m.main.Settings)
 	if err := checkSettings(m.main.Stack, values); err != nil {
 		return "", "", err
@@ -131,7 +130,7 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 		group.Go(func() error { return m.progress.Step(name, do) })
 	}
 	step("starting MiniStack", func() (err error) {
-		if m.emulator, err = emulator.Start(within, m.top, m.state, m.forFunctions); err == nil {
+		if m.emulator, err = StartEmulator(within, m.top, m.state, m.forFunctions); err == nil {
 			m.cdk, m.end = m.emulator.CDK(m.top), append(m.end, m.emulator.Stop)
 		}
 		return err
@@ -144,7 +143,7 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 		consumer, err = cdk.Synth(within, filepath.Join(m.top, "events", "consumer"), "consumer.out",
 			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
 				"rules":         strings.Join(checks.Rules(), ","),
-				"sourceAccount": emulator.Account, "targetBus": otherBusARN})
+				"sourceAccount": Account, "targetBus": otherBusARN})
 		return err
 	})
 	err = group.Wait()

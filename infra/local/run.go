@@ -21,7 +21,6 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
 )
 
 // hints are the commands for a local run.
@@ -50,8 +49,8 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 	if os.Getenv(inBackground) != "" {
 		return stayUp(ctx, p, o)
 	}
-	held, err := emulator.Lock(o.state)
-	if _, ok := errors.AsType[emulator.LockedError](err); ok {
+	held, err := Lock(o.state)
+	if _, ok := errors.AsType[LockedError](err); ok {
 		return upAlready(ctx, p, o, err)
 	}
 	if err != nil {
@@ -153,20 +152,20 @@ const firstRunTimeout = 15 * time.Second
 // have written metrics. Without a token, the local run is still useful: firstRuns writes what
 // is missing, and returns only the error of ctx.
 func (s *stack) firstRuns(ctx context.Context) error {
-	return s.Progress.Step("running token and redrive once", func() error {
+	return s.machine.progress.Step("running token and redrive once", func() error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
 		token := s.FirstToken()
 		if err := checks.Run(within, token); err != nil || !token.Right {
-			s.Progress.Say("no access token is stored: %s", token.Got)
+			s.machine.progress.Say("no access token is stored: %s", token.Got)
 			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 			if s.machine.clientID == "" || s.machine.clientSecret == "" {
 				hint = "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
 			}
-			s.Progress.Say("%s", hint)
+			s.machine.progress.Say("%s", hint)
 		}
 		if err := s.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}); err != nil {
-			s.Progress.Say("redrive did not run: %v", err)
+			s.machine.progress.Say("redrive did not run: %v", err)
 		}
 		return ctx.Err()
 	})
@@ -176,8 +175,8 @@ func (s *stack) firstRuns(ctx context.Context) error {
 func down(ctx context.Context, p *cli.Program, o options) error {
 	ended := 0 // the process
 	start := time.Now()
-	lock, err := emulator.Lock(o.state)
-	for held, ok := errors.AsType[emulator.LockedError](err); ok; held, ok = errors.AsType[emulator.LockedError](err) {
+	lock, err := Lock(o.state)
+	for held, ok := errors.AsType[LockedError](err); ok; held, ok = errors.AsType[LockedError](err) {
 		if held.PID < 2 {
 			return errors.New("another process uses .local/run, and its number is not known")
 		}
@@ -190,7 +189,7 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 		if err := smithytime.SleepWithContext(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
-		lock, err = emulator.Lock(o.state)
+		lock, err = Lock(o.state)
 	}
 	if err != nil {
 		return err

@@ -12,8 +12,6 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/emulator"
-	"payhook.example/infra/local/endpoint"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -25,7 +23,7 @@ const (
 	localDomain = "webhooks.payhook.test"
 	// localCertificate stands for the server certificate in ACM, which the emulator does not
 	// read.
-	localCertificate = "arn:aws:acm:" + emulator.Region + ":" + emulator.Account +
+	localCertificate = "arn:aws:acm:" + Region + ":" + Account +
 		":certificate/11111111-2222-3333-4444-555555555555"
 )
 
@@ -57,10 +55,10 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 		add("captureRejected", "7d") // the longest
 	}
 	s := &stack{machine: m,
-		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
+		Deployment: &deployment.Deployment{Local: true, Region: Region,
 			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
-		Identity: m.identity, Client: deployment.Direct, Progress: m.progress, Timeout: 20 * time.Second}
+		Identity: m.identity, Client: deployment.Direct, Step: m.progress.Step, Timeout: 20 * time.Second}
 	if m.service != nil {
 		s.Sender, s.Change, s.Simulated = m.service.Sender(), m.service.Change, m.baseURL == m.service.URL
 	}
@@ -126,7 +124,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	if err != nil {
 		return err
 	}
-	api := endpoint.API{Domain: domain, Account: emulator.Account, ID: function.Environment.Variables[names.APIIDEnv],
+	api := httpAPI{Domain: domain, Account: Account, ID: function.Environment.Variables[names.APIIDEnv],
 		Function: name}
 	if checks.UsesMTLS(s.Settings) {
 		path := s.Settings["truststore"]
@@ -142,7 +140,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 		return err
 	}
 	m.end = append(m.end, func() { log.Close() })
-	e, err := endpoint.Start(api, functions, m.serverCA.Server(domain), log)
+	e, err := startEndpoint(api, functions, m.serverCA.Server(domain), log)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/checks"
-	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -57,7 +56,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	if err := run.Write(checkout); err != nil {
 		t.Fatal(err)
 	}
-	up, err := emulator.Lock(filepath.Join(checkout, ".local", "run"))
+	up, err := Lock(filepath.Join(checkout, ".local", "run"))
 	if err != nil {
 		t.Fatal(err)
 	}

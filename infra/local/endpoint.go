@@ -1,16 +1,4 @@
-// Package endpoint replaces Amazon API Gateway on this machine: it serves an HTTP API on
-// a custom domain, with or without mutual TLS, in front of a Lambda function. The emulator
-// of the local run stores HTTP APIs, domains and truststores, but does not serve TLS.
-//
-// A request reaches the function only if API Gateway would pass it on, as far as AWS
-// documents that. The event has the payload format 2.0 (AWS, "Create AWS Lambda proxy
-// integrations for HTTP APIs in API Gateway"). Comments say what AWS does not document.
-//
-// With a truststore, a client certificate is verified as AWS describes in "How to turn on
-// mutual TLS authentication for your HTTP APIs in API Gateway": validity, chain to the CAs
-// of the truststore, strength of keys and signatures. Revocation and the extended key usage
-// are not checked. It listens on 127.0.0.1 only.
-package endpoint
+package local
 
 import (
 	"cmp"
@@ -40,9 +28,9 @@ import (
 // Gateway").
 const maxPayload = 10 << 20
 
-// API is an HTTP API on its custom domain, as the construct deploys it: with a route for the path / and each
+// httpAPI is an HTTP API on its custom domain, as the construct deploys it: with a route for the path / and each
 // method of webhooks.
-type API struct {
+type httpAPI struct {
 	Domain   string
 	ID       string
 	Account  string
@@ -53,28 +41,38 @@ type API struct {
 	Truststore []byte
 }
 
-// Invoker invokes functions. A [lambda.Client] does.
-type Invoker interface {
+// invoker invokes functions. A [lambda.Client] does.
+type invoker interface {
 	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
 }
 
-// Endpoint serves an API. It is safe for concurrent use.
-type Endpoint struct {
+// endpoint replaces Amazon API Gateway on this machine: it serves an HTTP API on a custom domain, with or without
+// mutual TLS, in front of a Lambda function. The emulator stores HTTP APIs, domains and truststores, but does not serve
+// TLS. It is safe for concurrent use, and listens on 127.0.0.1 only.
+//
+// A request reaches the function only if API Gateway would pass it on, as far as AWS documents that. The event has the
+// payload format 2.0 (AWS, "Create AWS Lambda proxy integrations for HTTP APIs in API Gateway"). Comments say what AWS
+// does not document.
+//
+// With a truststore, a client certificate is verified as AWS describes in "How to turn on mutual TLS authentication for
+// your HTTP APIs in API Gateway": validity, chain to the CAs of the truststore, strength of keys and signatures.
+// Revocation and the extended key usage are not checked.
+type endpoint struct {
 	// URL is https on 127.0.0.1.
 	URL string
 
-	api      API
-	verifier *clientcert.Verifier // of the truststore; nil without one
-	log      *slog.Logger
-	invoker  Invoker
-	server   *http.Server
+	api       httpAPI
+	verifier  *clientcert.Verifier // of the truststore; nil without one
+	log       *slog.Logger
+	functions invoker
+	server    *http.Server
 }
 
-// Start starts an endpoint with a server certificate on a free port. The log gets a line
+// startEndpoint starts an endpoint with a server certificate on a free port. The log gets a line
 // for each request. The caller must Close it.
-func Start(api API, invoker Invoker, certificate tls.Certificate, logTo io.Writer) (*Endpoint, error) {
+func startEndpoint(api httpAPI, functions invoker, certificate tls.Certificate, logTo io.Writer) (*endpoint, error) {
 	api.Timeout = cmp.Or(api.Timeout, 30*time.Second)
-	e := &Endpoint{api: api, invoker: invoker, log: slog.New(slog.NewTextHandler(logTo, nil))}
+	e := &endpoint{api: api, functions: functions, log: slog.New(slog.NewTextHandler(logTo, nil))}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
 	if len(api.Truststore) > 0 {
@@ -100,9 +98,9 @@ func Start(api API, invoker Invoker, certificate tls.Certificate, logTo io.Write
 }
 
 // Close stops the endpoint, and closes the connections that are still open.
-func (e *Endpoint) Close() { e.server.Close() }
+func (e *endpoint) Close() { e.server.Close() }
 
-func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, reason := e.serve(w, r)
 	if reason != nil { // API Gateway answers
 		w.Header().Set("Content-Type", "application/json")
@@ -114,7 +112,7 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve passes a request on and writes the answer of the function. If the reason is not nil, it
 // has written nothing, and API Gateway answers with the status.
-func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
 	var certificate *x509.Certificate
 	if e.verifier != nil {
 		certificate = r.TLS.PeerCertificates[0]
@@ -146,7 +144,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 
 // verify returns why API Gateway rejects a certificate. It does not check the extended key
 // usage and the form of serial numbers; the function does.
-func (e *Endpoint) verify(c *x509.Certificate) error {
+func (e *endpoint) verify(c *x509.Certificate) error {
 	_, err := e.verifier.VerifyCertificate(c, time.Now())
 	if rejected, ok := errors.AsType[*clientcert.Error](err); ok &&
 		(rejected.Reason == clientcert.WrongUsage || rejected.Reason == clientcert.Malformed) {
@@ -158,11 +156,11 @@ func (e *Endpoint) verify(c *x509.Certificate) error {
 // invoke invokes the function and writes its answer. AWS documents the answers to errors of
 // Lambda for REST APIs only. Here they are 413 for an event that is too large for Lambda, 503 for
 // a function that is throttled or late, and 500 otherwise.
-func (e *Endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) (int, error) {
+func (e *endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) (int, error) {
 	// The function goes on when the client is gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), e.api.Timeout)
 	defer cancel()
-	out, err := e.invoker.Invoke(ctx, &lambda.InvokeInput{FunctionName: &e.api.Function, Payload: event})
+	out, err := e.functions.Invoke(ctx, &lambda.InvokeInput{FunctionName: &e.api.Function, Payload: event})
 	_, tooLarge := errors.AsType[*types.RequestTooLargeException](err)
 	_, throttled := errors.AsType[*types.TooManyRequestsException](err)
 	switch {

@@ -1,4 +1,4 @@
-package emulator
+package local
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type CDK struct {
 // library is where the first CDK app unpacks the CDK's library.
 func library(top string) string { return filepath.Join(top, ".local", "jsii") }
 
-// Environment is the environment of the CDK CLI for an emulator, without its endpoint.
-func Environment(top string) []string {
+// CDKEnvironment is the environment of the CDK CLI for an emulator, without its endpoint.
+func CDKEnvironment(top string) []string {
 	isAWS := func(variable string) bool { return strings.HasPrefix(variable, "AWS_") }
 	return append(slices.DeleteFunc(os.Environ(), isAWS),
 		"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "AWS_REGION="+Region,
@@ -92,5 +92,5 @@ func (c *CDK) run(ctx context.Context, log, folder string, args ...string) error
 	cmd := exec.Command(filepath.Join(c.Top, "infra", "node_modules", ".bin", "cdk"),
 		append(args, "--no-notices", "--no-color", "--ci")...)
 	cmd.Dir, cmd.Env = folder, c.Environment
-	return Run(ctx, filepath.Join(c.State, log+".log"), cmd)
+	return runLogged(ctx, filepath.Join(c.State, log+".log"), cmd)
 }

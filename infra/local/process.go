@@ -1,4 +1,4 @@
-package emulator
+package local
 
 import (
 	"context"
@@ -46,9 +46,9 @@ func (g *group) Stop() {
 	}
 }
 
-// Run runs a command with all processes that it starts until it ends or ctx does, and
+// runLogged runs a command with all processes that it starts until it ends or ctx does, and
 // appends their output to a file. If the command fails, the error has the last lines.
-func Run(ctx context.Context, path string, cmd *exec.Cmd) error {
+func runLogged(ctx context.Context, path string, cmd *exec.Cmd) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

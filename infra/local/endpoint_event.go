@@ -1,4 +1,4 @@
-package endpoint
+package local
 
 import (
 	"crypto/rand"
@@ -20,7 +20,7 @@ import (
 // event returns the event that the endpoint makes of a request with a client certificate, which is
 // nil without mutual TLS. It has no cookies, query parameters and trace id, and of the certificate
 // only the PEM.
-func (e *Endpoint) event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
+func (e *endpoint) event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
 	api, now := e.api, time.Now()
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -1,4 +1,4 @@
-package emulator
+package local
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ import (
 func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 	client := eventbridge.NewFromConfig(emulated(t))
 	claims := claimcheck.NewStore(&objects.Memory{}, "claims")
-	files, err := filepath.Glob("../../../events/rules/*.json")
-	document, readErr := os.ReadFile("../../../events/rules/README.md")
+	files, err := filepath.Glob("../../events/rules/*.json")
+	document, readErr := os.ReadFile("../../events/rules/README.md")
 	if err != nil || readErr != nil || len(files) == 0 {
 		t.Fatal(len(files), err, readErr)
 	}

@@ -1,4 +1,4 @@
-package endpoint
+package local
 
 import (
 	"bytes"
@@ -24,10 +24,10 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-const domain = "webhooks.bank.example"
+const bankDomain = "webhooks.bank.example"
 
-// function is a Lambda function that keeps the events it gets.
-type function struct {
+// fakeFunction is a Lambda function that keeps the events it gets.
+type fakeFunction struct {
 	mu     sync.Mutex
 	events [][]byte
 	answer string
@@ -36,7 +36,7 @@ type function struct {
 	wait   bool // until the invocation is given up
 }
 
-func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput,
+func (f *fakeFunction) Invoke(ctx context.Context, in *lambda.InvokeInput,
 	_ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,28 +55,28 @@ func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput,
 	return out, nil
 }
 
-// fixture is an endpoint in front of a function, with the CAs of both sides.
-type fixture struct {
-	*Endpoint
-	function *function
+// gateway is an endpoint in front of a function, with the CAs of both sides.
+type gateway struct {
+	*endpoint
+	function *fakeFunction
 	ca       *paymenttest.CA // issues client certificates
 	server   *paymenttest.CA
 }
 
-func start(t *testing.T, change func(*API)) *fixture {
+func newGateway(t *testing.T, change func(*httpAPI)) *gateway {
 	t.Helper()
-	f := &fixture{
-		function: &function{answer: `{"statusCode":200,"headers":{"content-type":"application/json"},"body":"{}"}`},
+	f := &gateway{
+		function: &fakeFunction{answer: `{"statusCode":200,"headers":{"content-type":"application/json"},"body":"{}"}`},
 		ca:       paymenttest.NewCA("Operator CA"), server: paymenttest.NewCA("Server CA"),
 	}
-	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000",
+	api := httpAPI{Domain: bankDomain, ID: "a1b2c3d4e5", Account: "000000000000",
 		Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live", Timeout: time.Second,
 		Truststore: f.ca.PEM()}
 	if change != nil {
 		change(&api)
 	}
 	var err error
-	if f.Endpoint, err = Start(api, f.function, f.server.Server(domain), io.Discard); err != nil {
+	if f.endpoint, err = startEndpoint(api, f.function, f.server.Server(bankDomain), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)
@@ -84,7 +84,7 @@ func start(t *testing.T, change func(*API)) *fixture {
 }
 
 // client returns a client with that certificate, or none if it has no chain.
-func (f *fixture) client(certificate tls.Certificate) *http.Client {
+func (f *gateway) client(certificate tls.Certificate) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(f.server.Certificate)
 	config := &tls.Config{RootCAs: roots}
@@ -94,12 +94,12 @@ func (f *fixture) client(certificate tls.Certificate) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 }
 
-func (f *fixture) post(t *testing.T, change func(*http.Request)) (*http.Response, string) {
+func (f *gateway) post(t *testing.T, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	return f.postAs(t, f.ca.Client(nil), change)
 }
 
-func (f *fixture) postAs(t *testing.T, certificate tls.Certificate,
+func (f *gateway) postAs(t *testing.T, certificate tls.Certificate,
 	change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader(`{"a":1}`))
@@ -122,7 +122,7 @@ func (f *fixture) postAs(t *testing.T, certificate tls.Certificate,
 	return resp, string(body)
 }
 
-func (f *fixture) event(t *testing.T) (e events.APIGatewayV2HTTPRequest, raw []byte) {
+func (f *gateway) event(t *testing.T) (e events.APIGatewayV2HTTPRequest, raw []byte) {
 	t.Helper()
 	if len(f.function.events) == 0 {
 		t.Fatal("the function was not invoked")
@@ -137,7 +137,7 @@ func (f *fixture) event(t *testing.T) (e events.APIGatewayV2HTTPRequest, raw []b
 }
 
 func TestEventHasPayloadFormat2(t *testing.T) {
-	f := start(t, nil)
+	f := newGateway(t, nil)
 	certificate := f.ca.Client(nil)
 	resp, body := f.postAs(t, certificate, func(r *http.Request) {
 		r.URL.RawQuery = "parameter1=value1&parameter1=value%202&parameter2=value"
@@ -158,13 +158,13 @@ func TestEventHasPayloadFormat2(t *testing.T) {
 	want := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "POST /", RawPath: "/",
 		RawQueryString: "parameter1=value1&parameter1=value%202&parameter2=value", Body: `{"a":1}`,
 		Headers: map[string]string{
-			"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7",
+			"header2": "value1,value2", "host": bankDomain, "content-type": "application/json", "content-length": "7",
 			"x-forwarded-proto": "https", "x-forwarded-port": "443", "x-forwarded-for": "127.0.0.1",
 			"x-forwarded-client-cert": "Hash=00", "x-amzn-mtls-clientcert": "imitated", "user-agent": "agent",
 			"accept-encoding": "gzip",
 		},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{AccountID: "000000000000", APIID: "a1b2c3d4e5",
-			DomainName: domain, DomainPrefix: "webhooks", Stage: "$default", RouteKey: "POST /",
+			DomainName: bankDomain, DomainPrefix: "webhooks", Stage: "$default", RouteKey: "POST /",
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: "POST", Path: "/",
 				Protocol: "HTTP/2.0", SourceIP: "127.0.0.1", UserAgent: "agent"},
 			RequestID: e.RequestContext.RequestID, Time: e.RequestContext.Time, TimeEpoch: e.RequestContext.TimeEpoch},
@@ -177,7 +177,7 @@ func TestEventHasPayloadFormat2(t *testing.T) {
 }
 
 func TestBinaryBodiesAreBase64(t *testing.T) {
-	f := start(t, nil)
+	f := newGateway(t, nil)
 	for contentType, want := range map[string]bool{
 		"application/json": false, "application/json; charset=utf-8": false, "Application/JSON": false,
 		"text/plain": false, "application/xml": false,
@@ -207,7 +207,7 @@ func TestAPIGatewayAnswersUntrustedCertificates(t *testing.T) {
 		paymenttest.ServerUsage: 200, paymenttest.ZeroSerial: 200, paymenttest.LongSerial: 200,
 		paymenttest.CertificateExpired: 403,
 	} {
-		f := start(t, nil)
+		f := newGateway(t, nil)
 		certificate, _, err := f.ca.Flawed(flaw)
 		if err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestAPIGatewayAnswersUntrustedCertificates(t *testing.T) {
 }
 
 func TestNoTruststoreNeedsNoCertificate(t *testing.T) {
-	f := start(t, func(a *API) { a.Truststore = nil })
+	f := newGateway(t, func(a *httpAPI) { a.Truststore = nil })
 	resp, _ := f.postAs(t, tls.Certificate{}, nil)
 	e, raw := f.event(t)
 	if resp.StatusCode != http.StatusOK || e.RequestContext.Authentication.ClientCert.ClientCertPem != "" {
@@ -238,14 +238,14 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 	}{
 		{"another path", func(r *http.Request) { r.URL.Path = "/other" }, 404},
 		{"another method", func(r *http.Request) { r.Method = http.MethodGet }, 404},
-		{"another domain", func(r *http.Request) { r.Host = "other.example" }, 403},
+		{"another bankDomain", func(r *http.Request) { r.Host = "other.example" }, 403},
 		{"a web page", func(r *http.Request) { r.Header.Set("Origin", "https://other.example") }, 403},
 		{"more than 10 MB", func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 10<<20+1))), 10<<20+1
 		}, 413},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := start(t, nil)
+			f := newGateway(t, nil)
 			resp, body := f.post(t, test.change)
 			if want := `{"message":"` + http.StatusText(test.status) + `"}`; resp.StatusCode != test.status ||
 				body != want || resp.Header.Get("Content-Type") != "application/json" {
@@ -260,20 +260,20 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 
 func TestAnswerOfTheFunctionIsTranslated(t *testing.T) {
 	for name, test := range map[string]struct {
-		function *function
+		function *fakeFunction
 		status   int
 	}{
-		"an impossible status": {&function{answer: `{"statusCode":42}`}, 500},
-		"not JSON":             {&function{answer: `}`}, 500},
-		"it failed":            {&function{answer: `{"errorMessage":"x"}`, failed: true}, 500},
-		"not reached":          {&function{err: errors.New("x")}, 500},
-		"throttled":            {&function{err: &types.TooManyRequestsException{}}, 503},
-		"too large for Lambda": {&function{err: &types.RequestTooLargeException{}}, 413},
-		"late":                 {&function{wait: true}, 503},
-		"a response": {&function{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json",` +
+		"an impossible status": {&fakeFunction{answer: `{"statusCode":42}`}, 500},
+		"not JSON":             {&fakeFunction{answer: `}`}, 500},
+		"it failed":            {&fakeFunction{answer: `{"errorMessage":"x"}`, failed: true}, 500},
+		"not reached":          {&fakeFunction{err: errors.New("x")}, 500},
+		"throttled":            {&fakeFunction{err: &types.TooManyRequestsException{}}, 503},
+		"too large for Lambda": {&fakeFunction{err: &types.RequestTooLargeException{}}, 413},
+		"late":                 {&fakeFunction{wait: true}, 503},
+		"a response": {&fakeFunction{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json",` +
 			`"X-A":"1"},"body":"text"}`}, 202},
 	} {
-		f := start(t, func(a *API) {
+		f := newGateway(t, func(a *httpAPI) {
 			if test.function.wait {
 				a.Timeout = time.Millisecond
 			}

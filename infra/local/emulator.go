@@ -1,10 +1,4 @@
-// Package emulator starts MiniStack, an emulator of AWS, on this machine, installs the
-// pinned tools into the project, and runs the CDK CLI.
-//
-// Every process that it starts ends with its context or with Stop, and the emulator also when
-// this process is killed. It listens on 127.0.0.1 only, and writes below the state folder and
-// .local of the project only.
-package emulator
+package local
 
 import (
 	"context"
@@ -66,11 +60,11 @@ func prepare(ctx context.Context, top string, p *Progress) error {
 	return runGroup(ctx, install)
 }
 
-// Start starts an emulator with the patches of the folder ministack, and bootstraps it for the
+// StartEmulator starts an emulator with the patches of the folder ministack, and bootstraps it for the
 // CDK. Its files are in the folder state, for which Prepare was called. The functions call
 // the AWS APIs at what forFunctions returns for the endpoint of the emulator, or at the latter if it
 // is nil. The caller must Stop it; it loses its data.
-func Start(ctx context.Context, top, state string, forFunctions func(string) string) (*Emulator, error) {
+func StartEmulator(ctx context.Context, top, state string, forFunctions func(string) string) (*Emulator, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -141,7 +135,7 @@ func (e *Emulator) Err() error { return fmt.Errorf("MiniStack ended: %w", e.err)
 // CDK runs the CDK CLI of the project for the emulator.
 func (e *Emulator) CDK(top string) *CDK {
 	return &CDK{Top: top, State: e.state,
-		Environment: append(Environment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
+		Environment: append(CDKEnvironment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
 }
 
 func (e *Emulator) awaitReady(ctx context.Context) error {

@@ -1,4 +1,4 @@
-package emulator
+package local
 
 import (
 	"archive/zip"
@@ -33,20 +33,10 @@ import (
 // The tests of this file show what the patches of the folder ministack correct. They share
 // one emulator in which nothing is deployed: PAYHOOK_E2E=ministack runs them alone.
 
-const waitTimeout = time.Minute // for what must happen
-
 var shared struct {
 	once     sync.Once
 	emulator *Emulator
 	err      error
-}
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if shared.emulator != nil {
-		shared.emulator.Stop()
-	}
-	os.Exit(status)
 }
 
 // emulated returns the configuration of clients of the emulator.
@@ -58,7 +48,7 @@ func emulated(t *testing.T) aws.Config {
 	shared.once.Do(func() {
 		state, p := filepath.Join(top(t), ".local", "ministack-test"), NewProgress(os.Stdout)
 		if _, shared.err = Prepare(t.Context(), top(t), state, p); shared.err == nil {
-			shared.emulator, shared.err = Start(context.Background(), top(t), state, nil)
+			shared.emulator, shared.err = StartEmulator(context.Background(), top(t), state, nil)
 		}
 	})
 	if shared.err != nil {
@@ -70,7 +60,7 @@ func emulated(t *testing.T) aws.Config {
 // top is the folder of go.mod.
 func top(t *testing.T) string {
 	t.Helper()
-	folder, err := filepath.Abs("../../..")
+	folder, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}

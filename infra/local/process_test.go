@@ -1,4 +1,4 @@
-package emulator
+package local
 
 import (
 	"bufio"
@@ -42,7 +42,7 @@ func TestCommandEndsWithItsContextAndEveryProcess(t *testing.T) {
 
 func TestFailedCommandShowsItsOutput(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	err := Run(t.Context(), log, exec.Command("sh", "-c", "echo for this reason; exit 3"))
+	err := runLogged(t.Context(), log, exec.Command("sh", "-c", "echo for this reason; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "for this reason") ||
 		!strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("error = %v", err)
@@ -78,7 +78,7 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 				}
 			}
 		}
-		check := exec.Command(bash, "../check", "node", "npm", "python3")
+		check := exec.Command(bash, "./check", "node", "npm", "python3")
 		check.Env = []string{"PATH=" + folder}
 		text, err := check.CombinedOutput()
 		if err == nil {
@@ -98,7 +98,7 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 }
 
 func TestUnusableHomeIsNamed(t *testing.T) {
-	check := exec.Command("../check", "go")
+	check := exec.Command("./check", "go")
 	check.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null/home"}
 	text, err := check.CombinedOutput()
 	const want = "set HOME to a folder in which you can write (it is /dev/null/home)"
@@ -112,7 +112,7 @@ func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
 	requirements := "infra/local/emulator/requirements.txt"
 	for _, name := range []string{"Makefile", "infra/local/check", "infra/local/locked", "infra/local/step",
 		requirements} {
-		text, err := os.ReadFile(filepath.Join("../../..", name))
+		text, err := os.ReadFile(filepath.Join("../..", name))
 		if name == requirements {
 			text = nil // nothing is downloaded
 		}
@@ -162,7 +162,7 @@ func TestInstallationsWaitForEachOther(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			locked, err := filepath.Abs("../locked")
+			locked, err := filepath.Abs("locked")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,8 +213,8 @@ func TestStepNamesAFullDisk(t *testing.T) {
 	if _, err := os.Stat(full); err != nil {
 		t.Skip(err)
 	}
-	for command, want := range map[string]bool{"cp ../step " + full: true, "echo no; exit 1": false} {
-		step := exec.CommandContext(t.Context(), "../step", "installing", "sh", "-c", command)
+	for command, want := range map[string]bool{"cp ./step " + full: true, "echo no; exit 1": false} {
+		step := exec.CommandContext(t.Context(), "./step", "installing", "sh", "-c", command)
 		step.Env = append(os.Environ(), "TMPDIR="+full) // no file can be written there
 		text, err := step.CombinedOutput()
 		if err == nil || strings.Contains(string(text), "a disk is full; free now: ") != want ||
@@ -231,7 +231,7 @@ func TestStepCountsPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	step := exec.CommandContext(t.Context(), "../step", "compiling", "sh", "-c",
+	step := exec.CommandContext(t.Context(), "./step", "compiling", "sh", "-c",
 		"echo a; echo b; echo wrong: x; read _; exit 3")
 	step.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "STEP_PACKAGES=./a ./b")
 	stdin, errIn := step.StdinPipe()
@@ -251,8 +251,8 @@ func TestStepCountsPackages(t *testing.T) {
 }
 
 func TestREADMENamesTheCheckedVersions(t *testing.T) {
-	text, err := os.ReadFile("../../../README.md")
-	check, errCheck := os.ReadFile("../check")
+	text, err := os.ReadFile("../../README.md")
+	check, errCheck := os.ReadFile("check")
 	if err := errors.Join(err, errCheck); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestMiniStackNeedsPatchesThatFit(t *testing.T) {
 			}
 			// Only the patch that is looked at: the others do not fit either.
 			for _, name := range []string{"start.py", "patching.py", "secure_transport.py"} {
-				text, err := os.ReadFile(filepath.Join("ministack", name))
+				text, err := os.ReadFile(filepath.Join("emulator", "ministack", name))
 				if err != nil {
 					t.Fatal(err)
 				}
