@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
@@ -181,76 +183,132 @@ func TestSettingsAddPermissions(t *testing.T) {
 	}
 }
 
-// policies are those for programs outside the stack: the folders or files with the calls that they make themselves,
-// the interfaces of their other clients, and the actions that they do not need.
-var policies = map[string]struct {
-	folders []string
+// callers are the programs outside the stack that have a policy, by folder: the interfaces of their clients, the
+// other files and folders with calls that they make, and the actions that they do not need.
+var callers = map[string]struct {
 	clients []reflect.Type
+	calls   []string
 	not     []string
 }{
-	"infra/cmd/payhook/operate": {[]string{"infra/cmd/payhook/operate", "infra/deployment/connect.go",
-		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
-			reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, nil},
-	"infra/cmd/payhook/status": {[]string{"infra/cmd/payhook/status", "infra/deployment/connect.go",
-		"infra/deployment/duration.go", "infra/deployment/resources.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.ListAPI](),
-			reflect.TypeFor[secretsmanager.ReadAPI](), reflect.TypeFor[parameterstore.ReadAPI]()}, nil},
-	"infra/cmd/payhook/evidence": {[]string{"infra/cmd/payhook/evidence", "infra/deployment/connect.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, []string{"dynamodb:Query", "s3:ListBucket"}},
-	"infra/cmd/payhook/reconcile": {[]string{"infra/cmd/payhook/evidence/read.go", "infra/deployment/connect.go",
-		"infra/deployment/duration.go"},
-		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
-			reflect.TypeFor[s3.ListAPI]()}, nil},
-	"infra/cmd/payhook/logs": {[]string{"infra/cmd/payhook/logs", "infra/deployment/connect.go"}, nil, nil},
-	"infra/cmd/payhook/listen": {[]string{"infra/cmd/payhook/listen", "infra/cmd/payhook/logs",
-		"infra/deployment/connect.go"},
-		nil, nil},
-	"events/consumer": {nil, []reflect.Type{reflect.TypeFor[s3.GetAPI]()}, nil},
-	"events/client": {nil, []reflect.Type{reflect.TypeFor[secretsmanager.ReadAPI](),
-		reflect.TypeFor[parameterstore.ReadAPI]()}, nil},
+	"events/consumer": {[]reflect.Type{reflect.TypeFor[s3.GetAPI]()}, nil, nil},
+	"events/client":   {tokenAPIs, nil, nil},
+
+	program + "status": {append([]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](),
+		reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), []string{readSettings, "infra/deployment/resources.go"}, nil},
+	program + "explain": {append([]reflect.Type{reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()},
+		tokenAPIs...), nil, nil},
+	program + "operate": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](),
+		reflect.TypeFor[dynamodb.KeysInspectAPI](), reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()},
+		[]string{readSettings}, nil},
+	program + "evidence": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, nil,
+		[]string{"dynamodb:Query", "s3:ListBucket"}},
+	program + "reconcile": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
+		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"}, nil},
+	program + "console": {nil, nil, []string{"events:ListRules", "events:TestEventPattern"}}, // only the local run
 }
 
+const (
+	program      = "infra/cmd/payhook/"
+	readSettings = "infra/deployment/duration.go"
+)
+
+var tokenAPIs = []reflect.Type{reflect.TypeFor[secretsmanager.ReadAPI](), reflect.TypeFor[parameterstore.ReadAPI]()}
+
+// A folder of the program payhook that calls AWS has a statement in policy.json, whose Sid begins with its name, and
+// the statements of a folder have the actions of its calls.
 func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {
-	made := regexp.MustCompile(`&(\w+\.\w+)Input\{`)
+	sids := statements(t, program+"policy.json")
+	checkActions(t, "EveryCommand", callsIn(t, "infra/deployment/connect.go"), sids.take("EveryCommand"))
+	entries, err := os.ReadDir(filepath.Join("..", "..", program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); e.IsDir() {
+			checkActions(t, name, callsIn(t, program+name), sids.take(strings.ToUpper(name[:1])+name[1:]))
+		}
+	}
+	for sid := range sids {
+		t.Errorf("%s: no folder of the program has this name", sid)
+	}
+	for _, folder := range []string{"events/consumer", "events/client"} {
+		checkActions(t, folder, callsIn(t, folder), statements(t, folder+"/policy.json").take(""))
+	}
+}
+
+// sids are the actions of the statements of a policy.
+type sids map[string][]string
+
+func statements(t *testing.T, file string) sids {
+	t.Helper()
+	var policy struct {
+		Statement []struct {
+			Sid    string
+			Action any
+		}
+	}
+	if err := json.Unmarshal(readFile(t, filepath.Join("..", "..", file)), &policy); err != nil {
+		t.Fatal(err)
+	}
 	// GetObject with a version has an action of its own, and with another it shows the lock.
 	ofGet := strings.NewReplacer("GetObjectVersion", "GetObject", "GetObjectRetention", "GetObject")
-	for folder, program := range policies {
-		var calls []string
-		for _, folder := range program.folders {
-			if !strings.HasSuffix(folder, ".go") {
-				folder += "/*.go"
+	all := sids{}
+	for _, s := range policy.Statement {
+		for _, action := range list(s.Action) {
+			all[s.Sid] = append(all[s.Sid], ofGet.Replace(fmt.Sprint(action)))
+		}
+	}
+	return all
+}
+
+// take removes the statements whose Sids begin with a text, and returns their actions.
+func (s sids) take(beginning string) (actions []string) {
+	for sid, some := range s {
+		if strings.HasPrefix(sid, beginning) {
+			actions = append(actions, some...)
+			delete(s, sid)
+		}
+	}
+	slices.Sort(actions)
+	return slices.Compact(actions)
+}
+
+// callsIn returns the actions of a program in a folder. It fails on one that uses AWS in another way than callers
+// says.
+func callsIn(t *testing.T, folder string) []string {
+	t.Helper()
+	made := regexp.MustCompile(`&(\w+\.\w+)Input\{`)
+	var calls []string
+	known, listed := callers[folder]
+	for _, from := range append([]string{folder}, known.calls...) {
+		files := []string{from}
+		if !strings.HasSuffix(from, ".go") {
+			files, _ = filepath.Glob(filepath.Join("..", "..", from, "*.go"))
+		}
+		for _, file := range files {
+			file = strings.TrimPrefix(file, filepath.Join("..", "..")+"/")
+			if strings.HasSuffix(file, "_test.go") {
+				continue
 			}
-			files, _ := filepath.Glob(filepath.Join("..", "..", folder))
-			for _, file := range files {
-				if filepath.Base(file) == "call.go" { // it calls the emulator only
-					continue
-				}
-				for _, found := range made.FindAllStringSubmatch(string(readFile(t, file)), -1) {
-					if !strings.HasSuffix(file, "_test.go") {
-						calls = append(calls, found[1])
-					}
-				}
+			text := string(readFile(t, filepath.Join("..", "..", file)))
+			for _, found := range made.FindAllStringSubmatch(text, -1) {
+				calls = append(calls, found[1])
+			}
+			if !listed && strings.Contains(text, `"payhook.example/shared/aws/`) {
+				t.Errorf("%s uses the clients of shared/aws: add the folder to callers", file)
 			}
 		}
-		for _, client := range program.clients {
-			calls = append(calls, callsOf(client)...)
-		}
-		var policy struct {
-			Statement []struct{ Action any }
-		}
-		if err := json.Unmarshal(readFile(t, filepath.Join("..", "..", folder, "policy.json")), &policy); err != nil {
-			t.Fatal(err)
-		}
-		var allowed []string
-		for _, s := range policy.Statement {
-			for _, action := range list(s.Action) {
-				allowed = append(allowed, ofGet.Replace(fmt.Sprint(action)))
-			}
-		}
-		slices.Sort(allowed)
-		if diff := cmp.Diff(actions(calls, program.not), slices.Compact(allowed)); diff != "" {
-			t.Errorf("%s (-what it calls +what it may do)\n%s", folder, diff)
-		}
+	}
+	for _, client := range known.clients {
+		calls = append(calls, callsOf(client)...)
+	}
+	return actions(calls, known.not)
+}
+
+func checkActions(t *testing.T, folder string, needed, allowed []string) {
+	t.Helper()
+	if diff := cmp.Diff(needed, allowed, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s: correct its statements in policy.json, whose Sids begin with its name (-what it calls +what it "+
+			"may do)\n%s", folder, diff)
 	}
 }

@@ -1,5 +1,5 @@
 // Command payhook runs Payhook on this machine, sends webhooks to it, and operates
-// it, on this machine and in AWS.
+// it, on this machine and in AWS. policy.json has the permissions that each package of commands needs in AWS.
 package main
 
 import (

@@ -1,8 +1,5 @@
 // Package evidence has the commands for the records of accepted deliveries: verify and find.
 // They change nothing in AWS.
-//
-// policy.json is the policy for whoever runs the commands with a bucket. A test derives from
-// this package what it must allow.
 package evidence
 
 import (

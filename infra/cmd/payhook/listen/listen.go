@@ -6,9 +6,6 @@
 // command ends, or at anybody's start a week after a crash; that it makes nothing whose
 // name does not begin with payhook-listen-; and that no event leaves the computer unless a
 // flag allows it.
-//
-// policy.json is the policy for whoever runs the command in AWS. A test derives from
-// this package what it must allow.
 package listen
 
 import (

@@ -4,9 +4,6 @@
 // It guarantees that each line is shown once and none is left out, even if the computer
 // sleeps or AWS cannot be reached for a time, as long as a line reaches CloudWatch Logs at
 // most two minutes after a line with a later time, and is still kept there.
-//
-// policy.json is the policy for whoever runs the command in AWS. A test derives from
-// this package what it must allow.
 package logs
 
 import (

@@ -6,10 +6,6 @@
 // "keys --drop", that it never changes more than one thing without confirmation, and that it
 // shows a payload only with the flag --payload of "parked show". Of both versions of a
 // conflict, it shows amount, currency and status.
-//
-// policy.json is the policy for whoever runs these commands in AWS. A test derives
-// from this package what it must allow, so code that needs other permissions belongs
-// in another package.
 package operate
 
 import (

@@ -1,7 +1,5 @@
 // Package reconcile has the command that compares a list of the payment service with what Payhook has. It
 // changes nothing.
-//
-// policy.json is the policy for whoever runs it. A test derives from this package what it must allow.
 package reconcile
 
 import (

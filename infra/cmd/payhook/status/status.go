@@ -2,9 +2,6 @@
 //
 // It guarantees that nothing counts as healthy that was not measured, that it writes
 // nothing, and that it never shows the access token, of which it reads the expiry.
-//
-// policy.json is the policy for whoever runs the command in AWS. A test derives from
-// this package what it must allow.
 package status
 
 import (
@@ -154,7 +151,7 @@ func judge(name, text string, findings ...finding) check {
 // failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
 	return check{name, notMeasured, err.Error(), "if access was denied, add the permissions in " +
-		"infra/cmd/payhook/status/policy.json; if something no longer exists, see infra/RECOVERY.md"}
+		"infra/cmd/payhook/policy.json; if something no longer exists, see infra/RECOVERY.md"}
 }
 
 // status makes every check and prints the results. A check that fails hides no other.
