@@ -85,7 +85,7 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme, Control: true,
+	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme,
 		TokenManagerID: p.conf.TokenManagerID,
 		KeysBearer:     p.conf.KeysAuth == settings.BearerToken && p.authURL == ""})
 	p.conf.BaseURL = cmp.Or(p.baseURL, p.service.URL)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"payhook.example/shared/paymenttest"
 )
 
 // serve receives webhooks, and invokes the functions that have a schedule at the beginning and at each tick, until
@@ -16,8 +18,9 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 	url := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintf(p.out, "\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, p.conf.BaseURL, p.conf.AuthURL)
 	if p.baseURL == "" {
-		fmt.Fprintf(p.out, "\nThis sends a new event; with \"flaw\": \"payload\" as well, one that is not authentic:\n"+
-			"  curl -d '{\"url\": %q}' %s/simulator/send\n", url, p.service.URL)
+		fmt.Fprintf(p.out, "\nThis sends a new event; with \"kind\": \"payload\" in its braces, one that is not authentic:\n"+
+			"  curl -d '{\"send\": {}}' %s\n", p.service.URL+paymenttest.ControlPath)
+		p.service.SetWebhookURL(url)
 	}
 	fmt.Fprintln(p.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
 	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}

@@ -67,7 +67,7 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 	if _, err := store.PutObject(t.Context(), put); err != nil {
 		t.Fatal(err)
 	}
-	service := paymenttest.NewServer(paymenttest.Options{Control: true})
+	service := paymenttest.NewServer(paymenttest.Options{})
 	t.Cleanup(service.Close)
 	key := service.Key().ID
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +98,7 @@ func TestWebPageUsesNeitherTheEmulatorNorTheSimulatedService(t *testing.T) {
 	}
 	ofService := func(base string) map[string]string {
 		path := base + "/v1/keys/" + key
-		return map[string]string{"read": path, "write": path, "post": base + "/simulator/rotate"}
+		return map[string]string{"read": path, "write": path, "post": base + paymenttest.ControlPath}
 	}
 	visit := func(page string, urls map[string]string) {
 		t.Helper()

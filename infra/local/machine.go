@@ -171,7 +171,7 @@ func (m *machine) startService() error {
 	if err != nil {
 		return err
 	}
-	service.Control, service.Identity = true, m.identity
+	service.Identity = m.identity
 	m.service = paymenttest.NewServer(service)
 	m.end = append(m.end, m.service.Close)
 	m.progress.Say("the simulated payment service is at %s", m.service.URL)

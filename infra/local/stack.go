@@ -111,6 +111,9 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string, id string)
 	} else {
 		s.WebhookURL = deployment.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
+	if service := s.machine.service; service != nil && s == s.machine.main {
+		service.SetWebhookURL(s.WebhookURL)
+	}
 	if s.machine.clientID == "" {
 		return nil
 	}

@@ -2,119 +2,199 @@ package paymenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"time"
+
+	"payhook.example/shared/payment"
 )
 
-// controlPath is the path of the control API.
-const controlPath = "/simulator/"
+// ControlPath is the path of the control endpoint, which takes a [Command] with POST and answers a [Report].
+const ControlPath = "/control"
 
-// control serves the requests of a [Remote].
-func (s *Server) control() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /simulator/send", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(webhook Webhook) (Answer, error) {
-			if webhook.Payload == nil { // not sent, as by curl
-				webhook.Payload = Delivery(Event())
-			}
-			return s.Send(r.Context(), webhook)
-		})
-	})
-	mux.HandleFunc("POST /simulator/rotate", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })
-	})
-	mux.HandleFunc("POST /simulator/rotate-certificate", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (struct{}, error) {
-			if s.opts.Identity == nil {
-				return struct{}{}, errors.New("the service presents no client certificate")
-			}
-			s.opts.Identity.Use(s.opts.Identity.Next())
-			return struct{}{}, nil
-		})
-	})
-	mux.HandleFunc("POST /simulator/misbehave/{endpoint}", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(f Fault) (struct{}, error) {
-			return struct{}{}, s.Misbehave(Endpoint(r.PathValue("endpoint")), f)
-		})
-	})
-	mux.HandleFunc("POST /simulator/faults", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (map[Endpoint]Fault, error) { return s.snapshot().Faults, nil })
-	})
-	return mux
+// Command is a request to the control endpoint. It changes what it names, in the order of the fields.
+// The zero value changes nothing.
+type Command struct {
+	// Faults sets the faults of endpoints; "" ends one.
+	Faults            map[Endpoint]Fault `json:"faults,omitempty"`
+	Rotate            bool               `json:"rotate,omitzero"`            // sign with a new key from now on
+	RotateCertificate bool               `json:"rotateCertificate,omitzero"` // present a new one from now on
+	Withdraw          string             `json:"withdraw,omitempty"`         // the id of a key that is unknown from now on
+	Send              *Order             `json:"send,omitempty"`             // sign and send this webhook
 }
 
-// command answers one command.
-func command[In, Out any](w http.ResponseWriter, r *http.Request, do func(In) (Out, error)) {
-	var in In
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	out, err := do(in)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(out)
+// Order is a webhook that the control endpoint sends. Its Flaw is also one of the kinds. The comment of each field
+// ends with its default.
+type Order struct {
+	Webhook // without URL: to [Server.SetWebhookURL]; without payload: new events
+
+	Events   int            `json:"events,omitzero"`    // the number of new events; 1
+	Amount   payment.Amount `json:"amount,omitempty"`   // of each, a number; 1250.00
+	Currency string         `json:"currency,omitempty"` // of each; USD
 }
 
-// Remote is a payment service of this package in another process. It is safe
-// for concurrent use.
-type Remote struct {
-	URL string // of a Server with Options.Control
-}
+// The kinds of an Order that are no flaws.
+const (
+	Duplicate Flaw = "duplicate" // the last delivery without a flaw, again
+	Conflict  Flaw = "conflict"  // its first event with another amount, in a new delivery
+)
 
-// Send does what [Server.Send] does.
-func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) {
-	return answer, r.call(ctx, "send", w, &answer)
-}
-
-// Rotate does what [Server.Rotate] does.
-func (r Remote) Rotate(ctx context.Context) error {
-	return r.call(ctx, "rotate", struct{}{}, new(string))
-}
-
-// RotateCertificate makes the service present a new client certificate of its CA
-// starting with the next webhook.
-func (r Remote) RotateCertificate(ctx context.Context) error {
-	return r.call(ctx, "rotate-certificate", struct{}{}, &struct{}{})
-}
-
-// Misbehave does what [Server.Misbehave] does.
-func (r Remote) Misbehave(ctx context.Context, e Endpoint, f Fault) error {
-	return r.call(ctx, "misbehave/"+string(e), f, &struct{}{})
-}
-
-// Faults returns the faults that Misbehave has set; "" is none.
-func (r Remote) Faults(ctx context.Context) (faults map[Endpoint]Fault, err error) {
-	return faults, r.call(ctx, "faults", struct{}{}, &faults)
-}
-
-func (r Remote) call(ctx context.Context, name string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
+// durations are texts such as 10m in JSON.
+var durations = json.JoinOptions(
+	json.WithMarshalers(json.MarshalFunc(func(d time.Duration) ([]byte, error) { return json.Marshal(d.String()) })),
+	json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) (err error) {
+		*d, err = time.ParseDuration(strings.Trim(string(text), `"`))
 		return err
+	})))
+
+// maxEvents is how many new events an Order can have.
+const maxEvents = 20_000
+
+// Report is an answer of the control endpoint.
+type Report struct {
+	KeyID  string             `json:"keyId"` // of the key that signs
+	Faults map[Endpoint]Fault `json:"faults"`
+	Status int                `json:"status,omitzero"` // of the answer to the webhook; 0: none was sent
+	Body   string             `json:"body,omitempty"`  // of this answer
+}
+
+// Do does what the control endpoint does with a command.
+func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
+	for endpoint, fault := range c.Faults {
+		if err := s.Misbehave(endpoint, fault); err != nil {
+			return report, err
+		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(r.URL, "/")+controlPath+name,
+	if c.Rotate {
+		s.Rotate()
+	}
+	if c.RotateCertificate {
+		if s.opts.Identity == nil {
+			return report, errors.New("paymenttest: the service presents no client certificate")
+		}
+		s.opts.Identity.Use(s.opts.Identity.Next())
+	}
+	if c.Withdraw != "" {
+		s.Publish(c.Withdraw, nil)
+	}
+	if c.Send != nil {
+		w, err := s.webhook(*c.Send)
+		if err != nil {
+			return report, err
+		}
+		got, err := s.Send(ctx, w)
+		if err != nil {
+			return report, err
+		}
+		report.Status, report.Body = got.Status, string(got.Body)
+	}
+	report.KeyID, report.Faults = s.Key().ID, s.snapshot().Faults
+	return report, nil
+}
+
+// webhook returns the webhook of an order.
+func (s *Server) webhook(o Order) (Webhook, error) {
+	w := o.Webhook
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.URL = cmp.Or(w.URL, s.webhookURL); w.URL == "" {
+		return w, errors.New("paymenttest: the service was given no webhook URL")
+	}
+	switch w.Flaw {
+	case Duplicate, Conflict:
+		if s.last == nil {
+			return w, fmt.Errorf("paymenttest: %s of what? No delivery was sent yet", w.Flaw)
+		}
+		w.Payload = s.last
+		if w.Flaw == Conflict {
+			delivery, err := payment.DecodeDelivery(s.last)
+			if err != nil || len(delivery.Events) == 0 {
+				return w, errors.New("paymenttest: the last delivery has no event")
+			}
+			e, err := payment.DecodeEvent(delivery.Events[0].Bytes)
+			if err != nil {
+				return w, err
+			}
+			e.EventData.Amount = "1" + payment.Amount(strings.TrimPrefix(string(e.EventData.Amount), "-"))
+			w.Payload = Delivery(e)
+		}
+		w.Flaw = ""
+		return w, nil
+	}
+	if w.Payload == nil {
+		if _, ok := o.Amount.Rat(); o.Amount != "" && !ok || o.Events < 0 || o.Events > maxEvents {
+			return w, fmt.Errorf("paymenttest: at most %d events, and an amount that is a JSON number", maxEvents)
+		}
+		events := Events(cmp.Or(o.Events, 1))
+		for i := range events {
+			data := &events[i].EventData
+			data.Amount = cmp.Or(o.Amount, data.Amount)
+			data.PaymentCurrency = cmp.Or(o.Currency, data.PaymentCurrency)
+		}
+		w.Payload = Delivery(events...)
+	}
+	if w.Flaw == "" {
+		s.last = w.Payload
+	}
+	return w, nil
+}
+
+// SetWebhookURL sets the URL to which the control endpoint sends webhooks that name none.
+func (s *Server) SetWebhookURL(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.webhookURL = url
+}
+
+// Control returns the control endpoint, for a server that has the guard [NotForPages], as s has.
+func (s *Server) Control() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c Command
+		err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 256<<20), &c, json.RejectUnknownMembers(true),
+			durations)
+		var report Report
+		if err == nil {
+			report, err = s.Do(r.Context(), c)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.MarshalWrite(w, report, json.Deterministic(true)) // the client is gone
+	})
+}
+
+// Remote is a payment service of this package in another process. It is safe for concurrent use.
+type Remote struct {
+	URL string // of a Server
+}
+
+// Do does what [Server.Do] does.
+func (r Remote) Do(ctx context.Context, c Command) (report Report, err error) {
+	body, err := json.Marshal(c, durations)
+	if err != nil {
+		return report, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(r.URL, "/")+ControlPath,
 		bytes.NewReader(body))
 	if err != nil {
-		return err
+		return report, err
 	}
-	req.Header.Set("Content-Type", "application/json")
 	resp, err := sharedClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("paymenttest: %w", err)
+		return report, fmt.Errorf("paymenttest: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return errors.New(strings.TrimSpace(string(text)))
+		return report, errors.New(strings.TrimSpace(string(text)))
 	}
-	return json.NewDecoder(resp.Body).Decode(out)
+	return report, json.UnmarshalRead(resp.Body, &report)
 }

@@ -53,11 +53,13 @@ func (s State) Misbehave(e Endpoint, f Fault) error {
 	if e != Keys && e != Token && e != API {
 		return fmt.Errorf("paymenttest: there is no endpoint %q", e)
 	}
-	_, _, _, err := f.parse()
-	if err == nil {
-		s.Faults[e] = f
+	if _, _, _, err := f.parse(); err != nil {
+		return err
 	}
-	return err
+	if s.Faults[e] = f; f == "" {
+		delete(s.Faults, e)
+	}
+	return nil
 }
 
 // wait delays a request. It reports false if the client closes the connection or the

@@ -6,15 +6,15 @@
 // It guarantees that it follows the interface unless a fault is set. It generates its
 // keys at the start unless one is given, its signatures are those of package signature,
 // and its token endpoint rejects every deviation from section 4.1. It listens only on
-// 127.0.0.1, and answers 403 to web pages.
+// 127.0.0.1, and answers 403 to web pages of other origins.
 //
 //	service := paymenttest.NewServer(paymenttest.Options{})
 //	defer service.Close()
 //	payload := paymenttest.Delivery(paymenttest.Event())
 //	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: payload})
 //
-// Other processes use a server with [Options.Control] through a [Remote]. [State.Handler] is
-// the service in a second form, for a Lambda function.
+// Other processes use the control endpoint of a server with a line of curl or a [Remote].
+// [State.Handler] is the service in a second form, for a Lambda function.
 package paymenttest
 
 import (
@@ -47,9 +47,6 @@ type Options struct {
 	// KeysBearer means that key lookup needs a valid token. The interface does not specify
 	// this.
 	KeysBearer bool
-
-	// Control serves the control API under /simulator/, for a [Remote].
-	Control bool
 }
 
 // DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
@@ -106,6 +103,9 @@ type Server struct {
 	key    Key // the signing key
 	state  State
 	latest map[Endpoint][]Request
+
+	webhookURL string
+	last       []byte // the last delivery of an Order without a flaw
 }
 
 // NewServer starts a payment service on a free port of 127.0.0.1. It panics if it cannot
@@ -121,7 +121,10 @@ func NewServer(opts Options) *Server {
 		opts.Key = NewKey(2048)
 	}
 	s.use(opts.Key)
-	s.server = &http.Server{Handler: notForPages(s.handler()), ReadHeaderTimeout: 10 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle("/", s.handler())
+	mux.Handle("POST "+ControlPath, s.Control())
+	s.server = &http.Server{Handler: NotForPages(mux), ReadHeaderTimeout: 10 * time.Second}
 	go s.server.Serve(listener)
 	return s
 }
@@ -155,9 +158,6 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc(keysPath, s.endpoint(Keys, s.answerKey))
 	mux.HandleFunc(tokenPath, s.endpoint(Token, s.answerToken))
 	mux.HandleFunc(ProtectedPath, s.endpoint(API, s.answerAPI))
-	if s.opts.Control {
-		mux.Handle(controlPath, s.control())
-	}
 	return mux
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 	"uuid"
 
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -358,20 +359,110 @@ func TestTokenEndpointChecksTheRequest(t *testing.T) {
 	}
 }
 
-func TestControlAPIIsOptional(t *testing.T) {
-	without := start(t, paymenttest.Options{Key: testKey()})
-	if r := get(t, without.URL+"/simulator/rotate"); r.status != http.StatusNotFound {
-		t.Errorf("without Control: %d, want 404", r.status)
+func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
+	service := start(t, paymenttest.Options{Key: testKey()})
+	remote := paymenttest.Remote{URL: service.URL}
+	hook, received := receiver(t)
+	do := func(text string) (report paymenttest.Report) {
+		t.Helper()
+		resp, err := http.Post(service.URL+paymenttest.ControlPath, "application/x-www-form-urlencoded", // as of curl -d
+			strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			err = json.NewDecoder(resp.Body).Decode(&report)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	for _, text := range []string{`{"send":{}}`, `{"send":{"url":"` + hook + `","kind":"duplicate"}}`,
+		`{"faults":{"keys":"nonsense"}}`, `{"rotateCertificate":true}`, `{"keys":"down"}`, ``} {
+		if report := do(text); report.KeyID != "" {
+			t.Errorf("%s was done", text)
+		}
+	}
+	service.SetWebhookURL(hook)
+	sent := func(order string) (events []payment.Event) {
+		t.Helper()
+		if report := do(`{"send":` + order + `}`); report.Status != 202 || report.Body != "taken" {
+			t.Fatalf("%s: %+v", order, report)
+		}
+		r := <-received
+		delivery, err := payment.DecodeDelivery(r.Body)
+		for i := 0; err == nil && i < len(delivery.Events); i++ {
+			var e payment.Event
+			e, err = payment.DecodeEvent(delivery.Events[i].Bytes)
+			events = append(events, e)
+		}
+		if err == nil {
+			key := service.Key()
+			err = verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, r)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", order, err)
+		}
+		return events
+	}
+	first := sent(`{"events":2,"amount":7.10,"currency":"EUR"}`)
+	if len(first) != 2 || first[1].EventData.Amount != "7.10" || first[1].EventData.PaymentCurrency != "EUR" {
+		t.Errorf("sent %+v", first)
+	}
+	if do(`{"send":{"kind":"wrong-key"}}`); len((<-received).Body) == 0 {
+		t.Error("sent nothing")
+	}
+	if again := sent(`{"kind":"duplicate"}`); len(again) != 2 || again[1].EventID != first[1].EventID {
+		t.Errorf("sent %+v after %+v", again, first)
+	}
+	if other := sent(`{"kind":"conflict"}`); len(other) != 1 || other[0].EventID != first[0].EventID ||
+		other[0].EventData.Amount != "17.10" {
+		t.Errorf("sent %+v after %+v", other, first)
+	}
+	before := service.Key().ID
+	rotated, err := remote.Do(t.Context(), paymenttest.Command{Rotate: true, Withdraw: before,
+		Faults: map[paymenttest.Endpoint]paymenttest.Fault{paymenttest.Token: "status:418"}})
+	if err != nil || rotated.KeyID == before || rotated.KeyID != service.Key().ID || len(rotated.Faults) != 1 ||
+		rotated.Faults[paymenttest.Token] != "status:418" {
+		t.Errorf("%+v, %v", rotated, err)
+	}
+	if r := get(t, service.URL+"/v1/keys/"+before); r.status != http.StatusNotFound {
+		t.Errorf("the withdrawn key is answered %d", r.status)
+	}
+	if report := do(`{"faults":{"token":""}}`); len(report.Faults) != 0 {
+		t.Errorf("%+v", report)
+	}
+	if _, err := remote.Do(t.Context(), paymenttest.Command{Withdraw: "x", Send: &paymenttest.Order{
+		Webhook: paymenttest.Webhook{URL: hook, Age: time.Hour}}}); err != nil {
+		t.Error(err)
+	}
+	key := service.Key()
+	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, <-received); !errors.Is(err,
+		signature.ErrOutsideWindow) {
+		t.Errorf("an old webhook: %v", err)
 	}
 }
 
-func TestWebPagesAreAnswered403(t *testing.T) {
-	service := start(t, paymenttest.Options{Key: testKey(), Control: true})
+func TestAFunctionHasNoControlEndpoint(t *testing.T) {
+	w := httptest.NewRecorder()
+	paymenttest.NewState(paymenttest.Options{}).Handler().ServeHTTP(w,
+		httptest.NewRequest(http.MethodPost, paymenttest.ControlPath, strings.NewReader("{}")))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("answered %d", w.Code)
+	}
+}
+
+func TestWebPagesOfOtherOriginsAreAnswered403(t *testing.T) {
+	service := start(t, paymenttest.Options{Key: testKey()})
 	for name, change := range map[string]func(*http.Request){
 		"":                         func(*http.Request) {},
 		"by name":                  func(r *http.Request) { r.Host = "LOCALHOST:1" },
+		"its own page":             func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") },
 		"an origin":                func(r *http.Request) { r.Header.Set("Origin", "null") },
-		"a site":                   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") },
+		"another port":             func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") },
+		"a site":                   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
 		"another host":             func(r *http.Request) { r.Host = "attacker.test" },
 		"a longer name":            func(r *http.Request) { r.Host = "127.0.0.1.attacker.test" },
 		"a name that ends so":      func(r *http.Request) { r.Host = "attacker.localhost" },
@@ -379,13 +470,14 @@ func TestWebPagesAreAnswered403(t *testing.T) {
 		"every address":            func(r *http.Request) { r.Host = "0.0.0.0" },
 		"the address of version 6": func(r *http.Request) { r.Host = "[::1]:1" },
 	} {
-		for _, path := range []string{"/v1/keys/" + testKey().ID, "/simulator/rotate"} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, service.URL+path, nil)
+		for _, path := range []string{"/v1/keys/" + testKey().ID, paymenttest.ControlPath} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			change(r)
-			if got := do(t, r); (got.status == http.StatusForbidden) == (name == "" || name == "by name") {
+			allowed := name == "" || name == "by name" || name == "its own page"
+			if got := do(t, r); (got.status == http.StatusForbidden) == allowed {
 				t.Errorf("%s, %s: answered %d", path, name, got.status)
 			}
 		}

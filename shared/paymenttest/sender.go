@@ -22,17 +22,17 @@ import (
 // Webhook is one call of a client's URL (section 4.3). The comment of each field ends
 // with its default, which replaces the zero value.
 type Webhook struct {
-	URL         string `json:"url"`
-	Method      string `json:"method,omitempty"` // POST
-	Payload     []byte `json:"payload"`
+	URL         string `json:"url,omitempty"`
+	Method      string `json:"method,omitempty"`      // POST
+	Payload     []byte `json:"payload,omitempty"`     // Base64 in JSON
 	ContentType string `json:"contentType,omitempty"` // application/json
 	// Header holds further headers; none.
 	Header http.Header `json:"header,omitempty"`
 
 	// Age is the age of the timestamp; with a negative one it is in the future.
-	Age time.Duration `json:"age,omitempty"`
+	Age time.Duration `json:"age,omitzero"` // in JSON like "10m"
 	// Flaw is the flaw of the proof; none.
-	Flaw Flaw `json:"flaw,omitempty"`
+	Flaw Flaw `json:"kind,omitempty"`
 	// Certificate is the flaw of the client certificate, for senders with an Identity;
 	// none.
 	Certificate CertificateFlaw `json:"certificate,omitempty"`

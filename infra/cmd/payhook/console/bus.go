@@ -29,11 +29,11 @@ func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
 func faults(ctx context.Context, d *deployment.Deployment) (map[string]string, error) {
 	now := map[string]string{}
 	if d.Simulated {
-		set, err := paymenttest.Remote{URL: d.PaymentService}.Faults(ctx)
+		service, err := paymenttest.Remote{URL: d.PaymentService}.Do(ctx, paymenttest.Command{})
 		if err != nil {
 			return nil, err
 		}
-		for endpoint, fault := range set {
+		for endpoint, fault := range service.Faults {
 			if fault != "" {
 				now[string(endpoint)] = string(fault)
 			}

@@ -59,21 +59,19 @@ func FaultCommand(p *cli.Program) *cobra.Command {
 			if !d.Simulated {
 				return cli.Usage("this local run uses the payment service %s, which is not simulated", d.PaymentService)
 			}
-			service := paymenttest.Remote{URL: d.PaymentService}
+			command := paymenttest.Command{}
 			if len(args) == 2 {
 				fault := paymenttest.Fault(args[1])
 				if fault == NoFault {
 					fault = ""
 				}
-				if err := service.Misbehave(cmd.Context(), paymenttest.Endpoint(args[0]), fault); err != nil {
-					return cli.Usage("%w; payhook local fault --help lists endpoints and faults", err)
-				}
+				command.Faults = map[paymenttest.Endpoint]paymenttest.Fault{paymenttest.Endpoint(args[0]): fault}
 			}
-			faults, err := service.Faults(cmd.Context())
+			service, err := paymenttest.Remote{URL: d.PaymentService}.Do(cmd.Context(), command)
 			if err != nil {
-				return cli.Unreachable(err)
+				return cli.Usage("%w; payhook local fault --help lists endpoints and faults", err)
 			}
-			maps.DeleteFunc(faults, func(_ paymenttest.Endpoint, f paymenttest.Fault) bool { return f == "" })
+			faults := service.Faults
 			if p.JSON {
 				return p.PrintJSON(faults)
 			}

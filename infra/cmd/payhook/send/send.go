@@ -122,13 +122,8 @@ func (o *options) run(ctx context.Context) error {
 		return cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s", d.Stack,
 			d.Restart(map[string]string{"authentication": settings.ByBoth}))
 	}
-	if o.rotate {
-		err = service.Rotate(ctx)
-	}
-	if err == nil && o.rotateCertificate {
-		err = service.RotateCertificate(ctx)
-	}
-	if err != nil {
+	rotate := paymenttest.Command{Rotate: o.rotate, RotateCertificate: o.rotateCertificate}
+	if _, err := service.Do(ctx, rotate); err != nil {
 		return cli.Unreachable(err)
 	}
 	s := sending{o: o, service: service, deployed: deployed}
@@ -274,7 +269,7 @@ func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
 	s.sent++
 	w.URL, w.Locations = s.deployed.URL+w.URL, s.deployed.Locations
 	start := time.Now()
-	got, err := s.service.Send(ctx, w)
+	got, err := s.service.Do(ctx, paymenttest.Command{Send: &paymenttest.Order{Webhook: w}})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -287,10 +282,10 @@ func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
 		s.unexpected++
 		s.unauthorized = s.unauthorized || a.Status == http.StatusUnauthorized
 	}
-	if json.Valid(got.Body) {
+	if json.Valid([]byte(got.Body)) {
 		a.Answer = json.RawMessage(got.Body)
 	} else if len(got.Body) > 0 {
-		a.Answer = string(got.Body)
+		a.Answer = got.Body
 	}
 	switch {
 	case s.o.p.JSON:

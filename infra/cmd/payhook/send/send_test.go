@@ -91,7 +91,7 @@ func works(t *testing.T, args ...string) (out string) {
 // local makes this folder one in which a simulated service and a hook are up.
 func local(t *testing.T) (*paymenttest.Server, *hook) {
 	t.Helper()
-	service := paymenttest.NewServer(paymenttest.Options{Control: true})
+	service := paymenttest.NewServer(paymenttest.Options{})
 	t.Cleanup(service.Close)
 	h := newHook(t, service.Key)
 	t.Chdir(t.TempDir())
@@ -366,7 +366,7 @@ func TestWrongCallSendsNothing(t *testing.T) {
 func TestWebhookHasTheRequestedClientCertificate(t *testing.T) {
 	servers := paymenttest.NewCA("Server CA")
 	identity := paymenttest.NewIdentity(servers.Certificate)
-	service := paymenttest.NewServer(paymenttest.Options{Control: true, Identity: identity})
+	service := paymenttest.NewServer(paymenttest.Options{Identity: identity})
 	t.Cleanup(service.Close)
 	var presented *x509.Certificate
 	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
