@@ -11,8 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
 
@@ -49,10 +49,10 @@ func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now tim
 }
 
 // Revoked returns the setting revokedKeys of the webhook function.
-func (d *Deployment) Revoked(ctx context.Context) (list revocation.List, err error) {
+func (d *Deployment) Revoked(ctx context.Context) (list clientcert.Revocations, err error) {
 	text, err := d.Deployed(ctx, "revokedKeys")
 	for name := range strings.SplitSeq(text, ";") {
-		if parsed, err := revocation.Parse(strings.TrimSpace(name)); err == nil {
+		if parsed, err := clientcert.ParseRevocation(strings.TrimSpace(name)); err == nil {
 			list = append(list, parsed)
 		}
 	}

@@ -28,8 +28,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"payhook.example/shared/revocation"
 )
 
 // Reason is the reason why a certificate is rejected. Its text is stable and appears in logs.
@@ -86,7 +84,7 @@ type Policy struct {
 	Subjects []string
 	// Revoked has keys, by their [Pin], and certificates, by their fingerprint, that are
 	// rejected. If one is that of a CA, all certificates that it issued are rejected.
-	Revoked revocation.List
+	Revoked Revocations
 }
 
 // Verifier verifies client certificates. It is safe for concurrent use.

@@ -19,7 +19,6 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/revocation"
 )
 
 // operator returns a CA and a verifier that trusts only this CA.
@@ -248,7 +247,7 @@ func TestAClientCannotAvoidARevokedCA(t *testing.T) {
 	for _, revoked := range []string{clientcert.Fingerprint(byA), clientcert.PinOf(byA).String(),
 		clientcert.Fingerprint(client)} {
 		store := clientcert.TruststoreOf(byA, a.Certificate, b.Certificate)
-		_, err := clientcert.NewVerifier(store, clientcert.Policy{Revoked: revocation.List{revoked}}).
+		_, err := clientcert.NewVerifier(store, clientcert.Policy{Revoked: clientcert.Revocations{revoked}}).
 			Verify(text(client, byB), time.Now())
 		rejected(t, err, clientcert.Revoked)
 	}
@@ -282,12 +281,12 @@ func TestPinsAndRevocation(t *testing.T) {
 		"its key and another subject": {clientcert.Policy{Pins: pins(client.Leaf), Subjects: []string{"CN=b"}},
 			clientcert.NotPinned},
 		"revoked": {clientcert.Policy{Revoked: keysOf(client.Leaf)}, clientcert.Revoked},
-		"revoked by its fingerprint": {clientcert.Policy{Revoked: revocation.List{
+		"revoked by its fingerprint": {clientcert.Policy{Revoked: clientcert.Revocations{
 			clientcert.Fingerprint(client.Leaf)}}, clientcert.Revoked},
 		"pinned and revoked": {clientcert.Policy{Pins: pins(client.Leaf), Revoked: keysOf(client.Leaf)},
 			clientcert.Revoked},
 		"its CA is revoked": {clientcert.Policy{Revoked: keysOf(intermediate.Certificate)}, clientcert.Revoked},
-		"its CA is revoked by its fingerprint": {clientcert.Policy{Revoked: revocation.List{
+		"its CA is revoked by its fingerprint": {clientcert.Policy{Revoked: clientcert.Revocations{
 			clientcert.Fingerprint(intermediate.Certificate)}}, clientcert.Revoked},
 		"the root is revoked": {clientcert.Policy{Revoked: keysOf(other.Leaf, ca.Certificate)}, clientcert.Revoked},
 		"another is revoked":  {clientcert.Policy{Revoked: keysOf(other.Leaf)}, ""},
@@ -304,7 +303,7 @@ func TestPinsAndRevocation(t *testing.T) {
 }
 
 // keysOf revokes the keys of certificates.
-func keysOf(certificates ...*x509.Certificate) (list revocation.List) {
+func keysOf(certificates ...*x509.Certificate) (list clientcert.Revocations) {
 	for _, c := range certificates {
 		list = append(list, clientcert.PinOf(c).String())
 	}
@@ -346,7 +345,7 @@ func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	client := issuing.Client(nil).Leaf
-	verify := func(revoked revocation.List, client, issuing *x509.Certificate) error {
+	verify := func(revoked clientcert.Revocations, client, issuing *x509.Certificate) error {
 		_, err := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), clientcert.Policy{Revoked: revoked}).
 			Verify(text(client, issuing), time.Now())
 		return err
@@ -355,7 +354,7 @@ func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
 	if err := verify(nil, other, otherCA); err != nil {
 		t.Fatal(err)
 	}
-	for _, revoked := range []revocation.List{keysOf(client), keysOf(issuing.Certificate),
+	for _, revoked := range []clientcert.Revocations{keysOf(client), keysOf(issuing.Certificate),
 		{clientcert.Fingerprint(client)}, {clientcert.Fingerprint(other)},
 		{clientcert.Fingerprint(issuing.Certificate)},
 		{clientcert.Fingerprint(otherCA)}} {
@@ -369,7 +368,7 @@ func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
 	for revoked, want := range map[string]clientcert.Reason{clientcert.Fingerprint(client): clientcert.Revoked,
 		clientcert.Fingerprint(other): ""} {
 		_, err := clientcert.NewVerifier(clientcert.TruststoreOf(signer.Certificate),
-			clientcert.Policy{Revoked: revocation.List{revoked}}).VerifyCertificate(client, time.Now())
+			clientcert.Policy{Revoked: clientcert.Revocations{revoked}}).VerifyCertificate(client, time.Now())
 		if want != "" {
 			rejected(t, err, want)
 		} else if err != nil {

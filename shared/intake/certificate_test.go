@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/revocation"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
@@ -113,14 +112,14 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 		for _, trusted := range []*clientcert.Truststore{w.truststore, nil} {
 			w.truststore = trusted
 			for name, want := range names {
-				w.revoked = revocation.List{parsed(t, name)}
+				w.revoked = clientcert.Revocations{parsed(t, name)}
 				if r := w.replay(p, redrive.ParkedVersion); r.Outcome != want || r.Err == nil ||
 					len(w.table.Items()) != before {
 					t.Errorf("%s is revoked: %+v, want %s", name, r, want)
 				}
 			}
 		}
-		w.revoked = revocation.List{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
+		w.revoked = clientcert.Revocations{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
 		if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Accepted {
 			t.Errorf("another is revoked: %+v", r)
 		}
@@ -141,7 +140,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
-	w.revoked = revocation.List{clientcert.PinOf(other.Certificate).String()}
+	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate).String()}
 	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}
@@ -170,7 +169,7 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 
 func parsed(t *testing.T, name string) string {
 	t.Helper()
-	text, err := revocation.Parse(name)
+	text, err := clientcert.ParseRevocation(name)
 	if err != nil {
 		t.Fatal(err)
 	}

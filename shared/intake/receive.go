@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -79,7 +78,7 @@ type Signature struct {
 	Keys   Keys
 	// Revoked has the ids and the JWK thumbprints of keys, and the SHA-256 of their subject
 	// public key infos, that are rejected.
-	Revoked revocation.List
+	Revoked clientcert.Revocations
 }
 
 // Receiver receives deliveries. It is safe for concurrent use.
@@ -193,7 +192,7 @@ func (s *Signature) authenticate(ctx context.Context, d Delivery,
 }
 
 // checkRevoked returns an error if a key is revoked, by its id or by itself. Either can be unknown.
-func checkRevoked(revoked revocation.List, id string, key *rsa.PublicKey) error {
+func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey) error {
 	if len(revoked) == 0 {
 		return nil
 	}

@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -24,12 +23,12 @@ import (
 type Replayer struct {
 	pipeline   *Pipeline
 	truststore *clientcert.Truststore
-	revoked    revocation.List
+	revoked    clientcert.Revocations
 }
 
 // NewReplayer returns a replayer that passes what is verified to the pipeline. A truststore of nil
 // verifies client certificates with the CAs that are stored with a delivery.
-func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked revocation.List) *Replayer {
+func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked clientcert.Revocations) *Replayer {
 	return &Replayer{p, truststore, revoked}
 }
 

@@ -24,7 +24,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/storetest"
 )
@@ -196,7 +195,7 @@ type world struct {
 	maxEntry                  int // bytes of an entry of the bus
 	mechanisms                intake.Mechanisms
 	truststore                *clientcert.Truststore
-	revoked                   revocation.List
+	revoked                   clientcert.Revocations
 	// change, if set, makes another event of the one at a position of pend.
 	change func(i int, raw []byte) []byte
 }

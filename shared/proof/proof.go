@@ -32,7 +32,6 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -273,7 +272,7 @@ func (p Proof) hasIDs() bool {
 // latter are trusted. No certificate of the chain is revoked. The error wraps [ErrAltered] if the
 // payload or any part of c is another one.
 func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore,
-	revoked revocation.List) ([]*x509.Certificate, error) {
+	revoked clientcert.Revocations) ([]*x509.Certificate, error) {
 	var stored []*x509.Certificate
 	for _, text := range c.Chain {
 		one, err := clientcert.Parse(text)

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -51,7 +50,7 @@ var forms = map[string]form{
 	"pin": {example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 		check: valid(clientcert.ParsePin)},
 	"revocation": {example: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60;NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs",
-		check: valid(revocation.Parse)},
+		check: valid(clientcert.ParseRevocation)},
 	"subject": {example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
 		check: valid(clientcert.ParseSubject)},
 	"network": {example: "192.0.2.0/24;2001:db8:1::/48",

@@ -14,7 +14,6 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/signature"
 )
 
@@ -29,12 +28,12 @@ type Function struct {
 	KeyService   *url.URL // BaseURL
 	TokenService *url.URL // AuthURL
 	Scheme       signature.Scheme
-	Window       *signature.Window // nil: the check is disabled
-	Networks     []netip.Prefix    // AllowedSources; none: every source address
-	MTLS         *MTLS             // nil: no client certificate is required
-	ServiceCAs   *x509.CertPool    // those of the system and of ServiceCA; nil: those of the system
-	Revoked      revocation.List   // RevokedKeys
-	Proof        map[string]string // the texts of what decides whether a signature verifies, by their keys
+	Window       *signature.Window      // nil: the check is disabled
+	Networks     []netip.Prefix         // AllowedSources; none: every source address
+	MTLS         *MTLS                  // nil: no client certificate is required
+	ServiceCAs   *x509.CertPool         // those of the system and of ServiceCA; nil: those of the system
+	Revoked      clientcert.Revocations // RevokedKeys
+	Proof        map[string]string      // the texts of what decides whether a signature verifies, by their keys
 
 	KeysTable         string
 	TokenSecret       string    // name or ARN; "" if TokenParameter is set
@@ -160,7 +159,7 @@ func (r *reader) function(program string) Function {
 		f.Networks = append(f.Networks, network)
 	}
 	for _, text := range f.RevokedKeys {
-		name, _ := revocation.Parse(text)
+		name, _ := clientcert.ParseRevocation(text)
 		f.Revoked = append(f.Revoked, name)
 	}
 	return f

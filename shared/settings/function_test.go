@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -254,7 +253,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 				t.Fatalf("%+v, %v", f.MTLS, err)
 			}
 			accepted, _ := clientcert.ParsePin(pin)
-			want := clientcert.Policy{Pins: []clientcert.Pin{accepted}, Revoked: revocation.List{other},
+			want := clientcert.Policy{Pins: []clientcert.Pin{accepted}, Revoked: clientcert.Revocations{other},
 				Subjects: []string{`CN=a\;b`, `O=d\\`, "e.example"}}
 			if diff := cmp.Diff(want, f.MTLS.Policy); diff != "" || f.MTLS.DomainName != "hook.bank.example" ||
 				f.MTLS.APIID != "a1b2c3" {

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/revocation"
 	"payhook.example/shared/settings"
 )
 
@@ -101,7 +101,7 @@ type cachedKey struct {
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
-func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration, revoked revocation.List) error {
+func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration, revoked clientcert.Revocations) error {
 	cached, err := d.keys.List(ctx)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration
 }
 
 func (p *program) key(ctx context.Context, d *stack, id string, drop bool, freshness time.Duration,
-	revoked revocation.List) error {
+	revoked clientcert.Revocations) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
 	cached, found, err := d.keys.Find(ctx, id)
 	if found {
@@ -160,7 +160,7 @@ func (p *program) key(ctx context.Context, d *stack, id string, drop bool, fresh
 }
 
 // mark sets the state of a key that is revoked, cached or not.
-func (k *cachedKey) mark(revoked revocation.List) {
+func (k *cachedKey) mark(revoked clientcert.Revocations) {
 	if revoked.Has(k.KeyID) || revoked.Has(k.Thumbprint) {
 		k.State = "revoked"
 	}

@@ -1,4 +1,4 @@
-package revocation_test
+package clientcert_test
 
 import (
 	"crypto/sha256"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/revocation"
+	"payhook.example/shared/clientcert"
 )
 
 const keyID = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
@@ -25,14 +25,14 @@ func TestEachNameHasOneForm(t *testing.T) {
 			base64.StdEncoding.EncodeToString(sum[:])},
 	} {
 		for _, text := range texts {
-			got, err := revocation.Parse(text)
+			got, err := clientcert.ParseRevocation(text)
 			if err != nil || got != want {
 				t.Errorf("%s is read as %q, %v", text, got, err)
 			}
-			if l := (revocation.List{"other", got}); !l.Has(text) || l.HasSHA256([]byte("a")) != (want == digits) {
+			if l := (clientcert.Revocations{"other", got}); !l.Has(text) || l.HasSHA256([]byte("a")) != (want == digits) {
 				t.Errorf("%s is not in the list", text)
 			}
-			if l := (revocation.List{strings.Repeat("0", len(want))}); l.Has(text) || l.HasSHA256([]byte("a")) {
+			if l := (clientcert.Revocations{strings.Repeat("0", len(want))}); l.Has(text) || l.HasSHA256([]byte("a")) {
 				t.Errorf("%s is in a list without it", text)
 			}
 		}
@@ -46,7 +46,7 @@ func TestAMistakeIsAnErrorThatNamesTheForms(t *testing.T) {
 		url + "==", "z" + digits[1:], digits[:32] + "zz", digits[:32] + "=", keyID[1:],
 		"{" + keyID + "}", "urn:uuid:" + keyID, strings.Replace(keyID, "-", "", 1),
 		strings.ReplaceAll(keyID, "-", ":"), "CN=a", base64.RawURLEncoding.EncodeToString(sum[:16])} {
-		got, err := revocation.Parse(text)
+		got, err := clientcert.ParseRevocation(text)
 		if err == nil {
 			t.Errorf("%q is read as %s", text, got)
 			continue
@@ -56,7 +56,7 @@ func TestAMistakeIsAnErrorThatNamesTheForms(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		if (revocation.List{""}).Has(text) {
+		if (clientcert.Revocations{""}).Has(text) {
 			t.Errorf("%q is in a list", text)
 		}
 	}

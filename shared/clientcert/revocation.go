@@ -1,5 +1,4 @@
-// Package revocation holds the names of keys and certificates that are revoked by the settings.
-package revocation
+package clientcert
 
 import (
 	"crypto/sha256"
@@ -12,13 +11,15 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// List names revoked keys and certificates, each as [Parse] returns it. It is safe for concurrent use.
-type List []string
+// Revocations names the keys and certificates that the settings revoke, each as [ParseRevocation] returns it. It is
+// safe for concurrent use.
+type Revocations []string
 
-// Parse returns the one form of a text that names a key or a certificate, in lower-case hexadecimal. The text is a
-// key id, or a SHA-256: of a certificate, of its subject public key info, or of a JWK (its thumbprint, RFC 7638). A
-// key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
-func Parse(text string) (string, error) {
+// ParseRevocation returns the one form of a text that names a key or a certificate, in lower-case hexadecimal. The
+// text is a key id, or a SHA-256: of a certificate, of its subject public key info, or of a JWK (its thumbprint, RFC
+// 7638). A key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either
+// alphabet.
+func ParseRevocation(text string) (string, error) {
 	if id, ok := payment.KeyID(text); ok {
 		return id, nil
 	}
@@ -34,17 +35,17 @@ func Parse(text string) (string, error) {
 	return hex.EncodeToString(raw), nil
 }
 
-// Has reports whether l has the key or certificate of that name, in any form that [Parse] reads.
-func (l List) Has(name string) bool {
+// Has reports whether l has the key or certificate of that name, in any form that [ParseRevocation] reads.
+func (l Revocations) Has(name string) bool {
 	if len(l) == 0 {
 		return false
 	}
-	parsed, err := Parse(name)
+	parsed, err := ParseRevocation(name)
 	return err == nil && slices.Contains(l, parsed)
 }
 
 // HasSHA256 reports whether l has the SHA-256 of data.
-func (l List) HasSHA256(data []byte) bool {
+func (l Revocations) HasSHA256(data []byte) bool {
 	sum := sha256.Sum256(data)
 	return slices.Contains(l, hex.EncodeToString(sum[:]))
 }
