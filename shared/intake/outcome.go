@@ -107,6 +107,7 @@ var (
 	VersionMissing = Outcome{Name: "version-missing"} // a conflict is replayed only after a person chose a version
 	VersionUnfit   = Outcome{Name: "version-unfit"}   // there is no version to choose, or it is not available
 	Altered        = Outcome{Name: "altered"}         // what is stored is not what was parked
+	FirstKept      = Outcome{Name: "first-kept"}      // the conflict is dismissed, and nothing is published
 	// The event is not parked, or somebody decided about the delivery before.
 	NotParked        = Outcome{Name: "not-parked"}
 	AlreadyPublished = Outcome{Name: "already-published"}

@@ -68,8 +68,12 @@ type Answer struct {
 	Certificates *Certificates `json:"certificates,omitempty"`
 }
 
-// Accepted is the outcome of a replay after which every event is recorded or published.
-const Accepted = "accepted"
+// Accepted is the outcome of a replay after which every event is recorded or published. FirstKept is that of a
+// conflict whose first version stays: nothing is published.
+const (
+	Accepted  = "accepted"
+	FirstKept = "first-kept"
+)
 
 // Replayed is the result of the replay of one name.
 type Replayed struct {

@@ -189,7 +189,7 @@ func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 			Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates, Conflicts: r.Conflicts,
 			Parked: r.Parked, Unverified: r.Unverified, ClaimEnds: r.ClaimEnds}
 		level := slog.LevelInfo
-		if r.Outcome != intake.Accepted || err != nil {
+		if r.Outcome != intake.Accepted && r.Outcome != intake.FirstKept || err != nil {
 			level = slog.LevelWarn
 		}
 		h.log.Outcome(ctx, level, "replay",
@@ -200,7 +200,7 @@ func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.An
 }
 
 // replayOne replays an event or a stored delivery, and stores the decision. The error is why there is an outcome other
-// than Accepted, or what is wrong although everything is recorded.
+// than Accepted and FirstKept, or what is wrong although everything is recorded.
 func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request) (r intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Version: string(e.Version), AgeAccepted: e.AcceptAge}
 	if redrive.KindOf(name) == redrive.Event {
@@ -231,9 +231,8 @@ func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request)
 	if !r.Done() {
 		return r, r.Err
 	}
-	// A conflict whose first version stays is dismissed, because nothing of it is published.
 	if e.Version == redrive.FirstVersion {
-		decision = proof.Dismissed
+		decision, r.Outcome = proof.Dismissed, intake.FirstKept
 	}
 	if err := proof.Decide(ctx, h.parking, decision, name, note); err != nil {
 		return r, err

@@ -130,7 +130,7 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		state proof.Decision
 		note  proof.Note
 	}{
-		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "accepted"},
+		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "first-kept"},
 			proof.Dismissed, proof.Note{By: "ann", At: noon, Version: "first"}},
 		{redrive.Request{Version: redrive.ParkedVersion, By: "bob"}, redrive.Replayed{Outcome: "already-dismissed",
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed,

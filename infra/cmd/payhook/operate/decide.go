@@ -62,9 +62,10 @@ then it shows both versions with amount, currency and status.
 
 Outcomes:
 
-  accepted  every event is published now, or was before (duplicates). A cause says what
-            is wrong all the same, as that an event was parked
-  recorded  redrive publishes it within a minute
+  accepted    every event is published now, or was before (duplicates). A cause says what
+              is wrong nevertheless, as that an event was parked
+  recorded    redrive publishes it within a minute
+  first-kept  the first version stays, the conflict is dismissed, and nothing is published
 
 Every other outcome is a failure, with its cause:
 
@@ -93,7 +94,7 @@ Every other outcome is a failure, with its cause:
 A rejected webhook can have every outcome of a webhook. claimEnds is when S3 deletes the
 large event of a claim check, if that is in less than 30 days.
 
-Status 1: the outcome of at least one is neither accepted nor recorded.`
+Status 1: at least one outcome is another.`
 	cmd.Example = `  payhook replay NAME
   payhook replay NAME --version first --reason 'confirmed by the service'
   payhook replay NAME --accept-age --reason 'baseUrl was wrong'
@@ -322,7 +323,8 @@ func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (
 		return decided{Failed: true, Name: name, Cause: err.Error()}, err
 	}
 	result := decided{Replayed: a.Replayed[0]}
-	result.Failed = result.Cause != "" || len(a.Dismissed) == 0 && result.Outcome != redrive.Accepted
+	done := len(a.Dismissed) > 0 || result.Outcome == redrive.Accepted || result.Outcome == redrive.FirstKept
+	result.Failed = result.Cause != "" || !done
 	if result.Outcome == redrive.Accepted && result.Pending > 0 {
 		result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
 	}

@@ -103,7 +103,11 @@ func accepts(r redrive.Request) (string, error) {
 	if len(r.Dismiss) > 0 {
 		return fmt.Sprintf(`{"dismissed":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
-	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":"accepted","recorded":1}]}`, r.Replay[0]), nil
+	outcome := redrive.Accepted
+	if r.Version == redrive.FirstVersion {
+		outcome = redrive.FirstKept
+	}
+	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil
 }
 
 var errDown = errors.New("down")
@@ -409,7 +413,7 @@ func (w *world) published() ledger.Item {
 // The long help of replay names each of its outcomes.
 func TestEveryOutcomeOfAReplayIsExplained(t *testing.T) {
 	out, _ := newWorld(t).expect(0, "replay", "--help")
-	for _, name := range slices.Concat(outcomesOfReplay, []string{"accepted", "recorded"}) {
+	for _, name := range slices.Concat(outcomesOfReplay, []string{redrive.Accepted, redrive.FirstKept, "recorded"}) {
 		if !strings.Contains(out, name) {
 			t.Errorf("%s is missing", name)
 		}
