@@ -46,37 +46,29 @@ func get(ctx context.Context, endpoint, region, service, path string) ([]byte, e
 // Deny denies an action on a resource to the functions of the local run, with a policy of the roles of the stack. The
 // emulator enforces it at once.
 func (d *Deployment) Deny(ctx context.Context, name, action, resource string) error {
-	_, err := d.rolePolicies(ctx, url.Values{"Action": {"PutRolePolicy"}, "PolicyName": {name},
+	return d.rolePolicies(ctx, url.Values{"Action": {"PutRolePolicy"}, "PolicyName": {name},
 		"PolicyDocument": {fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":%q,`+
 			`"Resource":%q}]}`, action, resource)}})
-	return err
-}
-
-// Denies reports whether [Deployment.Deny] is in effect under a name.
-func (d *Deployment) Denies(ctx context.Context, name string) (bool, error) {
-	return d.rolePolicies(ctx, url.Values{"Action": {"GetRolePolicy"}, "PolicyName": {name}})
 }
 
 // Allow ends what [Deployment.Deny] began under a name, if it did.
 func (d *Deployment) Allow(ctx context.Context, name string) error {
-	_, err := d.rolePolicies(ctx, url.Values{"Action": {"DeleteRolePolicy"}, "PolicyName": {name}})
-	return err
+	return d.rolePolicies(ctx, url.Values{"Action": {"DeleteRolePolicy"}, "PolicyName": {name}})
 }
 
-// rolePolicies calls an operation of IAM for each role of the stack. It reports whether a role has the policy.
-func (d *Deployment) rolePolicies(ctx context.Context, form url.Values) (found bool, err error) {
+// rolePolicies calls an operation of IAM for each role of the stack.
+func (d *Deployment) rolePolicies(ctx context.Context, form url.Values) error {
 	roles, err := Resources(ctx, cloudformation.NewFromConfig(d.AWS), d.Stack, "AWS::IAM::Role")
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, role := range roles {
 		form.Set("Version", "2010-05-08")
 		form.Set("RoleName", role)
 		text, err := get(ctx, d.Endpoint, d.Region, "iam", "/?"+form.Encode())
 		if err != nil && !strings.Contains(string(text), "NoSuchEntity") {
-			return false, err
+			return err
 		}
-		found = found || err == nil
 	}
-	return found, nil
+	return nil
 }

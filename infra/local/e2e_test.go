@@ -1,13 +1,11 @@
 package local
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -22,11 +20,13 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"payhook.example/infra/checks"
-	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
@@ -91,7 +91,6 @@ func TestDeployedStack(t *testing.T) {
 		{"the stores are like those in memory", f.testStores},
 		{"commands work", f.testCommands},
 		{"a wrong setting loses no webhook", f.testCaptured},
-		{"the console stops the bus and starts it", f.testConsole},
 		{"faults under load lose no event", f.testFaults},
 		{"every permission is needed and none is missing", f.testPermissions},
 		{"a deployment loses no webhook", f.testDeployment},
@@ -153,7 +152,7 @@ func (f *fixture) showMechanisms(ctx context.Context) (sections []checks.Section
 		if err != nil {
 			return nil, err
 		}
-		queue, err := listen.Subscribe(ctx, s.AWS, s.Bus, string(pattern))
+		queue, err := subscribe(ctx, s.AWS, s.Bus, string(pattern))
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +166,25 @@ func (f *fixture) showMechanisms(ctx context.Context) (sections []checks.Section
 		sections = append(sections, own...)
 	}
 	return sections, nil
+}
+
+// subscribe makes a queue behind a rule of a bus, and returns its URL.
+func subscribe(ctx context.Context, config aws.Config, bus, pattern string) (string, error) {
+	rules, name := eventbridge.NewFromConfig(config), "for-"+bus
+	queue, err := sqs.NewFromConfig(config).CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name})
+	if err != nil {
+		return "", err
+	}
+	rule, err := rules.PutRule(ctx, &eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: &pattern})
+	if err != nil {
+		return "", err
+	}
+	// arn:aws:events:REGION:ACCOUNT:rule/BUS/NAME
+	part := strings.Split(*rule.RuleArn, ":")
+	arn := strings.Join([]string{part[0], part[1], "sqs", part[3], part[4], name}, ":")
+	_, err = rules.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &bus,
+		Targets: []eventbridgetypes.Target{{Id: aws.String("queue"), Arn: &arn}}})
+	return *queue.QueueUrl, err
 }
 
 // deployed returns a stack with settings, after its deployment.
@@ -330,93 +348,6 @@ func (f *fixture) testCaptured(t *testing.T) {
 	if d, note, err := proof.DecisionOn(t.Context(), f.Parking(), name); d != proof.Replayed ||
 		note.By == "" || note.Reason != "wrong maxPayloadBytes" {
 		t.Errorf("%s, noted %+v, %v", d, note, err)
-	}
-}
-
-// The page of the console, without a browser: its buttons, and the stream that it shows.
-func (f *fixture) testConsole(t *testing.T) {
-	cmd := f.program(t)("local", "console", "--json", "--since", "1s")
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var where struct{ URL string }
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	if err := json.Unmarshal([]byte(line), &where); err != nil {
-		t.Fatalf("%v: %q", err, line)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 6*waitTimeout)
-	defer cancel()
-	call := func(method, path, body string) io.ReadCloser {
-		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, method, where.URL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil || answer.StatusCode/100 != 2 {
-			t.Fatalf("%s: answered %+v, %v", body, answer, err)
-		}
-		return answer.Body
-	}
-	stream := call(http.MethodGet, "stream", "")
-	defer stream.Close()
-	lines := bufio.NewScanner(stream)
-	lines.Buffer(nil, 1<<20)
-	await := func(text string) string {
-		t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), text) {
-				return lines.Text()
-			}
-		}
-		t.Fatalf("the stream has no %q: %v", text, lines.Err())
-		return ""
-	}
-	do := func(action string) {
-		t.Helper()
-		call(http.MethodPost, "do", action).Close()
-		if line := await(`"right":`); !strings.Contains(line, `"right":true`) {
-			t.Fatal(line)
-		}
-	}
-	shows := func(want string) {
-		t.Helper()
-		body := call(http.MethodGet, "services", "")
-		defer body.Close()
-		if text, err := io.ReadAll(body); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%v, %s", err, text)
-		}
-	}
-	await("ready: the rule and the queue")
-	do(`{"do":"stop","service":"bus"}`)
-	if err := f.machine.service.Misbehave(paymenttest.Token, paymenttest.Slow); err != nil {
-		t.Fatal(err)
-	}
-	shows(`{"bus":"down","token":"slow"}`)
-	do(`{"do":"send","events":1}`)
-	await(`"pending":[`)
-	do(`{"do":"start","service":"bus"}`)
-	do(`{"do":"start","service":"token"}`)
-	shows("{}")
-	f.drain(t)
-	await(`"type":"event"`)
-
-	// Ctrl-C starts what is stopped, and ends everything.
-	do(`{"do":"stop","service":"token"}`)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-	if run, err := f.RunToken(t.Context(), checks.RefreshNow); err != nil || run.Cause != "" {
-		t.Errorf("the token function says %+v, %v", run, err)
 	}
 }
 

@@ -31,8 +31,7 @@ func hints(run *deployment.Deployment) string {
 	if !run.Simulated {
 		send = ""
 	}
-	return send + `  make payhook ARGS="listen --local"                show live what arrives
-  make payhook ARGS="local console"                 serve a page that sends and shows webhooks
+	return send + `  make payhook ARGS="logs --local --follow"         show live what arrives
   make payhook ARGS=--help                          list all commands
   less events/TUTORIAL.md                           write your first app
   cat .local/up.json                                show where everything is

@@ -204,7 +204,6 @@ var callers = map[string]struct {
 		[]string{"dynamodb:Query", "s3:ListBucket"}},
 	program + "reconcile": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
 		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"}, nil},
-	program + "console": {nil, nil, []string{"events:ListRules", "events:TestEventPattern"}}, // only the local run
 }
 
 const (

@@ -12,10 +12,8 @@ import (
 
 	"payhook.example/infra/acceptance"
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/console"
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/cmd/payhook/explain"
-	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/cmd/payhook/reconcile"
@@ -54,8 +52,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p, send.Command(p, t), send.FaultCommand(p), console.Command(p)),
-		listen.Command(p, t), logs.Command(p, t))
+	add("Try it", local.Command(p, send.Command(p, t), send.FaultCommand(p)), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		append(operate.Commands(p, t), evidence.Command(p, t), reconcile.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))

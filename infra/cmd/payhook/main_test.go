@@ -108,7 +108,7 @@ func checkCall(t *testing.T, call string) {
 
 func TestAMisspelledCommandIsSuggested(t *testing.T) {
 	for args, want := range map[string]string{
-		"lstn":               `unknown command "lstn" for "payhook"; did you mean listen?`,
+		"stauts":             `unknown command "stauts" for "payhook"; did you mean status?`,
 		"parked lst":         `unknown command "lst" for "payhook parked"; did you mean list?`,
 		"local send --evnts": "unknown flag: --evnts; payhook local send --help lists the flags",
 		"nonsense":           `unknown command "nonsense" for "payhook"`,

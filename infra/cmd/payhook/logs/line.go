@@ -13,7 +13,7 @@ import (
 
 // json returns the entry for a program. What the function wrote is in line if it is a JSON
 // object, otherwise in text.
-func (e Entry) json() any {
+func (e entry) json() any {
 	document := struct {
 		Time     string          `json:"time"`
 		Function string          `json:"function"`
@@ -36,7 +36,7 @@ var hidden = []string{"time", "level", "msg", "_aws", "StackName", "requestId"}
 
 // text returns the entry for a terminal. Members that are zero are left out, and a message that is only
 // the name of the function.
-func (e Entry) text() string {
+func (e entry) text() string {
 	level, words := "-", []string(nil)
 	if line := strings.TrimSpace(e.Text); isObject(line) {
 		var known struct{ Level, Msg string }
@@ -85,7 +85,7 @@ func members(prefix string, object jsontext.Value) (words []string) {
 // routine reports whether the entry is one that Lambda writes for every invocation that
 // ends well: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
 // REPORT has a status if it does not.
-func (e Entry) routine() bool {
+func (e entry) routine() bool {
 	for _, begin := range []string{"START RequestId:", "END RequestId:", "INIT_START "} {
 		if strings.HasPrefix(e.Text, begin) {
 			return true

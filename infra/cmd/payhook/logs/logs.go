@@ -1,5 +1,4 @@
-// Package logs has the command that shows the logs of the functions, and the reader of a
-// log group, which payhook listen also uses.
+// Package logs has the command that shows the logs of the functions.
 //
 // It guarantees that each line is shown once and none is left out, even if the computer
 // sleeps or AWS cannot be reached for a time, as long as a line reaches CloudWatch Logs at
@@ -96,19 +95,23 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 		return o.showNotAccepted(ctx, d)
 	}
 	client := cloudwatchlogs.NewFromConfig(d.AWS)
-	var tails []*Tail
+	var tails []*tail
 	for _, function := range o.functions {
 		if d.Logs[function] == "" && len(o.functions) == 1 {
 			return cli.Usage("the stack has no function %s: it has tokenStore=none", function)
 		} else if d.Logs[function] == "" {
 			continue
 		}
-		tails = append(tails, NewTail(client, function, d.Logs[function], "", o.Now().Add(-o.since)))
+		tails = append(tails, newTail(client, function, d.Logs[function], o.Now().Add(-o.since)))
 	}
 	if o.follow {
-		return Follow(ctx, Interval(d), func(text string) { fmt.Fprintln(o.Err, text) }, o.show, tails...)
+		every := 2 * time.Second
+		if d.Local {
+			every = time.Second
+		}
+		return follow(ctx, every, func(text string) { fmt.Fprintln(o.Err, text) }, o.show, tails...)
 	}
-	entries, err := Read(ctx, tails...)
+	entries, err := read(ctx, tails...)
 	if err != nil {
 		return err
 	}
@@ -118,23 +121,15 @@ func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	return o.show(entries)
 }
 
-// Interval returns the time between two readings of the logs of a deployment.
-func Interval(d *deployment.Deployment) time.Duration {
-	if d.Local {
-		return time.Second
-	}
-	return 2 * time.Second
-}
-
 // visible returns the entries that are shown.
-func (o *options) visible(entries []Entry) []Entry {
+func (o *options) visible(entries []entry) []entry {
 	if o.json || o.all {
 		return entries
 	}
-	return slices.DeleteFunc(slices.Clone(entries), Entry.routine)
+	return slices.DeleteFunc(slices.Clone(entries), entry.routine)
 }
 
-func (o *options) show(entries []Entry) error {
+func (o *options) show(entries []entry) error {
 	for _, e := range o.visible(entries) {
 		var err error
 		if o.json {

@@ -112,13 +112,13 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func (c *cloudWatch) tail() *Tail {
+func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return NewTail(client, "webhook", "/webhook", "", noon)
+	return newTail(client, "webhook", "/webhook", noon)
 }
 
-func texts(entries []Entry) string {
+func texts(entries []entry) string {
 	var all []string
 	for _, e := range entries {
 		all = append(all, e.Text)
@@ -146,7 +146,7 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		for _, text := range step.add {
 			c.add(step.seconds, text)
 		}
-		got, err := Read(t.Context(), tail)
+		got, err := read(t.Context(), tail)
 		if err != nil || texts(got) != step.want {
 			t.Errorf("got %q, %v, want %q", texts(got), err, step.want)
 		}
@@ -160,16 +160,16 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 	}
 }
 
-// follow reads every second until the time is over, and calls do before each reading. It
+// followed reads every second until the time is over, and calls do before each reading. It
 // returns what is shown and said.
-func follow(t *testing.T, c *cloudWatch, seconds int, do func(second int)) (shown, said string, err error) {
+func followed(t *testing.T, c *cloudWatch, seconds int, do func(second int)) (shown, said string, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second+time.Millisecond)
 		defer cancel()
 		second := 0
-		var all []Entry
-		err = Follow(ctx, time.Second, func(text string) { said += text + "\n" }, func(entries []Entry) error {
+		var all []entry
+		err = follow(ctx, time.Second, func(text string) { said += text + "\n" }, func(entries []entry) error {
 			all = append(all, entries...)
 			second++
 			do(second)
@@ -192,7 +192,7 @@ func TestNothingIsMissedAfterAnOutage(t *testing.T) {
 		}
 		return false
 	}
-	shown, said, err := follow(t, c, 60, func(second int) {
+	shown, said, err := followed(t, c, 60, func(second int) {
 		if second%10 == 0 {
 			c.add(3600*second, strconv.Itoa(second))
 		}
@@ -209,7 +209,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 	for code, rejects := range map[string]bool{"AccessDeniedException": true, "ResourceNotFoundException": true,
 		"ThrottlingException": false} {
 		c := &cloudWatch{}
-		_, said, err := follow(t, c, 3, func(int) {
+		_, said, err := followed(t, c, 3, func(int) {
 			c.fail = func(w http.ResponseWriter, _ int) bool {
 				w.WriteHeader(http.StatusBadRequest)
 				fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)

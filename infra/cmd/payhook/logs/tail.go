@@ -21,42 +21,38 @@ import (
 // not arrive in the order of their timestamps.
 const overlap = 2 * time.Minute
 
-// Entry is one log event.
-type Entry struct {
+// entry is one log event.
+type entry struct {
 	Function string // the name of the tail
 	Time     time.Time
 	Text     string
 }
 
-// Tail reads one log group from a time on, and returns each log event once. It compares
+// tail reads one log group from a time on, and returns each log event once. It compares
 // times of the log with each other only, so the clock of this computer does not matter.
 // It is not safe for concurrent use.
 //
 // FilterLogEvents is not billed by the request, unlike StartLiveTail:
 // https://aws.amazon.com/cloudwatch/pricing/
-type Tail struct {
-	function, group, filter string
+type tail struct {
+	function, group string
 
 	client *cloudwatchlogs.Client
 	from   time.Time
 	seen   map[string]time.Time // by the ids of log events; not older than from
 }
 
-// NewTail returns a tail of a log group, whose entries have the name function. filter is a
-// filter pattern of CloudWatch Logs; "" for none.
-func NewTail(client *cloudwatchlogs.Client, function, group, filter string, from time.Time) *Tail {
-	return &Tail{function, group, filter, client, from, map[string]time.Time{}}
+// newTail returns a tail of a log group, whose entries have the name function.
+func newTail(client *cloudwatchlogs.Client, function, group string, from time.Time) *tail {
+	return &tail{function, group, client, from, map[string]time.Time{}}
 }
 
 // next returns the log events that are new. With an error, it returns those that it has
 // read; the next call reads on.
-func (t *Tail) next(ctx context.Context) ([]Entry, error) {
-	var entries []Entry
+func (t *tail) next(ctx context.Context) ([]entry, error) {
+	var entries []entry
 	newest := t.from
 	input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &t.group, StartTime: aws.Int64(t.from.UnixMilli())}
-	if t.filter != "" {
-		input.FilterPattern = &t.filter
-	}
 	for pages := cloudwatchlogs.NewFilterLogEventsPaginator(t.client, input); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
@@ -71,7 +67,7 @@ func (t *Tail) next(ctx context.Context) ([]Entry, error) {
 			if at.After(newest) {
 				newest = at
 			}
-			entries = append(entries, Entry{t.function, at, aws.ToString(event.Message)})
+			entries = append(entries, entry{t.function, at, aws.ToString(event.Message)})
 		}
 	}
 	if from := newest.Add(-overlap); from.After(t.from) {
@@ -81,10 +77,10 @@ func (t *Tail) next(ctx context.Context) ([]Entry, error) {
 	return entries, nil
 }
 
-// Read returns what is new in all tails, in the order of the timestamps. With an error, it
+// read returns what is new in all tails, in the order of the timestamps. With an error, it
 // returns what it has read.
-func Read(ctx context.Context, tails ...*Tail) ([]Entry, error) {
-	var all []Entry
+func read(ctx context.Context, tails ...*tail) ([]entry, error) {
+	var all []entry
 	for _, t := range tails {
 		entries, err := t.next(ctx)
 		all = append(all, entries...)
@@ -92,22 +88,22 @@ func Read(ctx context.Context, tails ...*Tail) ([]Entry, error) {
 			return all, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(all, func(a, b entry) int { return a.Time.Compare(b.Time) })
 	return all, nil
 }
 
-// Follow reads tails again and again, and calls show with what is new, until ctx ends,
+// follow reads tails again and again, and calls show with what is new, until ctx ends,
 // which is no error. If AWS cannot be reached, it tells say and tries again. It ends with
 // an error if AWS rejects the calls, or with the error of show.
-func Follow(ctx context.Context, every time.Duration, say func(string), show func([]Entry) error,
-	tails ...*Tail) error {
+func follow(ctx context.Context, every time.Duration, say func(string), show func([]entry) error,
+	tails ...*tail) error {
 	failing := false
 	for {
-		entries, err := Read(ctx, tails...)
+		entries, err := read(ctx, tails...)
 		switch {
 		case ctx.Err() != nil:
 			return show(entries)
-		case Rejected(err):
+		case rejected(err):
 			return errors.Join(show(entries), err)
 		case err != nil && !failing:
 			say(err.Error() + "; trying again")
@@ -122,9 +118,9 @@ func Follow(ctx context.Context, every time.Duration, say func(string), show fun
 	}
 }
 
-// Rejected reports whether AWS answered that it will not do this, so that there is no
+// rejected reports whether AWS answered that it will not do this, so that there is no
 // point in trying again.
-func Rejected(err error) bool {
+func rejected(err error) bool {
 	answer, answered := errors.AsType[*smithyhttp.ResponseError](err)
 	api, known := errors.AsType[smithy.APIError](err)
 	if !answered || !known {
