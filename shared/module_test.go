@@ -42,14 +42,14 @@ import (
 
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
 
 var (
-	_ = claimcheck.ErrGone
+	_ = bus.ErrGone
 	_ = s3.Resolve
 	_ = signature.Verify
 	_ = token.NewClient

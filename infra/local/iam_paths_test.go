@@ -12,7 +12,7 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -193,7 +193,7 @@ func (f *fixture) asClaim(ctx context.Context) func(*ledger.Item) error {
 		if err != nil {
 			return err
 		}
-		text, err := claimcheck.NewStore(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
+		text, err := bus.NewClaims(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
 		*i = i.AsClaim(text)
 		return err
 	}

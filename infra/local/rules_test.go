@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -20,7 +20,7 @@ import (
 // an event, and a reference to it. The amounts are within the limits that AWS documents.
 func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 	client := eventbridge.NewFromConfig(emulated(t))
-	claims := claimcheck.NewStore(&objects.Memory{}, "claims")
+	claims := bus.NewClaims(&objects.Memory{}, "claims")
 	files, err := filepath.Glob("../../events/rules/*.json")
 	document, readErr := os.ReadFile("../../events/rules/README.md")
 	if err != nil || readErr != nil || len(files) == 0 {

@@ -199,7 +199,7 @@ func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 }
 
 // GrantReadClaims lets a principal of this account read the events that are too large for
-// the bus, which package [payhook.example/shared/claimcheck] resolves. It includes
+// the bus, which package [payhook.example/shared/bus] resolves. It includes
 // kms:Decrypt as GrantReadToken does.
 func (p *Payhook) GrantReadClaims(grantee awsiam.IGrantable) awsiam.Grant {
 	bucket := p.buckets.claims.BucketArn()

@@ -1,8 +1,10 @@
-// Package bus puts events on an EventBridge bus.
+// Package bus puts events on an EventBridge bus, and those that are too large for it in a bucket ([Claims]).
 //
 // It guarantees that the detail of every event is published byte for byte, that
 // an event is reported as published only if its store took it, that only failed
 // entries are retried, and that an event which makes a whole request fail fails alone.
+//
+// A consumer calls [Resolve] with every detail.
 package bus
 
 import (

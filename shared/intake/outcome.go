@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -200,7 +200,7 @@ var outcomes = []struct {
 	{is(errNotParked), NotParked},
 	{is(errPublished), AlreadyPublished},
 	{is(errDismissed), AlreadyDismissed},
-	{is(claimcheck.ErrGone), Gone},
+	{is(bus.ErrGone), Gone},
 	{is(errVersionMissing), VersionMissing},
 	{is(errVersionUnfit), VersionUnfit},
 	{is(proof.ErrAltered), Altered},

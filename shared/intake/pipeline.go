@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
@@ -66,14 +65,14 @@ const (
 type Pipeline struct {
 	ledger  *ledger.Ledger
 	bus     *bus.Bus
-	claims  *claimcheck.Store
+	claims  *bus.Claims
 	parking objects.Creator
 	opts    Options
 }
 
 // NewPipeline returns a pipeline from the ledger to the bus. It stores in claims what is
 // too large for the bus, and in parking the deliveries that can't be published.
-func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *claimcheck.Store, parking objects.Creator,
+func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *bus.Claims, parking objects.Creator,
 	opts Options) *Pipeline {
 	if opts.Grace <= 0 {
 		panic("intake: no grace")

@@ -453,7 +453,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		if item.Claimed {
 			w.claims.Fails = broken
 			expect(name+" that can't be looked up", w.replayEvent(event), want,
-				"intake: not every event could be recorded: claimcheck: list: it is down")
+				"intake: not every event could be recorded: claim check: list: it is down")
 			w.claims.Fails = nil
 		}
 		if diff := cmp.Diff(item, w.item(raw)); diff != "" {

@@ -133,7 +133,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, large)}},
-			err: "intake: not every event could be recorded: claimcheck: put "},
+			err: "intake: not every event could be recorded: claim check: put "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

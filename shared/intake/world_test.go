@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -229,7 +228,7 @@ func (w *world) ledger() *ledger.Ledger {
 
 func (w *world) pipeline() *intake.Pipeline {
 	return intake.NewPipeline(w.ledger(), bus.New(&w.bus, "source", w.maxEntry),
-		claimcheck.NewStore(&w.claims, "claims"), &w.parking, w.opts)
+		bus.NewClaims(&w.claims, "claims"), &w.parking, w.opts)
 }
 
 // ctx ends a minute from now in the time of this world, which may be another than that of contexts.
@@ -420,7 +419,7 @@ func (w *world) onBus(want ...[]byte) {
 		texts = append(texts, string(event))
 	}
 	for _, entry := range w.bus.Entries() {
-		detail, err := claimcheck.Resolve(w.t.Context(), func(string) objects.Getter { return &w.claims }, entry.Detail)
+		detail, err := bus.Resolve(w.t.Context(), func(string) objects.Getter { return &w.claims }, entry.Detail)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 // identity, or a name that differs from one of these two only in case.
 //
 // An element of events has an identity if it is an object with an eventId that is a UUID, an eventName of the
-// form GROUP.STATUS, no claimCheck (which is reserved for package claimcheck), and no name that differs from
+// form GROUP.STATUS, no claimCheck (which is reserved for package bus), and no name that differs from
 // claimCheck or a field of section 2.3 only in case. Everything in eventData is accepted.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
@@ -224,7 +224,7 @@ var (
 	}}
 
 	eventSchema = &schema{kind: '{', wrong: rejectsEvent, members: []member{
-		// A detail with this name refers to an event and is not one (package claimcheck).
+		// A detail with this name refers to an event and is not one (package bus).
 		{name: "claimCheck", reserved: true},
 		{name: "eventName", required: true, text: (*walker).eventName, wrong: rejectsEvent},
 		{name: "eventId", required: true, text: (*walker).eventID, wrong: rejectsEvent},
@@ -467,7 +467,7 @@ func (w *walker) member(m *member) (err error) {
 	case m.reserved:
 		if err = w.skip(); err == nil && !w.reference {
 			err = w.report(rejectsEvent,
-				"is the name of a reference to an event: resolve it first (package claimcheck)")
+				"is the name of a reference to an event: resolve it first (package bus)")
 		}
 	case m.text != nil:
 		err = w.text(m)

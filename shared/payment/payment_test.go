@@ -424,7 +424,7 @@ func TestErrorsNameTheValue(t *testing.T) {
 			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
 	}
-	const problem = "event.claimCheck: is the name of a reference to an event: resolve it first (package claimcheck)"
+	const problem = "event.claimCheck: is the name of a reference to an event: resolve it first (package bus)"
 	if _, err := payment.DecodeEvent([]byte(reference)); err == nil || err.Error() != "payment: "+problem {
 		t.Errorf("%v, want %s", err, problem)
 	}

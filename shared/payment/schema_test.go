@@ -10,7 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -117,7 +117,7 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 			schema.(map[string]any)["$defs"].(map[string]any)["Other"] = map[string]any{"type": "null"}
 		}
 	})["event.json"]
-	store := claimcheck.NewStore(&objects.Memory{}, "claims")
+	store := bus.NewClaims(&objects.Memory{}, "claims")
 	for _, changed := range all {
 		decoded, err := payment.DecodeEvent([]byte(changed))
 		want := err == nil
@@ -190,7 +190,7 @@ func envelope(detail any) any {
 // to them are valid.
 func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 	files := schemas(t)
-	store := claimcheck.NewStore(&objects.Memory{}, "claims")
+	store := bus.NewClaims(&objects.Memory{}, "claims")
 	for range 50 {
 		events := paymenttest.Events(3)
 		payload := paymenttest.Delivery(events...)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -19,7 +18,7 @@ type Stores struct {
 	Ledger   ledger.Store
 	Keys     keys.Store
 	Bus      bus.Store
-	Claims   claimcheck.Bucket
+	Claims   bus.ClaimBucket
 	Parking  objects.Creator
 	Evidence objects.Creator // nil: none is stored
 }
@@ -29,7 +28,7 @@ func Pipeline(stores Stores, s settings.Function) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(stores.Ledger, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(stores.Bus, s.EventSource, s.MaxEntryBytes),
-		claimcheck.NewStore(stores.Claims, s.ClaimBucket),
+		bus.NewClaims(stores.Claims, s.ClaimBucket),
 		stores.Parking,
 		intake.Options{Grace: s.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: stores.Evidence,
 			ClaimRetention: max(s.ClaimRetention, 0)},

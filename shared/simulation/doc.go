@@ -2,7 +2,7 @@
 // between a delivery and the bus, whatever fails. README.md says what a history is, what is counted, and what the
 // simulation assumes.
 //
-// The code under test is the real one, packages intake, ledger, bus, keys, proof and claimcheck, with its own
+// The code under test is the real one, packages intake, ledger, bus, keys and proof, with its own
 // contexts and timers, in a bubble of package testing/synctest. One scheduler decides the order of the calls and their
 // faults, so a history depends only on its seed and can be replayed.
 //

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -184,7 +184,7 @@ func (f *facts) eventOf(detail string) *event {
 		return e
 	}
 	open := func(string) objects.Getter { return &f.w.claims }
-	resolved, err := claimcheck.Resolve(context.Background(), open, []byte(detail))
+	resolved, err := bus.Resolve(context.Background(), open, []byte(detail))
 	if err != nil {
 		return nil
 	}

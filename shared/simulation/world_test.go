@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -183,7 +182,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	if kind == "webhook" && w.proofs {
 		opts.Evidence = bucket{&w.evidence, i, keep}
 	}
-	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(bucket{&w.claims, i, storeClaim}, "claims"),
+	pipeline := intake.NewPipeline(table, events, bus.NewClaims(bucket{&w.claims, i, storeClaim}, "claims"),
 		i.parking, opts)
 	switch kind {
 	case "redrive":

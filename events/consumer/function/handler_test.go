@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"payhook.example/shared/claimcheck"
+
+	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -35,7 +36,7 @@ func newFixture() *fixture {
 	f := &fixture{}
 	open := func(string) objects.Getter { return &f.bucket }
 	f.handler = &handler{resolve: func(ctx context.Context, detail []byte) ([]byte, error) {
-		return claimcheck.Resolve(ctx, open, detail)
+		return bus.Resolve(ctx, open, detail)
 	}, store: &f.memory, log: slog.New(slog.NewJSONHandler(f, nil))}
 	return f
 }
@@ -66,7 +67,7 @@ func (f *fixture) refer(t *testing.T, event []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(&f.bucket, "claims").Put(t.Context(), raw)
+	detail, err := bus.NewClaims(&f.bucket, "claims").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestAnEventThatCannotBeStoredIsAnError(t *testing.T) {
 	f := newFixture()
 	detail := f.refer(t, at(1, "RELEASED", "2026-01-31T12:00:00.000Z", now))
 	f.bucket.Delete(f.bucket.Keys()[0])
-	if err := f.handle(t.Context(), onBus(detail)); !errors.Is(err, claimcheck.ErrGone) {
+	if err := f.handle(t.Context(), onBus(detail)); !errors.Is(err, bus.ErrGone) {
 		t.Errorf("the object is gone: %v", err)
 	}
 	if err := f.handle(t.Context(), onBus([]byte(`{"eventId":1}`))); err == nil {

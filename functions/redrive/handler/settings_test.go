@@ -9,7 +9,6 @@ import (
 	"uuid"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -57,7 +56,7 @@ func endsSoon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		detail, err := claimcheck.NewStore(&d.claims, "claims").Put(t.Context(), raw)
+		detail, err := bus.NewClaims(&d.claims, "claims").Put(t.Context(), raw)
 		if err != nil {
 			t.Fatal(err)
 		}

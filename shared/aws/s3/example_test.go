@@ -8,7 +8,7 @@ import (
 
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/payment"
 )
 
@@ -26,7 +26,7 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(s3.NewBucket(client, "claims"), "claims").Put(ctx, event)
+	detail, err := bus.NewClaims(s3.NewBucket(client, "claims"), "claims").Put(ctx, event)
 	if err != nil {
 		log.Fatal(err)
 	}

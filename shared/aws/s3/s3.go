@@ -22,7 +22,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"payhook.example/shared/aws/internal/failure"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 )
 
@@ -200,8 +200,8 @@ func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (pag
 	return page, pages.HasMorePages(), nil
 }
 
-// Resolve returns the event that the detail of an event on the bus refers to ([claimcheck.Resolve]). A consumer calls
+// Resolve returns the event that the detail of an event on the bus refers to ([bus.Resolve]). A consumer calls
 // it with every detail. It needs s3:GetObject on the objects, and s3:ListBucket to distinguish a missing event.
 func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) {
-	return claimcheck.Resolve(ctx, func(bucket string) objects.Getter { return NewReader(client, bucket) }, detail)
+	return bus.Resolve(ctx, func(bucket string) objects.Getter { return NewReader(client, bucket) }, detail)
 }

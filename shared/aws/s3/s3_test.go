@@ -23,7 +23,7 @@ import (
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/storetest"
@@ -208,7 +208,7 @@ func TestGetReadsALittleMoreThanTheLimit(t *testing.T) {
 // A consumer distinguishes an event that is gone from a permission that is missing.
 func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 	raw := payment.RawEvent{EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", Bytes: []byte("{}")}
-	detail, err := claimcheck.NewStore(&objects.Memory{}, "claims").Put(t.Context(), raw)
+	detail, err := bus.NewClaims(&objects.Memory{}, "claims").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,12 +218,12 @@ func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 		err     string
 	}{
 		"stored":  {[]string{"{}"}, nil, ""},
-		"altered": {[]string{"{ }"}, claimcheck.ErrAltered, claimcheck.ErrAltered.Error()},
-		"gone":    {[]string{"Error 404 NoSuchKey"}, claimcheck.ErrGone, claimcheck.ErrGone.Error()},
-		"denied": {[]string{denied}, claimcheck.ErrDenied,
-			"claimcheck: get: " + claimcheck.ErrDenied.Error() + ": S3 GetObject: AccessDenied"},
-		"down":           {[]string{down, down, down}, nil, "claimcheck: get: S3 GetObject: InternalError"},
-		"half an answer": {[]string{half}, io.ErrUnexpectedEOF, "claimcheck: get: S3 GetObject: no answer"},
+		"altered": {[]string{"{ }"}, bus.ErrAltered, bus.ErrAltered.Error()},
+		"gone":    {[]string{"Error 404 NoSuchKey"}, bus.ErrGone, bus.ErrGone.Error()},
+		"denied": {[]string{denied}, bus.ErrDenied,
+			"claim check: get: " + bus.ErrDenied.Error() + ": S3 GetObject: AccessDenied"},
+		"down":           {[]string{down, down, down}, nil, "claim check: get: S3 GetObject: InternalError"},
+		"half an answer": {[]string{half}, io.ErrUnexpectedEOF, "claim check: get: S3 GetObject: no answer"},
 	} {
 		api, requests := answering(t, httptest.NewServer, test.answers...)
 		got, err := s3.Resolve(t.Context(), api, detail)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -290,7 +290,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
 				raw := paymentOf(strings.ToUpper(id), amount)
 				if i = ledger.NewItem(raw, uuid.New().String(), noon.Add(-time.Hour)); test.large {
-					detail, err := claimcheck.NewStore(&w.claims, "claims").Put(t.Context(), raw)
+					detail, err := bus.NewClaims(&w.claims, "claims").Put(t.Context(), raw)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -97,7 +97,7 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 	}
 	if v.Stored == "" {
 		is := func(event []byte) bool { return isContent(event, c.First.Digest) }
-		key, found, err := claimcheck.Find(ctx, s.claims, c.EventID, is)
+		key, found, err := bus.FindClaim(ctx, s.claims, c.EventID, is)
 		if err != nil {
 			return v, err
 		}

@@ -1,4 +1,4 @@
-package claimcheck_test
+package bus_test
 
 import (
 	"bytes"
@@ -13,25 +13,24 @@ import (
 	"uuid"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/storetest"
 )
 
-var event = payment.RawEvent{
+var large = payment.RawEvent{
 	EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
 	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), SentTimestamp: "2026-01-31T12:00:00.123+0000",
 	Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
-var errDown = errors.New("the bucket is down")
+var errBucket = errors.New("the bucket is down")
 
 // stored returns a bucket with an event, and the detail that refers to it.
 func stored(t testing.TB, e payment.RawEvent) (bucket *objects.Memory, detail []byte) {
 	t.Helper()
 	bucket = &objects.Memory{}
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), e)
+	detail, err := bus.NewClaims(bucket, "claims").Put(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func stored(t testing.TB, e payment.RawEvent) (bucket *objects.Memory, detail []
 
 // resolve resolves a detail whose event is in a bucket with the name claims.
 func resolve(ctx context.Context, bucket objects.Getter, detail []byte) ([]byte, error) {
-	return claimcheck.Resolve(ctx, func(name string) objects.Getter {
+	return bus.Resolve(ctx, func(name string) objects.Getter {
 		if name != "claims" {
 			return &objects.Memory{}
 		}
@@ -54,18 +53,18 @@ func failing(err error) *storetest.Bucket {
 }
 
 func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
-	bucket, detail := stored(t, event)
-	store := claimcheck.NewStore(bucket, "claims")
+	bucket, detail := stored(t, large)
+	store := bus.NewClaims(bucket, "claims")
 	later := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	bucket.Now = func() time.Time { return later }
-	if _, err := store.Put(t.Context(), event); err != nil || len(bucket.Keys()) != 1 {
+	if _, err := store.Put(t.Context(), large); err != nil || len(bucket.Keys()) != 1 {
 		t.Errorf("the same event twice makes the objects %q: %v", bucket.Keys(), err)
 	}
 	if at, err := store.StoredAt(t.Context(), detail); err != nil || !at.Equal(later) {
 		t.Errorf("%s, %v", at, err)
 	}
 	for name, test := range map[string]struct {
-		store  claimcheck.Bucket
+		store  bus.ClaimBucket
 		detail []byte
 		gone   bool
 	}{
@@ -74,11 +73,11 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 		"deleted":                 {&objects.Memory{}, detail, true},
 		"another bucket":          {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), false},
 		"no JSON":                 {bucket, []byte("x"), false},
-		"a list that is denied":   {failing(errDown), detail, false},
+		"a list that is denied":   {failing(errBucket), detail, false},
 		"another event's content": {bucket, bytes.Replace(detail, []byte("events/6"), []byte("events/7"), 1), true},
 	} {
-		at, err := claimcheck.NewStore(test.store, "claims").StoredAt(t.Context(), test.detail)
-		if err == nil || errors.Is(err, claimcheck.ErrGone) != test.gone || !at.IsZero() {
+		at, err := bus.NewClaims(test.store, "claims").StoredAt(t.Context(), test.detail)
+		if err == nil || errors.Is(err, bus.ErrGone) != test.gone || !at.IsZero() {
 			t.Errorf("%s: %s, %v", name, at, err)
 		}
 	}
@@ -86,35 +85,35 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 
 // A content is found by the id alone, in any case, and only if it is not changed.
 func TestContentsOfAnEventAreFound(t *testing.T) {
-	bucket, _ := stored(t, event)
-	second := event
-	second.EventID, second.Bytes = strings.ToUpper(event.EventID), []byte(`{"amount":2}`)
-	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), second); err != nil {
+	bucket, _ := stored(t, large)
+	second := large
+	second.EventID, second.Bytes = strings.ToUpper(large.EventID), []byte(`{"amount":2}`)
+	if _, err := bus.NewClaims(bucket, "claims").Put(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
 	find := func(id string, wanted []byte) []byte {
 		t.Helper()
-		key, found, err := claimcheck.Find(t.Context(), bucket, id,
+		key, found, err := bus.FindClaim(t.Context(), bucket, id,
 			func(content []byte) bool { return bytes.Equal(content, wanted) })
 		if err != nil || !bytes.Equal(bucket.Objects()[key], found) {
 			t.Errorf("%s, %v", key, err)
 		}
 		return found
 	}
-	for _, want := range [][]byte{event.Bytes, second.Bytes} {
+	for _, want := range [][]byte{large.Bytes, second.Bytes} {
 		if got := find(second.EventID, want); !bytes.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := find(event.EventID[:8], event.Bytes); got != nil {
+	if got := find(large.EventID[:8], large.Bytes); got != nil {
 		t.Errorf("another id: %q", got)
 	}
 	overwrite(t, bucket, "{}")
-	if got := find(event.EventID, []byte("{}")); got != nil {
+	if got := find(large.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
 	deleted := &storetest.Bucket{} // after they were listed
-	if err := deleted.Put(t.Context(), bucket.Keys()[0], event.Bytes); err != nil {
+	if err := deleted.Put(t.Context(), bucket.Keys()[0], large.Bytes); err != nil {
 		t.Fatal(err)
 	}
 	deleted.Fails = func(_ context.Context, call, _ string) error {
@@ -123,10 +122,10 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 		}
 		return nil
 	}
-	if _, got, err := claimcheck.Find(t.Context(), deleted, event.EventID, nil); got != nil || err != nil {
+	if _, got, err := bus.FindClaim(t.Context(), deleted, large.EventID, nil); got != nil || err != nil {
 		t.Errorf("deleted: %q, %v", got, err)
 	}
-	if _, _, err := claimcheck.Find(t.Context(), failing(errDown), event.EventID, nil); !errors.Is(err, errDown) {
+	if _, _, err := bus.FindClaim(t.Context(), failing(errBucket), large.EventID, nil); !errors.Is(err, errBucket) {
 		t.Errorf("a list that is denied: %v", err)
 	}
 }
@@ -142,9 +141,9 @@ func overwrite(t *testing.T, bucket *objects.Memory, body string) {
 }
 
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
-	bucket, detail := stored(t, event)
+	bucket, detail := stored(t, large)
 	got, err := resolve(t.Context(), bucket, detail)
-	if err != nil || !bytes.Equal(got, event.Bytes) {
+	if err != nil || !bytes.Equal(got, large.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
 	// Nobody can mistake the detail for the event.
@@ -210,57 +209,57 @@ func TestADetailHasTheTimestampThatWasSent(t *testing.T) {
 }
 
 func TestResolveSkipsAByteOrderMark(t *testing.T) {
-	bucket, detail := stored(t, event)
+	bucket, detail := stored(t, large)
 	got, err := resolve(t.Context(), bucket, append([]byte("\ufeff"), detail...))
-	if err != nil || !bytes.Equal(got, event.Bytes) {
+	if err != nil || !bytes.Equal(got, large.Bytes) {
 		t.Errorf("%s, %v", got, err)
 	}
-	marked := append([]byte("\ufeff"), event.Bytes...)
+	marked := append([]byte("\ufeff"), large.Bytes...)
 	if got, err := resolve(t.Context(), bucket, marked); err != nil || !bytes.Equal(got, marked) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
 
 func TestResolveReturnsOtherDetailsUnchanged(t *testing.T) {
-	got, err := resolve(t.Context(), nil, event.Bytes)
-	if err != nil || !bytes.Equal(got, event.Bytes) {
+	got, err := resolve(t.Context(), nil, large.Bytes)
+	if err != nil || !bytes.Equal(got, large.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
 
 func TestResolveRejectsWhatIsAltered(t *testing.T) {
 	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }",
-		"longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
-		bucket, detail := stored(t, event)
+		"longer": string(large.Bytes) + " ", "shorter": "{}", "empty": ""} {
+		bucket, detail := stored(t, large)
 		altered := strings.Replace(string(detail), `"size":21`, fmt.Sprintf(`"size":%d`, len(body)), 1)
-		if _, err := resolve(t.Context(), bucket, []byte(altered)); len(body) != len(event.Bytes) &&
-			!errors.Is(err, claimcheck.ErrAltered) {
+		if _, err := resolve(t.Context(), bucket, []byte(altered)); len(body) != len(large.Bytes) &&
+			!errors.Is(err, bus.ErrAltered) {
 			t.Errorf("a reference to another size, %s: %v", name, err)
 		}
 		overwrite(t, bucket, body)
-		if _, err := resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrAltered) {
+		if _, err := resolve(t.Context(), bucket, detail); !errors.Is(err, bus.ErrAltered) {
 			t.Errorf("another object, %s: %v", name, err)
 		}
 	}
 }
 
 func TestResolveReturnsTheErrorOfTheBucket(t *testing.T) {
-	bucket, detail := stored(t, event)
+	bucket, detail := stored(t, large)
 	for name, test := range map[string]struct {
 		bucket objects.Getter
 		detail []byte
 		want   error
 	}{
-		"gone":           {&objects.Memory{}, detail, claimcheck.ErrGone},
-		"another bucket": {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), claimcheck.ErrGone},
-		"denied":         {failing(objects.ErrDenied), detail, claimcheck.ErrDenied},
-		"down":           {failing(errDown), detail, errDown},
+		"gone":           {&objects.Memory{}, detail, bus.ErrGone},
+		"another bucket": {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), bus.ErrGone},
+		"denied":         {failing(objects.ErrDenied), detail, bus.ErrDenied},
+		"down":           {failing(errBucket), detail, errBucket},
 	} {
 		got, err := resolve(t.Context(), test.bucket, test.detail)
 		if got != nil || !errors.Is(err, test.want) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
-		for _, other := range []error{claimcheck.ErrGone, claimcheck.ErrDenied, claimcheck.ErrAltered} {
+		for _, other := range []error{bus.ErrGone, bus.ErrDenied, bus.ErrAltered} {
 			if errors.Is(err, other) && other != test.want {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -282,7 +281,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(&objects.Memory{}, bucket).Put(t.Context(), event)
+	detail, err := bus.NewClaims(&objects.Memory{}, bucket).Put(t.Context(), event)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,16 +293,16 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	bucket, detail := stored(f, event)
+	bucket, detail := stored(f, large)
 	f.Add(detail)
-	f.Add(event.Bytes)
+	f.Add(large.Bytes)
 	f.Add([]byte(`{"claimCheck":null}`))
 	f.Add([]byte(`{"claimCheck":{"bucket":"claims","key":"","size":-1,"sha256":""}}`))
 	f.Add(bytes.Replace(detail, []byte(`"size":21`), []byte(`"size":-21`), 1))
 	f.Fuzz(func(t *testing.T, detail []byte) {
 		got, err := resolve(t.Context(), bucket, detail)
 		// The result is the detail itself or the object in the bucket.
-		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, event.Bytes) {
+		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, large.Bytes) {
 			t.Fatalf("%s resolves to %s", detail, got)
 		}
 	})

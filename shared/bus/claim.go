@@ -1,12 +1,4 @@
-// Package claimcheck stores events that are too large for the bus in a bucket; the bus
-// then carries a reference (the claim check pattern).
-//
-// It guarantees that [Resolve] returns the event that was signed, byte for byte,
-// or an error: it checks size and digest.
-//
-// A consumer calls [Resolve] with every detail. It returns a detail that is not a
-// reference unchanged.
-package claimcheck
+package bus
 
 import (
 	"context"
@@ -32,7 +24,7 @@ type Reference struct {
 	SHA256 string `json:"sha256"` // of the bytes, in hexadecimal
 }
 
-// Detail is the detail of an event that is in a bucket. Its envelope is that of every
+// Detail is the detail of an event that is in a bucket, since it is too large for the bus (the claim check pattern). Its envelope is that of every
 // event, so rules on source, detail-type and resources match it too. EventData
 // contains the values of [payment.RawEvent.RoutingData] at the same paths as in the
 // event, so rules on these fields match it too. It is not the event:
@@ -45,37 +37,37 @@ type Detail struct {
 	ClaimCheck     Reference      `json:"claimCheck"`
 }
 
-// Bucket is what a [Store] needs of the bucket.
-type Bucket interface {
+// ClaimBucket is what [Claims] need of the bucket.
+type ClaimBucket interface {
 	objects.Putter
 	objects.Lister
 }
 
-// Store stores events in a bucket. It is safe for concurrent use.
-type Store struct {
-	bucket Bucket
+// Claims stores events in a bucket. It is safe for concurrent use.
+type Claims struct {
+	bucket ClaimBucket
 	name   string
 }
 
-// NewStore returns a Store that uses that bucket, whose name references contain.
-func NewStore(bucket Bucket, name string) *Store { return &Store{bucket, name} }
+// NewClaims returns the claims in that bucket, whose name references contain.
+func NewClaims(bucket ClaimBucket, name string) *Claims { return &Claims{bucket, name} }
 
 // Put stores an event and returns the detail that refers to it. The object's key consists of the event's id and
 // digest, so storing the same event twice leaves one object, whose life begins again.
-func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error) {
+func (c *Claims) Put(ctx context.Context, event payment.RawEvent) ([]byte, error) {
 	sum := sha256.Sum256(event.Bytes)
 	digest := hex.EncodeToString(sum[:])
 	key := folder(event.EventID) + digest + ".json"
-	if err := s.bucket.Put(ctx, key, event.Bytes); err != nil {
-		return nil, fmt.Errorf("claimcheck: put %s: %w", event.EventID, err)
+	if err := c.bucket.Put(ctx, key, event.Bytes); err != nil {
+		return nil, fmt.Errorf("claim check: put %s: %w", event.EventID, err)
 	}
 	detail, err := json.Marshal(Detail{
 		EventName: event.EventName, EventID: event.EventID, EventTimestamp: event.SentTimestamp,
 		EventData:  event.RoutingData(),
-		ClaimCheck: Reference{Bucket: s.name, Key: key, Size: len(event.Bytes), SHA256: digest},
+		ClaimCheck: Reference{Bucket: c.name, Key: key, Size: len(event.Bytes), SHA256: digest},
 	}, jsontext.PreserveRawStrings(true))
 	if err != nil {
-		return nil, fmt.Errorf("claimcheck: %w", err)
+		return nil, fmt.Errorf("claim check: %w", err)
 	}
 	return detail, nil
 }
@@ -88,19 +80,19 @@ func folder(eventID string) string { return "events/" + strings.ToLower(eventID)
 // the key instead of requesting the object, so s3:ListBucket is enough:
 // without it, S3 answers 403 to a HEAD of an object that does not exist (AWS, "HeadObject" in
 // the S3 API reference), and with s3:GetObject the caller could read the event.
-func (s *Store) StoredAt(ctx context.Context, detail []byte) (time.Time, error) {
+func (c *Claims) StoredAt(ctx context.Context, detail []byte) (time.Time, error) {
 	var claim Detail
 	if err := json.Unmarshal(detail, &claim); err != nil {
-		return time.Time{}, fmt.Errorf("claimcheck: detail: %w", err)
+		return time.Time{}, fmt.Errorf("claim check: detail: %w", err)
 	}
 	ref := claim.ClaimCheck
-	if ref.Bucket != s.name {
-		return time.Time{}, fmt.Errorf("claimcheck: the event is in the bucket %q, not in %s", ref.Bucket, s.name)
+	if ref.Bucket != c.name {
+		return time.Time{}, fmt.Errorf("claim check: the event is in the bucket %q, not in %s", ref.Bucket, c.name)
 	}
 	// The key itself is the first of the keys that begin with it.
-	page, _, err := s.bucket.List(ctx, ref.Key, "", 1)
+	page, _, err := c.bucket.List(ctx, ref.Key, "", 1)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("claimcheck: list: %w", err)
+		return time.Time{}, fmt.Errorf("claim check: list: %w", err)
 	}
 	if len(page) == 0 || page[0].Key != ref.Key {
 		return time.Time{}, ErrGone
@@ -113,23 +105,23 @@ var (
 	// ErrGone is returned when the object does not exist. S3 reports this only to
 	// callers that have s3:ListBucket on the bucket (AWS, "GetObject" in the S3 API
 	// reference).
-	ErrGone = errors.New("claimcheck: the event is not in the bucket")
+	ErrGone = errors.New("claim check: the event is not in the bucket")
 	// ErrDenied is returned when access is denied.
 	ErrDenied = objects.ErrDenied
 	// ErrAltered is returned when the object has another size or digest than the
 	// reference.
-	ErrAltered = errors.New("claimcheck: the object is not the event of the reference")
+	ErrAltered = errors.New("claim check: the object is not the event of the reference")
 )
 
-// Resolve returns the event that detail refers to, or detail itself if it is not a
-// reference. It reads the event from the bucket that open returns. The errors of a
-// reference wrap [ErrGone], [ErrDenied] or [ErrAltered]. It is safe for concurrent use.
+// Resolve returns the event that detail refers to, byte for byte as it was signed: it checks size and digest. It
+// returns a detail that is not a reference unchanged. It reads the event from the bucket that open returns. The errors
+// of a reference wrap [ErrGone], [ErrDenied] or [ErrAltered]. It is safe for concurrent use.
 func Resolve(ctx context.Context, open func(bucket string) objects.Getter, detail []byte) ([]byte, error) {
 	var claim struct {
 		ClaimCheck *Reference `json:"claimCheck"`
 	}
 	if err := json.Unmarshal(payment.WithoutBOM(detail), &claim); err != nil {
-		return nil, fmt.Errorf("claimcheck: detail: %w", err)
+		return nil, fmt.Errorf("claim check: detail: %w", err)
 	}
 	if claim.ClaimCheck == nil {
 		return detail, nil
@@ -137,15 +129,15 @@ func Resolve(ctx context.Context, open func(bucket string) objects.Getter, detai
 	return get(ctx, open(claim.ClaimCheck.Bucket), *claim.ClaimCheck)
 }
 
-// Find returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is none.
-// It needs no reference: it reads what a [Store] has stored. It is safe for concurrent use.
-func Find(ctx context.Context, bucket interface {
+// FindClaim returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is none.
+// It needs no reference: it reads what [Claims] have stored. It is safe for concurrent use.
+func FindClaim(ctx context.Context, bucket interface {
 	objects.Lister
 	objects.Getter
 }, eventID string, is func(event []byte) bool) (key string, event []byte, err error) {
 	for object, err := range objects.All(ctx, bucket, folder(eventID), "") {
 		if err != nil {
-			return "", nil, fmt.Errorf("claimcheck: list: %w", err)
+			return "", nil, fmt.Errorf("claim check: list: %w", err)
 		}
 		event, err := get(ctx, bucket, Reference{Key: object.Key, Size: object.Size,
 			SHA256: strings.TrimSuffix(path.Base(object.Key), ".json")})
@@ -166,7 +158,7 @@ func get(ctx context.Context, bucket objects.Getter, ref Reference) ([]byte, err
 		return nil, ErrGone
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claimcheck: get: %w", err)
+		return nil, fmt.Errorf("claim check: get: %w", err)
 	}
 	if sum := sha256.Sum256(event); len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256 {
 		return nil, ErrAltered
