@@ -12,7 +12,6 @@ import (
 	"payhook.example/functions/redrive/handler"
 	"payhook.example/shared/aws/stack"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -38,5 +37,5 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	}
 	stores, found, deliveries := clients.Redrive(conf)
 	return handler.New(handler.Stores{Stores: stores, Finder: found, Deliveries: deliveries},
-		clients.KeyService(conf), conf, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
+		clients.KeyService(conf), conf, awsenv.NewLog(os.Stdout, getenv(settings.StackEnv))), nil
 }

@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
 func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, settings.ReadBy("redrive"),
-		[]string{names.LedgerTableEnv, names.EventBusNameEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+		[]string{settings.LedgerTableEnv, settings.EventBusNameEnv, settings.ClaimBucketEnv, settings.ParkingBucketEnv},
 		`{"dismiss":["x"]}`, 0)
 	const want = `error {"errorMessage":"redrive: dismiss needs a reason","errorType":"wrapError"}`
 	if answer != want {

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 )
 
 const usage = `Runs the webhook, redrive and token functions in this process, over stores in memory. A simulated
@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
 	case version:
-		fmt.Fprintf(stdout, "payhook-run version %s (%s)\n", names.Version(), runtime.Version())
+		fmt.Fprintf(stdout, "payhook-run version %s (%s)\n", payment.Version(), runtime.Version())
 		return nil
 	}
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

@@ -21,12 +21,12 @@ import (
 	webhook "payhook.example/functions/webhook/handler"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 	tokens "payhook.example/shared/token"
 )
 
@@ -145,7 +145,7 @@ func (p *process) parse(function string) (settings.Function, error) {
 
 // create creates the functions.
 func (p *process) create() error {
-	stores := setup.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
+	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
 	if p.conf.Evidence > 0 {
 		stores.Evidence = &p.evidence
 	}

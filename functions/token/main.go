@@ -13,7 +13,6 @@ import (
 	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -44,5 +43,5 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 		store = parameterstore.NewStore(parameterstore.NewClient(cfg), conf.TokenParameter, conf.TokenKey)
 	}
 	return handler.New(store, secretsmanager.NewCredentials(secrets, conf.CredentialsSecret), conf,
-		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
+		awsenv.NewLog(os.Stdout, getenv(settings.StackEnv))), nil
 }

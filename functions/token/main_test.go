@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
 func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, settings.ReadBy("token"),
-		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
+		[]string{settings.TokenSecretEnv, settings.CredentialsSecretEnv}, `{}`, 1)
 	const want = `response {"outcome":"failed","remainingSeconds":0,` +
 		`"cause":"token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"}`
 	if answer != want {

@@ -12,7 +12,7 @@ import (
 
 	"payhook.example/functions/token/handler"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -35,14 +35,14 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					},
 					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 					values.Config.Handler.ServeHTTP)
-				env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials",
+				env := map[string]string{settings.TokenSecretEnv: "token", settings.CredentialsSecretEnv: "credentials",
 					"PAYHOOK_CREDENTIAL_ENCODING": "literal",
 					"PAYHOOK_TOKEN_MANAGER_ID":    "manager"}
 				maps.Copy(env, map[string]string{"PAYHOOK_AUTH_URL": endpoint.URL, "AWS_ENDPOINT_URL": server.URL,
 					"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
 				if store == "parameter" {
-					delete(env, names.TokenSecretEnv)
-					env[names.TokenParameterEnv] = "parameter"
+					delete(env, settings.TokenSecretEnv)
+					env[settings.TokenParameterEnv] = "parameter"
 				}
 				synctest.Test(t, func(t *testing.T) {
 					h, err := newFunction(func(name string) string { return env[name] })

@@ -26,8 +26,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/functions/webhook/handler"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // plain is a handler without anything that Payhook adds: it verifies no signature, and records,
@@ -61,8 +61,8 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 		}
 		id := &dynamodbtypes.AttributeValueMemberS{Value: one.EventID}
 		item := map[string]dynamodbtypes.AttributeValue{
-			names.LedgerKey: id,
-			"event":         &dynamodbtypes.AttributeValueMemberB{Value: raw},
+			settings.LedgerKey: id,
+			"event":            &dynamodbtypes.AttributeValueMemberB{Value: raw},
 		}
 		if _, err := p.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item,
 			ConditionExpression: aws.String("attribute_not_exists(eventId)")}); err != nil {
@@ -74,7 +74,7 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 			return nil, err
 		}
 		if _, err := p.db.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: aws.String("ledger"),
-			Key:                 map[string]dynamodbtypes.AttributeValue{names.LedgerKey: id},
+			Key:                 map[string]dynamodbtypes.AttributeValue{settings.LedgerKey: id},
 			UpdateExpression:    aws.String("REMOVE event"),
 			ConditionExpression: aws.String("attribute_exists(eventId)")}); err != nil {
 			return nil, err
@@ -139,8 +139,8 @@ func BenchmarkDelivery(b *testing.B) {
 	env := map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": serveAWS(b), "AWS_ACCESS_KEY_ID": "id",
 		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": service.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
-		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
-		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+		settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
+		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
 	}
 	for name, value := range env {
 		b.Setenv(name, value)

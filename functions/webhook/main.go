@@ -13,7 +13,6 @@ import (
 	"payhook.example/functions/webhook/handler"
 	"payhook.example/shared/aws/stack"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -44,5 +43,5 @@ func newFunction(getenv func(string) string, log io.Writer) (h *handler.Handler,
 		first = append(first, conf.KeyService)
 	}
 	return handler.New(clients.Webhook(conf), clients.KeyService(conf), conf,
-		awsenv.NewLog(log, getenv(names.StackEnv))), func() { clients.Connect(first...) }, nil
+		awsenv.NewLog(log, getenv(settings.StackEnv))), func() { clients.Connect(first...) }, nil
 }

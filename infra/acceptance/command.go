@@ -17,7 +17,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
-	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -143,7 +143,7 @@ func (r *run) show(ctx context.Context, p *cli.Program) error {
 		Version  string            `json:"version"`  // of this program
 		Settings map[string]string `json:"settings"` // other than the defaults
 		checks.Report
-	}{r.id, r.Name, started, time.Now().UTC(), names.Version(), r.Settings, report}
+	}{r.id, r.Name, started, time.Now().UTC(), payment.Version(), r.Settings, report}
 	document.Right = document.Right && failed == nil
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err == nil {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -212,7 +211,7 @@ func (s *Scenario) signatureChecks() []*Check {
 func (s *Scenario) invalidChecks() []*Check {
 	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for
 	// another method.
-	other, rejected := deliver(paymenttest.Event()), "405, Allow: "+strings.Join(names.Methods(), ", ")
+	other, rejected := deliver(paymenttest.Event()), "405, Allow: "+strings.Join(settings.Methods(), ", ")
 	if s.Setting("domainName") != "" {
 		rejected = "404 by AWS"
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // outputs are those of the stack.
 var outputs = map[string]string{
-	names.WebhookURLOutput: "https://hook.example/", names.EventBusNameOutput: "bus-1",
-	names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1",
-	names.ParkingBucketOutput: "parking-1", names.ClaimBucketOutput: "claims-1",
-	names.TokenSecretOutput: "token-secret-1", names.CredentialsSecretOutput: "credentials-1",
-	names.WebhookFunctionOutput: "webhook-1", names.RedriveFunctionOutput: "redrive-1",
-	names.TokenFunctionOutput: "token-1", names.WebhookLogsOutput: "webhook-logs",
-	names.RedriveLogsOutput: "redrive-logs", names.TokenLogsOutput: "token-logs",
+	settings.WebhookURLOutput: "https://hook.example/", settings.EventBusNameOutput: "bus-1",
+	settings.LedgerTableOutput: "ledger-1", settings.KeysTableOutput: "keys-1",
+	settings.ParkingBucketOutput: "parking-1", settings.ClaimBucketOutput: "claims-1",
+	settings.TokenSecretOutput: "token-secret-1", settings.CredentialsSecretOutput: "credentials-1",
+	settings.WebhookFunctionOutput: "webhook-1", settings.RedriveFunctionOutput: "redrive-1",
+	settings.TokenFunctionOutput: "token-1", settings.WebhookLogsOutput: "webhook-logs",
+	settings.RedriveLogsOutput: "redrive-logs", settings.TokenLogsOutput: "token-logs",
 }
 
 func TestMissingOutputSaysWhatToDo(t *testing.T) {
 	for key := range outputs {
-		if key == names.WebhookURLOutput {
+		if key == settings.WebhookURLOutput {
 			continue // without a URL, it is no Payhook
 		}
 		without := maps.Clone(outputs)
@@ -44,14 +44,14 @@ func TestMissingOutputSaysWhatToDo(t *testing.T) {
 
 func TestOutputsSayWhereTheTokenIs(t *testing.T) {
 	d, parameter, none := &Deployment{}, maps.Clone(outputs), maps.Clone(outputs)
-	delete(parameter, names.TokenSecretOutput)
-	parameter[names.TokenParameterOutput] = "/payhook/Payhook/token"
+	delete(parameter, settings.TokenSecretOutput)
+	parameter[settings.TokenParameterOutput] = "/payhook/Payhook/token"
 	if err := d.SetOutputs(parameter, ""); err != nil || !d.KeepsToken() || d.TokenSecret != "" ||
 		d.TokenParameter != "/payhook/Payhook/token" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	maps.DeleteFunc(none, func(key, _ string) bool {
-		return strings.HasPrefix(key, "Token") || key == names.CredentialsSecretOutput
+		return strings.HasPrefix(key, "Token") || key == settings.CredentialsSecretOutput
 	})
 	d = &Deployment{}
 	if err := d.SetOutputs(none, ""); err != nil || d.KeepsToken() || len(d.Functions) != 2 || len(d.Logs) != 2 {
@@ -179,7 +179,7 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 				if id == DefaultID {
 					prefix, text = "", ""
 				} else {
-					all[id+names.DeploymentOutput] = "Payhook_" + id
+					all[id+settings.DeploymentOutput] = "Payhook_" + id
 				}
 				for key, value := range outputs {
 					all[prefix+key] = text + value

@@ -30,7 +30,6 @@ import (
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -120,8 +119,8 @@ func (d *Deployment) SetOutputs(outputs map[string]string, id string) error {
 // can have the same endings, and an older Payhook lacks some.
 func idsIn(outputs map[string]string) (ids []string) {
 	for key := range outputs {
-		id, ok := strings.CutSuffix(key, names.WebhookURLOutput)
-		if ok && outputs[id+names.LedgerTableOutput]+outputs[id+names.RedriveFunctionOutput] != "" {
+		id, ok := strings.CutSuffix(key, settings.WebhookURLOutput)
+		if ok && outputs[id+settings.LedgerTableOutput]+outputs[id+settings.RedriveFunctionOutput] != "" {
 			ids = append(ids, cmp.Or(id, DefaultID))
 		}
 	}
@@ -137,23 +136,23 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (missing []s
 		}
 		return outputs[prefix+name]
 	}
-	d.FullName = cmp.Or(outputs[prefix+names.DeploymentOutput], d.Stack)
-	d.WebhookURL, d.Bus = output(names.WebhookURLOutput), output(names.EventBusNameOutput)
-	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
-	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
-	d.Version = cmp.Or(outputs[prefix+names.VersionOutput], "unknown")
-	d.EvidenceBucket = outputs[prefix+names.EvidenceBucketOutput]
-	d.Functions = map[string]string{"webhook": output(names.WebhookFunctionOutput),
-		"redrive": output(names.RedriveFunctionOutput)}
-	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),
-		"redrive": output(names.RedriveLogsOutput)}
-	if outputs[prefix+names.TokenFunctionOutput]+outputs[prefix+names.CredentialsSecretOutput] == "" {
+	d.FullName = cmp.Or(outputs[prefix+settings.DeploymentOutput], d.Stack)
+	d.WebhookURL, d.Bus = output(settings.WebhookURLOutput), output(settings.EventBusNameOutput)
+	d.LedgerTable, d.KeysTable = output(settings.LedgerTableOutput), output(settings.KeysTableOutput)
+	d.ParkingBucket, d.ClaimBucket = output(settings.ParkingBucketOutput), output(settings.ClaimBucketOutput)
+	d.Version = cmp.Or(outputs[prefix+settings.VersionOutput], "unknown")
+	d.EvidenceBucket = outputs[prefix+settings.EvidenceBucketOutput]
+	d.Functions = map[string]string{"webhook": output(settings.WebhookFunctionOutput),
+		"redrive": output(settings.RedriveFunctionOutput)}
+	d.Logs = map[string]string{"webhook": output(settings.WebhookLogsOutput),
+		"redrive": output(settings.RedriveLogsOutput)}
+	if outputs[prefix+settings.TokenFunctionOutput]+outputs[prefix+settings.CredentialsSecretOutput] == "" {
 		return missing // tokenStore is none
 	}
-	d.CredentialsSecret = output(names.CredentialsSecretOutput)
-	d.Functions["token"], d.Logs["token"] = output(names.TokenFunctionOutput), output(names.TokenLogsOutput)
-	if d.TokenParameter = outputs[prefix+names.TokenParameterOutput]; d.TokenParameter == "" {
-		d.TokenSecret = output(names.TokenSecretOutput)
+	d.CredentialsSecret = output(settings.CredentialsSecretOutput)
+	d.Functions["token"], d.Logs["token"] = output(settings.TokenFunctionOutput), output(settings.TokenLogsOutput)
+	if d.TokenParameter = outputs[prefix+settings.TokenParameterOutput]; d.TokenParameter == "" {
+		d.TokenSecret = output(settings.TokenSecretOutput)
 	}
 	return missing
 }

@@ -21,8 +21,8 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/storetest"
 	"payhook.example/shared/token"
 )
@@ -35,18 +35,18 @@ func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.AWS)
 	for seed := range uint64(3) {
 		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
-		f.createTable(t, client, events, names.LedgerKey, types.GlobalSecondaryIndex{
-			IndexName: aws.String(names.LedgerIndex),
+		f.createTable(t, client, events, settings.LedgerKey, types.GlobalSecondaryIndex{
+			IndexName: aws.String(settings.LedgerIndex),
 			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(names.LedgerShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(names.LedgerDue), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String(settings.LedgerShard), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(settings.LedgerDue), KeyType: types.KeyTypeRange},
 			},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
-				NonKeyAttributes: names.LedgerProjection()},
+				NonKeyAttributes: settings.LedgerProjection()},
 		})
-		f.createTable(t, client, ids, names.KeysKey)
+		f.createTable(t, client, ids, settings.KeysKey)
 		remove := func(ctx context.Context, id string) {
-			key := map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: id}}
+			key := map[string]types.AttributeValue{settings.LedgerKey: &types.AttributeValueMemberS{Value: id}}
 			if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events, Key: key}); err != nil {
 				t.Fatal(err)
 			}
@@ -115,8 +115,8 @@ func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key s
 	if len(indexes) > 0 {
 		in.GlobalSecondaryIndexes = indexes
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerShard), AttributeType: "S"},
-			types.AttributeDefinition{AttributeName: aws.String(names.LedgerDue), AttributeType: "N"})
+			types.AttributeDefinition{AttributeName: aws.String(settings.LedgerShard), AttributeType: "S"},
+			types.AttributeDefinition{AttributeName: aws.String(settings.LedgerDue), AttributeType: "N"})
 	}
 	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // maxPayload is a quota in bytes (AWS, "Quotas for configuring and running an HTTP API in API
@@ -125,7 +125,7 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if err := paymenttest.FromPage(r, e.api.Domain); err != nil {
 		return http.StatusForbidden, err
 	}
-	if !slices.Contains(names.Methods(), r.Method) || r.URL.Path != "/" {
+	if !slices.Contains(settings.Methods(), r.Method) || r.URL.Path != "/" {
 		return http.StatusNotFound, errors.New("no route")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))

@@ -12,7 +12,6 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -127,7 +126,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	if err != nil {
 		return err
 	}
-	api := httpAPI{Domain: domain, Account: Account, ID: function.Environment.Variables[names.APIIDEnv],
+	api := httpAPI{Domain: domain, Account: Account, ID: function.Environment.Variables[settings.APIIDEnv],
 		Function: name}
 	if checks.UsesMTLS(s.Settings) {
 		path := s.Settings["truststore"]

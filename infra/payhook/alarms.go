@@ -14,7 +14,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -71,8 +70,8 @@ func newMetric(namespace, name, dimension string, value *string) awscloudwatch.M
 }
 
 // ownMetric returns a metric that the functions write.
-func ownMetric(conf settings.Deployment, m names.Metric) awscloudwatch.Metric {
-	return newMetric(names.MetricNamespace, m.Name, names.MetricDimension, jsii.String(conf.StackName))
+func ownMetric(conf settings.Deployment, m settings.Metric) awscloudwatch.Metric {
+	return newMetric(settings.MetricNamespace, m.Name, settings.MetricDimension, jsii.String(conf.StackName))
 }
 
 // lambdaMetric returns a metric that Lambda writes for the function. With only the
@@ -131,27 +130,27 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	all := []alarm{
 		// Webhooks that are not accepted.
-		{name: "not-stored", metric: over(5, sum, ownMetric(conf, names.NotStoredMetric)), threshold: 1,
+		{name: "not-stored", metric: over(5, sum, ownMetric(conf, settings.NotStoredMetric)), threshold: 1,
 			notifyOK: true,
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause with status 503 (`payhook logs --not-accepted --since 24h`). After it is fixed, " +
 				"ask the service to send what the list still has again. `payhook event ID` shows " +
 				"whether an event has arrived since."},
-		{name: "parked", metric: over(5, sum, ownMetric(conf, names.ParkedMetric)), threshold: 1,
+		{name: "parked", metric: over(5, sum, ownMetric(conf, settings.ParkedMetric)), threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook replay --all`). Otherwise send the service the deliveryId and the cause, " +
 				"and dismiss what they have sent again correctly (`payhook dismiss`)."},
-		{name: "conflicts", metric: over(5, sum, ownMetric(conf, names.ConflictsMetric)), threshold: 1,
+		{name: "conflicts", metric: over(5, sum, ownMetric(conf, settings.ConflictsMetric)), threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"is published.",
 			action: "Compare both versions (`payhook parked show NAME`), and ask the service which is right before a " +
 				"payment is made or booked. Then replay it with `--version first` or `--version parked` " +
 				"(`payhook replay`)."},
-		{name: "rejected-by-aws", metric: over(5, sum, ownMetric(conf, names.NotInvokedMetric)), threshold: 1,
+		{name: "rejected-by-aws", metric: over(5, sum, ownMetric(conf, settings.NotInvokedMetric)), threshold: 1,
 			notifyOK: true,
 			description: "AWS answered webhooks without a run of the function: they are too large for Lambda (413); " +
 				"or, with a domain name, were throttled (429), or API Gateway has no permission to invoke the " +
@@ -174,7 +173,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"the webhooks."},
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
-		{name: "refused", metric: over(15, sum, ownMetric(conf, names.ClientErrorsMetric)),
+		{name: "refused", metric: over(15, sum, ownMetric(conf, settings.ClientErrorsMetric)),
 			threshold: conf.AlarmRefused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key, the " +
 				"service's certificate or addresses changed, or someone sends forged webhooks.",
@@ -187,7 +186,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"truststore (`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. " +
 				"405: Payhook accepts POST, PUT and PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay " +
 				"what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
-		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, names.KeyUnavailableMetric)),
+		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, settings.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
 				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
@@ -196,13 +195,13 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
 				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
 				"Otherwise someone sends invented ids; cached keys are not affected."},
-		{name: "key-stale", metric: over(5, sum, ownMetric(conf, names.KeyStaleMetric)), threshold: 1,
+		{name: "key-stale", metric: over(5, sum, ownMetric(conf, settings.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
 			action: "As for key-unavailable. `payhook keys ID` shows until when the stale key is used."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
-		{name: "key-withdrawn", metric: over(5, sum, ownMetric(conf, names.KeyWithdrawnMetric)),
+		{name: "key-withdrawn", metric: over(5, sum, ownMetric(conf, settings.KeyWithdrawnMetric)),
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. Webhooks with this key are " +
 				"accepted until the service has reported it as unknown for 5 minutes, and are then answered 401.",
@@ -216,7 +215,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is
 		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm
 		// needs 5 consecutive periods, because a run can start or write late.
-		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, names.OldestPendingMetric)),
+		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, settings.OldestPendingMetric)),
 			threshold: int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds()),
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes. The alarm is also raised for a " +
@@ -226,7 +225,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				stopped("redrive") +
 				" Then run it (runbook, \"Run a function\")."},
 		// Without notifyOK: what was lost meanwhile is not back.
-		{name: "bus-missing", metric: over(5, sum, ownMetric(conf, names.BusMissingMetric)), threshold: 1,
+		{name: "bus-missing", metric: over(5, sum, ownMetric(conf, settings.BusMissingMetric)), threshold: 1,
 			description: "The bus does not exist, so redrive publishes nothing. EventBridge answers the webhook " +
 				"function as if it existed: the events of webhooks are lost until it does.",
 			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or " +
@@ -238,7 +237,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	}
 	if conf.UsesToken() {
 		all = append(all, alarm{name: "token-life",
-			metric: over(1, maximum, ownMetric(conf, names.TokenShortfallMetric)), threshold: 1, times: 3, among: 3,
+			metric: over(1, maximum, ownMetric(conf, settings.TokenShortfallMetric)), threshold: 1, times: 3, among: 3,
 			missingBreaches: true, notifyOK: true,
 			description: "The stored access token could not be refreshed in time, or the token function does not " +
 				"run. Calls of the payment service fail once the token has expired. The alarm is also raised until " +
@@ -250,7 +249,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
 		// With periods of an hour, an alarm looks back at most 7 days (AWS, "PutMetricAlarm"). A new
 		// deployment has no data at all, which FILL does not fill.
-		all = append(all, alarm{name: "silence", metric: math(60, "FILL(m0,0)", ownMetric(conf, names.AcceptedMetric)),
+		all = append(all, alarm{name: "silence",
+			metric:    math(60, "FILL(m0,0)", ownMetric(conf, settings.AcceptedMetric)),
 			threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
 			notifyOK: true,
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
@@ -264,8 +264,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// shorter period would be back to OK before the next webhook (AWS, "Alarm evaluation window",
 		// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation-window.html).
 		all = append(all, alarm{name: "trust-expires",
-			metric:    over(24*60, minimum, ownMetric(conf, names.TrustDaysLeftMetric)),
-			threshold: names.MinTrustDays, below: true, notifyOK: true,
+			metric:    over(24*60, minimum, ownMetric(conf, settings.TrustDaysLeftMetric)),
+			threshold: settings.MinTrustDays, below: true, notifyOK: true,
 			description: "A CA certificate of the truststore, or a client certificate that was accepted in the last " +
 				"day or a CA of its chain, expires in less than 30 days. Webhooks are rejected after that.",
 			action: "Look up which one (the CAs with `payhook keys`, the others with `payhook logs webhook --since " +
@@ -279,7 +279,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		rejected := &all[slices.IndexFunc(all, func(a alarm) bool { return a.name == "rejected-by-aws" })]
 		rejected.times, rejected.among = 2, 12
 		rejected.metric = math(5, "FILL(m0,0)-FILL(m1,0)-FILL(m2,0)", webhook.lambdaMetric("Url4xxCount"),
-			ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles"))
+			ownMetric(conf, settings.ClientErrorsMetric), webhook.lambdaMetric("Throttles"))
 	}
 	return all
 }

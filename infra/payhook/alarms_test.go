@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // watched returns the metrics that an alarm watches, with their statistics and
@@ -89,9 +89,9 @@ func TestEveryMetricHasAnAlarm(t *testing.T) {
 		}
 	}
 	want := map[string]bool{"AWS/Lambda Errors": true, "AWS/Lambda Throttles": true, "AWS/Lambda Url4xxCount": true}
-	for _, m := range names.Metrics() {
+	for _, m := range settings.Metrics() {
 		// The first is for the main chart, and webhooks with deviations are published.
-		if m != names.AcceptedMetric && m != names.DeviationsMetric && m.Status/100 != 4 {
+		if m != settings.AcceptedMetric && m != settings.DeviationsMetric && m.Status/100 != 4 {
 			want["Payhook "+m.Name] = true
 		}
 	}

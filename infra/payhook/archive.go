@@ -7,7 +7,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newArchive creates the archive from which operators replay published events
@@ -37,7 +37,7 @@ func (p *Payhook) newArchive() {
 	})
 	p.stores(archive)
 	if !conf.Local { // the emulator has no archive
-		p.output(names.ArchiveOutput, "the archive of the published events", archive.Ref())
+		p.output(settings.ArchiveOutput, "the archive of the published events", archive.Ref())
 	}
 }
 

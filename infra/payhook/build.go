@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"payhook.example/infra/build"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -60,9 +59,9 @@ func packageFunctions(built map[string][]byte, out string, truststore, serviceCA
 		if err := os.WriteFile(filepath.Join(folder, "bootstrap"), program, 0o755); err != nil {
 			return nil, err
 		}
-		files := map[string][]byte{names.ServiceCAFile: serviceCA}
+		files := map[string][]byte{settings.ServiceCAFile: serviceCA}
 		if slices.Contains(trusting, name) {
-			files[names.TruststoreFile] = truststore
+			files[settings.TruststoreFile] = truststore
 		}
 		for file, text := range files {
 			if text == nil {

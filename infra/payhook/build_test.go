@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"payhook.example/infra/build"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 const thisMachine = runtime.GOARCH
@@ -125,9 +125,9 @@ func TestCAsAreInThePackagesThatNeedThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, folder := range folders {
-			for _, file := range []string{names.TruststoreFile, names.ServiceCAFile} {
+			for _, file := range []string{settings.TruststoreFile, settings.ServiceCAFile} {
 				want := text
-				if name == "token" && file == names.TruststoreFile {
+				if name == "token" && file == settings.TruststoreFile {
 					want = nil
 				}
 				file := filepath.Join(folder, file)

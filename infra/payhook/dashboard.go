@@ -8,7 +8,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newDashboard creates the dashboard and returns its name. Call it after everything else is created.
@@ -71,12 +71,12 @@ func line(m awscloudwatch.Metric, statistic, label string) awscloudwatch.IMetric
 }
 
 // own returns the line of a metric that the functions write.
-func (d dashboard) own(m names.Metric, statistic, label string) awscloudwatch.IMetric {
+func (d dashboard) own(m settings.Metric, statistic, label string) awscloudwatch.IMetric {
 	return line(ownMetric(d.conf, m), statistic, label)
 }
 
 // sums returns the lines of metrics that the functions write, with the names of the metrics.
-func (d dashboard) sums(metrics ...names.Metric) (lines []awscloudwatch.IMetric) {
+func (d dashboard) sums(metrics ...settings.Metric) (lines []awscloudwatch.IMetric) {
 	for _, m := range metrics {
 		lines = append(lines, d.own(m, sum, m.Name))
 	}
@@ -94,16 +94,16 @@ func (d dashboard) health() {
 			})),
 		d.chart("Oldest pending event", 1, "oldest-pending",
 			"Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
-			d.own(names.OldestPendingMetric, maximum, "seconds")),
+			d.own(settings.OldestPendingMetric, maximum, "seconds")),
 	}
 	if d.conf.UsesToken() {
 		charts = append(charts, d.chart("Access token", 1, "token-life",
 			"Seconds by which the stored token expires too early; 0 is normal.",
-			d.own(names.TokenShortfallMetric, maximum, "too short by")))
+			d.own(settings.TokenShortfallMetric, maximum, "too short by")))
 	}
 	var daysLeft []awscloudwatch.IMetric
 	if d.conf.UsesMTLS() {
-		daysLeft = append(daysLeft, d.own(names.TrustDaysLeftMetric, minimum, "client certificate or CA"))
+		daysLeft = append(daysLeft, d.own(settings.TrustDaysLeftMetric, minimum, "client certificate or CA"))
 	}
 	if d.webhook.certificate != nil {
 		// ACM writes it twice a day, until the certificate expires:
@@ -123,9 +123,9 @@ func (d dashboard) health() {
 }
 
 func (d dashboard) traffic() {
-	answers := []awscloudwatch.IMetric{d.own(names.AcceptedMetric, sum, "2xx "+names.AcceptedMetric.Name)}
-	for _, m := range names.Metrics() {
-		if m.Status != 0 && (m != names.SourceNotAllowedMetric || d.conf.AllowedSources != nil) {
+	answers := []awscloudwatch.IMetric{d.own(settings.AcceptedMetric, sum, "2xx "+settings.AcceptedMetric.Name)}
+	for _, m := range settings.Metrics() {
+		if m.Status != 0 && (m != settings.SourceNotAllowedMetric || d.conf.AllowedSources != nil) {
 			answers = append(answers, d.own(m, sum, fmt.Sprint(m.Status, " ", m.Name)))
 		}
 	}
@@ -145,7 +145,7 @@ func (d dashboard) traffic() {
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 func (d dashboard) requests() []awscloudwatch.IMetric {
-	w, own := d.webhook, d.own(names.ClientErrorsMetric, sum, "4xx of the function, and for a certificate")
+	w, own := d.webhook, d.own(settings.ClientErrorsMetric, sum, "4xx of the function, and for a certificate")
 	if w.api == nil {
 		return []awscloudwatch.IMetric{line(w.lambdaMetric("UrlRequestCount"), sum, "requests"),
 			line(w.lambdaMetric("Url4xxCount"), sum, "4xx"), line(w.lambdaMetric("Url5xxCount"), sum, "5xx"), own}
@@ -154,7 +154,7 @@ func (d dashboard) requests() []awscloudwatch.IMetric {
 		return line(newMetric("AWS/ApiGateway", name, "ApiId", w.api.Ref()), sum, label)
 	}
 	return []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx"), own,
-		d.own(names.NotInvokedMetric, sum, names.NotInvokedMetric.Name)}
+		d.own(settings.NotInvokedMetric, sum, settings.NotInvokedMetric.Name)}
 }
 
 func (d dashboard) rejections() {
@@ -164,12 +164,20 @@ func (d dashboard) rejections() {
 				Title: jsii.String("Causes"), QueryString: jsii.String(causesQuery),
 				LogGroupNames: &[]*string{d.webhook.logs.LogGroupName()}, Width: chartWidth, Height: chartHeight,
 			})),
-		d.chart("Authentic, with a problem", 5, "parked",
+		d.chart(
+			"Authentic, with a problem",
+			5,
+			"parked",
 			"Authentic webhooks that could not be stored, what is parked, events with two contents, and webhooks "+
 				"with a value of another type, which are published.",
-			d.sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric, names.DeviationsMetric)...),
+			d.sums(
+				settings.NotStoredMetric,
+				settings.ParkedMetric,
+				settings.ConflictsMetric,
+				settings.DeviationsMetric,
+			)...),
 		d.chart("Keys", 5, "key-unavailable", "Webhooks whose key is stale, withdrawn, or not available.",
-			d.sums(names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyUnavailableMetric)...))
+			d.sums(settings.KeyStaleMetric, settings.KeyWithdrawnMetric, settings.KeyUnavailableMetric)...))
 }
 
 func (d dashboard) runs() {
@@ -185,7 +193,7 @@ func (d dashboard) runs() {
 		add(name, s.function)
 		queues = append(queues, line(messages(s.failures), maximum, name+" schedule"))
 	}
-	failed = append(failed, d.own(names.BusMissingMetric, sum, "no bus"))
+	failed = append(failed, d.own(settings.BusMissingMetric, sum, "no bus"))
 	if d.busFailures != nil {
 		queues = append(queues, line(messages(d.busFailures), maximum, "bus"))
 	}

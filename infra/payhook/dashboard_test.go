@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // everyAlarm are settings with which every alarm but that of function URLs, and every
@@ -39,19 +39,21 @@ func (tm *template) dashboard(t *testing.T) (text string, shown map[string]bool)
 func TestTheDashboardShowsEveryMetric(t *testing.T) {
 	for _, c := range []struct {
 		conf   map[string]any
-		absent []names.Metric
+		absent []settings.Metric
 	}{
-		{nil, []names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric, names.SourceNotAllowedMetric}},
+		{nil, []settings.Metric{settings.TrustDaysLeftMetric, settings.NotInvokedMetric,
+			settings.SourceNotAllowedMetric}},
 		{map[string]any{"allowedSources": "192.0.2.0/24"},
-			[]names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric}},
-		{everyAlarm, []names.Metric{names.SourceNotAllowedMetric}},
+			[]settings.Metric{settings.TrustDaysLeftMetric, settings.NotInvokedMetric}},
+		{everyAlarm, []settings.Metric{settings.SourceNotAllowedMetric}},
 		{map[string]any{"encryption": "cmk"},
-			[]names.Metric{names.TrustDaysLeftMetric, names.NotInvokedMetric, names.SourceNotAllowedMetric}},
+			[]settings.Metric{settings.TrustDaysLeftMetric, settings.NotInvokedMetric,
+				settings.SourceNotAllowedMetric}},
 	} {
 		tm := payhook(t, c.conf)
 		text, shown := tm.dashboard(t)
-		for _, m := range names.Metrics() {
-			metric := fmt.Sprintf("%s %s of Payhook", names.MetricNamespace, m.Name)
+		for _, m := range settings.Metrics() {
+			metric := fmt.Sprintf("%s %s of Payhook", settings.MetricNamespace, m.Name)
 			if shown[metric] == slices.Contains(c.absent, m) {
 				t.Errorf("%v: %s is on the dashboard: %t", c.conf, metric, shown[metric])
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -72,10 +71,10 @@ func (p *Payhook) allowKeyUse(shared bool) {
 	}
 	p.customerKeys = append(p.customerKeys, key)
 	p.allowServices(p.key, sids)
-	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", key)
+	p.output(settings.EncryptionKeyOutput, "the key that encrypts the stored data", key)
 
 	if p.conf.TokenStore == settings.InParameter {
-		p.token.AddEnvironment(jsii.String(names.TokenKeyEnv), key, nil)
+		p.token.AddEnvironment(jsii.String(settings.TokenKeyEnv), key, nil)
 	}
 	policies := p.allowKey("Keys", key)
 	for _, s := range p.scheduled() {
@@ -304,7 +303,7 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	}))
 	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
-	p.output(names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	p.output(settings.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
 	p.busFailures = queue
 	p.newAlarm(scope, alarm{
 		name: "bus-failures", metric: over(5, maximum, messages(queue)), threshold: 1,

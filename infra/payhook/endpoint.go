@@ -14,7 +14,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -111,7 +110,7 @@ func newAPIResource(scope constructs.Construct, id, kind string, properties map[
 // Gateway Developer Guide).
 func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
-		Path: jsii.String(filepath.Join(p.packages["webhook"], names.TruststoreFile)),
+		Path: jsii.String(filepath.Join(p.packages["webhook"], settings.TruststoreFile)),
 	}).S3ObjectUrl()
 }
 
@@ -139,7 +138,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		"PayloadFormatVersion": "2.0",
 		"TimeoutInMillis":      apiTimeout,
 	})
-	for _, method := range names.Methods() {
+	for _, method := range settings.Methods() {
 		newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
 			"ApiId":             e.api.Ref(),
 			"RouteKey":          method + " " + routePath,
@@ -209,9 +208,9 @@ func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form
 	}
-	e.count(logs, names.NotInvokedMetric, notInvoked)
+	e.count(logs, settings.NotInvokedMetric, notInvoked)
 	if conf.UsesMTLS() {
-		e.count(logs, names.ClientErrorsMetric, forbidden)
+		e.count(logs, settings.ClientErrorsMetric, forbidden)
 	}
 	return newAPIResource(e.scope, "Stage", "Stage", map[string]any{
 		"ApiId":      e.api.Ref(),
@@ -231,16 +230,16 @@ func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 // count adds the number of lines of the access log that match a pattern to a metric, without a unit, as the functions
 // do: an alarm on a metric with two units is unpredictable
 // (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html).
-func (e *endpoint) count(logs awslogs.LogGroup, m names.Metric, pattern string) {
+func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern string) {
 	awslogs.NewCfnMetricFilter(e.scope, jsii.String(m.Name), &awslogs.CfnMetricFilterProps{
 		LogGroupName:  logs.LogGroupName(),
 		FilterPattern: jsii.String(pattern),
 		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
-			MetricNamespace: jsii.String(names.MetricNamespace),
+			MetricNamespace: jsii.String(settings.MetricNamespace),
 			MetricName:      jsii.String(m.Name),
 			MetricValue:     jsii.String("1"),
 			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{
-				Key: jsii.String(names.MetricDimension), Value: jsii.String("$.stackName")}},
+				Key: jsii.String(settings.MetricDimension), Value: jsii.String("$.stackName")}},
 		}},
 	})
 }
@@ -250,7 +249,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, m names.Metric, pattern string) 
 func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {
-		p.output(names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
+		p.output(settings.DomainTargetOutput, "the value of the CNAME record to create for domainName",
 			e.ofDomain("RegionalDomainName"))
 		return
 	}

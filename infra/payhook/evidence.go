@@ -4,7 +4,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -27,5 +26,5 @@ func (p *Payhook) lockEvidence() {
 		ObjectLockEnabled: jsii.String("Enabled"),
 		Rule:              &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: retention},
 	})
-	p.output(names.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())
+	p.output(settings.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())
 }

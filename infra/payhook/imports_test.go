@@ -72,7 +72,7 @@ func TestDependabotIgnoresWhatIsPinned(t *testing.T) {
 	}
 }
 
-// The deployment shares only names and settings with the functions.
+// The deployment shares only settings and the version with the functions.
 func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	for _, p := range packages(t, "-deps", "./shared/...") {
 		if strings.HasPrefix(p, "payhook.example/") && !strings.HasPrefix(p+"/", "payhook.example/shared/") {
@@ -81,7 +81,7 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	}
 	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra/payhook") {
 		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/settings" &&
-			p != "payhook.example/shared/names" && p != "payhook.example/infra/build" {
+			p != "payhook.example/shared/payment" && p != "payhook.example/infra/build" {
 			t.Errorf("infra imports %s", p)
 		}
 	}

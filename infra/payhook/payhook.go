@@ -34,7 +34,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -118,29 +118,29 @@ func create(scope constructs.Construct, id *string, props *Props,
 	dashboard := p.newDashboard()
 	p.explainFindings()
 
-	p.output(names.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
-	p.output(names.EventBusNameOutput, "the bus with the events", p.bus.EventBusName())
-	p.output(names.EventBusARNOutput, "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
-	p.output(names.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
-	p.output(names.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName())
-	p.output(names.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
+	p.output(settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
+	p.output(settings.EventBusNameOutput, "the bus with the events", p.bus.EventBusName())
+	p.output(settings.EventBusARNOutput, "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
+	p.output(settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
+	p.output(settings.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName())
+	p.output(settings.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
 		p.buckets.claims.BucketName())
-	p.output(names.ParkingBucketOutput, "the bucket with parked deliveries and events",
+	p.output(settings.ParkingBucketOutput, "the bucket with parked deliveries and events",
 		p.buckets.parking.BucketName())
-	p.output(names.WebhookFunctionOutput, "the function that receives webhooks, with its alias",
+	p.output(settings.WebhookFunctionOutput, "the function that receives webhooks, with its alias",
 		p.webhook.invokedAs())
-	p.output(names.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
+	p.output(settings.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
 		p.redrive.invokedAs())
-	p.output(names.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName())
-	p.output(names.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName())
+	p.output(settings.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName())
+	p.output(settings.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName())
 	p.outputToken()
-	p.output(names.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
-	p.output(names.DashboardOutput, "the CloudWatch dashboard", dashboard)
-	p.output(names.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
-		jsii.String(names.Version()))
+	p.output(settings.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
+	p.output(settings.DashboardOutput, "the CloudWatch dashboard", dashboard)
+	p.output(settings.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
+		jsii.String(payment.Version()))
 	p.newSubscriptionDetails()
 	if conf.StackName != *awscdk.Stack_Of(p).StackName() {
-		p.output(names.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
+		p.output(settings.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
 			jsii.String(conf.StackName))
 	}
 	p.warn(props)
@@ -268,15 +268,15 @@ func (p *Payhook) outputToken() {
 	if !p.conf.UsesToken() {
 		return
 	}
-	p.output(names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
+	p.output(settings.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
 		p.token.invokedAs())
-	p.output(names.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
+	p.output(settings.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
 	if p.conf.TokenStore == settings.InParameter {
-		p.output(names.TokenParameterOutput, "the parameter with the access token", p.token.id)
+		p.output(settings.TokenParameterOutput, "the parameter with the access token", p.token.id)
 	} else {
-		p.output(names.TokenSecretOutput, "the secret with the access token", p.token.id)
+		p.output(settings.TokenSecretOutput, "the secret with the access token", p.token.id)
 	}
-	p.output(names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
+	p.output(settings.CredentialsSecretOutput, "the secret in which to store the client id and secret",
 		p.token.credentials.AttrId())
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -95,17 +94,17 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	published := map[string]string{names.LedgerTableEnv: "Ledger", names.ClaimBucketEnv: "Claims",
-		names.ParkingBucketEnv: "Parking", names.EventBusNameEnv: "payments"}
+	published := map[string]string{settings.LedgerTableEnv: "Ledger", settings.ClaimBucketEnv: "Claims",
+		settings.ParkingBucketEnv: "Parking", settings.EventBusNameEnv: "payments"}
 	for function, c := range map[string]struct {
 		parse     func(func(string) string) (settings.Function, error)
 		resources []map[string]string
 	}{
 		"webhook": {settings.ParseWebhook, []map[string]string{published,
-			{names.KeysTableEnv: "Keys", names.TokenSecretEnv: "Token/Secret.Id"}}},
+			{settings.KeysTableEnv: "Keys", settings.TokenSecretEnv: "Token/Secret.Id"}}},
 		"redrive": {settings.ParseRedrive, []map[string]string{published}},
 		"token": {settings.ParseToken, []map[string]string{
-			{names.TokenSecretEnv: "Token/Secret.Id", names.CredentialsSecretEnv: "Token/Credentials.Id"}}},
+			{settings.TokenSecretEnv: "Token/Secret.Id", settings.CredentialsSecretEnv: "Token/Credentials.Id"}}},
 	} {
 		got := map[string]string{}
 		properties := tm.get(t, functions[function], "AWS::Lambda::Function").Properties
@@ -113,7 +112,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 			got[name] = tm.render(value)
 		}
 		// Go reads the bundle of CA certificates once.
-		want := map[string]string{names.StackEnv: "Payhook", "SSL_CERT_DIR": "/nonexistent"}
+		want := map[string]string{settings.StackEnv: "Payhook", "SSL_CERT_DIR": "/nonexistent"}
 		for _, resources := range c.resources {
 			maps.Copy(want, resources)
 		}

@@ -4,7 +4,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newRedrive creates the function that publishes, every minute, the events that the
@@ -24,7 +24,7 @@ func (p *Payhook) newRedrive() {
 	// conflict, it reads the item of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
-	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerIndex))
+	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+settings.LedgerIndex))
 	if conf.ReplaysRejected() {
 		p.allowReceiving(f)
 		f.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -143,7 +142,7 @@ func (tm *template) properties(t *testing.T) map[string]string {
 		}
 	}
 	for name, output := range tm.Outputs {
-		if name != names.VersionOutput {
+		if name != settings.VersionOutput {
 			add("Outputs/"+name, tm.plain(output.Value))
 		}
 	}

@@ -3,7 +3,6 @@ package payhook
 import (
 	"fmt"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -55,5 +54,5 @@ Answer to an accepted webhook: %d
 	if conf.UsesMTLS() {
 		details += exchange
 	}
-	p.output(names.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
+	p.output(settings.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
 }

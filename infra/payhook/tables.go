@@ -5,7 +5,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newLedger creates the table of events: one item per eventId, and a sparse index of the
@@ -17,20 +17,20 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 		// configuration is not changed.
 		return awsdynamodb.TableV2_FromTableAttributes(p, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 			TableName:     jsii.String(conf.LedgerTable),
-			GlobalIndexes: jsii.Strings(names.LedgerIndex),
+			GlobalIndexes: jsii.Strings(settings.LedgerIndex),
 		})
 	}
 	table := p.newTable("Ledger", &awsdynamodb.TablePropsV2{
-		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
+		PartitionKey:        attribute(settings.LedgerKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(settings.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:    jsii.String(names.LedgerIndex),
-			PartitionKey: attribute(names.LedgerShard, awsdynamodb.AttributeType_STRING),
-			SortKey:      attribute(names.LedgerDue, awsdynamodb.AttributeType_NUMBER),
+			IndexName:    jsii.String(settings.LedgerIndex),
+			PartitionKey: attribute(settings.LedgerShard, awsdynamodb.AttributeType_STRING),
+			SortKey:      attribute(settings.LedgerDue, awsdynamodb.AttributeType_NUMBER),
 			// Redrive measures how long events have been pending, and leases as many as fit into
 			// its memory, without reading them. So do people who list what is parked.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-			NonKeyAttributes: jsii.Strings(names.LedgerProjection()...),
+			NonKeyAttributes: jsii.Strings(settings.LedgerProjection()...),
 		}},
 		// A protected table cannot be deleted by any user or process (AWS,
 		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the
@@ -52,8 +52,8 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 // It is a cache. It is deleted with the stack, and the keys are fetched again.
 func (p *Payhook) newKeysTable() awsdynamodb.ITableV2 {
 	return p.newTable("Keys", &awsdynamodb.TablePropsV2{
-		PartitionKey:        attribute(names.KeysKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute: jsii.String(names.KeysTTL),
+		PartitionKey:        attribute(settings.KeysKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(settings.KeysTTL),
 		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
 	})
 }

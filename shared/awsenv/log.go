@@ -16,12 +16,12 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // Value is the value of a metric in one outcome line.
 type Value struct {
-	Metric names.Metric
+	Metric settings.Metric
 	Value  float64
 }
 
@@ -54,9 +54,9 @@ func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, line an
 	if len(values) > 0 {
 		tail.Stack = l.stack
 		tail.AWS = &metadata{Timestamp: time.Now().UnixMilli(), Directives: [1]directive{{
-			Namespace:  names.MetricNamespace,
-			Dimensions: [1][1]string{{names.MetricDimension}},
-			Metrics:    make([]names.Metric, len(values)),
+			Namespace:  settings.MetricNamespace,
+			Dimensions: [1][1]string{{settings.MetricDimension}},
+			Metrics:    make([]settings.Metric, len(values)),
 		}}}
 	}
 	for i, v := range values {
@@ -115,7 +115,7 @@ type metadata struct {
 type directive struct {
 	Namespace  string
 	Dimensions [1][1]string
-	Metrics    []names.Metric
+	Metrics    []settings.Metric
 }
 
 // Cause returns the text to log for an error; "" for nil.

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // writes counts the calls of Write.
@@ -39,8 +39,8 @@ func TestALineHasItsMembersAndMetrics(t *testing.T) {
 		IDs     map[string]int `json:"ids"`
 		MS      ms             `json:"ms"`
 	}{"accepted \"\n<\xff>", "", map[string]int{"b": 1, "a": 2}, ms{2}},
-		awsenv.Value{Metric: names.Metric{Name: "Recorded", Status: 400}, Value: 3},
-		awsenv.Value{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.500400609})
+		awsenv.Value{Metric: settings.Metric{Name: "Recorded", Status: 400}, Value: 3},
+		awsenv.Value{Metric: settings.Metric{Name: "Age", Unit: settings.Seconds}, Value: 1.500400609})
 	start, _, _ := strings.Cut(out.String(), `"Timestamp"`)
 	if want := `{"level":"WARN","msg":"webhook","outcome":"accepted \"\n<` + "\uFFFD" + `>","ids":{"a":2,"b":1},` +
 		`"ms":{"record":2},"Recorded":3,"Age":1.5,"StackName":"my-stack","_aws":{`; start != want {

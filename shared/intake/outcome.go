@@ -8,9 +8,9 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -23,10 +23,10 @@ type Outcome struct {
 
 // Answer is how a webhook with an outcome is answered, counted and logged.
 type Answer struct {
-	Status     int          // of HTTP; 0 for success, and for what is the outcome of a replay only
-	Detail     string       // for the sender; the outcome Invalid has that of its error
-	RetryAfter int          // seconds; 0 for none
-	Metric     names.Metric // counts the webhook; zero: none does
+	Status     int             // of HTTP; 0 for success, and for what is the outcome of a replay only
+	Detail     string          // for the sender; the outcome Invalid has that of its error
+	RetryAfter int             // seconds; 0 for none
+	Metric     settings.Metric // counts the webhook; zero: none does
 	Level      slog.Level
 }
 
@@ -62,21 +62,21 @@ func (o Outcome) BeforeProof() bool {
 // The outcomes. [CertificateOutcome] returns those of client certificates.
 var (
 	// Accepted: every event is recorded, now or before.
-	Accepted = Outcome{"accepted", Answer{Metric: names.AcceptedMetric}}
+	Accepted = Outcome{"accepted", Answer{Metric: settings.AcceptedMetric}}
 	// Conflict: an eventId was seen before with other content. The delivery is parked.
-	Conflict = Outcome{"conflict", Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}}
+	Conflict = Outcome{"conflict", Answer{Metric: settings.AcceptedMetric, Level: slog.LevelError}}
 
 	// Not read.
-	SourceNotAllowed = rejected("source-not-allowed", names.SourceNotAllowedMetric,
+	SourceNotAllowed = rejected("source-not-allowed", settings.SourceNotAllowedMetric,
 		"The source address is not allowed.")
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
-	NotAWebhookEvent = rejected("not-a-webhook-event", names.BadRequestMetric, "The event is not a webhook.")
-	MethodNotAllowed = rejected("method-not-allowed", names.MethodNotAllowedMetric,
+	NotAWebhookEvent = rejected("not-a-webhook-event", settings.BadRequestMetric, "The event is not a webhook.")
+	MethodNotAllowed = rejected("method-not-allowed", settings.MethodNotAllowedMetric,
 		"The method is not one of webhooks.")
-	PayloadEmpty    = rejected("payload-empty", names.BadRequestMetric, "The request has no body.")
-	PayloadEncoding = rejected("payload-encoding", names.BadRequestMetric, "The body can't be decoded.")
-	PayloadTooLarge = rejected("payload-too-large", names.TooLargeMetric, "The body is too large.")
+	PayloadEmpty    = rejected("payload-empty", settings.BadRequestMetric, "The request has no body.")
+	PayloadEncoding = rejected("payload-encoding", settings.BadRequestMetric, "The body can't be decoded.")
+	PayloadTooLarge = rejected("payload-too-large", settings.TooLargeMetric, "The body is too large.")
 
 	// Not authentic.
 	SignatureMissing   = unauthentic("signature-missing")   // signature, timestamp or key id is missing
@@ -89,16 +89,16 @@ var (
 	SignatureMismatch  = unauthentic("signature-mismatch")
 
 	// Authentic, and not a delivery of section 2.2 of the interface; parked.
-	Invalid = rejected("invalid", names.InvalidMetric, "")
+	Invalid = rejected("invalid", settings.InvalidMetric, "")
 
 	// A failure of a service: the sender must send the delivery again.
-	KeyUnavailable    = unavailable("key-unavailable", names.KeyUnavailableMetric, cannotCheck, 5)
-	KeyOutOfBudget    = unavailable("key-out-of-budget", names.KeyUnavailableMetric, cannotCheck, 60)
-	LedgerUnavailable = unavailable("ledger-unavailable", names.NotStoredMetric, notRecorded+".", 5)
-	OutOfTime         = unavailable("out-of-time", names.NotStoredMetric, notRecorded+" in time.", 5)
-	ParkingFailed     = unavailable("parking-failed", names.NotStoredMetric, "The delivery could not be stored.", 5)
+	KeyUnavailable    = unavailable("key-unavailable", settings.KeyUnavailableMetric, cannotCheck, 5)
+	KeyOutOfBudget    = unavailable("key-out-of-budget", settings.KeyUnavailableMetric, cannotCheck, 60)
+	LedgerUnavailable = unavailable("ledger-unavailable", settings.NotStoredMetric, notRecorded+".", 5)
+	OutOfTime         = unavailable("out-of-time", settings.NotStoredMetric, notRecorded+" in time.", 5)
+	ParkingFailed     = unavailable("parking-failed", settings.NotStoredMetric, "The delivery could not be stored.", 5)
 	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
-	EvidenceUnavailable = unavailable("evidence-unavailable", names.NotStoredMetric,
+	EvidenceUnavailable = unavailable("evidence-unavailable", settings.NotStoredMetric,
 		"The delivery could not be recorded.", 5)
 
 	// Of a replay only.
@@ -120,19 +120,19 @@ const (
 	notRecorded = "Not every event could be recorded"
 )
 
-func rejected(name string, metric names.Metric, detail string) Outcome {
+func rejected(name string, metric settings.Metric, detail string) Outcome {
 	return Outcome{name, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}
 }
 
 // unauthentic has one answer for all reasons, so that a forger learns nothing.
 func unauthentic(name string) Outcome {
-	return rejected(name, names.UnauthenticatedMetric, "The webhook is not authentic.")
+	return rejected(name, settings.UnauthenticatedMetric, "The webhook is not authentic.")
 }
 
 // CertificateOutcome returns the outcome of a client certificate that is rejected for that reason.
 func CertificateOutcome(r clientcert.Reason) Outcome { return unauthentic(string(r)) }
 
-func unavailable(name string, metric names.Metric, detail string, retryAfter int) Outcome {
+func unavailable(name string, metric settings.Metric, detail string, retryAfter int) Outcome {
 	return Outcome{name, Answer{Status: metric.Status, Detail: detail, RetryAfter: retryAfter, Metric: metric,
 		Level: slog.LevelError}}
 }
@@ -234,7 +234,7 @@ func OutcomeOf(err error) Outcome {
 func Outcomes() map[string]Outcome {
 	all := map[string]Outcome{}
 	for _, o := range outcomes {
-		if o.outcome.Metric != (names.Metric{}) {
+		if o.outcome.Metric != (settings.Metric{}) {
 			all[o.outcome.Name] = o.outcome
 		}
 	}

@@ -14,8 +14,8 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -50,7 +50,7 @@ func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
 
 // CheckMethod returns [ErrMethod] for a method that is not one of webhooks.
 func CheckMethod(method string) error {
-	if !slices.Contains(names.Methods(), method) {
+	if !slices.Contains(settings.Methods(), method) {
 		return ErrMethod
 	}
 	return nil

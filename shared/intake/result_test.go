@@ -19,10 +19,10 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 )
 
 // What the service is told, what alarms count and at which level it is logged depends on
@@ -36,7 +36,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 	for _, reason := range clientcert.Reasons() {
 		unauthentic[intake.CertificateOutcome(reason)] = true
 	}
-	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
+	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: settings.UnauthenticatedMetric,
 		Level: slog.LevelWarn}
 	outcomes := intake.Outcomes()
 	if len(outcomes) != len(unauthentic)+15 {
@@ -53,7 +53,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 			answer.Status >= 400 && answer.Detail == "" && outcome != intake.Invalid {
 			t.Errorf("%s: %+v", outcome, answer)
 		}
-		if m := answer.Metric; m.Status != answer.Status || !slices.Contains(names.Metrics(), m) {
+		if m := answer.Metric; m.Status != answer.Status || !slices.Contains(settings.Metrics(), m) {
 			t.Errorf("%s: no metric counts its status: %+v", outcome, answer)
 		}
 		// Whoever sent it has proven nothing.

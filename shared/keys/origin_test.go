@@ -11,7 +11,7 @@ import (
 	"time"
 	"uuid"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 )
 
 // An answer other than 200, or one that is too long, is an error without data of the answer.
@@ -99,7 +99,7 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	}
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||
 		got.Header.Get("Accept") != "application/json, */*;q=0.5" ||
-		got.Header.Get("User-Agent") != "payhook/"+names.Version() {
+		got.Header.Get("User-Agent") != "payhook/"+payment.Version() {
 		t.Errorf("got request %s %s, %v", got.Method, got.URL, got.Header)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"uuid"
-
-	"payhook.example/shared/names"
 )
 
 // UUIDLength is the number of characters of a UUID's canonical text.
@@ -43,7 +41,7 @@ func KeyID(text string) (canonical string, ok bool) {
 // the User-Agent of a library.
 func SetHeaders(header http.Header) {
 	header.Set("Accept", "application/json, */*;q=0.5")
-	header.Set("User-Agent", names.UserAgent(names.Version()))
+	header.Set("User-Agent", UserAgent(Version()))
 }
 
 // UnexpectedType returns the media type of an answer of the service for a log line, or a text

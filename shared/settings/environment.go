@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
-
-	"payhook.example/shared/names"
 )
 
 // Resources are the names of the resources of a deployment, which can be tokens of the CDK.
@@ -22,7 +20,7 @@ type Resources struct {
 // Environment returns the environment of the webhook, redrive or token function of a deployment with those resources,
 // by the names of the variables. CaptureRejected begins now.
 func (d Deployment) Environment(function string, r Resources) map[string]string {
-	env := map[string]string{names.StackEnv: d.StackName}
+	env := map[string]string{StackEnv: d.StackName}
 	for _, s := range ReadBy(function) {
 		env[s.Env()] = d.Text(s)
 	}
@@ -31,37 +29,37 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
 		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
 		// certificates of the system.
-		env[names.CertificateFoldersEnv] = names.NoCertificateFolders
+		env[CertificateFoldersEnv] = NoCertificateFolders
 	}
-	store := names.TokenSecretEnv
+	store := TokenSecretEnv
 	if d.TokenStore == InParameter {
-		store = names.TokenParameterEnv
+		store = TokenParameterEnv
 	}
 	if function == "token" {
-		env[store], env[names.CredentialsSecretEnv] = r.Token, r.Credentials
+		env[store], env[CredentialsSecretEnv] = r.Token, r.Credentials
 		return env
 	}
-	env[names.LedgerTableEnv], env[names.EventBusNameEnv] = r.LedgerTable, r.EventBus
-	env[names.ClaimBucketEnv], env[names.ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
+	env[LedgerTableEnv], env[EventBusNameEnv] = r.LedgerTable, r.EventBus
+	env[ClaimBucketEnv], env[ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
 	if function == "webhook" && d.UsesMTLS() {
-		env[names.APIIDEnv] = r.API
+		env[APIIDEnv] = r.API
 	}
 	if function == "webhook" && d.CaptureRejected > 0 {
 		// The time is absolute, so that the capture ends by itself: a new process of the
 		// function does not extend it. A new deployment does.
-		env[names.CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
+		env[CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
 	}
 	if function != "webhook" && !d.ReplaysRejected() { // it does not find webhooks authentic and accept them
 		return env
 	}
 	if d.UsesSignature() {
-		env[names.KeysTableEnv] = r.KeysTable
+		env[KeysTableEnv] = r.KeysTable
 	}
 	if d.KeysAuth == BearerToken {
 		env[store] = r.Token
 	}
 	if r.EvidenceBucket != "" {
-		env[names.EvidenceBucketEnv] = r.EvidenceBucket
+		env[EvidenceBucketEnv] = r.EvidenceBucket
 	}
 	return env
 }
@@ -76,7 +74,7 @@ func (d Deployment) Function(function string, r Resources) (Function, error) {
 	env := d.Environment(function, r)
 	from := fromEnvironment(func(name string) string { return env[name] })
 	from.file = func(name string) ([]byte, error) {
-		text := map[string][]byte{names.TruststoreFile: d.TruststorePEM, names.ServiceCAFile: d.ServiceCAPEM}[name]
+		text := map[string][]byte{TruststoreFile: d.TruststorePEM, ServiceCAFile: d.ServiceCAPEM}[name]
 		if text == nil {
 			return nil, fs.ErrNotExist
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -18,7 +17,7 @@ import (
 func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 	folder, ca := t.TempDir(), paymenttest.NewCA("Operator CA")
 	pem := paymenttest.EncodeCertificate(ca.Certificate)
-	for _, file := range []string{names.ServiceCAFile, names.TruststoreFile} {
+	for _, file := range []string{settings.ServiceCAFile, settings.TruststoreFile} {
 		if err := os.WriteFile(filepath.Join(folder, file), pem, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -32,13 +31,13 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		{},
 		{"keysAuth": "bearer", "captureRejected": "1h", "tokenStore": "parameter", "evidence": "1d"},
 		{"authentication": "both", "domainName": "hooks.bank.example", "hostedZoneId": "Z1", "captureRejected": "1h",
-			"truststore": filepath.Join(folder, names.TruststoreFile)},
+			"truststore": filepath.Join(folder, settings.TruststoreFile)},
 		{"authentication": "mtls", "domainName": "hooks.bank.example", "hostedZoneId": "Z1",
-			"truststore": filepath.Join(folder, names.TruststoreFile)},
+			"truststore": filepath.Join(folder, settings.TruststoreFile)},
 	} {
 		texts := map[string]string{"baseUrl": "https://a.example", "authUrl": "https://b.example",
 			"tokenManagerId": "m",
-			"serviceCA":      filepath.Join(folder, names.ServiceCAFile)}
+			"serviceCA":      filepath.Join(folder, settings.ServiceCAFile)}
 		maps.Copy(texts, change)
 		d, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: texts})
 		if err != nil {
@@ -48,7 +47,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 			env := d.Environment(function, resources)
 			env["LAMBDA_TASK_ROOT"] = folder
 			want, err := parse(func(name string) string { return env[name] })
-			if err != nil || env[names.KeysTableEnv] != want.KeysTable {
+			if err != nil || env[settings.KeysTableEnv] != want.KeysTable {
 				t.Errorf("%s %v: %v, or the table is not used", function, change, err)
 			}
 			got, err := d.Function(function, resources)

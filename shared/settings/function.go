@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/names"
 	"payhook.example/shared/signature"
 )
 
@@ -64,21 +63,21 @@ func parseWebhook(r *reader) (Function, error) {
 	r.publishing(&f)
 	if f.UsesMTLS() {
 		f.MTLS = r.trust(f)
-		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(names.APIIDEnv)
+		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
 	}
 	if f.KeysAuth == BearerToken {
 		r.token(&f)
 	}
-	if text := r.getenv(names.CaptureUntilEnv); text != "" {
+	if text := r.getenv(CaptureUntilEnv); text != "" {
 		var err error
 		if f.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
-			r.problem(names.CaptureUntilEnv, "must be a time of RFC 3339")
+			r.problem(CaptureUntilEnv, "must be a time of RFC 3339")
 		}
 	}
 	if f.UsesSignature() {
-		f.KeysTable = r.resource(names.KeysTableEnv)
+		f.KeysTable = r.resource(KeysTableEnv)
 	}
-	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
+	f.EvidenceBucket = r.getenv(EvidenceBucketEnv)
 	return f, r.err()
 }
 
@@ -96,10 +95,10 @@ func parseRedrive(r *reader) (Function, error) {
 		return f, r.err()
 	}
 	// The resources for captured webhooks, with captureRejected.
-	if f.KeysTable = r.getenv(names.KeysTableEnv); f.KeysTable != "" && f.KeysAuth == BearerToken {
+	if f.KeysTable = r.getenv(KeysTableEnv); f.KeysTable != "" && f.KeysAuth == BearerToken {
 		r.token(&f)
 	}
-	f.EvidenceBucket = r.getenv(names.EvidenceBucketEnv)
+	f.EvidenceBucket = r.getenv(EvidenceBucketEnv)
 	return f, r.err()
 }
 
@@ -112,7 +111,7 @@ func parseToken(r *reader) (Function, error) {
 	f := r.function("token")
 	r.serviceCAs(&f)
 	r.token(&f)
-	f.CredentialsSecret = r.resource(names.CredentialsSecretEnv)
+	f.CredentialsSecret = r.resource(CredentialsSecretEnv)
 	return f, r.err()
 }
 
@@ -176,16 +175,16 @@ func (r *reader) resource(env string) string {
 
 // token sets where the access token is kept.
 func (r *reader) token(f *Function) {
-	f.TokenParameter, f.TokenKey = r.getenv(names.TokenParameterEnv), r.getenv(names.TokenKeyEnv)
+	f.TokenParameter, f.TokenKey = r.getenv(TokenParameterEnv), r.getenv(TokenKeyEnv)
 	if f.TokenParameter == "" {
-		f.TokenSecret = r.resource(names.TokenSecretEnv)
+		f.TokenSecret = r.resource(TokenSecretEnv)
 	}
 }
 
 // publishing sets the resources of a function that publishes.
 func (r *reader) publishing(f *Function) {
-	f.LedgerTable, f.EventBusName = r.resource(names.LedgerTableEnv), r.resource(names.EventBusNameEnv)
-	f.ClaimBucket, f.ParkingBucket = r.resource(names.ClaimBucketEnv), r.resource(names.ParkingBucketEnv)
+	f.LedgerTable, f.EventBusName = r.resource(LedgerTableEnv), r.resource(EventBusNameEnv)
+	f.ClaimBucket, f.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
 	// The limit of the total size of a request of PutEvents, which must be less, depends on
 	// the Region (AWS, "PutEvents" in the EventBridge API reference, and in the reference
 	// for China). Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
@@ -209,7 +208,7 @@ func packaged(getenv func(string) string, file string) ([]byte, error) {
 
 // serviceCAs sets the CAs of the service, if the package has some.
 func (r *reader) serviceCAs(f *Function) {
-	text, err := r.file(names.ServiceCAFile)
+	text, err := r.file(ServiceCAFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -221,7 +220,7 @@ func (r *reader) serviceCAs(f *Function) {
 		f.ServiceCAs, err = x509.SystemCertPool()
 	}
 	if err != nil {
-		r.problem(names.ServiceCAFile, err.Error())
+		r.problem(ServiceCAFile, err.Error())
 		return
 	}
 	for _, c := range cas.Certificates() {
@@ -236,9 +235,9 @@ func (r *reader) trust(f Function) *MTLS {
 		pin, _ := clientcert.ParsePin(text)
 		m.Policy.Pins = append(m.Policy.Pins, pin)
 	}
-	text, err := r.file(names.TruststoreFile)
+	text, err := r.file(TruststoreFile)
 	if err != nil {
-		r.wrong(&r.to.Truststore, names.TruststoreFile+" can't be read in the function's package")
+		r.wrong(&r.to.Truststore, TruststoreFile+" can't be read in the function's package")
 		return m
 	}
 	// A certificate that has expired since the deployment does not stop the function.

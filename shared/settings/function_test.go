@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -27,11 +26,17 @@ var functions = map[string]struct {
 	parse     func(getenv func(string) string) (settings.Function, error)
 	resources []string
 }{
-	"webhook": {settings.ParseWebhook, []string{names.LedgerTableEnv, names.EventBusNameEnv, names.KeysTableEnv,
-		names.ClaimBucketEnv, names.ParkingBucketEnv}},
-	"redrive": {settings.ParseRedrive, []string{names.LedgerTableEnv, names.EventBusNameEnv, names.ClaimBucketEnv,
-		names.ParkingBucketEnv}},
-	"token": {settings.ParseToken, []string{names.TokenSecretEnv, names.CredentialsSecretEnv}},
+	"webhook": {
+		settings.ParseWebhook,
+		[]string{settings.LedgerTableEnv, settings.EventBusNameEnv, settings.KeysTableEnv,
+			settings.ClaimBucketEnv, settings.ParkingBucketEnv},
+	},
+	"redrive": {
+		settings.ParseRedrive,
+		[]string{settings.LedgerTableEnv, settings.EventBusNameEnv, settings.ClaimBucketEnv,
+			settings.ParkingBucketEnv},
+	},
+	"token": {settings.ParseToken, []string{settings.TokenSecretEnv, settings.CredentialsSecretEnv}},
 }
 
 // environment returns the environment of a function with what it requires, its resources, and changes.
@@ -86,8 +91,8 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	env := environment("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
 		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
 		"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
-		"PAYHOOK_KEYS_AUTH":       "bearer", names.TokenSecretEnv: "secret", names.EvidenceBucketEnv: "records",
-		names.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
+		"PAYHOOK_KEYS_AUTH":       "bearer", settings.TokenSecretEnv: "secret", settings.EvidenceBucketEnv: "records",
+		settings.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
 	f, err := settings.ParseWebhook(env)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +104,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: at, KeyID: id},
 		Window:         &signature.Window{Tolerance: 5 * time.Minute},
 		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
-		KeysTable:      "the-" + names.KeysTableEnv,
+		KeysTable:      "the-" + settings.KeysTableEnv,
 		TokenSecret:    "secret",
 		EvidenceBucket: "records",
 		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
@@ -109,8 +114,8 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if f.LedgerTable != "the-"+names.LedgerTableEnv || f.EventBusName != "the-"+names.EventBusNameEnv ||
-		f.ClaimBucket != "the-"+names.ClaimBucketEnv || f.ParkingBucket != "the-"+names.ParkingBucketEnv ||
+	if f.LedgerTable != "the-"+settings.LedgerTableEnv || f.EventBusName != "the-"+settings.EventBusNameEnv ||
+		f.ClaimBucket != "the-"+settings.ClaimBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
 		f.Proof["timestampLocation"] != "query:at" ||
 		f.Proof["timestampTolerance"] != "5m" || len(f.Proof) != len(settings.ReadBy("proof")) {
 		t.Errorf("%+v", f)
@@ -124,7 +129,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	token, err := settings.ParseToken(environment("token",
 		map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"}))
 	if err != nil || token.TokenService.String() != "http://127.0.0.1:1" || token.CredentialsSecret !=
-		"the-"+names.CredentialsSecretEnv || token.TokenSecret != "the-"+names.TokenSecretEnv {
+		"the-"+settings.CredentialsSecretEnv || token.TokenSecret != "the-"+settings.TokenSecretEnv {
 		t.Errorf("%+v, %v", token, err)
 	}
 }
@@ -139,14 +144,15 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 	}{
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1m", "PAYHOOK_TIMESTAMP_TOLERANCE": "off"}, nil},
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEYS_AUTH": "basic",
-			names.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH: must be none or bearer",
-			"PAYHOOK_DEDUPLICATION_WINDOW: must be", names.CaptureUntilEnv + ": must be a time of RFC 3339"}},
-		{"webhook", map[string]string{"PAYHOOK_KEYS_AUTH": "bearer"}, []string{names.TokenSecretEnv + ": is required"}},
-		{"token", map[string]string{names.TokenSecretEnv: "", names.CredentialsSecretEnv: "",
+			settings.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH: must be none or bearer",
+			"PAYHOOK_DEDUPLICATION_WINDOW: must be", settings.CaptureUntilEnv + ": must be a time of RFC 3339"}},
+		{"webhook", map[string]string{"PAYHOOK_KEYS_AUTH": "bearer"},
+			[]string{settings.TokenSecretEnv + ": is required"}},
+		{"token", map[string]string{settings.TokenSecretEnv: "", settings.CredentialsSecretEnv: "",
 			"PAYHOOK_AUTH_URL": "http://auth.example", "PAYHOOK_TOKEN_MANAGER_ID": "", "PAYHOOK_SCOPES": `a "b"`},
 			[]string{"PAYHOOK_AUTH_URL: must be an https URL; http", "PAYHOOK_TOKEN_MANAGER_ID: is required",
-				"PAYHOOK_SCOPES: must be visible ASCII", names.TokenSecretEnv + ": is required",
-				names.CredentialsSecretEnv + ": is required"}},
+				"PAYHOOK_SCOPES: must be visible ASCII", settings.TokenSecretEnv + ": is required",
+				settings.CredentialsSecretEnv + ": is required"}},
 	} {
 		_, err := functions[c.function].parse(environment(c.function, c.change))
 		var got []string
@@ -190,7 +196,7 @@ func TestFunctionReadsTheServiceCAOfItsPackage(t *testing.T) {
 		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken,
 	} {
 		env := environment(name, map[string]string{"LAMBDA_TASK_ROOT": folder})
-		file := filepath.Join(folder, names.ServiceCAFile)
+		file := filepath.Join(folder, settings.ServiceCAFile)
 		if f, err := parse(env); err != nil || f.ServiceCAs != nil {
 			t.Errorf("%s without the file: %v, %v", name, f.ServiceCAs, err)
 		}
@@ -234,10 +240,10 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 			other := strings.Repeat("ab", 32)
 			change := map[string]string{"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
 				"PAYHOOK_API_ID": "a1b2c3", "LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_KEYS": other,
-				names.KeysTableEnv:         "", // it needs none
+				settings.KeysTableEnv:      "", // it needs none
 				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b;O=d\\;e.example`}
 			delete(change, c.without)
-			file := filepath.Join(c.folder, names.TruststoreFile)
+			file := filepath.Join(c.folder, settings.TruststoreFile)
 			if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 				t.Fatal(err)
 			}

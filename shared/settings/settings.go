@@ -1,5 +1,7 @@
 // Package settings defines the settings of Payhook: the fields of payhook.Props, the context
-// keys of the CDK app, the environment variables of the functions, defaults and limits.
+// keys of the CDK app, the environment variables of the functions, defaults and limits. It also
+// has the other names that the deployment and the functions share: those of metrics, outputs and
+// attributes of the tables.
 //
 // Each setting is declared once, as a field with tags:
 //

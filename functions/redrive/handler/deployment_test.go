@@ -15,16 +15,15 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 	"payhook.example/shared/signature"
 )
 
@@ -105,7 +104,7 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 		t.Fatal(err)
 	}
 	all := Stores{
-		setup.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked},
+		intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked},
 		&d.bus,
 		&d.parked,
 	}
@@ -122,7 +121,7 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, settings.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{"PAYHOOK_AUTHENTICATION": authentication, "LAMBDA_TASK_ROOT": folder}

@@ -15,12 +15,10 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // Handler runs redrive for an invocation and writes a log line and metrics. Lambda may
@@ -39,7 +37,7 @@ type Handler struct {
 
 // Stores are those of the function.
 type Stores struct {
-	setup.Stores
+	intake.Stores
 	bus.Finder
 	Deliveries Deliveries // the same bucket as Parking
 }
@@ -55,9 +53,9 @@ const findTimeout = 5 * time.Second
 
 // New returns the handler with its stores and settings. keyService calls the key service, for rejected webhooks.
 func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
-	accepting := setup.Pipeline(all.Stores, s)
+	accepting := all.Pipeline(s)
 	all.Evidence = nil // a parked delivery has its proof
-	pipeline := setup.Pipeline(all.Stores, s)
+	pipeline := all.Pipeline(s)
 	h := &Handler{
 		redriver: intake.NewRedriver(pipeline, settings.RedriveAttempts),
 		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
@@ -75,7 +73,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
 		h.trust = &trust{s.MTLS, s.Authentication}
 	} else if s.KeysTable != "" {
-		h.rejected = newRejected(accepting, setup.Signature(all.Keys, keyService, s), s)
+		h.rejected = newRejected(accepting, all.Signature(keyService, s), s)
 	}
 	return h
 }
@@ -151,16 +149,16 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		BusCause: awsenv.Cause(notFound)}
 	var values []awsenv.Value
 	if errors.Is(r.Err, bus.ErrMissing) {
-		values = append(values, awsenv.Value{Metric: names.BusMissingMetric, Value: 1})
+		values = append(values, awsenv.Value{Metric: settings.BusMissingMetric, Value: 1})
 	}
 	if !r.Unread {
-		values = append(values, awsenv.Value{Metric: names.OldestPendingMetric, Value: r.Oldest.Seconds()})
+		values = append(values, awsenv.Value{Metric: settings.OldestPendingMetric, Value: r.Oldest.Seconds()})
 	}
 	if r.Parked > 0 {
-		values = append(values, awsenv.Value{Metric: names.ParkedMetric, Value: float64(r.Parked)})
+		values = append(values, awsenv.Value{Metric: settings.ParkedMetric, Value: float64(r.Parked)})
 	}
 	if h.trust != nil {
-		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
+		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
 	}
 	h.log.Outcome(ctx, level, "redrive", l, values...)
 	out := redrive.Answer{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}

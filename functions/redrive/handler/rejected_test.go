@@ -11,7 +11,6 @@ import (
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -24,8 +23,8 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	t.Cleanup(service.Close)
-	env := map[string]string{"PAYHOOK_BASE_URL": service.URL, names.KeysTableEnv: "keys",
-		names.EvidenceBucketEnv: "records"}
+	env := map[string]string{"PAYHOOK_BASE_URL": service.URL, settings.KeysTableEnv: "keys",
+		settings.EvidenceBucketEnv: "records"}
 	maps.Copy(env, change)
 	return deploy(t, env)
 }
@@ -142,7 +141,7 @@ func TestARejectedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 		"not captured whole": {webhook: paymenttest.Webhook{
 			Payload: []byte(strings.Repeat(" ", proof.MaxCapturedPayload+1))},
 			captured: func(p *proof.Proof) { p.Payload = nil }, want: incomplete},
-		"captureRejected is off": {webhook: signed, change: map[string]string{names.KeysTableEnv: ""},
+		"captureRejected is off": {webhook: signed, change: map[string]string{settings.KeysTableEnv: ""},
 			want: captureRejectedOff},
 	} {
 		t.Run(name, func(t *testing.T) {

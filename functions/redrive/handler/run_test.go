@@ -13,9 +13,9 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
+	"payhook.example/shared/settings"
 )
 
 // The line of a run is what an operator reads, and what alarms and the dashboard count.
@@ -55,12 +55,12 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		if embedded, ok := line["_aws"].(map[string]any); ok {
 			directive := embedded["CloudWatchMetrics"].([]any)[0].(map[string]any)
 			for _, m := range directive["Metrics"].([]any) {
-				if line[m.(map[string]any)["Name"].(string)] == nil || line[names.MetricDimension] != "Payhook" {
+				if line[m.(map[string]any)["Name"].(string)] == nil || line[settings.MetricDimension] != "Payhook" {
 					t.Errorf("%s: the metric %v has no value or dimension", name, m)
 				}
 			}
 		}
-		delete(line, names.MetricDimension)
+		delete(line, settings.MetricDimension)
 		delete(line, "_aws")
 		if diff := cmp.Diff(want, line); diff != "" {
 			t.Errorf("%s: the line (-want +got):\n%s", name, diff)

@@ -9,7 +9,6 @@ import (
 	"uuid"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
@@ -20,7 +19,7 @@ import (
 func (d *deployment) daysLeft() float64 {
 	d.t.Helper()
 	d.handle(redrive.Request{})
-	days, ok := d.line()[names.TrustDaysLeftMetric.Name].(float64)
+	days, ok := d.line()[settings.TrustDaysLeftMetric.Name].(float64)
 	if !ok {
 		return math.NaN()
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -73,7 +72,7 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	var values []awsenv.Value
 	if r.Known {
 		l.Remaining = r.Remaining.Round(time.Millisecond).Seconds()
-		values = append(values, awsenv.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
+		values = append(values, awsenv.Value{Metric: settings.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
 	}
 	if r.WritesTooOften {
 		l.Warning = token.ShortLived

@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -93,7 +92,7 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 // environment returns the environment of the function, in which no setting has its default.
 func environment(t *testing.T, authURL string) map[string]string {
 	t.Helper()
-	env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials"}
+	env := map[string]string{settings.TokenSecretEnv: "token", settings.CredentialsSecretEnv: "credentials"}
 	values := map[string]string{"authUrl": authURL, "tokenManagerId": "manager 1", "scopes": "a b",
 		"credentialEncoding": "form"}
 	for _, s := range settings.ReadBy("token") {

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -47,7 +47,7 @@ func newTLS(t *testing.T, authURL string, serviceCA []byte) (*Handler, *token.Me
 		t.Fatal(err)
 	}
 	if serviceCA != nil {
-		if err := os.WriteFile(filepath.Join(folder, names.ServiceCAFile), serviceCA, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, settings.ServiceCAFile), serviceCA, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

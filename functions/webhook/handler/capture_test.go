@@ -9,15 +9,15 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
 // capturing returns an endpoint that stores rejected requests until that time from now.
 func capturing(t *testing.T, until time.Duration) *endpoint {
-	return newEndpoint(t, map[string]string{names.CaptureUntilEnv: time.Now().Add(until).Format(time.RFC3339),
+	return newEndpoint(t, map[string]string{settings.CaptureUntilEnv: time.Now().Add(until).Format(time.RFC3339),
 		"PAYHOOK_MAX_PAYLOAD_BYTES": "1500"})
 }
 

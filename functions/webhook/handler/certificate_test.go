@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -31,11 +30,11 @@ const (
 func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, settings.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{
-		"PAYHOOK_AUTHENTICATION": authentication, "PAYHOOK_DOMAIN_NAME": apiDomain, names.APIIDEnv: apiID,
+		"PAYHOOK_AUTHENTICATION": authentication, "PAYHOOK_DOMAIN_NAME": apiDomain, settings.APIIDEnv: apiID,
 		"LAMBDA_TASK_ROOT": folder,
 	}
 }
@@ -90,7 +89,7 @@ func TestAnAcceptedWebhookWritesTheDaysThatItsChainLasts(t *testing.T) {
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), c.client)
 		r.RequestContext.Authentication.ClientCert.ClientCertPem += string(c.added)
 		answer := e.handle(t, r)
-		days, _ := e.line(t)[names.TrustDaysLeftMetric.Name].(float64)
+		days, _ := e.line(t)[settings.TrustDaysLeftMetric.Name].(float64)
 		if answer.StatusCode != 200 || math.Round(days) != c.want {
 			t.Errorf("%s: %d, %v days, want %v", name, answer.StatusCode, days, c.want)
 		}
@@ -147,7 +146,7 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 				}
 				line := e.line(t)
 				if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
-					line[names.TrustDaysLeftMetric.Name] != nil ||
+					line[settings.TrustDaysLeftMetric.Name] != nil ||
 					strings.Contains(e.log.String(), "MII") {
 					t.Errorf("logged as %v, want %s", line, c.reason)
 				}

@@ -19,13 +19,13 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // endpoint is the function, set up as in main, with AWS services in memory and a
@@ -117,7 +117,7 @@ func newServices() *endpoint { return &endpoint{log: &bytes.Buffer{}} }
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
 	c := conf(t, baseURL, change)
-	stores := setup.Stores{Ledger: &e.ledger, Keys: &e.keys, Bus: &e.bus, Claims: &e.claims, Parking: &e.parking}
+	stores := intake.Stores{Ledger: &e.ledger, Keys: &e.keys, Bus: &e.bus, Claims: &e.claims, Parking: &e.parking}
 	if c.EvidenceBucket != "" {
 		stores.Evidence = &e.records
 	}

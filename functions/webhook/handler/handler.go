@@ -17,11 +17,9 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // Handler receives the requests of a function URL or of an HTTP API, which both have
@@ -40,7 +38,7 @@ type Handler struct {
 }
 
 // New returns the handler with its stores and settings. keyService calls the key service.
-func New(stores setup.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
+func New(stores intake.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
 	h := &Handler{
 		allowed:         s.Networks,
 		authentication:  s.Authentication,
@@ -50,7 +48,7 @@ func New(stores setup.Stores, keyService *http.Client, s settings.Function, log 
 	}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {
-		mechanisms.Signature = setup.Signature(stores.Keys, keyService, s)
+		mechanisms.Signature = stores.Signature(keyService, s)
 	}
 	if m := s.MTLS; m != nil {
 		h.origin = &origin{m.DomainName, m.APIID}
@@ -60,7 +58,7 @@ func New(stores setup.Stores, keyService *http.Client, s settings.Function, log 
 		h.captured = s.Proof
 		h.capturer = proof.NewCapturer(stores.Parking, stores.Keys, s.Scheme, s.CaptureUntil)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(stores, s), mechanisms)
+	h.receiver = intake.NewReceiver(stores.Pipeline(s), mechanisms)
 	return h
 }
 
@@ -147,7 +145,7 @@ func (h *Handler) respond(result intake.Result, answer intake.Answer) response {
 	headers["Content-Type"] = "application/problem+json"
 	switch answer.Status {
 	case http.StatusMethodNotAllowed:
-		headers["Allow"] = strings.Join(names.Methods(), ", ")
+		headers["Allow"] = strings.Join(settings.Methods(), ", ")
 	case http.StatusUnauthorized:
 		headers["WWW-Authenticate"] = h.challenge()
 	}
@@ -287,21 +285,21 @@ func milliseconds(took time.Duration) int64 { return took.Round(time.Millisecond
 func (h *Handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
 	values := make([]awsenv.Value, 0, 8)
 	for _, v := range []awsenv.Value{
-		{Metric: names.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},
+		{Metric: settings.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},
 		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
-		{Metric: names.ConflictsMetric, Value: float64(r.Conflicts)},
-		{Metric: names.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
-		{Metric: names.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
+		{Metric: settings.ConflictsMetric, Value: float64(r.Conflicts)},
+		{Metric: settings.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
+		{Metric: settings.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
 			float64(r.Unpublishable)},
-		{Metric: names.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
-		{Metric: names.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
+		{Metric: settings.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
+		{Metric: settings.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {
-		if v.Value != 0 || v.Metric == names.ClientErrorsMetric && h.origin == nil {
+		if v.Value != 0 || v.Metric == settings.ClientErrorsMetric && h.origin == nil {
 			values = append(values, v)
 		}
 	}
 	if answer.Status < 300 && len(r.Chain) > 0 {
-		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric,
+		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric,
 			Value: clientcert.DaysLeft(r.Chain, time.Now())})
 	}
 	return values

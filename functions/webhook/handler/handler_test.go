@@ -21,7 +21,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -90,7 +89,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca),
 	} {
 		change["PAYHOOK_ALLOWED_SOURCES"] = "192.0.2.0/24;2001:db8:1::/48"
-		change[names.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
+		change[settings.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
 		for address, allowed := range map[string]bool{
 			"192.0.2.0": true, "192.0.2.255": true, "192.0.1.255": false, "192.0.3.0": false,
 			"::ffff:192.0.2.7": true, "::ffff:192.0.3.7": false, "::c000:207": false,

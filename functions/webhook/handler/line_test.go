@@ -13,7 +13,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -38,7 +37,7 @@ func TestTheMetricsOfALine(t *testing.T) {
 		"everything": {intake.Result{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
 			Claimed: 6, Unpublishable: 7,
 			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}},
-			intake.Answer{Status: 400, Metric: names.Metric{Name: "A"}},
+			intake.Answer{Status: 400, Metric: settings.Metric{Name: "A"}},
 			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},
 		"parked": {intake.Result{Parked: "x"}, intake.Answer{Status: 499},

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -139,7 +138,7 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 		"an event of an Application Load Balancer", "not an event of a function URL or an HTTP API"
 	ca := paymenttest.NewCA("Operator CA")
 	endpoints := map[string]*endpoint{
-		"signature": newEndpoint(t, map[string]string{names.CaptureUntilEnv: "2099-01-01T00:00:00Z",
+		"signature": newEndpoint(t, map[string]string{settings.CaptureUntilEnv: "2099-01-01T00:00:00Z",
 			"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}),
 		"mTLS": newEndpoint(t, withCertificates(t, settings.ByMTLS, ca)),
 		"both": newEndpoint(t, withCertificates(t, settings.ByBoth, ca)),

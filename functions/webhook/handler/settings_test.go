@@ -15,11 +15,10 @@ import (
 
 	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // answered tests that a webhook with a change has this status with a value of a setting.
@@ -57,9 +56,10 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 // passed tests that the cache of keys has an option with the value of a setting.
 func passed(key, value string, change func(o *keys.Options)) func(*testing.T) {
 	return func(t *testing.T) {
-		want := setup.KeyOptions(conf(t, "https://service.example", nil))
+		want := intake.KeyOptions(conf(t, "https://service.example", nil))
 		change(&want)
-		got := setup.KeyOptions(conf(t, "https://service.example", map[string]string{settings.Named(key).Env(): value}))
+		got := intake.KeyOptions(conf(t, "https://service.example",
+			map[string]string{settings.Named(key).Env(): value}))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -123,7 +123,7 @@ var effects = map[string]func(t *testing.T){
 		)
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
-		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", names.TokenSecretEnv: "token"}
+		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", settings.TokenSecretEnv: "token"}
 		s := conf(t, service.URL, bearer)
 		e := newServices()
 		e.service = service

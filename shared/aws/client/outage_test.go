@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // serve answers the calls of DynamoDB, EventBridge and S3 as if nothing had been stored before.
@@ -48,13 +47,13 @@ func list(r *http.Request, part, text string) string {
 }
 
 // stores returns the stores of a function whose calls are answered at url.
-func stores(t *testing.T, url string) setup.Stores {
+func stores(t *testing.T, url string) intake.Stores {
 	t.Helper()
 	connections := client.NewConnections(intake.Parallel)
 	cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": url})
 	cfg.HTTPClient = connections.Client()
 	buckets := s3.NewClient(cfg)
-	return setup.Stores{
+	return intake.Stores{
 		Ledger:   dynamodb.NewLedger(dynamodb.NewClient(cfg), "ledger"),
 		Keys:     dynamodb.NewKeys(dynamodb.NewClient(cfg), "keys"),
 		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg, connections.Once()), "bus"),
@@ -143,7 +142,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					server := awstest.NewOutage(t, fails, c.of, failures[how], serve)
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						p := setup.Pipeline(stores(t, server.URL), settings.Function{EventSource: "source",
+						p := stores(t, server.URL).Pipeline(settings.Function{EventSource: "source",
 							ClaimBucket: "claims", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
 							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

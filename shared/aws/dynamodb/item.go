@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 type attributes = map[string]types.AttributeValue
@@ -26,16 +26,16 @@ type codec struct {
 
 // codecs are the attributes of the ledger's table, in the order in which they are written. The first is the key.
 var codecs = [...]codec{
-	ofText(names.LedgerKey, ledger.Identity, func(i *ledger.Item) *string { return &i.EventID }),
+	ofText(settings.LedgerKey, ledger.Identity, func(i *ledger.Item) *string { return &i.EventID }),
 	ofArray("digest", ledger.Identity, func(i *ledger.Item) []byte { return i.Digest[:] }),
 	ofText("deliveryId", ledger.Identity, func(i *ledger.Item) *string { return &i.DeliveryID }),
-	ofTime(names.LedgerRecordedAt, ledger.Identity, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
+	ofTime(settings.LedgerRecordedAt, ledger.Identity, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
 	ofText("decidedBy", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.By }),
 	ofTime("decidedAt", ledger.Identity, func(i *ledger.Item) *time.Time { return &i.Decision.At }),
 	ofText("reason", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.Reason }),
 	ofText("amount", ledger.Identity, func(i *ledger.Item) *string { return &i.Amount }),
 	ofText("currency", ledger.Identity, func(i *ledger.Item) *string { return &i.Currency }),
-	{names.LedgerEvent, ledger.Content,
+	{settings.LedgerEvent, ledger.Content,
 		func(i *ledger.Item) types.AttributeValue {
 			if i.Detail == nil {
 				return nil
@@ -46,9 +46,9 @@ var codecs = [...]codec{
 			i.Detail, err = bytesOf(v)
 			return err
 		}},
-	ofInt(names.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size },
+	ofInt(settings.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size },
 		func(*ledger.Item) bool { return false }),
-	{names.LedgerClaimed, ledger.Content,
+	{settings.LedgerClaimed, ledger.Content,
 		func(i *ledger.Item) types.AttributeValue {
 			if !i.Claimed {
 				return nil
@@ -64,17 +64,17 @@ var codecs = [...]codec{
 			return nil
 		}},
 	ofText("state", ledger.Rest, func(i *ledger.Item) *ledger.State { return &i.State }),
-	ofText(names.LedgerShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
-	ofTime(names.LedgerDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
+	ofText(settings.LedgerShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
+	ofTime(settings.LedgerDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
 	// What is pending has it also if it is zero: a lease can add to what exists alone.
 	ofInt("attempts", ledger.Rest, func(i *ledger.Item) *int { return &i.Attempts },
 		func(i *ledger.Item) bool { return i.Shard != "" }),
 	ofArray("holder", ledger.Rest, func(i *ledger.Item) []byte { return i.Holder[:] }),
-	ofText(names.LedgerCause, ledger.Rest, func(i *ledger.Item) *string { return &i.Cause }),
+	ofText(settings.LedgerCause, ledger.Rest, func(i *ledger.Item) *string { return &i.Cause }),
 	ofText("problem", ledger.Rest, func(i *ledger.Item) *string { return &i.Problem }),
 	ofTime("eventTimestamp", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
 	ofTime("publishedAt", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.PublishedAt }),
-	{names.LedgerTTL, ledger.Rest,
+	{settings.LedgerTTL, ledger.Rest,
 		func(i *ledger.Item) types.AttributeValue {
 			if i.ExpiresAt.IsZero() {
 				return nil
@@ -212,7 +212,7 @@ func decode(read attributes) (i ledger.Item) {
 
 // decodeNew returns the new item of a write. Its size is left out: only the index needs it.
 func decodeNew(written attributes) ledger.Item {
-	delete(written, names.LedgerSize)
+	delete(written, settings.LedgerSize)
 	return decode(written)
 }
 
@@ -225,7 +225,7 @@ func decodeAll(list []attributes) []ledger.Item {
 	return items
 }
 
-func keyOf(eventID string) attributes { return attributes{names.LedgerKey: text(eventID)} }
+func keyOf(eventID string) attributes { return attributes{settings.LedgerKey: text(eventID)} }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 type getAPI interface {
@@ -79,7 +79,7 @@ func recordOf(read attributes) *keys.Record {
 	return (*keys.Record)(&i)
 }
 
-func keysKey(id string) attributes { return attributes{names.KeysKey: text(id)} }
+func keysKey(id string) attributes { return attributes{settings.KeysKey: text(id)} }
 
 // get returns an item of the table of keys; nil for none.
 func get(ctx context.Context, client getAPI, table, id string, consistent bool) (attributes, error) {
@@ -190,8 +190,8 @@ func seenAt(read attributes) time.Time {
 
 // RecordSource implements [keys.Store].
 func (k *Keys) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
-	found, failed, err := k.put(ctx, attributes{names.KeysKey: text(name), "seenAt": number(now.UnixMilli()),
-		names.KeysTTL: number(expires.Unix())}, "seenAt", oldest)
+	found, failed, err := k.put(ctx, attributes{settings.KeysKey: text(name), "seenAt": number(now.UnixMilli()),
+		settings.KeysTTL: number(expires.Unix())}, "seenAt", oldest)
 	if failed {
 		return seenAt(found), nil
 	}

@@ -13,8 +13,8 @@ import (
 
 	"payhook.example/shared/aws/internal/failure"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
+	"payhook.example/shared/settings"
 )
 
 // LedgerAPI is what a [Ledger] needs of DynamoDB. The functions that record or publish events have it.
@@ -81,7 +81,7 @@ func (l *Ledger) text(s shape) *string {
 		if s.lease {
 			b.WriteString(` SET "attempts" = "attempts" + ?`)
 		}
-		b.WriteString(" WHERE " + quote(names.LedgerKey) + " = ?")
+		b.WriteString(" WHERE " + quote(settings.LedgerKey) + " = ?")
 		for n, c := range codecs {
 			if s.where&(1<<n) != 0 {
 				b.WriteString(" AND " + quote(c.name) + " = ?")

@@ -12,7 +12,7 @@ import (
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // BatchGetter reads many items.
@@ -51,7 +51,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 	}
 	in := &dynamodb.QueryInput{
 		TableName:                 &r.table,
-		IndexName:                 aws.String(names.LedgerIndex),
+		IndexName:                 aws.String(settings.LedgerIndex),
 		KeyConditionExpression:    &condition,
 		ExpressionAttributeNames:  expressionNames(condition),
 		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
@@ -59,8 +59,8 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 		Limit:                     aws.Int32(int32(q.Limit)),
 	}
 	if q.After != nil {
-		in.ExclusiveStartKey = attributes{names.LedgerKey: text(q.After.EventID),
-			names.LedgerShard: text(q.After.Shard), names.LedgerDue: number(q.After.Due.UnixMilli())}
+		in.ExclusiveStartKey = attributes{settings.LedgerKey: text(q.After.EventID),
+			settings.LedgerShard: text(q.After.Shard), settings.LedgerDue: number(q.After.Due.UnixMilli())}
 	}
 	out, err := r.client.Query(ctx, in)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 var withoutContent = func() string {
 	var list []string
 	for _, c := range codecs {
-		if c.name != names.LedgerEvent && c.name != names.LedgerSize {
+		if c.name != settings.LedgerEvent && c.name != settings.LedgerSize {
 			list = append(list, "#"+c.name)
 		}
 	}

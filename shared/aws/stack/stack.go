@@ -17,7 +17,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // Clients are clients of AWS that share a pool of connections.
@@ -63,8 +62,8 @@ func (c Clients) KeyService(s settings.Function) *http.Client {
 }
 
 // Webhook returns the stores of the webhook function.
-func (c Clients) Webhook(s settings.Function) setup.Stores {
-	stores := setup.Stores{
+func (c Clients) Webhook(s settings.Function) intake.Stores {
+	stores := intake.Stores{
 		Ledger:  dynamodb.NewLedger(c.dynamoDB, s.LedgerTable),
 		Keys:    dynamodb.NewKeys(c.dynamoDB, s.KeysTable),
 		Bus:     eventbridge.NewBus(c.eventBridge, s.EventBusName),
@@ -79,7 +78,7 @@ func (c Clients) Webhook(s settings.Function) setup.Stores {
 
 // Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, and the
 // parking bucket.
-func (c Clients) Redrive(s settings.Function) (setup.Stores, bus.Finder, s3.Bucket) {
+func (c Clients) Redrive(s settings.Function) (intake.Stores, bus.Finder, s3.Bucket) {
 	stores, b := c.Webhook(s), eventbridge.NewFindableBus(c.eventBridge, s.EventBusName)
 	stores.Bus = b
 	return stores, b, s3.NewBucket(c.s3, s.ParkingBucket)

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
 )
 
 // The exit statuses of all commands.
@@ -87,7 +87,7 @@ func (p *Program) Root(long string) *cobra.Command {
 	p.Out = &output{Writer: p.Out}
 	root := &cobra.Command{
 		Use: "payhook", Short: "Run, use and operate Payhook", Long: long,
-		Version:       names.Version() + " (" + runtime.Version() + ")",
+		Version:       payment.Version() + " (" + runtime.Version() + ")",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
 		RunE:             group,

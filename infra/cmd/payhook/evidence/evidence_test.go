@@ -27,9 +27,9 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -334,12 +334,12 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 
 // stack returns the answer of CloudFormation for a stack.
 func stack(evidence bool) []byte {
-	outputs := []string{names.WebhookURLOutput, names.EventBusNameOutput, names.LedgerTableOutput,
-		names.KeysTableOutput, names.ParkingBucketOutput, names.ClaimBucketOutput, names.TokenSecretOutput,
-		names.CredentialsSecretOutput, names.WebhookFunctionOutput, names.RedriveFunctionOutput,
-		names.TokenFunctionOutput, names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput}
+	outputs := []string{settings.WebhookURLOutput, settings.EventBusNameOutput, settings.LedgerTableOutput,
+		settings.KeysTableOutput, settings.ParkingBucketOutput, settings.ClaimBucketOutput, settings.TokenSecretOutput,
+		settings.CredentialsSecretOutput, settings.WebhookFunctionOutput, settings.RedriveFunctionOutput,
+		settings.TokenFunctionOutput, settings.WebhookLogsOutput, settings.RedriveLogsOutput, settings.TokenLogsOutput}
 	if evidence {
-		outputs = append(outputs, names.EvidenceBucketOutput)
+		outputs = append(outputs, settings.EvidenceBucketOutput)
 	}
 	text := "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>" +
 		"<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>"

@@ -12,7 +12,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -204,7 +203,7 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 			"another key.")
 	}
 	if err := intake.CheckMethod(e.request.Method); err != nil {
-		e.differs("The method is %.80q. Payhook accepts %s.", e.request.Method, strings.Join(names.Methods(), ", "))
+		e.differs("The method is %.80q. Payhook accepts %s.", e.request.Method, strings.Join(settings.Methods(), ", "))
 	}
 	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
 		e.set("maxPayloadBytes", fmt.Sprint(n))

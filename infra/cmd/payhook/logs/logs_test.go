@@ -20,7 +20,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -53,11 +53,11 @@ func (c *cloudWatch) add(seconds int, message string) {
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".FilterLogEvents") {
 		var outputs strings.Builder
-		for _, name := range []string{names.WebhookURLOutput, names.EventBusNameOutput, names.LedgerTableOutput,
-			names.KeysTableOutput,
-			names.ClaimBucketOutput, names.ParkingBucketOutput, names.TokenSecretOutput, names.CredentialsSecretOutput,
-			names.WebhookFunctionOutput, names.RedriveFunctionOutput, names.TokenFunctionOutput,
-			names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput} {
+		for _, name := range []string{settings.WebhookURLOutput, settings.EventBusNameOutput,
+			settings.LedgerTableOutput, settings.KeysTableOutput, settings.ClaimBucketOutput,
+			settings.ParkingBucketOutput, settings.TokenSecretOutput, settings.CredentialsSecretOutput,
+			settings.WebhookFunctionOutput, settings.RedriveFunctionOutput, settings.TokenFunctionOutput,
+			settings.WebhookLogsOutput, settings.RedriveLogsOutput, settings.TokenLogsOutput} {
 			fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, name,
 				"/"+strings.ToLower(strings.TrimSuffix(name, "Logs")))
 		}

@@ -14,7 +14,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
@@ -130,7 +129,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration
 	}
 	err = cmp.Or(p.Show(shown, "authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins,
 		"subjects", c.Subjects, "revokedKeys", c.RevokedKeys, "keys", rows, "cas", accepted), failed)
-	return attention(err, len(c.CAs) > 0 && c.DaysLeft < names.MinTrustDays)
+	return attention(err, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
 func (p *program) key(ctx context.Context, d *stack, id string, drop bool, freshness time.Duration,

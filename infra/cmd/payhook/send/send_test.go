@@ -19,7 +19,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -102,9 +101,10 @@ func local(t *testing.T) (*paymenttest.Server, *hook) {
 // describeStack answers DescribeStacks with the outputs of a stack.
 func describeStack(w http.ResponseWriter) {
 	var outputs strings.Builder
-	for _, name := range []string{names.WebhookURLOutput, names.EventBusNameOutput, names.LedgerTableOutput,
-		names.KeysTableOutput, names.ClaimBucketOutput, names.ParkingBucketOutput, names.WebhookFunctionOutput,
-		names.RedriveFunctionOutput, names.WebhookLogsOutput, names.RedriveLogsOutput} {
+	for _, name := range []string{settings.WebhookURLOutput, settings.EventBusNameOutput, settings.LedgerTableOutput,
+		settings.KeysTableOutput, settings.ClaimBucketOutput, settings.ParkingBucketOutput,
+		settings.WebhookFunctionOutput,
+		settings.RedriveFunctionOutput, settings.WebhookLogsOutput, settings.RedriveLogsOutput} {
 		fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%[1]s</OutputValue></member>`, name)
 	}
 	fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><Outputs>%s</Outputs></member>

@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"payhook.example/infra/build"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // code compares the program of each function with a build of the current folder.
@@ -109,7 +109,7 @@ func matches(ctx context.Context, f *lambda.GetFunctionOutput, program []byte) (
 			}
 			same = bytes.Equal(deployed, program)
 			programs++ // a zip file can have several of a name
-		case names.TruststoreFile, names.ServiceCAFile:
+		case settings.TruststoreFile, settings.ServiceCAFile:
 		default:
 			return false, nil
 		}

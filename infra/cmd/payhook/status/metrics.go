@@ -15,7 +15,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // window is the time of which metrics are read. minute is the length of their periods.
@@ -83,15 +83,15 @@ func read(ctx context.Context, d *stack, now time.Time) (map[string]series, erro
 			Metric: &types.Metric{Namespace: &namespace, MetricName: &name, Dimensions: dimensions},
 		}})
 	}
-	stack := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.FullName}
-	query("oldest", names.MetricNamespace, names.OldestPendingMetric.Name, "Maximum", stack)
-	query("missing", names.MetricNamespace, names.BusMissingMetric.Name, "Sum", stack)
-	query("token", names.MetricNamespace, names.TokenShortfallMetric.Name, "Maximum", stack)
-	query("trust", names.MetricNamespace, names.TrustDaysLeftMetric.Name, "Minimum", stack)
-	for _, m := range names.Metrics() {
-		if m.Status != 0 || m == names.AcceptedMetric || m == names.ClientErrorsMetric ||
-			m == names.NotInvokedMetric {
-			query(m.Name, names.MetricNamespace, m.Name, "Sum", stack)
+	stack := types.Dimension{Name: aws.String(settings.MetricDimension), Value: &d.FullName}
+	query("oldest", settings.MetricNamespace, settings.OldestPendingMetric.Name, "Maximum", stack)
+	query("missing", settings.MetricNamespace, settings.BusMissingMetric.Name, "Sum", stack)
+	query("token", settings.MetricNamespace, settings.TokenShortfallMetric.Name, "Maximum", stack)
+	query("trust", settings.MetricNamespace, settings.TrustDaysLeftMetric.Name, "Minimum", stack)
+	for _, m := range settings.Metrics() {
+		if m.Status != 0 || m == settings.AcceptedMetric || m == settings.ClientErrorsMetric ||
+			m == settings.NotInvokedMetric {
+			query(m.Name, settings.MetricNamespace, m.Name, "Sum", stack)
 		}
 	}
 	for _, name := range []string{"Errors", "Throttles", "Url4xxCount"} {
@@ -126,10 +126,10 @@ func read(ctx context.Context, d *stack, now time.Time) (map[string]series, erro
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
 func webhooks(all map[string]series, redrive state, next string) check {
-	clientErrors := all[names.ClientErrorsMetric.Name].sum
+	clientErrors := all[settings.ClientErrorsMetric.Name].sum
 	counts := map[string]float64{ // of the answers that are not 2xx
-		"403 by API Gateway": clientErrors, "429, 413 or 500 by API Gateway": all[names.NotInvokedMetric.Name].sum}
-	for _, m := range names.Metrics() {
+		"403 by API Gateway": clientErrors, "429, 413 or 500 by API Gateway": all[settings.NotInvokedMetric.Name].sum}
+	for _, m := range settings.Metrics() {
 		if m.Status != 0 {
 			counts[strconv.Itoa(m.Status)] += all[m.Name].sum
 		}
@@ -140,7 +140,7 @@ func webhooks(all map[string]series, redrive state, next string) check {
 	// The function's counts arrive later than Lambda's.
 	counts["4xx by AWS, or not counted by the function yet"] =
 		all["Url4xxCount"].sum - clientErrors - all["Throttles"].sum
-	accepted, failed := all[names.AcceptedMetric.Name].sum, all["Errors"].sum+all["Throttles"].sum
+	accepted, failed := all[settings.AcceptedMetric.Name].sum, all["Errors"].sum+all["Throttles"].sum
 	text, refused := fmt.Sprintf("%.0f accepted", accepted), false
 	for _, answer := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[answer]; n > 0 {
@@ -172,7 +172,7 @@ func (d *stack) certificates(trust series, redrive state) check {
 	return judge("certificates", text,
 		finding{trust.at.IsZero() && redrive == ok, ok, "no client certificate is required", ""},
 		finding{trust.at.IsZero(), notMeasured, "redrive does not run", d.hint("logs redrive --since 1h")},
-		finding{trust.lowest < names.MinTrustDays, attention, text, d.hint("keys")})
+		finding{trust.lowest < settings.MinTrustDays, attention, text, d.hint("keys")})
 }
 
 // alarms returns the alarms of the deployment, by their names without that of the deployment. One

@@ -22,8 +22,8 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/objects"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/token"
 )
 
@@ -164,7 +164,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		Checks  []check `json:"checks"`
 		// Oldest are the oldest pending events, if one needs attention.
 		Oldest []waiting `json:"oldest,omitempty"`
-	}{Stack: d.Stack, Version: d.Version, Program: names.Version()}
+	}{Stack: d.Stack, Version: d.Version, Program: payment.Version()}
 	parts := []part{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"alarms", measured}}
 	if d.compare {
 		fmt.Fprintln(p.Err, "building the functions")

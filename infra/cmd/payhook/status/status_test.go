@@ -32,9 +32,9 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/storetest"
 	"payhook.example/shared/token"
 )
@@ -493,9 +493,10 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 		healthy bool
 		want    string
 	}{
-		"the same":     {func(*world) {}, true, "every function is the same; built from "},
-		"truststore":   {func(w *world) { w.functions["redrive"][names.TruststoreFile] = "CA" }, true, "is the same"},
-		"service's CA": {func(w *world) { w.functions["token"][names.ServiceCAFile] = "CA" }, true, "is the same"},
+		"the same": {func(*world) {}, true, "every function is the same; built from "},
+		"truststore": {func(w *world) { w.functions["redrive"][settings.TruststoreFile] = "CA" }, true,
+			"is the same"},
+		"service's CA": {func(w *world) { w.functions["token"][settings.ServiceCAFile] = "CA" }, true, "is the same"},
 		"version":      {func(*world) {}, true, ", the stack has commit 012"},
 		"other code":   {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differ; "},
 		"other file":   {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differ; "},

@@ -1,11 +1,11 @@
-package names_test
+package settings_test
 
 import (
 	"os"
 	"strings"
 	"testing"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 func TestTheDocumentListsEveryMetric(t *testing.T) {
@@ -14,7 +14,7 @@ func TestTheDocumentListsEveryMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(string(text), "\n| metric | value |\n")
-	for _, m := range names.Metrics() {
+	for _, m := range settings.Metrics() {
 		if !strings.Contains(table, "`"+m.Name+"`") {
 			t.Errorf("the table of functions/README.md lacks %s", m.Name)
 		}

@@ -1,4 +1,4 @@
-package setup_test
+package intake_test
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/setup"
 )
 
 // countedBus counts its requests.
@@ -77,10 +76,10 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			}
 			delivery := intake.Delivery{Payload: signed.Payload, Headers: signed.Headers}
 			receive := func() {
-				p := setup.Pipeline(setup.Stores{Ledger: table, Bus: events, Claims: claims}, c.s)
-				signature := setup.Signature(&keys.Memory{}, &http.Client{}, c.s)
-				if r := intake.NewReceiver(p, intake.Mechanisms{Signature: signature}).Receive(t.Context(),
-					delivery); r.Outcome != intake.Accepted {
+				stores := intake.Stores{Ledger: table, Keys: &keys.Memory{}, Bus: events, Claims: claims}
+				signature := stores.Signature(&http.Client{}, c.s)
+				receiver := intake.NewReceiver(stores.Pipeline(c.s), intake.Mechanisms{Signature: signature})
+				if r := receiver.Receive(t.Context(), delivery); r.Outcome != intake.Accepted {
 					t.Fatalf("%+v", r)
 				}
 			}

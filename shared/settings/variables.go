@@ -1,4 +1,4 @@
-package names
+package settings
 
 // The environment variables that name the resources of the stack. The deployment
 // sets them, both for resources that the stack creates and for existing resources
@@ -41,3 +41,7 @@ const (
 	CertificateFoldersEnv = "SSL_CERT_DIR"
 	NoCertificateFolders  = "/nonexistent"
 )
+
+// Methods returns the HTTP methods of webhooks. The interface does not specify the one that the
+// service uses (section 4.3).
+func Methods() []string { return []string{"POST", "PUT", "PATCH"} }

@@ -1,4 +1,4 @@
-package names
+package payment
 
 import (
 	"runtime/debug"

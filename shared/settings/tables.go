@@ -1,4 +1,4 @@
-package names
+package settings
 
 // The keys of the two DynamoDB tables, which the deployment creates and the
 // functions use. Packages ledger and keys document the other attributes.

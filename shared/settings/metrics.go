@@ -1,4 +1,4 @@
-package names
+package settings
 
 // MetricNamespace is the CloudWatch namespace of every metric that a function writes.
 // MetricDimension is the only dimension of these metrics: the name of the deployment. So two

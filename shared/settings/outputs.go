@@ -1,4 +1,4 @@
-package names
+package settings
 
 // The outputs of the stack. Package infra describes each output where it creates it.
 const (

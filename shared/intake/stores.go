@@ -1,0 +1,45 @@
+package intake
+
+import (
+	"net/http"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/settings"
+)
+
+// Stores are where a function that publishes writes to and reads from.
+type Stores struct {
+	Ledger   ledger.Store
+	Keys     keys.Store
+	Bus      bus.Store
+	Claims   bus.ClaimBucket
+	Parking  objects.Creator
+	Evidence objects.Creator // nil: none is stored
+}
+
+// Pipeline returns the pipeline of a function with these settings.
+func (s Stores) Pipeline(f settings.Function) *Pipeline {
+	return NewPipeline(
+		ledger.New(s.Ledger, ledger.Options{Window: f.DeduplicationWindow}),
+		bus.New(s.Bus, f.EventSource, f.MaxEntryBytes),
+		bus.NewClaims(s.Claims, f.ClaimBucket),
+		s.Parking,
+		Options{Grace: f.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: s.Evidence,
+			ClaimRetention: max(f.ClaimRetention, 0)},
+	)
+}
+
+// Signature returns what verifies the signatures of webhooks with these settings.
+func (s Stores) Signature(keyService *http.Client, f settings.Function) *Signature {
+	origin := keys.NewOrigin(keyService, f.KeyService, settings.KeyTimeout)
+	return &Signature{Scheme: f.Scheme, Window: f.Window, Revoked: f.Revoked,
+		Keys: keys.New(origin, s.Keys, KeyOptions(f))}
+}
+
+// KeyOptions returns the options of the cache of keys.
+func KeyOptions(f settings.Function) keys.Options {
+	return keys.Options{Freshness: f.KeyFreshness, MaxAge: f.KeyMaxAge, MissBudget: f.KeyMissBudget}
+}
