@@ -72,7 +72,7 @@ func environment() ([]string, error) {
 		"GOFIPS140="), nil
 }
 
-// Version returns the version that [Functions] builds, as names.Version writes it: that of
+// Version returns the version that [Functions] builds, as payment.Version writes it: that of
 // go.mod, or the commit of the clone and whether it was modified.
 func Version(ctx context.Context) (string, error) {
 	env, err := environment()
