@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FromPage returns an error if a web page of another origin sent a request that is not safe, such as POST
+// FromPage returns an error if a web page of another origin sent a request, of any method
 // ([http.CrossOriginProtection]), or if the request names a host other than 127.0.0.1, localhost and hosts: the
 // name of a page that resolves to 127.0.0.1 since the page was loaded (DNS rebinding).
 func FromPage(r *http.Request, hosts ...string) error {
@@ -15,7 +15,9 @@ func FromPage(r *http.Request, hosts ...string) error {
 	if !slices.Contains(append(hosts, "127.0.0.1", "localhost"), host) {
 		return fmt.Errorf("this server is not %s", r.Host)
 	}
-	return http.NewCrossOriginProtection().Check(r)
+	asPOST := r.WithContext(r.Context()) // the protection lets every GET pass
+	asPOST.Method = http.MethodPost
+	return http.NewCrossOriginProtection().Check(asPOST)
 }
 
 // NotForPages answers 403 to requests of [FromPage]. Other requests reach next.

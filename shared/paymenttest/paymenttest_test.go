@@ -470,8 +470,9 @@ func TestWebPagesOfOtherOriginsAreAnswered403(t *testing.T) {
 		"every address":            func(r *http.Request) { r.Host = "0.0.0.0" },
 		"the address of version 6": func(r *http.Request) { r.Host = "[::1]:1" },
 	} {
-		for _, path := range []string{"/v1/keys/" + testKey().ID, paymenttest.ControlPath} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+path, nil)
+		for path, method := range map[string]string{"/v1/keys/" + testKey().ID: http.MethodGet,
+			paymenttest.ControlPath: http.MethodPost} {
+			r, err := http.NewRequestWithContext(t.Context(), method, service.URL+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
