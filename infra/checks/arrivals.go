@@ -95,6 +95,7 @@ func (a *Arrivals) receive(ctx context.Context, api *sqs.Client, rule, queue str
 // parseArrival reads the envelope of an event.
 func parseArrival(rule, body string) (Arrival, error) {
 	var event struct {
+		Time      time.Time // to the second
 		Resources []string
 		Detail    json.RawMessage
 	}
@@ -102,8 +103,12 @@ func parseArrival(rule, body string) (Arrival, error) {
 		return Arrival{}, err
 	}
 	detail, err := payment.DecodeRawEvent(event.Detail)
-	if err == nil && len(event.Resources) != 1 {
+	switch sent := detail.EventTimestamp; {
+	case err != nil:
+	case len(event.Resources) != 1:
 		err = errors.New("an event came without the delivery's id in its resources")
+	case !sent.IsZero() && sent.Sub(event.Time).Abs() >= time.Second:
+		err = fmt.Errorf("an event of %s came with the time %s", sent, event.Time)
 	}
 	if err != nil {
 		return Arrival{}, err

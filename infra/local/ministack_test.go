@@ -9,9 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,8 +22,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -67,10 +62,7 @@ func top(t *testing.T) string {
 	return folder
 }
 
-// lambdaLimit is the size in bytes of the smallest event that Lambda rejects.
-const lambdaLimit = 6 << 20
-
-// newFunction creates a function whose program is a script, or that has none for "".
+// newFunction creates a function whose program is a script.
 func newFunction(t *testing.T, program string) (client *lambda.Client, name string) {
 	t.Helper()
 	config := emulated(t)
@@ -85,18 +77,13 @@ func newFunction(t *testing.T, program string) (client *lambda.Client, name stri
 	}
 	var code bytes.Buffer
 	archive := zip.NewWriter(&code)
-	if program != "" {
-		header := &zip.FileHeader{Name: "bootstrap"}
-		header.SetMode(0o755)
-		file, err := archive.CreateHeader(header)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(file, program); err != nil {
-			t.Fatal(err)
-		}
+	header := &zip.FileHeader{Name: "bootstrap"}
+	header.SetMode(0o755)
+	file, err := archive.CreateHeader(header)
+	if err == nil {
+		_, err = io.WriteString(file, program)
 	}
-	if err := archive.Close(); err != nil {
+	if err = errors.Join(err, archive.Close()); err != nil {
 		t.Fatal(err)
 	}
 	client = lambda.NewFromConfig(config)
@@ -109,119 +96,18 @@ func newFunction(t *testing.T, program string) (client *lambda.Client, name stri
 	return client, name
 }
 
-// The end-to-end tests show the limit of function URLs.
-func TestTooLargeInvocationIsRejected(t *testing.T) {
-	client, name := newFunction(t, "") // it fails if it runs
-	for kind, limit := range map[lambdatypes.InvocationType]int{
-		lambdatypes.InvocationTypeRequestResponse: lambdaLimit, lambdatypes.InvocationTypeEvent: 1 << 20} {
-		for _, size := range []int{limit - 1, limit} {
-			_, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, InvocationType: kind,
-				Payload: []byte(`"` + strings.Repeat("x", size-2) + `"`)})
-			if rejected := is[*lambdatypes.RequestTooLargeException](err); rejected != (size == limit) ||
-				!rejected && err != nil {
-				t.Errorf("%s, %d bytes: error = %v", kind, size, err)
-			}
-		}
-	}
-}
-
-func TestSecretHasAtMost100Versions(t *testing.T) {
-	client := secretsmanager.NewFromConfig(emulated(t))
-	name := "secret-" + uuid.New().String()
-	if _, err := client.CreateSecret(t.Context(),
-		&secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("0")}); err != nil {
-		t.Fatal(err)
-	}
-	put := func(id, value string) error {
-		_, err := client.PutSecretValue(t.Context(),
-			&secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &id, SecretString: &value})
-		return err
-	}
-	var last string
-	for i := 1; i < 100; i++ {
-		last = uuid.New().String()
-		if err := put(last, strconv.Itoa(i)); err != nil {
-			t.Fatalf("version %d: %v", i+1, err)
-		}
-	}
-	if err := put(uuid.New().String(), "100"); !is[*secretsmanagertypes.LimitExceededException](err) {
-		t.Errorf("PutSecretValue of version 101: error = %v, want LimitExceededException", err)
-	}
-	if err := put(last, "99"); err != nil {
-		t.Errorf("the same value for a version that exists: %v", err)
-	}
-	if err := put(last, "other"); !is[*secretsmanagertypes.ResourceExistsException](err) {
-		t.Errorf("another value for a version that exists: error = %v, want ResourceExistsException", err)
-	}
-	for label, want := range map[string]string{"AWSCURRENT": "99", "AWSPREVIOUS": "98"} {
-		got, err := client.GetSecretValue(t.Context(),
-			&secretsmanager.GetSecretValueInput{SecretId: &name, VersionStage: &label})
-		if err != nil || *got.SecretString != want {
-			t.Errorf("%s is %v, %v, want %s", label, got, err, want)
-		}
-	}
-}
-
-// is reports whether an error is one of a type.
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
-}
-
-// newLog returns a new log group with a stream of the same name, and what writes to it.
-func newLog(t *testing.T, config aws.Config) (name string, write func(...cloudwatchlogstypes.InputLogEvent)) {
-	t.Helper()
-	client := cloudwatchlogs.NewFromConfig(config)
-	name = "log-" + uuid.New().String()
-	_, err := client.CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &name})
+func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
+	config := emulated(t)
+	metrics, logs := cloudwatch.NewFromConfig(config), cloudwatchlogs.NewFromConfig(config)
+	log := "log-" + uuid.New().String()
+	_, err := logs.CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &log})
 	if err == nil {
-		_, err = client.CreateLogStream(t.Context(),
-			&cloudwatchlogs.CreateLogStreamInput{LogGroupName: &name, LogStreamName: &name})
+		_, err = logs.CreateLogStream(t.Context(),
+			&cloudwatchlogs.CreateLogStreamInput{LogGroupName: &log, LogStreamName: &log})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return name, func(events ...cloudwatchlogstypes.InputLogEvent) {
-		t.Helper()
-		if _, err := client.PutLogEvents(t.Context(), &cloudwatchlogs.PutLogEventsInput{LogGroupName: &name,
-			LogStreamName: &name, LogEvents: events}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestPageOfALogIsLimited(t *testing.T) {
-	config := emulated(t)
-	group, write := newLog(t, config)
-	const batches, each = 3, 5000 // three pages by their number, more by their size
-	event := cloudwatchlogstypes.InputLogEvent{Timestamp: aws.Int64(time.Now().UnixMilli()),
-		Message: aws.String(strings.Repeat("x", 100))}
-	for range batches {
-		write(slices.Repeat([]cloudwatchlogstypes.InputLogEvent{event}, each)...)
-	}
-	pages, ids := 0, map[string]bool{}
-	for all := cloudwatchlogs.NewFilterLogEventsPaginator(cloudwatchlogs.NewFromConfig(config),
-		&cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group}); all.HasMorePages(); pages++ {
-		page, err := all.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := len(page.Events); n > 10_000 || n*126 > 1<<20 {
-			t.Errorf("a page has %d events", n)
-		}
-		for _, e := range page.Events {
-			ids[aws.ToString(e.EventId)] = true
-		}
-	}
-	if pages != 2 || len(ids) != batches*each {
-		t.Errorf("%d events with different ids in %d pages, want %d in 2", len(ids), pages, batches*each)
-	}
-}
-
-func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
-	config := emulated(t)
-	metrics := cloudwatch.NewFromConfig(config)
-	_, put := newLog(t, config)
 	// write writes a line with a metric of a function.
 	write := func(function string, age time.Duration, value string) {
 		t.Helper()
@@ -230,7 +116,11 @@ func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
 			`"Dimensions":[["FunctionName"]],"Metrics":[{"Name":"Failed","Unit":"Count"},{"Name":"Absent"}]}]},`+
 			`"FunctionName":%q,"Failed":%s}`, at, function, value)
 		for _, text := range []string{line, `{"_aws":1}`, `text with "_aws"`} {
-			put(cloudwatchlogstypes.InputLogEvent{Timestamp: &at, Message: &text})
+			if _, err := logs.PutLogEvents(t.Context(), &cloudwatchlogs.PutLogEventsInput{LogGroupName: &log,
+				LogStreamName: &log,
+				LogEvents:     []cloudwatchlogstypes.InputLogEvent{{Timestamp: &at, Message: &text}}}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	for name, missing := range map[string]string{"must-run": "breaching", "unknown": "missing", "one": "notBreaching",

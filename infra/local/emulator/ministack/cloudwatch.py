@@ -1,22 +1,24 @@
-"""Log lines become metrics, and alarms are evaluated on them.
+"""Log lines have ids and become metrics, and alarms are evaluated on them.
 
-AWS: CloudWatch Logs extracts metrics from log events in the embedded metric format
+AWS: each event that FilterLogEvents returns has an eventId, which does not change.
+CloudWatch Logs extracts metrics from log events in the embedded metric format
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
 An alarm has the state of its last evaluation periods, each of the metric with exactly
 its dimensions, with a setting for periods without data
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html,
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
 
-MiniStack stores such lines only, and evaluates an alarm when a metric is put, over all
-dimensions, as one period, and not if there is no data. Here the alarms are evaluated
-when they are described. AWS does that at least once a minute, reads more periods than
-these if some have no data, and starts an alarm's actions.
+MiniStack gives no ids to what functions log, stores lines with metrics only, and evaluates
+an alarm when a metric is put, over all dimensions, as one period, and not if there is no
+data. Here the alarms are evaluated when they are described. AWS does that at least once a
+minute, and reads more periods than these if some have no data.
 """
 
 import json
 import operator
 import time
 
+from ministack.core.responses import new_uuid
 from ministack.services import cloudwatch, cloudwatch_logs
 from patching import replace
 
@@ -32,6 +34,7 @@ COMPARISONS = {
 def _(original):
     def _append_log_events(stream, events):
         for event in events:
+            event.setdefault("eventId", new_uuid())
             if '"_aws"' in event["message"]:
                 record(event["message"])
         original(stream, events)

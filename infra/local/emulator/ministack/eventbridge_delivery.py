@@ -1,13 +1,14 @@
-"""A rule's targets get an event's detail as it was put on the bus.
+"""A rule's targets get an event's detail and Time as they were put on the bus.
 
 AWS: EventBridge passes the detail on as a part of the event (AWS, "Events in
 Amazon EventBridge" in the EventBridge User Guide). Nothing is documented about
-the digits of numbers.
+the digits of numbers. The time of an event is the Time of its entry, and that of
+the call only without one ("PutEventsRequestEntry" in the EventBridge API Reference).
 
-MiniStack parses the detail and writes it again for each target: 1234567890.10
-becomes 1234567890.1, and 1E3 becomes 1000.0. The bytes that Payhook sends are
-then not visible behind a rule. It does so again for a function's event. Here
-functions of the runtimes provided.* get the unchanged text, those of other
+MiniStack replaces Time. It parses the detail and writes it again for each target:
+1234567890.10 becomes 1234567890.1, and 1E3 becomes 1000.0. The bytes that Payhook
+sends are then not visible behind a rule. It does so again for a function's event.
+Here functions of the runtimes provided.* get the unchanged text, those of other
 runtimes do not.
 """
 
@@ -25,6 +26,32 @@ class Event(dict):
     def __init__(self, text):
         super().__init__(json.loads(text))
         self.text = text
+
+
+class Detail(str):
+    """A detail with the Time of its entry."""
+
+
+@replace(eventbridge, "_put_events")
+def _(original):
+    def _put_events(data, allow_aws_source=False):
+        for entry in data.get("Entries") or []:
+            if entry.get("Time") is not None:
+                entry["Detail"] = Detail(entry["Detail"])
+                entry["Detail"].time = int(entry["Time"])
+        return original(data, allow_aws_source)
+
+    return _put_events
+
+
+@replace(eventbridge, "_pattern_event_view")
+def _(original):
+    def _pattern_event_view(event):
+        if isinstance(event.get("Detail"), Detail):
+            event["Time"] = event["Detail"].time
+        return original(event)
+
+    return _pattern_event_view
 
 
 @replace(eventbridge, "_invoke_target")
