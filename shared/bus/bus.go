@@ -11,7 +11,7 @@ import (
 	"context"
 	"time"
 
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 // AtOnce is how many events are sent at the same time, unless they are large.
@@ -62,7 +62,7 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 		results[i] = Check(e.Detail)
 	}
 	batches := b.batches(events, results)
-	parallel.Each(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
+	objects.Parallel(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
 }
 
@@ -120,7 +120,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
+		if again == 0 || attempt == attempts || objects.Pause(ctx, backoff<<(attempt-1)) != nil {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]

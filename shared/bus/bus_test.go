@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 var at = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
@@ -55,7 +55,7 @@ func newBus(s bus.Store) *bus.Bus { return bus.New(s, "payhook", maxBytes) }
 
 const maxBytes = 1 << 20
 
-func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
+func init() { objects.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 func failures(errs []error) (n int) {
 	for _, err := range errs {
@@ -213,9 +213,9 @@ func TestTheFaultDecidesWhatIsTriedAgain(t *testing.T) {
 
 func TestPausesDouble(t *testing.T) {
 	var pauses []time.Duration
-	none := parallel.PauseOf
-	defer func() { parallel.PauseOf = none }()
-	parallel.PauseOf = func(longest time.Duration) time.Duration {
+	none := objects.PauseOf
+	defer func() { objects.PauseOf = none }()
+	objects.PauseOf = func(longest time.Duration) time.Duration {
 		pauses = append(pauses, longest)
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 // Store puts entries on one bus. It is safe for concurrent use.
@@ -82,7 +82,7 @@ func Find(ctx context.Context, f Finder) error {
 	for attempt := 1; ; attempt++ {
 		err := f.Find(ctx)
 		if err == nil || errors.Is(err, ErrMissing) || faultOf(err) != OfService || attempt == attempts ||
-			parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
+			objects.Pause(ctx, backoff<<(attempt-1)) != nil {
 			return err
 		}
 	}

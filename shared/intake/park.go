@@ -9,7 +9,7 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 )
@@ -33,7 +33,7 @@ func conflictOf(delivery payment.Delivery, conflicts []conflict) proof.Proof {
 func (p *Pipeline) readAmounts(ctx context.Context, conflicts []conflict) {
 	ctx, cancel := p.half(ctx)
 	defer cancel()
-	parallel.Each(len(conflicts), Parallel, func(n int) {
+	objects.Parallel(len(conflicts), Parallel, func(n int) {
 		first := &conflicts[n].first
 		if first.State != ledger.Pending || first.Detail != nil { // the first of this delivery has its bytes
 			return
@@ -118,7 +118,7 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 		return nil, nil
 	}
 	results := make([]error, len(found))
-	parallel.Each(len(found), Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
+	objects.Parallel(len(found), Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
 	parked = make(map[string]bool, len(found))
 	for i, err := range results {
 		if err == nil {

@@ -8,7 +8,7 @@ import (
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 )
 
@@ -179,7 +179,7 @@ func (w *writer) write(ctx context.Context) {
 // recordLarge stores the events at these positions and records their claim checks,
 // each after its event is stored.
 func (w *writer) recordLarge(ctx context.Context, positions []int) {
-	parallel.Each(len(positions), Parallel, func(n int) {
+	objects.Parallel(len(positions), Parallel, func(n int) {
 		i := positions[n]
 		item, err := w.pipeline.claim(ctx, w.events[i])
 		if err != nil {

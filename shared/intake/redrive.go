@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 // Redriver publishes what is pending and not held by an invocation that can still be
@@ -160,7 +160,7 @@ func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 // enough: the item that has been failing longest is due last, or the items that are
 // due later have been failing for as long as it is postponed.
 func (r *run) measureWaiting(ctx context.Context) {
-	parallel.Each(ledger.Shards, queries, func(shard int) {
+	objects.Parallel(ledger.Shards, queries, func(shard int) {
 		waiting, err := r.pipeline.ledger.Waiting(ctx, shard, r.start, pageSize)
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *run) measureWaiting(ctx context.Context) {
 // nextPages returns the next page of every open shard, and which shards stay open.
 func (r *run) nextPages(ctx context.Context, open []int,
 	cursors []*ledger.Cursor) (pending []ledger.Item, still []int) {
-	parallel.Each(len(open), queries, func(i int) {
+	objects.Parallel(len(open), queries, func(i int) {
 		shard := open[i]
 		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)
 		r.mu.Lock()
@@ -215,7 +215,7 @@ func pauseAfter(attempts int) time.Duration {
 // postpone parks items that failed too often or that can't be published, and postpones the
 // others, for longer each time, so that they take no time from those that can be published.
 func (r *run) postpone(ctx context.Context, failed []failure) {
-	parallel.Each(len(failed), Parallel, func(i int) {
+	objects.Parallel(len(failed), Parallel, func(i int) {
 		f := failed[i]
 		var err error
 		parked := false

@@ -12,7 +12,7 @@ import (
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
@@ -289,7 +289,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	}
 	items := make([]ledger.Item, len(events))
 	errs := make([]error, len(events))
-	parallel.Each(len(events), Parallel, func(i int) {
+	objects.Parallel(len(events), Parallel, func(i int) {
 		items[i] = events[i].item
 		if events[i].large {
 			items[i], errs[i] = r.pipeline.claim(ctx, events[i])

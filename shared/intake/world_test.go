@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/parallel"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -33,7 +32,7 @@ const (
 	grace  = 30 * time.Second
 )
 
-func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
+func init() { objects.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 var errDown = errors.New("it is down")
 

@@ -1,6 +1,6 @@
 package ledger
 
-import "payhook.example/shared/parallel"
+import "payhook.example/shared/objects"
 
 // maxBatchBytes is the largest sum of events in a batch of requests or, if it leases them,
 // of answers. No event is as large. AWS
@@ -22,7 +22,7 @@ func (l *Ledger) inBatches(n int, size func(i int) int, do func(begin, end int))
 	if n > 0 {
 		ends = append(ends, n)
 	}
-	parallel.Each(len(ends), l.opts.Parallel, func(n int) {
+	objects.Parallel(len(ends), l.opts.Parallel, func(n int) {
 		begin := 0
 		if n > 0 {
 			begin = ends[n-1]

@@ -13,11 +13,11 @@ import (
 	"uuid"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 )
 
-func init() { parallel.PauseOf = func(longest time.Duration) time.Duration { return longest } }
+func init() { objects.PauseOf = func(longest time.Duration) time.Duration { return longest } }
 
 // store is a store in memory whose calls are counted and can fail.
 type store struct {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 // Outcome is what becomes of an event that is sent or replayed.
@@ -97,7 +97,7 @@ const readsPerWrite = 3
 func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, MaxReads))
 	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))
-	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
+	objects.Parallel(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
 		found[n], errs[n] = l.store.Get(ctx, parts[n], false)
 	})
 	all := make(map[string]Item, len(eventIDs))

@@ -1,5 +1,6 @@
 // Package objects defines what Payhook needs of a bucket: objects with keys, which are written, read and listed.
-// [Memory] is a bucket in memory.
+// [Memory] is a bucket in memory. It also makes calls of any store at the same time ([Parallel]), and again after a
+// [Pause].
 package objects
 
 import (

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"payhook.example/shared/objects"
-	"payhook.example/shared/parallel"
 )
 
 // MaxSize is the most bytes of a proof that [Get] reads. Lambda's largest event has 6 MB (AWS, "Lambda quotas").
@@ -119,7 +118,7 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 	all := map[string][]string{}
 	for names := range slices.Chunk(names, 8*atOnce) {
 		ids, errs := make([][]string, len(names)), make([]error, len(names))
-		parallel.Each(len(names), atOnce, func(i int) {
+		objects.Parallel(len(names), atOnce, func(i int) {
 			var p Proof
 			p, errs[i] = Get(ctx, r, names[i])
 			ids[i] = append(slices.Clone(p.EventIDs), p.DeliveryID)

@@ -22,7 +22,6 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/parallel"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
@@ -41,7 +40,7 @@ const (
 
 // A history depends only on its seed.
 func init() {
-	parallel.PauseOf = func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
+	objects.PauseOf = func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
 }
 
 // decider makes the random decisions of a history.

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 // CallTimeout is the time that one try of a call may take.
@@ -29,10 +29,10 @@ const CallTimeout = 5 * time.Second
 // and let calls fail within a second.
 func newRetryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
-		o.MaxAttempts = parallel.Attempts
+		o.MaxAttempts = objects.Attempts
 		o.RateLimiter = ratelimit.None
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
-			return parallel.PauseOf(parallel.Backoff(attempt)), nil
+			return objects.PauseOf(objects.Backoff(attempt)), nil
 		})
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"payhook.example/shared/aws/internal/failure"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 )
 
@@ -230,10 +230,10 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 				}
 			}
 		}
-		if left == 0 || attempt == parallel.Attempts || ctx.Err() != nil {
+		if left == 0 || attempt == objects.Attempts || ctx.Err() != nil {
 			return results, nil
 		}
-		_ = parallel.Pause(ctx, parallel.Backoff(attempt))
+		_ = objects.Pause(ctx, objects.Backoff(attempt))
 		statements, at = statements[:left], at[:left]
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
-func init() { parallel.PauseOf = func(longest time.Duration) time.Duration { return longest } }
+func init() { objects.PauseOf = func(longest time.Duration) time.Duration { return longest } }
 
 // answering returns a client of a server with these answers.
 func answering(t *testing.T, answers ...string) (*dynamodb.Client, *awstest.Wire) {

@@ -18,7 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 )
 
@@ -144,13 +144,13 @@ func versionsOf(page *s3.ListObjectVersionsOutput) (all []version) {
 func readAll(ctx context.Context, client *s3.Client, bucket string, versions []version, storedUpTo, now time.Time,
 	got func(object)) error {
 	wanted := func(v version) bool { return !v.deleted && (storedUpTo.IsZero() || !v.at.After(storedUpTo)) }
-	objects, errs := make([]object, len(versions)), make([]error, len(versions))
-	parallel.Each(len(versions), atOnce, func(i int) {
+	all, errs := make([]object, len(versions)), make([]error, len(versions))
+	objects.Parallel(len(versions), atOnce, func(i int) {
 		v := versions[i]
-		objects[i] = object{name: "s3://" + bucket + "/" + v.key + "?versionId=" + v.id, storedAt: v.at,
+		all[i] = object{name: "s3://" + bucket + "/" + v.key + "?versionId=" + v.id, storedAt: v.at,
 			deleted: v.deleted}
 		if wanted(v) {
-			errs[i] = objects[i].read(ctx, client, bucket, v)
+			errs[i] = all[i].read(ctx, client, bucket, v)
 		}
 	})
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
@@ -160,8 +160,8 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []v
 		for last = first; last < len(versions) && versions[last].key == versions[first].key; last++ {
 		}
 		if storedUpTo.IsZero() || slices.ContainsFunc(versions[first:last], wanted) {
-			judgeVersions(objects[first:last], now)
-			for _, o := range objects[first:last] {
+			judgeVersions(all[first:last], now)
+			for _, o := range all[first:last] {
 				got(o)
 			}
 		}
@@ -231,11 +231,11 @@ func files(ctx context.Context, p *cli.Program, folder string, got func(object))
 		return err
 	}
 	for names := range slices.Chunk(names, 1000) {
-		objects := make([]object, len(names))
-		parallel.Each(len(names), atOnce, func(i int) {
+		all := make([]object, len(names))
+		objects.Parallel(len(names), atOnce, func(i int) {
 			text, err := os.ReadFile(names[i])
-			if objects[i] = (object{name: names[i], err: err}); err == nil && ctx.Err() == nil {
-				objects[i].decode(text, func(p proof.Proof) error {
+			if all[i] = (object{name: names[i], err: err}); err == nil && ctx.Err() == nil {
+				all[i].decode(text, func(p proof.Proof) error {
 					if path.Base(p.Name()) != filepath.Base(names[i]) {
 						return fmt.Errorf("%w: the name is that of another record", proof.ErrDamaged)
 					}
@@ -246,7 +246,7 @@ func files(ctx context.Context, p *cli.Program, folder string, got func(object))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for _, o := range objects {
+		for _, o := range all {
 			got(o)
 		}
 		progress(len(names))

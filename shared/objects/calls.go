@@ -1,6 +1,4 @@
-// Package parallel makes calls at the same time, up to a limit, and pauses between
-// attempts.
-package parallel
+package objects
 
 import (
 	"context"
@@ -36,10 +34,10 @@ func Pause(ctx context.Context, longest time.Duration) error {
 	return ctx.Err() // also if both end together
 }
 
-// Each calls do once for each number from 0 to n-1, with at most limit calls at
+// Parallel calls do once for each number from 0 to n-1, with at most limit calls at
 // the same time, and returns when all calls have returned. The caller's goroutine
 // makes calls as well, so a single call starts no other goroutine.
-func Each(n, limit int, do func(i int)) {
+func Parallel(n, limit int, do func(i int)) {
 	if min(n, limit) <= 1 {
 		for i := range n {
 			do(i)

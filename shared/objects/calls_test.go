@@ -1,4 +1,4 @@
-package parallel_test
+package objects_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/shared/parallel"
+	"payhook.example/shared/objects"
 )
 
 func TestEachNumberOnceAndNoMoreThanTheLimitAtOnce(t *testing.T) {
@@ -21,7 +21,7 @@ func TestEachNumberOnceAndNoMoreThanTheLimitAtOnce(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				parallel.Each(test.n, test.limit, func(i int) {
+				objects.Parallel(test.n, test.limit, func(i int) {
 					most.Store(max(most.Load(), running.Add(1)))
 					mu.Lock()
 					calls[i]++
@@ -55,7 +55,7 @@ func TestAPauseIsARandomPartOfTheLongest(t *testing.T) {
 		different := map[time.Duration]bool{}
 		for range 100 {
 			start := time.Now()
-			if err := parallel.Pause(t.Context(), time.Second); err != nil {
+			if err := objects.Pause(t.Context(), time.Second); err != nil {
 				t.Fatal(err)
 			}
 			took := time.Since(start)
@@ -68,7 +68,7 @@ func TestAPauseIsARandomPartOfTheLongest(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 		defer cancel()
-		if err := parallel.Pause(ctx, time.Hour); err == nil {
+		if err := objects.Pause(ctx, time.Hour); err == nil {
 			t.Error("the end of the context is no error")
 		}
 	})
