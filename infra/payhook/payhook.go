@@ -230,7 +230,7 @@ const useKeyWarning = "useKey"
 func (p *Payhook) warn(props *Props) {
 	conf := p.conf
 	warn := func(about, text string) {
-		awscdk.Annotations_Of(p).AddWarningV2(jsii.String("payhook:"+about), jsii.String(text))
+		awscdk.Annotations_Of(p).AddWarningV2(jsii.String("payhook:"+about), jsii.String(text), nil)
 	}
 	if conf.TimestampTolerance < 0 {
 		warn("timestampTolerance",
