@@ -60,7 +60,9 @@ $(foreach name,$(filter-out $(VARIABLES),$(GIVEN)),$(error make has no variable 
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+	@list() { sed -nE "s/^([a-z-]+):[^#]*$$1 (.*)/\1|\2/p" $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done; }; \
+	list '##'; echo; echo 'To change Payhook:'; list '###'
 
 FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
 
@@ -116,17 +118,17 @@ bootstrap: infra/node_modules/.package-lock.json ## prepare account and region f
 	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS)
 
 .PHONY: test
-test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests
+test: check lint test-unit test-e2e ### run everything: linters, unit tests, template tests, end-to-end tests
 
 # make lint runs go vet.
 .PHONY: test-unit
-test-unit: check ## the quick part: unit and template tests
+test-unit: check ### the quick part: unit and template tests
 	$(if $(RACE),,@echo "there is no C compiler here: the tests run without the race detector")
 	go test -vet=off $(RACE) $(RACE_PACKAGES)
 	go test -vet=off $(CDK_PACKAGES) payhook.example/infra/local
 
 .PHONY: test-e2e
-test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
+test-e2e: check ### the end-to-end tests, on the stack deployed into an emulator
 	PAYHOOK_E2E=1 go test -count=1 -p 2 -vet=off -timeout=20m ./infra/local/... ./infra/acceptance
 
 # They are not tools of go.mod, which would add them to the graph of every module that
@@ -136,7 +138,7 @@ REVIVE := github.com/mgechev/revive@v1.16.0
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: lint
-lint: check ## gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmor on the workflows; cfn-lint on the templates
+lint: check ### gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmor on the workflows; cfn-lint on the templates
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
@@ -149,52 +151,33 @@ lint: check ## gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmor
 	PAYHOOK_LINT=1 go test -count=1 -run '^Test(TemplatesPassCfnLint|AnotherModuleUsesTheConstruct)$$' ./infra/payhook
 
 .PHONY: audit
-audit: check ## checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)
+audit: check ### checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)
 	$(call venv,audit,infra/audit-requirements.txt,checkov)
 	@if ! cmp -s infra/audit/package-lock.json .local/nag/installed; then \
 		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
-# The programs of a release: the functions as the CDK app builds them, payhook and payhook-run. As there, go env -w
-# says only where modules come from.
 .PHONY: release
-release: check-go ## build everything twice, compare, and write programs, digests and SBOM into .local/release
-	@set -eu; for name in GOPROXY GOPRIVATE GONOPROXY GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS GOMODCACHE; do \
-		value=$$(go env "$$name"); export "$$name=$$value"; done; \
-	export GOENV=off GOFLAGS= GOARM64= GOAMD64= GOEXPERIMENT= GOFIPS140=; \
-	out=$$PWD/.local/release; rm -rf "$$out"; for n in 1 2; do \
-		copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; git clone --quiet . "$$copy"; export GOCACHE="$$copy/.cache"; \
-		for target in linux-amd64 darwin-arm64; do echo "build $$n: $$target"; \
-			for program in payhook=infra/cmd/payhook payhook-run=functions/run; do \
-				(cd "$$copy" && GOOS=$${target%-*} GOARCH=$${target#*-} $(BUILD) \
-					-o "$$out/$$n/$${program%=*}-$$target" "./$${program#*=}"); \
-			done; \
-		done; \
-		(cd "$$copy" && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -buildvcs=false -tags=lambda.norpc \
-			-ldflags='-s -w -buildid=' -o "$$out/$$n/" ./functions/webhook ./functions/redrive ./functions/token); \
-		rm -rf "$$copy"; done; \
-	diff -r "$$out/1" "$$out/2"; mv "$$out"/1/* "$$out"; rm -r "$$out/1" "$$out/2"; cd "$$out"; \
-	go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -licenses=false \
-		-output payhook.cdx.json ../..; \
-	sha256sum * >SHA256SUMS; cat SHA256SUMS
+release: check-go ### build programs and functions twice, compare, and write them with digests and an SBOM into .local/release
+	@infra/release $(BUILD)
 
 .PHONY: bench
-bench: check-go ## benchmarks; the webhook function is compared with a plain handler
+bench: check-go ### benchmarks; the webhook function is compared with a plain handler
 	go test -run '^$$' -bench . ./shared/... ./functions/...
 
 .PHONY: measure
-measure: check-go ## how long make run takes, and a build of the functions, both with an empty build cache
+measure: check-go ### how long make run takes, and a build of the functions, both with an empty build cache
 	@infra/local/measure $(BUILD)
 
 .PHONY: vulnerabilities
-vulnerabilities: check-go ## known vulnerabilities in what the programs call
+vulnerabilities: check-go ### known vulnerabilities in what the programs call
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 SEEDS ?= 1000000
 
 .PHONY: soak
-soak: check-go ## every single fault, then random histories (SEEDS=1000000; SEED=N plays one and prints it)
+soak: check-go ### every single fault, then random histories (SEEDS=1000000; SEED=N plays one and prints it)
 	$(if $(SEED),,go test ./shared/simulation -count=1 -run '^TestNo')
 	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
@@ -207,7 +190,7 @@ MUTATE := GOFLAGS=-count=1 go run $(GREMLINS) unleash --timeout-coefficient=10 -
 	--exclude-files='test/'
 
 .PHONY: mutants
-mutants: check-go ## change the core, one mistake at a time, and list those that no test finds (PACKAGE=./shared/bus)
+mutants: check-go ### change the core, one mistake at a time, and list those that no test finds (PACKAGE=./shared/bus)
 	@set -o pipefail; copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
 	tar -cf - --exclude=./.git --exclude=./.local --exclude=node_modules . | tar -xf - -C "$$copy" && cd "$$copy" && \
 	for package in $(or $(PACKAGE),$(CORE)); do \
@@ -224,7 +207,7 @@ mutants: check-go ## change the core, one mistake at a time, and list those that
 FUZZTIME ?= 20s
 
 .PHONY: fuzz
-fuzz: check-go ## every fuzz target for a while (FUZZTIME=20s)
+fuzz: check-go ### every fuzz target for a while (FUZZTIME=20s)
 	@grep -rlE --include='*_test.go' '^func Fuzz' shared functions | xargs -n1 dirname | sort -u | while read -r folder; do \
 		grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$$folder"/*_test.go | sed 's/^func //' | while read -r target; do \
 			echo "$$folder $$target"; go test "./$$folder" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) || exit 1; \
@@ -240,7 +223,7 @@ check-all:
 	@infra/local/check go node npm python3
 
 .PHONY: tools
-tools: .local/venv infra/node_modules/.package-lock.json ## install MiniStack and the CDK CLI into the project
+tools: .local/venv infra/node_modules/.package-lock.json ### install MiniStack and the CDK CLI into the project
 
 .PHONY: .local/venv
 .local/venv:
