@@ -70,9 +70,9 @@ func (s *Scenario) refused(ctx context.Context) string {
 // records returns all records by deliveryId. It ends the check that runs if one does not verify.
 func (s *Scenario) records(ctx context.Context) map[string][]proof.Proof {
 	found := map[string][]proof.Proof{}
-	Require(evidence.Scan(ctx, s.S3(), s.EvidenceBucket, func(p proof.Proof, err error) {
-		Require(err)
-		found[p.DeliveryID] = append(found[p.DeliveryID], p)
+	Require(evidence.Scan(ctx, s.S3(), s.EvidenceBucket, evidence.Section{}, func(o evidence.Object) {
+		Require(o.Err)
+		found[o.Proof.DeliveryID] = append(found[o.Proof.DeliveryID], o.Proof)
 	}))
 	return found
 }

@@ -16,7 +16,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/proof"
 )
 
 // Calls of real functions fail before and after they took effect or are throttled, and functions
@@ -90,11 +89,11 @@ func (f *fixture) testFaults(t *testing.T) {
 	}
 	arrived := f.awaitReleased(t, ids...)
 	recorded := map[string]bool{} // the eventIds in the evidence
-	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(p proof.Proof, err error) {
-		if err != nil {
-			t.Error(err)
+	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, evidence.Section{}, func(o evidence.Object) {
+		if o.Err != nil {
+			t.Error(o.Err)
 		}
-		for _, id := range p.EventIDs {
+		for _, id := range o.Proof.EventIDs {
 			recorded[id] = true
 		}
 	}); err != nil {

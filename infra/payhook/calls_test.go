@@ -202,7 +202,7 @@ var callers = map[string]struct {
 		[]string{readSettings}, nil},
 	program + "evidence": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, nil,
 		[]string{"dynamodb:Query", "s3:ListBucket"}},
-	program + "reconcile": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
+	program + "logs": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
 		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"}, nil},
 }
 

@@ -47,7 +47,6 @@ type Program struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // a person can answer questions at In
-	Reader   bool // a person reads Out at a terminal
 	Now      func() time.Time
 
 	JSON bool   // the flag --json
@@ -59,13 +58,7 @@ type Program struct {
 // New returns a program that uses the streams of the process.
 func New() *Program {
 	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now, Name: os.Args[0]}
-}
-
-// JSONLines reports whether a command that prints what happens, as it happens, prints
-// JSON: with --json, and if no person reads Out, unless the flag says --json=false.
-func (p *Program) JSONLines(cmd *cobra.Command) bool {
-	return p.JSON || !p.Reader && !cmd.Flags().Changed("json")
+		Now: time.Now, Name: os.Args[0]}
 }
 
 // output is where results are written. It keeps the first error, so that commands need not look at each.
@@ -161,7 +154,7 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 		fmt.Fprintln(p.Err, "payhook: interrupted")
 		return StatusInterrupted
 	}
-	fmt.Fprintln(p.Err, "payhook:", err)
+	fmt.Fprintln(p.Err, "payhook:", Cause(err.Error()))
 	return status
 }
 

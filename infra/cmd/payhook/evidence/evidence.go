@@ -3,11 +3,9 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"crypto/rsa"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,15 +30,15 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 	folder := ""
 	cmd := &cobra.Command{
-		Use:   "verify s3://BUCKET/PREFIX|FOLDER",
+		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
 		Short: "Verify records",
-		Long: `Verifies all records below a prefix such as accepted/2026/01/, or in a folder with
-copies (its files *.json): nothing is damaged, the signature over payload, timestamp and
-key id verifies with the stored JWK, the ids are those of the payload, the client
-certificate was valid, and the name is that of the content. In a bucket, it reads all
-versions of the objects, and checks S3's checksum. A folder needs no AWS. What does not
-verify is a line with its reason. What is parked, below invalid/ and conflict/ of the
-parking bucket, is verified in the same way.
+		Long: `Verifies all records in the evidence bucket of the stack, below a prefix of a bucket such
+as s3://BUCKET/accepted/2026/01/, or in a folder with copies (its files *.json): nothing
+is damaged, the signature over payload, timestamp and key id verifies with the stored
+JWK, the ids are those of the payload, the client certificate was valid, and the name is
+that of the content. In a bucket, it reads all versions of the objects, and checks S3's
+checksum. A folder needs no AWS. What does not verify is a line with its reason. What is
+parked, below invalid/ and conflict/ of the parking bucket, is verified in the same way.
 
   verified    signed, and with --keys by one of these keys
   damaged     changed, incomplete, or not a record
@@ -51,15 +49,16 @@ parking bucket, is verified in the same way.
 
 Status 1: something is damaged, has a further version, or, with --keys, is not signed by
 one of them; or there is no record.`,
-		Example: "  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n" +
+		Example: "  payhook evidence verify\n" +
+			"  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n" +
 			"  payhook evidence verify copies",
-		Args: cli.Args("s3://BUCKET/PREFIX or FOLDER"),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known, err := readKeys(folder)
 			if err != nil {
 				return cli.Usage("--keys: %w", err)
 			}
-			return verify(cmd.Context(), p, t, known, args[0])
+			return verify(cmd.Context(), p, t, known, append(args, "")[0])
 		},
 	}
 	cmd.Flags().StringVar(&folder, "keys", "",
@@ -67,6 +66,7 @@ one of them; or there is no record.`,
 	return cmd
 }
 
+// verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
 func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*rsa.PublicKey, where string) error {
 	var n struct {
 		Verified   int `json:"verified"`
@@ -75,46 +75,43 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 		KeyUnknown int `json:"keyUnknown"`
 		Versions   int `json:"versions"`
 	}
-	problem := func(o object, text string) {
-		_ = p.ShowLine(map[string]string{"at": o.name, "error": text}, "at", o.name, "error", text)
-	}
-	got := func(o object) {
-		if o.version != "" {
+	count := p.Counter("record", "records")
+	got := func(o Object) {
+		count(1)
+		report := func(problem string) {
+			_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem}, "at", o.Name, "error", problem)
+		}
+		if o.unexpected != "" {
 			n.Versions++
-			problem(o, o.version)
+			report(o.unexpected)
 		}
-		if o.deleted {
-			return
-		}
-		err := o.err
 		switch {
-		case err != nil:
+		case o.Deleted:
+		case o.Err != nil:
 			n.Damaged++
-		case o.key == nil:
+			report(cli.Cause(o.Err.Error()))
+		case o.signer == nil:
 			n.NotSigned++
 			if known != nil {
-				err = errors.New("not signed")
+				report("not signed")
 			}
-		case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.key) }):
+		case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.signer) }):
 			n.KeyUnknown++
-			err = fmt.Errorf("the JWK of the key %s is not in --keys", o.proof.KeyID)
+			report("the JWK of the key " + o.Proof.KeyID + " is not in --keys")
 		default:
 			n.Verified++
 		}
-		if err != nil {
-			problem(o, err.Error())
-		}
 	}
-	bucket, inS3 := strings.CutPrefix(where, "s3://")
 	var err error
-	if inS3 {
-		bucket, prefix, _ := strings.Cut(bucket, "/")
+	if where == "" || strings.HasPrefix(where, "s3://") {
 		var client *s3.Client
-		if client, err = anyBucket(ctx, p, t); err == nil {
-			err = cli.Unreachable(scan(ctx, p, client, bucket, section{prefix: prefix}, got))
+		if client, where, err = bucketAt(ctx, p, t, where); err == nil {
+			bucket, prefix, _ := strings.Cut(strings.TrimPrefix(where, "s3://"), "/")
+			err = Scan(ctx, client, bucket, Section{Prefix: prefix}, got)
 		}
+		err = cli.Unreachable(err)
 	} else {
-		err = files(ctx, p, where, got)
+		err = files(ctx, where, got)
 	}
 	if err != nil {
 		return err
@@ -122,29 +119,43 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no record in %s", where)
 	}
-	if p.JSON {
-		err = p.PrintJSON(n)
-	} else {
-		fmt.Fprintf(p.Out, "verified %d, damaged %d, not signed %d, key unknown %d, further versions %d\n",
-			n.Verified, n.Damaged, n.NotSigned, n.KeyUnknown, n.Versions)
+	if err := p.ShowLine(n, "verified", n.Verified, "damaged", n.Damaged, "notSigned", n.NotSigned, "keyUnknown",
+		n.KeyUnknown, "versions", n.Versions); err != nil {
+		return err
 	}
 	if n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0 {
-		return cmp.Or(err, cli.ErrAttention)
+		return cli.ErrAttention
 	}
-	return err
+	return nil
 }
 
-// anyBucket returns a client for which no stack is needed.
-func anyBucket(ctx context.Context, p *cli.Program, t *deployment.Target) (*s3.Client, error) {
-	err := p.Choose(ctx, t)
-	if err != nil {
-		return nil, err
+// bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it
+// returns that of the bucket of the stack.
+func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Target, where string) (*s3.Client, string, error) {
+	if where == "" {
+		d, err := connect(ctx, p, t)
+		if err != nil {
+			return nil, "", err
+		}
+		return d.S3(), "s3://" + d.EvidenceBucket, nil
+	}
+	if err := p.Choose(ctx, t); err != nil {
+		return nil, "", err
 	}
 	d, _, err := deployment.Find(ctx, *t)
 	if err != nil {
-		return nil, cli.Unreachable(err)
+		return nil, "", err
 	}
-	return d.S3(), nil
+	return d.S3(), where, nil
+}
+
+// connect returns the deployment, which stores evidence.
+func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*deployment.Deployment, error) {
+	d, err := p.Connect(ctx, t)
+	if err == nil && d.EvidenceBucket == "" {
+		err = cli.Usage("the stack stores no evidence: the setting evidence is off")
+	}
+	return d, err
 }
 
 // readKeys reads the JWKs in a folder; nil for none.

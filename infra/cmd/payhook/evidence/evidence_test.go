@@ -116,60 +116,61 @@ func TestVerifyCounts(t *testing.T) {
 	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
 	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
-		args     []string
-		want     string // the counts
-		status   int
-		problems []string
+		folder, keys string
+		counts       [4]int // verified, damaged, not signed, key unknown
+		problems     []string
 	}{
-		"all": {[]string{files}, `{"verified":2,"damaged":4,"notSigned":1,"keyUnknown":0,"versions":0}`, 1,
-			[]string{base(forged), "cut.json", "empty.json", "renamed.json"}},
-		"intact": {[]string{intact}, `{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 0, nil},
-		"a byte order mark": {
-			[]string{folder(t, map[string][]byte{base(marked): encoded(t, marked)}), "--keys", trusted},
-			`{"verified":1,"damaged":0,"notSigned":0,"keyUnknown":0,"versions":0}`, 0, nil},
-		"with keys": {[]string{files, "--keys", trusted},
-			`{"verified":1,"damaged":4,"notSigned":1,"keyUnknown":1,"versions":0}`, 1,
+		"all":    {files, "", [4]int{2, 4, 1, 0}, []string{base(forged), "cut.json", "empty.json", "renamed.json"}},
+		"intact": {intact, "", [4]int{1, 0, 1, 0}, nil},
+		"a byte order mark": {folder(t, map[string][]byte{base(marked): encoded(t, marked)}), trusted,
+			[4]int{1, 0, 0, 0}, nil},
+		"with keys": {files, trusted, [4]int{1, 4, 1, 1},
 			[]string{far, mtls, base(forged), "cut.json", "empty.json", "renamed.json"}},
-		"not signed, with keys": {[]string{intact, "--keys", trusted},
-			`{"verified":1,"damaged":0,"notSigned":1,"keyUnknown":0,"versions":0}`, 1, []string{mtls}},
+		"not signed, with keys": {intact, trusted, [4]int{1, 0, 1, 0}, []string{mtls}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, test.args...)...)
+			out, stderr, status := run(t.Context(), "verify", "--json", test.folder, "--keys", test.keys)
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			var problems []string
 			for _, line := range lines[:len(lines)-1] {
 				var problem struct{ At, Error string }
 				if err := json.Unmarshal([]byte(line), &problem, json.MatchCaseInsensitiveNames(true)); err != nil ||
-					problem.Error == "" {
+					problem.Error == "" || strings.Contains(problem.Error, "proof: ") {
 					t.Errorf("%v: %s", err, line)
 				}
-				problems = append(problems, strings.TrimPrefix(problem.At, test.args[0]+"/"))
+				problems = append(problems, strings.TrimPrefix(problem.At, test.folder+"/"))
 			}
-			if lines[len(lines)-1] != test.want || status != test.status || !slices.Equal(problems, test.problems) {
+			n := test.counts
+			want := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":%d,"keyUnknown":%d,"versions":0}`, n[0], n[1],
+				n[2], n[3])
+			if lines[len(lines)-1] != want || (status != 0) != (problems != nil) ||
+				!slices.Equal(problems, test.problems) {
 				t.Errorf("%d, %s%s", status, out, stderr)
 			}
 		})
+	}
+	const want = "verified=1  notSigned=1\n"
+	if out, _, status := run(t.Context(), "verify", intact); out != want || status != 0 {
+		t.Errorf("%d, %s", status, out)
 	}
 }
 
 func TestWhatCannotBeVerified(t *testing.T) {
 	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), noon))})
-	for name, test := range map[string]struct {
-		args    []string
-		status  int
-		message string
+	for message, test := range map[string]struct {
+		args   []string
+		status int
 	}{
-		"no argument":       {nil, cli.StatusUsage, "takes s3://BUCKET/PREFIX or FOLDER"},
-		"an empty folder":   {[]string{t.TempDir()}, cli.StatusFailed, "there is no record in"},
-		"no folder":         {[]string{filepath.Join(files, "missing")}, cli.StatusFailed, "missing"},
-		"no keys":           {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage, "there is no file in"},
-		"no folder of keys": {[]string{files, "--keys", "missing"}, cli.StatusUsage, "missing"},
-		"no JWK":            {[]string{files, "--keys", files}, cli.StatusUsage, "one"},
+		"accepts at most 1 arg":    {[]string{files, files}, cli.StatusUsage},
+		"there is no record in":    {[]string{t.TempDir()}, cli.StatusFailed},
+		"no such file":             {[]string{filepath.Join(files, "missing")}, cli.StatusFailed},
+		"there is no file in":      {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage},
+		"--keys: open missing":     {[]string{files, "--keys", "missing"}, cli.StatusUsage},
+		"--keys: one: not the req": {[]string{files, "--keys", files}, cli.StatusUsage},
 	} {
 		out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...)
-		if status != test.status ||
-			!strings.Contains(stderr, test.message) {
-			t.Errorf("%s: %d, %s%s", name, status, out, stderr)
+		if status != test.status || !strings.Contains(stderr, message) {
+			t.Errorf("%s: %d, %s%s", message, status, out, stderr)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -277,47 +278,42 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		b[r.Name()+"?1"] = encoded(t, r)
 		all = append(all, r)
 	}
-	marker := func(key string, at time.Time) func(b bucket) {
-		return func(b bucket) { b[key+"?"+at.UTC().Format(time.RFC3339)] = nil }
-	}
-	counts := func(damaged, versions int) string {
-		return fmt.Sprintf(`{"verified":5,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`, damaged, versions)
-	}
-	for name, test := range map[string]struct {
-		change  func(b bucket)
-		want    string
-		status  int
-		message string
+	b["stack"] = stack(true)
+	at := func(key string, at time.Time) string { return key + "?" + at.UTC().Format(time.RFC3339) }
+	const ended = "accepted/2026/01/31/12/x"
+	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
+	name := all[2].Name()
+	for title, test := range map[string]struct {
+		further                     map[string][]byte
+		verified, damaged, versions int
+		message                     string
 	}{
-		"one each": {func(bucket) {}, counts(0, 0), 0, ""},
-		"a second, the same": {func(b bucket) { b[all[0].Name()+"?2"] = encoded(t, all[0]) },
-			strings.Replace(counts(0, 1), "5", "6", 1), 1, "?versionId=1"},
-		"a second, damaged": {func(b bucket) { b[all[1].Name()+"?2"] = []byte("x") }, counts(1, 1), 1, "?versionId=2"},
-		"a delete marker": {marker(all[2].Name(), lockEnd.Add(-time.Second)), counts(0, 1), 1,
+		"one each":           {nil, 5, 0, 0, ""},
+		"a second, the same": {map[string][]byte{name + "?2": encoded(t, all[2])}, 6, 0, 1, "?versionId=1"},
+		"a second, damaged":  {map[string][]byte{name + "?2": []byte("x")}, 5, 1, 1, "?versionId=2"},
+		"a delete marker": {map[string][]byte{at(name, lockEnd.Add(-time.Second)): nil}, 5, 0, 1,
 			"Z\",\"error\":\"it is a delete marker, and the record is locked"},
-		"the end of the retention": {marker(all[2].Name(), lockEnd), counts(0, 0), 0, ""},
-		"a lock that is not known": {func(b bucket) {
-			marker(all[2].Name(), lockEnd)(b)
-			b[all[2].Name()+"?unknown"] = b[all[2].Name()+"?1"]
-			delete(b, all[2].Name()+"?1")
-		}, counts(0, 1), 1, "s3:GetObjectRetention is missing"},
-		"a deleted record": {marker("accepted/2026/01/31/12/x", time.Now().Add(-29*24*time.Hour)), counts(0, 1), 1,
+		"the end of the retention": {map[string][]byte{at(name, lockEnd): nil}, 5, 0, 0, ""},
+		"a lock that is not known": {map[string][]byte{at(other.Name(), lockEnd): nil,
+			other.Name() + "?unknown": encoded(t, other)}, 6, 0, 1, "s3:GetObjectRetention is missing"},
+		"a deleted record": {map[string][]byte{at(ended, time.Now().Add(-29*24*time.Hour)): nil}, 5, 0, 1,
 			"there is no record"},
-		"an ended record": {marker("accepted/2026/01/31/12/x", time.Now().Add(-31*24*time.Hour)), counts(0, 0), 0, ""},
-		"another name": {func(b bucket) { b["accepted/2026/01/31/12/x?1"] = encoded(t, all[0]) }, counts(1,
-			0), 1, "the name"},
-		"the checksum": {func(b bucket) {
-			r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
-			b[r.Name()+"?bad"] = encoded(t, r)
-		}, counts(1, 0), 1, "checksum"},
+		"an ended record": {map[string][]byte{at(ended, time.Now().Add(-31*24*time.Hour)): nil}, 5, 0, 0, ""},
+		"another name":    {map[string][]byte{ended + "?1": encoded(t, other)}, 5, 1, 0, "the name"},
+		"the checksum":    {map[string][]byte{other.Name() + "?bad": encoded(t, other)}, 5, 1, 0, "checksum"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(title, func(t *testing.T) {
 			changed := maps.Clone(b)
-			test.change(changed)
+			maps.Copy(changed, test.further)
 			serve(t, changed)
-			out, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2026/01/", "--json")
-			if status != test.status || !strings.Contains(out, test.want) || !strings.Contains(out, test.message) {
-				t.Errorf("%d, %s%s", status, out, stderr)
+			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
+				test.verified, test.damaged, test.versions)
+			for _, args := range [][]string{{"s3://evidence-1/accepted/2026/01/"}, {"--stack", "Payhook"}} {
+				out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, args...)...)
+				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
+					!strings.Contains(out, test.message) {
+					t.Errorf("%q: %d, %s%s", args, status, out, stderr)
+				}
 			}
 		})
 	}
@@ -404,9 +400,11 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		})
 	}
 	serve(t, bucket{"stack": stack(false)})
-	if _, stderr, status := run(t.Context(), "find", id, "--stack", "Payhook"); status != cli.StatusUsage ||
-		!strings.Contains(stderr, "evidence is off") {
-		t.Errorf("%d, %s", status, stderr)
+	for _, args := range [][]string{{"find", id, "--stack", "Payhook"}, {"verify", "--stack", "Payhook"}} {
+		if _, stderr, status := run(t.Context(), args...); status != cli.StatusUsage ||
+			!strings.Contains(stderr, "evidence is off") {
+			t.Errorf("%q: %d, %s", args, status, stderr)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -25,7 +23,7 @@ import (
 )
 
 func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
-	var from, to time.Time
+	var in Section
 	var out string
 	cmd := &cobra.Command{
 		Use:   "find EVENT_ID|DELIVERY_ID",
@@ -50,15 +48,11 @@ or in the key.`,
 			if !payment.IsUUID(id) {
 				return cli.Usage("%s is not a UUID", args[0])
 			}
-			if err := CheckHours(from, to); err != nil {
+			if err := in.Check(p.Now()); err != nil {
 				return err
 			}
-			d, err := p.Connect(cmd.Context(), t)
-			if err == nil && d.EvidenceBucket == "" {
-				err = cli.Usage("the stack stores no evidence: the setting evidence is off")
-			}
-			in := section{from: from, to: cmp.Or(to, p.Now().Add(Ahead))}
-			if err == nil && from.IsZero() {
+			d, err := connect(cmd.Context(), p, t)
+			if err == nil && in.From.IsZero() {
 				in, err = around(cmd.Context(), d, id)
 			}
 			if err != nil {
@@ -67,46 +61,9 @@ or in the key.`,
 			return find(cmd.Context(), p, d, id, in, out)
 		},
 	}
-	HoursVar(cmd.Flags(), &from, &to)
+	in.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&out, "out", "", "the `folder` into which the record and the script are written")
 	return cmd
-}
-
-// HoursVar adds the flags --from and --to, which say which records are read.
-func HoursVar(f *pflag.FlagSet, from, to *time.Time) {
-	f.Func("from", "the first `hour` of the records (UTC), as in 2026-01-31T22, or the first day",
-		func(text string) (err error) {
-			*from, err = hour(text, 0)
-			return err
-		})
-	f.Func("to", "the last `hour` or day (default: now)", func(text string) (err error) {
-		*to, err = hour(text, 23*time.Hour)
-		return err
-	})
-}
-
-// CheckHours returns an error of usage if the flags of [HoursVar] select no time.
-func CheckHours(from, to time.Time) error {
-	switch {
-	case to.IsZero():
-	case from.IsZero():
-		return cli.Usage("--to needs --from")
-	case to.Before(from):
-		return cli.Usage("--from is after --to")
-	}
-	return nil
-}
-
-// hour returns an hour. That of a day begins so long after the day.
-func hour(text string, ofDay time.Duration) (time.Time, error) {
-	if at, err := time.Parse(time.DateOnly, text); err == nil {
-		return at.Add(ofDay), nil
-	}
-	at, err := time.Parse("2006-01-02T15", text)
-	if err != nil {
-		return at, errors.New("must be as 2026-01-31T22 or 2026-01-31")
-	}
-	return at, nil
 }
 
 // longest is how long before its recording an event is searched. An event that was parked was
@@ -115,7 +72,7 @@ const longest = 31 * 24 * time.Hour
 
 // around returns where the records of an event are. The time of a record is that of the service's clock, or of
 // another event of the delivery. When S3 stored it is the time of the recording.
-func around(ctx context.Context, d *deployment.Deployment, id string) (in section, err error) {
+func around(ctx context.Context, d *deployment.Deployment, id string) (in Section, err error) {
 	item, known, err := ledger.Find(ctx, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable), id, false)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
@@ -127,7 +84,7 @@ func around(ctx context.Context, d *deployment.Deployment, id string) (in sectio
 	} else if at.After(last) {
 		last = at
 	}
-	return section{from: first.Add(-time.Hour), to: last.Add(Ahead), storedUpTo: item.RecordedAt.Add(time.Hour)}, err
+	return Section{From: first.Add(-time.Hour), To: last.Add(ahead), storedUpTo: item.RecordedAt.Add(time.Hour)}, err
 }
 
 // found is a record as find prints it.
@@ -140,43 +97,35 @@ type found struct {
 	Object     string    `json:"object"`
 }
 
-func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, in section,
+func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, in Section,
 	folder string) error {
-	var all []object
-	problems := 0
-	client := d.S3()
-	if err := scan(ctx, p, client, d.EvidenceBucket, in, func(o object) {
-		switch {
-		case has(o.proof, id):
+	var all []Object
+	problems, count := 0, p.Counter("record", "records")
+	if err := Scan(ctx, d.S3(), d.EvidenceBucket, in, func(o Object) {
+		count(1)
+		if has(o.Proof, id) {
 			all = append(all, o)
-		case o.version != "", o.err != nil:
+		}
+		if o.unexpected != "" || o.Err != nil {
 			problems++
-			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.name), cmp.Or(o.version, fmt.Sprint(o.err)))
+			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, cli.Cause(fmt.Sprint(o.Err))))
 		}
 	}); err != nil {
 		return cli.Unreachable(err)
 	}
-	const form = "2006-01-02T15"
-	searched := fmt.Sprintf("from %s to %s", in.from.UTC().Format(form), in.to.UTC().Format(form))
-	if !in.storedUpTo.IsZero() {
-		searched += ", stored until " + in.storedUpTo.UTC().Format(form+":04")
-	}
 	if len(all) == 0 {
-		fmt.Fprintf(p.Err, "no record of %s has a time %s; --from and --to choose another time\n", id, searched)
+		fmt.Fprintf(p.Err, "no record of %s has a time %s; --from and --to choose another time\n", id, in)
 		return cli.ErrAttention
 	}
-	slices.SortStableFunc(all, func(a, b object) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.storedAt.Compare(b.storedAt))
+	slices.SortStableFunc(all, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.StoredAt.Compare(b.StoredAt))
 	})
 	list := make([]found, len(all))
 	rows := cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
-		f := found{o.storedAt.UTC(), o.proof.DeliveryID, o.proof.Timestamp, o.proof.KeyID,
-			[]string{"verifies", "not signed: the certificate verifies", fmt.Sprint(o.err)}[rank(o)], o.name}
+		results := []string{"verifies", "not signed: the certificate verifies", cli.Cause(fmt.Sprint(o.Err))}
+		f := found{o.StoredAt.UTC(), o.Proof.DeliveryID, o.Proof.Timestamp, o.Proof.KeyID, results[rank(o)], o.Name}
 		list[i], rows = f, append(rows, []any{f.StoredAt, f.DeliveryID, f.Timestamp, f.KeyID, f.Result, f.Object})
-		if o.err != nil || o.version != "" {
-			problems++
-		}
 	}
 	if err := cli.List(p, list, rows); err != nil {
 		return err
@@ -185,9 +134,9 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 		problems++
 		fmt.Fprintln(p.Err, "the records differ in", difference)
 	}
-	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", searched)
+	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", in)
 	if folder != "" {
-		if err := write(p, folder, id, all[0].proof); err != nil {
+		if err := write(p, folder, id, all[0].Proof); err != nil {
 			return err
 		}
 	}
@@ -198,11 +147,11 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 }
 
 // rank orders records: signed, not signed, not verified.
-func rank(o object) int {
+func rank(o Object) int {
 	switch {
-	case o.err != nil:
+	case o.Err != nil:
 		return 2
-	case o.key == nil:
+	case o.signer == nil:
 		return 1
 	}
 	return 0
@@ -215,24 +164,24 @@ func has(r proof.Proof, id string) bool {
 }
 
 // differences returns in what the records that verify differ.
-func differences(all []object, id string) (in []string) {
+func differences(all []Object, id string) (in []string) {
 	contents, signers := map[string]bool{}, map[string]bool{}
 	for _, o := range all {
-		if o.err != nil {
+		if o.Err != nil {
 			continue
 		}
-		if o.key != nil {
-			signers[o.key.N.String()] = true
+		if o.signer != nil {
+			signers[o.signer.N.String()] = true
 		}
 		found := false
-		delivery, _ := payment.DecodeDelivery(o.proof.Payload)
+		delivery, _ := payment.DecodeDelivery(o.Proof.Payload)
 		for _, e := range delivery.Events {
 			if strings.EqualFold(e.EventID, id) {
 				contents[string(e.Bytes)], found = true, true
 			}
 		}
 		if !found { // the id is that of the delivery, or of an event that cannot be decoded
-			contents[string(o.proof.Payload)] = true
+			contents[string(o.Proof.Payload)] = true
 		}
 	}
 	if len(contents) > 1 {

@@ -1,8 +1,10 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,155 +18,170 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 )
 
-// object is a version of an object in S3, or a file.
-type object struct {
-	name     string    // for people
-	storedAt time.Time // as S3 says: the time of acceptance
-	version  string    // why the version should not be there; "" for the only one
-	deleted  bool      // it is a delete marker
+// Object is a version of an object in S3, or a file.
+type Object struct {
+	Name     string    // for people
+	StoredAt time.Time // as S3 says: the time of acceptance
+	Deleted  bool      // it is a delete marker, without a proof
+	Proof    proof.Proof
+	Err      error // it is not a record that verifies
 
-	proof proof.Proof
-	key   *rsa.PublicKey // that signed the record; nil for none
-	err   error          // it is not a record that verifies
-
-	lockedUntil time.Time // zero if it is not known
+	signer      *rsa.PublicKey // of the proof; nil for none
+	unexpected  string         // why the version should not be there; "" for the only one
+	key, id     string         // of the version in S3
+	lockedUntil time.Time      // zero if it is not known
 }
 
-// atOnce is how many objects are read at the same time.
-const atOnce = 32
-
-// decode verifies the text of an object, and compares its name with that of the record.
-func (o *object) decode(text []byte, named func(p proof.Proof) error) {
-	if o.proof, o.err = proof.Decode(text); o.err == nil {
-		o.key, o.err = o.proof.Verify()
+// verify verifies the text of an object, and compares its name with that of the record.
+func (o *Object) verify(text []byte, named func(p proof.Proof) error) {
+	if o.Proof, o.Err = proof.Decode(text); o.Err == nil {
+		o.signer, o.Err = o.Proof.Verify()
 	}
-	if o.err == nil {
-		o.err = named(o.proof)
+	if o.Err == nil {
+		o.Err = named(o.Proof)
 	}
 }
 
-// section is a part of a bucket.
-type section struct {
-	prefix   string    // of the keys
-	from, to time.Time // the first and the last hour; zero for no limit
-	// What S3 stored later is not read; zero for no limit.
-	storedUpTo time.Time
+// Section is a part of a bucket.
+type Section struct {
+	Prefix   string    // of the keys
+	From, To time.Time // the first and the last hour; zero for all
+
+	storedUpTo time.Time // what S3 stored later is not read; zero for no limit
 }
 
-// Scan calls got for each record of a bucket after it was verified, and with an error for what is not one.
-func Scan(ctx context.Context, client *s3.Client, bucket string, got func(p proof.Proof, err error)) error {
-	quiet := &cli.Program{Err: io.Discard, Now: time.Now}
-	return scan(ctx, quiet, client, bucket, section{}, func(o object) {
-		if !o.deleted {
-			got(o.proof, o.err)
+// ahead is how far a signed timestamp, and so the hour of a record, can be ahead: the longest timestampTolerance.
+const ahead = 24 * time.Hour
+
+const hourFormat = "2006-01-02T15"
+
+// Flags adds the flags --from and --to.
+func (s *Section) Flags(f *pflag.FlagSet) {
+	// A day means its hour that begins so long after it.
+	hour := func(to *time.Time, ofDay time.Duration) func(string) error {
+		return func(text string) (err error) {
+			if *to, err = time.Parse(hourFormat, text); err == nil {
+				return nil
+			}
+			*to, err = time.Parse(time.DateOnly, text)
+			if *to = to.Add(ofDay); err != nil {
+				err = errors.New("must be as 2026-01-31T22 or 2026-01-31")
+			}
+			return err
 		}
-	})
+	}
+	f.Func("from", "the first `hour` of the records (UTC), as in 2026-01-31T22, or the first day", hour(&s.From, 0))
+	f.Func("to", "the last `hour` or day (default: now)", hour(&s.To, 23*time.Hour))
 }
 
-// Ahead is how far a signed timestamp, and so the hour of a record, can be ahead: the longest timestampTolerance.
-const Ahead = 24 * time.Hour
-
-// ScanHours calls got for each record of the hours from and to and between them, with when S3 stored it. What
-// does not verify has an error.
-func ScanHours(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, from, to time.Time,
-	got func(p proof.Proof, storedAt time.Time, err error)) error {
-	return scan(ctx, p, client, bucket, section{from: from, to: to}, func(o object) {
-		if !o.deleted {
-			got(o.proof, o.storedAt, o.err)
-		}
-	})
+// Check returns an error of usage if the flags select no time. Without --to, it sets To.
+func (s *Section) Check(now time.Time) error {
+	switch {
+	case s.From.IsZero() && !s.To.IsZero():
+		return cli.Usage("--to needs --from")
+	case s.To.IsZero() && !s.From.IsZero():
+		s.To = now.Add(ahead)
+	case s.To.Before(s.From):
+		return cli.Usage("--from is after --to")
+	}
+	return nil
 }
 
-// scan calls got for each version of the objects in a section of a bucket, in the order of their keys, the latest
+// String says which hours they are.
+func (s Section) String() string {
+	text := "from " + s.From.UTC().Format(hourFormat) + " to " + s.To.UTC().Format(hourFormat)
+	if !s.storedUpTo.IsZero() {
+		text += ", stored until " + s.storedUpTo.UTC().Format(hourFormat+":04")
+	}
+	return text
+}
+
+// Scan calls got for each version of the objects in a section of a bucket, in the order of their keys, the latest
 // version of an object first, and for each delete marker. So neither a later version nor a delete marker hides a
 // record.
-func scan(ctx context.Context, p *cli.Program, client *s3.Client, bucket string, in section,
-	got func(object)) error {
-	progress := p.Counter("record", "records")
-	input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.prefix}, ""
-	if !in.from.IsZero() {
+func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got func(Object)) error {
+	input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.Prefix}, ""
+	if !in.From.IsZero() {
 		input.Prefix = aws.String(string(proof.Accepted) + "/")
-		input.KeyMarker = aws.String(proof.Accepted.After(in.from.Truncate(time.Hour)))
-		end = proof.Accepted.After(in.to.Truncate(time.Hour).Add(time.Hour))
+		input.KeyMarker = aws.String(proof.Accepted.After(in.From.Truncate(time.Hour)))
+		end = proof.Accepted.After(in.To.Truncate(time.Hour).Add(time.Hour))
 	}
-	beyond := func(v version) bool { return end != "" && v.key > end }
-	var found []version
+	beyond := func(o Object) bool { return end != "" && o.key > end }
+	var found []Object
 	pages := s3.NewListObjectVersionsPaginator(client, input)
 	for more := true; more; {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return fmt.Errorf("s3://%s/%s: %w", bucket, *input.Prefix, err)
 		}
-		found = append(found, versionsOf(page)...)
+		found = append(found, versionsOf(page, bucket)...)
 		more = pages.HasMorePages() && !slices.ContainsFunc(found, beyond)
 		found = slices.DeleteFunc(found, beyond)
 		n := len(found)
 		if more { // the next page can have more versions of the last object
-			n = slices.IndexFunc(found, func(v version) bool { return v.key == found[len(found)-1].key })
+			n = slices.IndexFunc(found, func(o Object) bool { return o.key == found[len(found)-1].key })
 		}
 		if n > 0 {
-			if err := readAll(ctx, client, bucket, found[:n], in.storedUpTo, p.Now(), got); err != nil {
+			if err := readAll(ctx, client, bucket, found[:n], in.storedUpTo, got); err != nil {
 				return err
 			}
-			progress(n)
 			found = found[n:]
 		}
 	}
 	return nil
 }
 
-// version is a version of an object, or a delete marker.
-type version struct {
-	key, id string
-	at      time.Time
-	deleted bool
-}
-
 // versionsOf returns the versions and delete markers of a page by their keys. The versions of a key follow each
 // other, the latest first (AWS, https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html).
-func versionsOf(page *s3.ListObjectVersionsOutput) (all []version) {
+func versionsOf(page *s3.ListObjectVersionsOutput, bucket string) (all []Object) {
+	add := func(key, id *string, at *time.Time, deleted bool) {
+		o := Object{key: aws.ToString(key), id: aws.ToString(id), StoredAt: aws.ToTime(at), Deleted: deleted}
+		o.Name = "s3://" + bucket + "/" + o.key + "?versionId=" + o.id
+		all = append(all, o)
+	}
 	for _, d := range page.DeleteMarkers {
-		all = append(all, version{aws.ToString(d.Key), aws.ToString(d.VersionId), aws.ToTime(d.LastModified), true})
+		add(d.Key, d.VersionId, d.LastModified, true)
 	}
 	for _, v := range page.Versions {
-		all = append(all, version{aws.ToString(v.Key), aws.ToString(v.VersionId), aws.ToTime(v.LastModified), false})
+		add(v.Key, v.VersionId, v.LastModified, false)
 	}
-	slices.SortStableFunc(all, func(a, b version) int { return strings.Compare(a.key, b.key) })
+	slices.SortStableFunc(all, func(a, b Object) int { return strings.Compare(a.key, b.key) })
 	return all
 }
 
 // readAll calls got for each of some versions, which are all of their keys. It leaves out the objects that have no
 // version until storedUpTo.
-func readAll(ctx context.Context, client *s3.Client, bucket string, versions []version, storedUpTo, now time.Time,
-	got func(object)) error {
-	wanted := func(v version) bool { return !v.deleted && (storedUpTo.IsZero() || !v.at.After(storedUpTo)) }
-	all, errs := make([]object, len(versions)), make([]error, len(versions))
-	objects.Parallel(len(versions), atOnce, func(i int) {
-		v := versions[i]
-		all[i] = object{name: "s3://" + bucket + "/" + v.key + "?versionId=" + v.id, storedAt: v.at,
-			deleted: v.deleted}
-		if wanted(v) {
-			errs[i] = all[i].read(ctx, client, bucket, v)
+func readAll(ctx context.Context, client *s3.Client, bucket string, versions []Object, storedUpTo time.Time,
+	got func(Object)) error {
+	wanted := func(o Object) bool { return !o.Deleted && (storedUpTo.IsZero() || !o.StoredAt.After(storedUpTo)) }
+	errs := make([]error, len(versions))
+	objects.Parallel(len(versions), 32, func(i int) {
+		if wanted(versions[i]) {
+			errs[i] = versions[i].read(ctx, client, bucket)
 		}
 	})
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]
 	}
-	for first, last := 0, 0; first < len(versions); first = last {
-		for last = first; last < len(versions) && versions[last].key == versions[first].key; last++ {
+	for len(versions) > 0 {
+		n := slices.IndexFunc(versions, func(o Object) bool { return o.key != versions[0].key })
+		if n < 0 {
+			n = len(versions)
 		}
-		if storedUpTo.IsZero() || slices.ContainsFunc(versions[first:last], wanted) {
-			judgeVersions(all[first:last], now)
-			for _, o := range all[first:last] {
+		if storedUpTo.IsZero() || slices.ContainsFunc(versions[:n], wanted) {
+			judgeVersions(versions[:n])
+			for _, o := range versions[:n] {
 				got(o)
 			}
 		}
+		versions = versions[n:]
 	}
 	return nil
 }
@@ -177,32 +194,30 @@ const recoverable = 30 * 24 * time.Hour
 // At the end of the retention, a lifecycle rule of the bucket adds a delete marker. S3 deletes the record later, and
 // then the marker (AWS, "Expiring objects" in the S3 User Guide). Such a marker is not before the end of the record's
 // lock.
-func judgeVersions(all []object, now time.Time) {
-	records := slices.DeleteFunc(slices.Clone(all), func(o object) bool { return o.deleted })
-	later := false
+func judgeVersions(all []Object) {
+	records := slices.DeleteFunc(slices.Clone(all), func(o Object) bool { return o.Deleted })
 	for i := range all {
 		o := &all[i]
-		locked := func(r object) bool { return r.lockedUntil.IsZero() || o.storedAt.Before(r.lockedUntil) }
+		locked := func(r Object) bool { return r.lockedUntil.IsZero() || o.StoredAt.Before(r.lockedUntil) }
 		switch {
-		case !o.deleted && later:
-			o.version = "a later version of the object exists"
-		case !o.deleted:
-			later = true
-		case len(records) == 0 && now.Sub(o.storedAt) < recoverable:
-			o.version = "it is a delete marker, and there is no record"
+		case !o.Deleted && o.id != records[0].id:
+			o.unexpected = "a later version of the object exists"
+		case !o.Deleted:
+		case len(records) == 0 && time.Since(o.StoredAt) < recoverable:
+			o.unexpected = "it is a delete marker, and there is no record"
 		case slices.ContainsFunc(records, locked):
-			o.version = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
+			o.unexpected = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
 		}
 	}
 }
 
 // read reads and verifies a version. The error is that of S3.
-func (o *object) read(ctx context.Context, client *s3.Client, bucket string, v version) error {
-	out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &v.key, VersionId: &v.id,
+func (o *Object) read(ctx context.Context, client *s3.Client, bucket string) error {
+	out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &o.key, VersionId: &o.id,
 		ChecksumMode: types.ChecksumModeEnabled},
 		func(o *s3.Options) { o.DisableLogOutputChecksumValidationSkipped = true })
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.name, err)
+		return fmt.Errorf("%s: %w", o.Name, err)
 	}
 	defer out.Body.Close()
 	// S3 says this to who has s3:GetObjectRetention (AWS, "HeadObject" in the S3 API reference).
@@ -211,45 +226,31 @@ func (o *object) read(ctx context.Context, client *s3.Client, bucket string, v v
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	o.decode(text, func(p proof.Proof) error { return p.CheckName(v.key) })
+	o.verify(text, func(p proof.Proof) error { return p.CheckName(o.key) })
 	if err != nil { // the SDK has compared the checksum
-		o.err = fmt.Errorf("%w: %w", proof.ErrDamaged, err)
+		o.Err = fmt.Errorf("%w: %w", proof.ErrDamaged, err)
 	}
 	return nil
 }
 
 // files calls got for each file of a record in a folder and below.
-func files(ctx context.Context, p *cli.Program, folder string, got func(object)) error {
-	progress := p.Counter("record", "records")
-	var names []string
-	if err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && filepath.Ext(name) == ".json" {
-			names = append(names, name)
+func files(ctx context.Context, folder string, got func(Object)) error {
+	return filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil || entry.IsDir() || filepath.Ext(name) != ".json" {
+			return cmp.Or(err, ctx.Err())
 		}
-		return err
-	}); err != nil {
-		return err
-	}
-	for names := range slices.Chunk(names, 1000) {
-		all := make([]object, len(names))
-		objects.Parallel(len(names), atOnce, func(i int) {
-			text, err := os.ReadFile(names[i])
-			if all[i] = (object{name: names[i], err: err}); err == nil && ctx.Err() == nil {
-				all[i].decode(text, func(p proof.Proof) error {
-					if path.Base(p.Name()) != filepath.Base(names[i]) {
-						return fmt.Errorf("%w: the name is that of another record", proof.ErrDamaged)
-					}
-					return nil
-				})
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		o := Object{Name: name}
+		o.verify(text, func(p proof.Proof) error {
+			if path.Base(p.Name()) != filepath.Base(name) {
+				return fmt.Errorf("%w: the name is that of another record", proof.ErrDamaged)
 			}
+			return nil
 		})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		for _, o := range all {
-			got(o)
-		}
-		progress(len(names))
-	}
-	return nil
+		got(o)
+		return nil
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -35,12 +34,27 @@ type notAccepted struct {
 	Captured   string    `json:"captured,omitempty"`
 }
 
-// answered is what the command reads of a line of the webhook or the redrive function.
-type answered struct {
-	Msg, Outcome, Cause, KeyID, RequestID, Captured string
-	Status                                          int
-	DeliveryID, UnverifiedDeliveryID                string
-	Kind                                            string // of what was replayed
+// id is what the requests have in common.
+func (n notAccepted) id() string { return cmp.Or(strings.ToLower(n.DeliveryID), n.RequestID) }
+
+// line is what the command reads of a line of the webhook or the redrive function.
+type line struct {
+	notAccepted                 // of the line's request
+	Msg, Kind            string // Kind is that of what was replayed
+	UnverifiedDeliveryID string
+}
+
+// accepts reports whether the line says that a whole delivery was accepted. The replay of a conflict or of an event
+// is that of a part.
+func (l line) accepts() bool {
+	switch l.Msg {
+	case "webhook":
+		return l.Status/100 == 2
+	case "replay":
+		return l.Outcome == redrive.Accepted &&
+			(l.Kind == string(proof.Rejected) || l.Kind == string(proof.Invalid))
+	}
+	return false
 }
 
 // The filter patterns of CloudWatch Logs
@@ -59,62 +73,75 @@ var failed = regexp.MustCompile(`^REPORT RequestId: (\S+)\t.*\tStatus: ([^\t]+)`
 // findNotAccepted returns the requests since from that were not answered 2xx, and whose deliveryId was not
 // accepted later, by the webhook function or by a replay. The first is the earliest.
 func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
-	from time.Time) ([]*notAccepted, error) {
-	r := lineReader{client: cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
+	from time.Time) ([]notAccepted, error) {
+	client := cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
-	}), count: o.Counter("line", "lines")}
-	found := map[string]*notAccepted{}
-	// FilterLogEvents sorts by time (AWS, "FilterLogEvents" in the CloudWatch Logs API reference).
-	add := func(id string, n notAccepted) {
-		n.Last, n.Count = n.First, 1
-		if before := found[id]; before != nil {
+	})
+	count := o.Counter("line", "lines")
+	read := func(function, filter string, got func(e entry, l line)) error {
+		for e, err := range lines(ctx, client, d.Logs[function], filter, from) {
+			if err != nil {
+				return err
+			}
+			var l line
+			_ = json.Unmarshal([]byte(e.Text), &l) // what is not JSON has no message
+			got(e, l)
+			count(1)
+		}
+		return nil
+	}
+	requests, err := requestsNotAccepted(read)
+	if err != nil {
+		return nil, err
+	}
+
+	found := map[string]notAccepted{}
+	for _, n := range slices.SortedFunc(maps.Values(requests), earlier) {
+		if before, again := found[n.id()]; again {
 			n.First, n.Count = before.First, before.Count+1
 		}
-		found[id] = &n
+		found[n.id()] = n
 	}
-	logged := map[string]bool{} // by the ids of requests
-	webhook, identified := d.Logs["webhook"], false
-	if err := r.read(ctx, webhook, notAcceptedLines, from, func(at time.Time, text string) {
-		var a answered
-		if json.Unmarshal([]byte(text), &a) != nil || a.Msg != "webhook" || a.Status/100 == 2 {
-			return
+
+	leaveOut := func(e entry, l line) {
+		if n, ok := found[strings.ToLower(l.DeliveryID)]; ok && l.accepts() && !e.Time.Before(n.Last) {
+			delete(found, n.id())
 		}
-		id := cmp.Or(a.DeliveryID, a.UnverifiedDeliveryID)
-		logged[a.RequestID], identified = true, identified || id != ""
-		add(cmp.Or(strings.ToLower(id), a.RequestID), notAccepted{First: at, Status: a.Status, Outcome: a.Outcome,
-			Cause: a.Cause, KeyID: a.KeyID, DeliveryID: id, RequestID: a.RequestID, Captured: a.Captured})
-	}); err != nil {
+	}
+	if len(found) > 0 {
+		if err = read("webhook", acceptedLines, leaveOut); err == nil {
+			err = read("redrive", replayedLines, leaveOut)
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), earlier), err
+}
+
+// requestsNotAccepted returns the requests that were not answered 2xx, by their ids: those that the webhook function
+// answered, and those of which only Lambda has written a line.
+func requestsNotAccepted(read func(function, filter string, got func(entry, line)) error) (map[string]notAccepted,
+	error) {
+	requests := map[string]notAccepted{}
+	err := read("webhook", notAcceptedLines, func(e entry, l line) {
+		if l.Msg == "webhook" && !l.accepts() {
+			l.DeliveryID = cmp.Or(l.DeliveryID, l.UnverifiedDeliveryID)
+			l.First, l.Last, l.Count = e.Time, e.Time, 1
+			requests[l.RequestID] = l.notAccepted
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err := r.read(ctx, webhook, failedLines, from, func(at time.Time, text string) {
-		if match := failed.FindStringSubmatch(text); match != nil && !logged[match[1]] {
-			add(match[1], notAccepted{First: at, Outcome: "function-failed", Cause: match[2], RequestID: match[1]})
+	err = read("webhook", failedLines, func(e entry, _ line) {
+		if match := failed.FindStringSubmatch(e.Text); match != nil && requests[match[1]].Count == 0 {
+			requests[match[1]] = notAccepted{First: e.Time, Last: e.Time, Count: 1, Outcome: "function-failed",
+				Cause: match[2], RequestID: match[1]}
 		}
-	}); err != nil {
-		return nil, err
-	}
-	for group, filter := range map[string]string{webhook: acceptedLines, d.Logs["redrive"]: replayedLines} {
-		if !identified {
-			break
-		}
-		if err := r.read(ctx, group, filter, from, func(at time.Time, text string) {
-			var a answered
-			_ = json.Unmarshal([]byte(text), &a) // without an id if it is no line of these
-			id := strings.ToLower(a.DeliveryID)
-			later := found[id] != nil && !at.Before(found[id].Last)
-			// The replay of a conflict or of an event is one of a part of a delivery.
-			whole := a.Msg == "replay" && a.Outcome == redrive.Accepted &&
-				(a.Kind == string(proof.Rejected) || a.Kind == string(proof.Invalid))
-			if later && (a.Msg == "webhook" && a.Status/100 == 2 || whole) {
-				delete(found, id)
-			}
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b *notAccepted) int {
-		return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
-	}), nil
+	})
+	return requests, err
+}
+
+func earlier(a, b notAccepted) int {
+	return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
 }
 
 // showNotAccepted shows them. The error is [cli.ErrAttention] if there are any.
@@ -126,7 +153,7 @@ func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment)
 	rows := cli.Rows{{"FIRST", "LAST", "COUNT", "STATUS", "OUTCOME", "DELIVERY OR REQUEST", "KEYID", "CAUSE"}}
 	for _, n := range list {
 		rows = append(rows, []any{cli.Stamp(n.First), cli.Stamp(n.Last), n.Count, n.Status, n.Outcome,
-			cmp.Or(n.DeliveryID, "request "+n.RequestID), n.KeyID, n.Cause})
+			cmp.Or(n.DeliveryID, "request "+n.RequestID), n.KeyID, cli.Cause(n.Cause)})
 	}
 	fmt.Fprintf(o.Err, "%s not accepted in the last %s\n",
 		cli.Counted(len(list), "webhook was", "webhooks were"), cli.Readable(o.since))
@@ -134,28 +161,4 @@ func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment)
 		return err
 	}
 	return cli.ErrAttention
-}
-
-// lineReader reads log groups once, and keeps nothing.
-type lineReader struct {
-	client *cloudwatchlogs.Client
-	count  func(more int) // of log events
-}
-
-// read calls got with each log event since from.
-func (r *lineReader) read(ctx context.Context, group, filter string, from time.Time,
-	got func(at time.Time, text string)) error {
-	pages := cloudwatchlogs.NewFilterLogEventsPaginator(r.client, &cloudwatchlogs.FilterLogEventsInput{
-		LogGroupName: &group, FilterPattern: &filter, StartTime: aws.Int64(from.UnixMilli())})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return fmt.Errorf("the log group %s: %w", group, err)
-		}
-		for _, e := range page.Events {
-			got(time.UnixMilli(aws.ToInt64(e.Timestamp)), strings.TrimSpace(aws.ToString(e.Message)))
-		}
-		r.count(len(page.Events))
-	}
-	return nil
 }

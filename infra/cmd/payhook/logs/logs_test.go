@@ -3,7 +3,7 @@ package logs
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json/v2"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -33,8 +34,8 @@ type cloudWatch struct {
 	starts []int64 // of the readings
 	// replays are the messages of the log group of redrive.
 	replays []event
-	// fail, if set, answers a request itself, by the number of pages before it.
-	fail func(w http.ResponseWriter, page int) bool
+	// fail, if set, answers with a status, unless it is 0, by the number of pages before it.
+	fail func(page int) (status int, code string)
 }
 
 type event struct {
@@ -71,13 +72,17 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		LogGroupName, NextToken string
 		StartTime               int64
 	}
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+	if err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true)); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
 	c.pages++
-	if c.fail != nil && c.fail(w, c.pages-1) {
-		return
+	if c.fail != nil {
+		if status, code := c.fail(c.pages - 1); status != 0 {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
+			return
+		}
 	}
 	if in.NextToken == "" {
 		c.starts = append(c.starts, in.StartTime)
@@ -102,7 +107,7 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			out.NextToken = strconv.Itoa(skip + n)
 		}
 	}
-	json.NewEncoder(w).Encode(out)
+	json.MarshalWrite(w, out)
 }
 
 // Do implements [aws.HTTPClient], for tests in a bubble.
@@ -160,19 +165,19 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 	}
 }
 
-// followed reads every second until the time is over, and calls do before each reading. It
-// returns what is shown and said.
-func followed(t *testing.T, c *cloudWatch, seconds int, do func(second int)) (shown, said string, err error) {
+// followed reads that many times, and calls do after each reading. It returns what is shown and said.
+func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (shown, said string, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second+time.Millisecond)
-		defer cancel()
-		second := 0
+		ctx, cancel := context.WithCancel(t.Context())
 		var all []entry
-		err = follow(ctx, time.Second, func(text string) { said += text + "\n" }, func(entries []entry) error {
+		reading := 0
+		err = follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
 			all = append(all, entries...)
-			second++
-			do(second)
+			if reading++; reading > readings {
+				cancel()
+			}
+			do(reading)
 			return nil
 		}, c.tail())
 		shown = texts(all)
@@ -182,26 +187,22 @@ func followed(t *testing.T, c *cloudWatch, seconds int, do func(second int)) (sh
 
 func TestNothingIsMissedAfterAnOutage(t *testing.T) {
 	c := &cloudWatch{}
-	c.add(0, "a")
-	c.add(0, "b")
-	c.add(0, "c")
-	c.fail = func(w http.ResponseWriter, page int) bool {
-		if page > 0 && page < 50 { // the second page of the first reading fails first
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return true
-		}
-		return false
+	for _, text := range []string{"a", "b", "c"} {
+		c.add(0, text)
 	}
-	shown, said, err := followed(t, c, 60, func(second int) {
-		if second%10 == 0 {
-			c.add(3600*second, strconv.Itoa(second))
+	c.fail = func(page int) (status int, code string) {
+		if page > 0 && page < 50 { // the second page of the first reading fails first
+			return http.StatusServiceUnavailable, "InternalError"
+		}
+		return 0, ""
+	}
+	shown, said, err := followed(t, c, 60, func(reading int) {
+		if reading%10 == 0 {
+			c.add(3600*reading, strconv.Itoa(reading))
 		}
 	})
-	if err != nil || shown != "a b c 10 20 30 40 50 60" {
-		t.Errorf("shown %q, %v", shown, err)
-	}
-	if strings.Count(said, "trying again") != 1 {
-		t.Errorf("said %q", said)
+	if err != nil || shown != "a b c 10 20 30 40 50 60" || strings.Count(said, "trying again") != 1 {
+		t.Errorf("shown %q, said %q, %v", shown, said, err)
 	}
 }
 
@@ -210,11 +211,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 		"ThrottlingException": false} {
 		c := &cloudWatch{}
 		_, said, err := followed(t, c, 3, func(int) {
-			c.fail = func(w http.ResponseWriter, _ int) bool {
-				w.WriteHeader(http.StatusBadRequest)
-				fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
-				return true
-			}
+			c.fail = func(int) (int, string) { return http.StatusBadRequest, code }
 		})
 		if rejects && (err == nil || !strings.Contains(err.Error(), code)) || !rejects && err != nil ||
 			strings.Contains(said, "trying again") == rejects {
@@ -228,7 +225,7 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 	`"Recorded":0,"ok":false,"list":[],"StackName":"f","_aws":{"Timestamp":1},"requestId":"r","x":"a\u001b[1m"}`
 
 // call runs payhook logs against c.
-func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr string, status int) {
+func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	server := httptest.NewServer(c)
 	defer server.Close()
@@ -241,7 +238,7 @@ func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr
 		t.Fatal(err)
 	}
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) }, Reader: person}
+	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) }}
 	var meant deployment.Target
 	root := p.Root("")
 	cli.TargetFlags(root, &meant)
@@ -250,7 +247,7 @@ func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr
 	return o.String(), e.String(), status
 }
 
-func TestPersonSeesNoRoutineLines(t *testing.T) {
+func TestRoutineLinesAreLeftOut(t *testing.T) {
 	c := &cloudWatch{}
 	c.add(0, "START RequestId: 1 Version: 1\n")
 	c.add(0, outcome+"\n")
@@ -263,14 +260,14 @@ func TestPersonSeesNoRoutineLines(t *testing.T) {
 2026-01-31T12:00:00.000Z  webhook  -      "panic: \x1b[1m"
 2026-01-31T12:00:00.000Z  webhook  -      REPORT RequestId: 2  Duration: 9 ms  Status: timeout
 `
-	if out, stderr, status := call(t, c, true); status != 0 || out != want || stderr != "" {
+	if out, stderr, status := call(t, c); status != 0 || out != want || stderr != "" {
 		t.Errorf("%d, %q\n%s", status, stderr, out)
 	}
-	if out, _, _ := call(t, c, true, "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
+	if out, _, _ := call(t, c, "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
 		t.Errorf("--all:\n%s", out)
 	}
 	for _, args := range [][]string{{"redrive"}, {"--since", "1s"}} {
-		if out, stderr, status := call(t, c, true, args...); status != 0 || out != "" ||
+		if out, stderr, status := call(t, c, args...); status != 0 || out != "" ||
 			!strings.HasPrefix(stderr, "nothing was logged") {
 			t.Errorf("%q: %d, %q, %q", args, status, out, stderr)
 		}
@@ -283,14 +280,8 @@ func TestProgramGetsEveryLineAsJSON(t *testing.T) {
 	c.add(1, "START RequestId: 1 Version: 1\n")
 	want := `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","line":` + outcome + "}\n" +
 		`{"time":"2026-01-31T12:00:01.000Z","function":"webhook","text":"START RequestId: 1 Version: 1"}` + "\n"
-	if out, stderr, status := call(t, c, false); status != 0 || out != want || stderr != "" {
+	if out, stderr, status := call(t, c, "--json"); status != 0 || out != want || stderr != "" {
 		t.Errorf("%d, %q\n%s", status, stderr, out)
-	}
-	if out, _, _ := call(t, c, true, "--json"); out != want {
-		t.Errorf("--json at a terminal: %s", out)
-	}
-	if out, _, _ := call(t, c, false, "--json=false"); strings.HasPrefix(out, "{") {
-		t.Errorf("--json=false: %s", out)
 	}
 }
 
@@ -302,9 +293,91 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		"--not-accepted --follow": "--not-accepted takes no",
 		"--not-accepted webhook":  "--not-accepted takes no",
 	} {
-		if _, stderr, status := call(t, c, true, strings.Fields(args)...); status != cli.StatusUsage ||
+		if _, stderr, status := call(t, c, strings.Fields(args)...); status != cli.StatusUsage ||
 			!strings.HasPrefix(stderr, "payhook: "+want) {
 			t.Errorf("%s: %d, %q", args, status, stderr)
+		}
+	}
+}
+
+// answer adds the line of a webhook. of are further members.
+func (c *cloudWatch) answer(seconds, status int, outcome, request, of string) {
+	c.add(seconds, fmt.Sprintf(`{"level":"WARN","msg":"webhook","outcome":%q,"status":%d,"requestId":%q%s}`+"\n",
+		outcome, status, request, of))
+}
+
+func TestNotAcceptedWebhooksAreListed(t *testing.T) {
+	c := &cloudWatch{}
+	delivery := func(id string) string { return `,"deliveryId":"` + id + `"` }
+	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
+	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
+	c.answer(3, 503, "key-unavailable", "r3",
+		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"signature: second\u001b[1m"`)
+	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
+	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
+	c.answer(6, 200, "accepted", "r6", delivery("d"))
+	c.answer(7, 422, "invalid", "r7", delivery("d")) // accepted before, and not later
+	c.answer(8, 401, "signature-missing", "r8", "")
+	c.answer(9, 401, "signature-missing", "r9", "")
+	c.answer(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
+	c.answer(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
+	c.answer(12, 503, "out-of-time", "r15", delivery("g"))
+	c.answer(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
+	c.add(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
+	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
+	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
+	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
+	at := noon.Add(20 * time.Second).UnixMilli()
+	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`},
+		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
+		// One event of the delivery is published. The others may not be recorded.
+		{"3", at, `{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`}}
+
+	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	want := []notAccepted{
+		{second(1), second(3), 2, 503, "key-unavailable", "signature: second\x1b[1m", "k", "a", "r3", "c"},
+		{second(7), second(7), 1, 422, "invalid", "", "", "d", "r7", ""},
+		{second(8), second(8), 1, 401, "signature-missing", "", "", "", "r8", ""},
+		{second(9), second(9), 1, 401, "signature-missing", "", "", "", "r9", ""},
+		{second(11), second(11), 1, 401, "timestamp-outside-window", "", "", "f", "r11", ""},
+		{second(12), second(12), 1, 503, "out-of-time", "", "", "g", "r15", ""},
+		{second(13), second(13), 1, 0, "function-failed", "timeout", "", "", "r13", ""},
+	}
+	out, stderr, status := call(t, c, "--not-accepted", "--json")
+	var got []notAccepted
+	for line := range strings.Lines(out) {
+		var n notAccepted
+		if err := json.Unmarshal([]byte(line), &n, json.RejectUnknownMembers(true)); err != nil {
+			t.Fatal(err)
+		}
+		n.First, n.Last = n.First.UTC(), n.Last.UTC()
+		got = append(got, n)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed ||
+		!strings.Contains(stderr, "7 webhooks were not accepted in the last 10m") {
+		t.Errorf("%d, %s (-want +got)\n%s", status, stderr, diff)
+	}
+	out, _, status = call(t, c, "--not-accepted")
+	if lines := strings.Split(out, "\n"); status != cli.StatusFailed || len(lines) != 9 ||
+		!strings.Contains(lines[1], "2026-01-31T12:00:01.000Z  2026-01-31T12:00:03.000Z  2      503     key") ||
+		!strings.Contains(lines[1], `"second\x1b[1m"`) || !strings.Contains(lines[3], "request r8") {
+		t.Errorf("%d\n%s", status, out)
+	}
+}
+
+func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
+	for failing := range 4 {
+		c := &cloudWatch{}
+		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
+		c.fail = func(int) (int, string) {
+			if len(c.starts) < failing {
+				return 0, ""
+			}
+			return http.StatusBadRequest, "AccessDeniedException"
+		}
+		if out, stderr, status := call(t, c, "--not-accepted"); status != cli.StatusUnreachable || out != "" ||
+			!strings.Contains(stderr, "AccessDenied") {
+			t.Errorf("after %d readings: %d, %q, %q", failing, status, out, stderr)
 		}
 	}
 }

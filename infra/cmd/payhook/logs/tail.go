@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,23 +19,48 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// overlap is how far a tail reads back each time. Log events of different sandboxes do
-// not arrive in the order of their timestamps.
-const overlap = 2 * time.Minute
-
 // entry is one log event.
 type entry struct {
 	Function string // the name of the tail
 	Time     time.Time
 	Text     string
+	id       string
 }
+
+// lines returns the log events of a group since from, in the order of their times. filter is a filter pattern of
+// CloudWatch Logs; "" for none. FilterLogEvents is not billed by the request, unlike StartLiveTail:
+// https://aws.amazon.com/cloudwatch/pricing/
+func lines(ctx context.Context, client *cloudwatchlogs.Client, group, filter string,
+	from time.Time) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group, StartTime: aws.Int64(from.UnixMilli())}
+		if filter != "" {
+			input.FilterPattern = &filter
+		}
+		for pages := cloudwatchlogs.NewFilterLogEventsPaginator(client, input); pages.HasMorePages(); {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(entry{}, fmt.Errorf("the log group %s: %w", group, err))
+				return
+			}
+			for _, e := range page.Events {
+				entry := entry{Time: time.UnixMilli(aws.ToInt64(e.Timestamp)), id: aws.ToString(e.EventId),
+					Text: strings.TrimSpace(aws.ToString(e.Message))}
+				if !yield(entry, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// overlap is how far a tail reads back each time. Log events of different sandboxes do
+// not arrive in the order of their timestamps.
+const overlap = 2 * time.Minute
 
 // tail reads one log group from a time on, and returns each log event once. It compares
 // times of the log with each other only, so the clock of this computer does not matter.
 // It is not safe for concurrent use.
-//
-// FilterLogEvents is not billed by the request, unlike StartLiveTail:
-// https://aws.amazon.com/cloudwatch/pricing/
 type tail struct {
 	function, group string
 
@@ -52,23 +79,19 @@ func newTail(client *cloudwatchlogs.Client, function, group string, from time.Ti
 func (t *tail) next(ctx context.Context) ([]entry, error) {
 	var entries []entry
 	newest := t.from
-	input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &t.group, StartTime: aws.Int64(t.from.UnixMilli())}
-	for pages := cloudwatchlogs.NewFilterLogEventsPaginator(t.client, input); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx)
+	for e, err := range lines(ctx, t.client, t.group, "", t.from) {
 		if err != nil {
-			return entries, fmt.Errorf("the log of %s: %w", t.function, err)
+			return entries, err
 		}
-		for _, event := range page.Events {
-			id, at := aws.ToString(event.EventId), time.UnixMilli(aws.ToInt64(event.Timestamp))
-			if _, known := t.seen[id]; known {
-				continue
-			}
-			t.seen[id] = at
-			if at.After(newest) {
-				newest = at
-			}
-			entries = append(entries, entry{t.function, at, aws.ToString(event.Message)})
+		if _, known := t.seen[e.id]; known {
+			continue
 		}
+		t.seen[e.id] = e.Time
+		if e.Time.After(newest) {
+			newest = e.Time
+		}
+		e.Function = t.function
+		entries = append(entries, e)
 	}
 	if from := newest.Add(-overlap); from.After(t.from) {
 		t.from = from
@@ -92,27 +115,27 @@ func read(ctx context.Context, tails ...*tail) ([]entry, error) {
 	return all, nil
 }
 
+// interval is the time between two readings.
+const interval = 2 * time.Second
+
 // follow reads tails again and again, and calls show with what is new, until ctx ends,
 // which is no error. If AWS cannot be reached, it tells say and tries again. It ends with
 // an error if AWS rejects the calls, or with the error of show.
-func follow(ctx context.Context, every time.Duration, say func(string), show func([]entry) error,
-	tails ...*tail) error {
+func follow(ctx context.Context, say func(string), show func([]entry) error, tails ...*tail) error {
 	failing := false
 	for {
 		entries, err := read(ctx, tails...)
-		switch {
-		case ctx.Err() != nil:
-			return show(entries)
-		case rejected(err):
-			return errors.Join(show(entries), err)
-		case err != nil && !failing:
+		if errShow := show(entries); errShow != nil || ctx.Err() != nil {
+			return errShow
+		}
+		if rejected(err) {
+			return err
+		}
+		if err != nil && !failing {
 			say(err.Error() + "; trying again")
 		}
 		failing = err != nil
-		if err := show(entries); err != nil {
-			return err
-		}
-		if smithytime.SleepWithContext(ctx, every) != nil {
+		if smithytime.SleepWithContext(ctx, interval) != nil {
 			return nil
 		}
 	}

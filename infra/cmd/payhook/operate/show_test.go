@@ -160,7 +160,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, said := w.expect(cli.StatusFailed, "parked", "show", name)
-	w.contains(said, "proof: damaged")
+	w.contains(said, ": damaged: it is not")
 }
 
 func TestWhatIsNotParkedIsNotShown(t *testing.T) {

@@ -1,13 +1,10 @@
-// Package reconcile has the command that compares a list of the payment service with what Payhook has. It
-// changes nothing.
-package reconcile
+package logs
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -24,8 +21,7 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// state is what Payhook knows of an id. An id of several events has the first of these states that one of its
-// events has.
+// state is what Payhook knows of an id.
 type state string
 
 const (
@@ -39,9 +35,10 @@ const (
 	published state = "published"
 )
 
+// states are in the order of their urgency. An id of several events has the first of the states that its events have.
 var states = []state{missing, damaged, parked, pending, dismissed, replayed, older, published}
 
-func (s state) rank() int { return slices.Index(states, s) }
+func byUrgency(a, b state) int { return cmp.Compare(slices.Index(states, a), slices.Index(states, b)) }
 
 // identifier is what the ids of a list are.
 type identifier struct {
@@ -65,16 +62,9 @@ func (i identifier) hides(path string) bool {
 	return strings.HasPrefix(field, path) || strings.HasPrefix(path, field)
 }
 
-// options are the flags.
-type options struct {
-	format
-	from, to time.Time // of the evidence
-	all      bool
-}
-
-// Command returns the command.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	o, by := options{}, ""
+// ReconcileCommand returns the command that compares a list of the payment service with what Payhook has.
+func ReconcileCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+	r, by := reconciler{Program: p}, ""
 	var names []string
 	for _, i := range identifiers {
 		names = append(names, i.name)
@@ -83,8 +73,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Use:   "reconcile FILE|-",
 		Short: "Compare a list of the service with what Payhook has",
 		Long: `Compares a list of ids from the payment service with what Payhook has. The list has one
-id a line, or is CSV with a header line and --column, or JSON lines; - is standard
-input. It prints each id that is not published, and counts the others.
+id a line, or is CSV with a header line and --column; - is standard input. It prints each
+id that is not published, and counts the others.
 
   missing    Payhook has nothing. Ask the service to send it again
   damaged    the ledger has it without a readable state: payhook event ID
@@ -111,66 +101,51 @@ eventIds.
 Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
 		Example: `  payhook reconcile events.txt
   payhook reconcile statement.csv --column event_id --time-column sent_at
-  payhook reconcile list.jsonl --by paymentEndToEndId --from 2026-01-01`,
+  payhook reconcile payments.txt --by paymentEndToEndId --from 2026-01-01`,
 		Args: cli.Args("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
-			if err := evidence.CheckHours(o.from, o.to); err != nil {
+			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
+			if err := r.in.Check(p.Now()); err != nil {
 				return err
 			}
-			if o.by.of != nil && o.from.IsZero() {
-				return cli.Usage("%s is only in the evidence: give the first hour with --from", o.by.name)
+			if r.by.of != nil && r.in.From.IsZero() {
+				return cli.Usage("%s is only in the evidence: give the first hour with --from", r.by.name)
 			}
-			list, err := o.open(p, args[0])
+			list, err := r.open(args[0])
 			if err != nil {
-				return err
+				return cli.Usage("%s: %w", args[0], err)
 			}
 			d, err := p.Connect(cmd.Context(), t)
-			if err == nil && d.EvidenceBucket == "" && !o.from.IsZero() {
+			if err == nil && d.EvidenceBucket == "" && !r.in.From.IsZero() {
 				err = cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
+			}
+			if err == nil {
+				r.use(d)
+				err = r.load(cmd.Context(), list)
 			}
 			if err != nil {
 				return cli.Unreachable(err)
 			}
-			r := newRun(p, d, o)
-			return r.reconcile(cmd.Context(), list)
+			return r.print(list)
 		},
 	}
 	f := cmd.Flags()
 	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)",
 		names...)
-	f.StringVar(&o.column, "column", "", "`name` of the column of a CSV file, or of the member of JSON lines")
-	f.StringVar(&o.format.time, "time-column", "", "`name` of the column or member with the time or day of each")
-	evidence.HoursVar(f, &o.from, &o.to)
-	f.BoolVar(&o.all, "all", false, "print also what is published")
+	f.StringVar(&r.column, "column", "", "`name` of the column of a CSV file")
+	f.StringVar(&r.timeColumn, "time-column", "", "`name` of the column with the time or day of each")
+	r.in.Flags(f)
+	f.BoolVar(&r.all, "all", false, "print also what is published")
 	return cmd
 }
 
-// open reads the list. The error is one of usage.
-func (o options) open(p *cli.Program, name string) ([]entry, error) {
-	from := p.In
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, cli.Usage("%w", err)
-		}
-		defer file.Close()
-		from = file
-	}
-	list, repeated, err := o.read(from)
-	if err != nil {
-		return nil, cli.Usage("%s: %w", name, err)
-	}
-	if repeated > 0 {
-		fmt.Fprintf(p.Err, "%s ignored\n", cli.Counted(repeated, "repeated id", "repeated ids"))
-	}
-	return list, nil
-}
-
-// run is one run of the command.
-type run struct {
+// reconciler is one run of the command.
+type reconciler struct {
 	*cli.Program
-	options
+	format
+	in  evidence.Section // the zero value for none
+	all bool
+
 	ledger interface {
 		ledger.Getter
 		// Each is as in [dynamodb.LedgerLister].
@@ -178,42 +153,37 @@ type run struct {
 	}
 	store proof.Reader // the parking bucket
 	// scan calls got with each record of the evidence.
-	scan func(ctx context.Context, got func(r proof.Proof, storedAt time.Time, err error)) error
+	scan func(ctx context.Context, got func(evidence.Object)) error
 	// setting returns how long the ledger remembers an event that is published now.
 	setting func(ctx context.Context) (time.Duration, error)
 	// pause waits until the next call of DynamoDB may be made.
 	pause func(ctx context.Context) error
 
-	events  map[string][]string    // the eventIds of an id
+	events  map[string][]string    // the eventIds of each id in the list
 	items   map[string]ledger.Item // by eventId
-	longest time.Duration          // window, by the setting and the items
+	window  time.Duration          // the longest, by the setting and the items
 	times   map[string]time.Time   // of an id in the list, and of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]proof.Decision
 	unread  int // records of the evidence
 }
 
-func newRun(p *cli.Program, d *deployment.Deployment, o options) *run {
-	client := d.S3()
-	next := time.NewTicker(pause)
-	return &run{
-		Program: p, options: o,
-		ledger: dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable),
-		store:  s3.NewBucket(client, d.ParkingBucket),
-		scan: func(ctx context.Context, got func(proof.Proof, time.Time, error)) error {
-			to := cmp.Or(o.to, p.Now().Add(evidence.Ahead))
-			return evidence.ScanHours(ctx, p, client, d.EvidenceBucket, o.from, to, got)
-		},
-		setting: func(ctx context.Context) (time.Duration, error) { return d.Duration(ctx, "deduplicationWindow") },
-		pause: func(ctx context.Context) error {
-			select {
-			case <-next.C:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		},
-		events: map[string][]string{}, items: map[string]ledger.Item{}, times: map[string]time.Time{},
+// use reads what a stack has.
+func (r *reconciler) use(d *deployment.Deployment) {
+	client, next := d.S3(), time.NewTicker(pause)
+	r.ledger = dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable)
+	r.store = s3.NewBucket(client, d.ParkingBucket)
+	r.scan = func(ctx context.Context, got func(evidence.Object)) error {
+		return evidence.Scan(ctx, client, d.EvidenceBucket, r.in, got)
+	}
+	r.setting = func(ctx context.Context) (time.Duration, error) { return d.Duration(ctx, "deduplicationWindow") }
+	r.pause = func(ctx context.Context) error {
+		select {
+		case <-next.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -230,38 +200,34 @@ type row struct {
 	Parked []string `json:"parked,omitempty"`   // the names of what is parked and open
 }
 
-func (r *run) reconcile(ctx context.Context, list []entry) error {
-	if err := r.load(ctx, list); err != nil {
-		return cli.Unreachable(err)
-	}
+// print prints what is known of the ids. The error is [cli.ErrAttention] if not all is well.
+func (r *reconciler) print(list []listed) error {
 	counts := map[state]int{}
 	var rows []row
-	for _, e := range list {
-		made := r.row(e.id, r.Now().Add(-r.longest))
+	for _, l := range list {
+		made := r.row(l.id)
 		counts[made.State]++
 		if r.all || made.State != published || len(made.Parked) > 0 {
 			rows = append(rows, made)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.State, b.State) })
 	lines := cli.Rows{{"STATE", "ID", "EVENTS", "PARKED"}}
 	for _, made := range rows {
-		lines = append(lines, []any{made.State, cli.Plain(made.ID), strings.Join(made.Events, ","),
-			strings.Join(made.Parked, ",")})
+		lines = append(lines, []any{made.State, made.ID, made.Events, made.Parked})
 	}
 	if err := cli.List(r.Program, rows, lines); err != nil {
 		return err
 	}
-	var said strings.Builder
-	said.WriteString(cli.Counted(len(list), "id", "ids"))
+	said := cli.Counted(len(list), "id", "ids")
 	for _, s := range states {
-		fmt.Fprintf(&said, ", %d %s", counts[s], s)
+		said += fmt.Sprintf(", %d %s", counts[s], s)
 	}
-	fmt.Fprintln(r.Err, said.String())
+	fmt.Fprintln(r.Err, said)
 	if counts[missing] > 0 {
 		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
 			"shorter: what is older is missing too, unless --time-column or --from shows how old it is\n",
-			cli.Readable(r.longest))
+			cli.Readable(r.window))
 	}
 	if counts[missing]+counts[damaged]+r.unread > 0 {
 		return cli.ErrAttention
@@ -270,37 +236,102 @@ func (r *run) reconcile(ctx context.Context, list []entry) error {
 }
 
 // load reads everything that is known of the ids.
-func (r *run) load(ctx context.Context, list []entry) (err error) {
+func (r *reconciler) load(ctx context.Context, list []listed) (err error) {
 	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
 		return err
 	}
 	if r.decided, err = proof.Decisions(ctx, r.store); err != nil {
 		return err
 	}
-	if r.longest, err = r.setting(ctx); err != nil {
+	if r.window, err = r.setting(ctx); err != nil {
 		return err
 	}
-	wanted := make(map[string]bool, len(list))
-	for _, e := range list {
-		wanted[e.id], r.times[e.id] = true, e.at
+	r.events, r.times = map[string][]string{}, map[string]time.Time{}
+	for _, l := range list {
+		r.events[l.id], r.times[l.id] = nil, l.at
+		if r.by.name == "eventId" {
+			r.events[l.id] = []string{l.id}
+		}
 	}
 	if r.by.name == "deliveryId" {
-		err = r.loadDeliveries(ctx, wanted)
+		err = r.loadDeliveries(ctx)
 	}
-	if err == nil && !r.from.IsZero() {
-		err = r.loadEvidence(ctx, wanted)
+	if err == nil && !r.in.From.IsZero() {
+		err = r.loadEvidence(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	ids := map[string]bool{}
-	for id := range wanted {
-		for _, event := range r.eventsOf(id) {
-			ids[event] = true
+	return r.loadItems(ctx)
+}
+
+// loadDeliveries finds the events of deliveries in the ledger.
+func (r *reconciler) loadDeliveries(ctx context.Context) error {
+	count := r.Counter("item", "items")
+	return r.ledger.Each(ctx, func() (err error) {
+		for waited := 0; waited < dynamodb.PageUnits && err == nil; waited += atOnce {
+			err = r.pause(ctx)
 		}
+		return err
+	}, func(i ledger.Item) {
+		count(1)
+		r.add(strings.ToLower(i.DeliveryID), i.EventID)
+	})
+}
+
+// add adds an event to an id, if it is in the list.
+func (r *reconciler) add(id, event string) {
+	if events, inList := r.events[id]; inList && !slices.Contains(events, event) {
+		r.events[id] = append(events, event)
 	}
+}
+
+// loadEvidence finds the events of ids in the evidence.
+func (r *reconciler) loadEvidence(ctx context.Context) error {
+	count := r.Counter("record", "records")
+	err := r.scan(ctx, func(o evidence.Object) {
+		count(1)
+		if o.Deleted {
+			return
+		}
+		delivery, err := payment.DecodeDelivery(o.Proof.Payload)
+		if o.Err != nil || err != nil {
+			r.unread++
+			return
+		}
+		for _, raw := range delivery.Events {
+			id := ledger.Key(raw.EventID)
+			if at := r.times[id]; at.IsZero() || o.StoredAt.Before(at) {
+				r.times[id] = o.StoredAt
+			}
+			r.add(strings.ToLower(delivery.DeliveryID), id)
+			if r.by.of == nil {
+				continue
+			}
+			event, err := payment.DecodeEvent(raw.Bytes)
+			if err != nil || slices.ContainsFunc(event.Deviations, r.by.hides) {
+				r.unread++
+				continue
+			}
+			for _, of := range r.by.of(event.EventData.Identifiers) {
+				r.add(of, id)
+			}
+		}
+	})
+	if r.unread > 0 {
+		fmt.Fprintf(r.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
+			cli.Counted(r.unread, "record", "records"), r.by.name)
+	}
+	return err
+}
+
+// loadItems reads the events in the ledger.
+func (r *reconciler) loadItems(ctx context.Context) error {
+	ids := slices.Concat(slices.Collect(maps.Values(r.events))...)
+	slices.Sort(ids)
+	r.items = map[string]ledger.Item{}
 	count := r.Counter("event", "events")
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(ids)), atOnce) {
+	for part := range slices.Chunk(slices.Compact(ids), atOnce) {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
@@ -312,7 +343,7 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 		// The setting may have been longer.
 		for _, i := range found {
 			if at := cmp.Or(i.PublishedAt, i.Decision.At, i.Due); !at.IsZero() && !i.ExpiresAt.IsZero() {
-				r.longest = max(r.longest, i.ExpiresAt.Sub(at).Round(time.Minute))
+				r.window = max(r.window, i.ExpiresAt.Sub(at).Round(time.Minute))
 			}
 		}
 		count(len(part))
@@ -320,89 +351,33 @@ func (r *run) load(ctx context.Context, list []entry) (err error) {
 	return nil
 }
 
-// eventsOf returns the eventIds of an id.
-func (r *run) eventsOf(id string) []string {
-	if r.by.name == "eventId" {
-		return []string{id}
+// row says what is known of an id and its events.
+func (r *reconciler) row(id string) row {
+	made := row{ID: id}
+	if r.by.name != "eventId" {
+		made.Events = r.events[id]
 	}
-	return r.events[id]
-}
-
-// loadDeliveries finds the events of the deliveries that are wanted in the ledger.
-func (r *run) loadDeliveries(ctx context.Context, wanted map[string]bool) error {
-	count := r.Counter("item", "items")
-	return r.ledger.Each(ctx, func() (err error) {
-		for waited := 0; waited < dynamodb.PageUnits && err == nil; waited += atOnce {
-			err = r.pause(ctx)
-		}
-		return err
-	}, func(i ledger.Item) {
-		count(1)
-		r.add(wanted, strings.ToLower(i.DeliveryID), i.EventID)
-	})
-}
-
-// add adds an event to an id that is wanted.
-func (r *run) add(wanted map[string]bool, id, event string) {
-	if wanted[id] && !slices.Contains(r.events[id], event) {
-		r.events[id] = append(r.events[id], event)
-	}
-}
-
-// loadEvidence finds the events of the ids that are wanted in the evidence.
-func (r *run) loadEvidence(ctx context.Context, wanted map[string]bool) error {
-	err := r.scan(ctx, func(record proof.Proof, storedAt time.Time, err error) {
-		delivery, errDecode := payment.DecodeDelivery(record.Payload)
-		if err != nil || errDecode != nil {
-			r.unread++
-			return
-		}
-		for _, raw := range delivery.Events {
-			id := ledger.Key(raw.EventID)
-			if at := r.times[id]; at.IsZero() || storedAt.Before(at) {
-				r.times[id] = storedAt
-			}
-			r.add(wanted, strings.ToLower(delivery.DeliveryID), id)
-			if r.by.of == nil {
-				continue
-			}
-			event, err := payment.DecodeEvent(raw.Bytes)
-			if err != nil || slices.ContainsFunc(event.Deviations, r.by.hides) {
-				r.unread++
-				continue
-			}
-			for _, of := range r.by.of(event.EventData.Identifiers) {
-				r.add(wanted, of, id)
-			}
-		}
-	})
-	if r.unread > 0 {
-		fmt.Fprintf(r.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
-			cli.Counted(r.unread, "record", "records"), r.by.name)
-	}
-	return err
-}
-
-// row says what is known of an id. The ledger remembers what was published after began.
-func (r *run) row(id string, began time.Time) row {
-	made := row{ID: id, State: r.stateOf(id, began)}
-	made.Parked, _ = r.decisions(id)
-	for n, event := range r.eventsOf(id) {
-		if s := r.stateOf(event, began); n == 0 || s.rank() < made.State.rank() {
-			made.State = s
-		}
-		if event != id {
-			open, _ := r.decisions(event)
-			made.Parked, made.Events = append(made.Parked, open...), append(made.Events, event)
-		}
+	for _, one := range append([]string{id}, made.Events...) {
+		open, _ := r.decisions(one)
+		made.Parked = append(made.Parked, open...)
 	}
 	slices.Sort(made.Parked)
 	made.Parked = slices.Compact(made.Parked)
+
+	known := made.Events
+	if len(known) == 0 {
+		known = []string{id}
+	}
+	var all []state
+	for _, one := range known {
+		all = append(all, r.stateOf(one))
+	}
+	made.State = slices.MinFunc(all, byUrgency)
 	return made
 }
 
 // stateOf returns the state of an event, or of an id without known events.
-func (r *run) stateOf(id string, began time.Time) state {
+func (r *reconciler) stateOf(id string) state {
 	item, known := r.items[id]
 	open, decided := r.decisions(id)
 	at := r.times[id]
@@ -415,7 +390,7 @@ func (r *run) stateOf(id string, began time.Time) state {
 		return parked
 	case decided != "":
 		return decided
-	case !at.IsZero() && at.Before(began):
+	case !at.IsZero() && at.Before(r.Now().Add(-r.window)):
 		return older
 	}
 	return missing
@@ -423,7 +398,7 @@ func (r *run) stateOf(id string, began time.Time) state {
 
 // decisions returns the names of what is parked and open about an id, and what was decided about its deliveries:
 // replayed if one of them was, since that one was accepted.
-func (r *run) decisions(id string) (open []string, decided state) {
+func (r *reconciler) decisions(id string) (open []string, decided state) {
 	if r.items[id].State == ledger.Parked {
 		open = append(open, id)
 	}

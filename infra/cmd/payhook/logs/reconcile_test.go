@@ -1,4 +1,4 @@
-package reconcile
+package logs
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -25,8 +26,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 )
-
-var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // world is a stack in memory.
 type world struct {
@@ -115,37 +114,47 @@ func (w *world) decide(d proof.Decision, name string) {
 	}
 }
 
+// by returns a reconciler of ids of that name, which reads the evidence.
+func by(name string) reconciler {
+	n := slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })
+	return reconciler{format: format{by: identifiers[n]}, in: evidence.Section{From: noon}}
+}
+
+var (
+	events = reconciler{format: format{by: identifiers[0]}}
+	table  = reconciler{format: format{by: identifiers[0], column: "event", timeColumn: "sent"}}
+)
+
 // reconcile reads a list and reconciles it, and returns the rows.
-func (w *world) reconcile(o options, text string) (rows []row, stderr string, err error) {
+func (w *world) reconcile(r reconciler, text string) (rows []row, stderr string, err error) {
 	w.t.Helper()
 	var out, said bytes.Buffer
-	p := &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon },
+	r.Program = &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon },
 		JSON: true}
-	if o.by.name == "" {
-		o.by = identifiers[0]
-	}
-	o.all = true
-	list, err := o.open(p, "-")
-	if err != nil {
-		return nil, said.String(), err
-	}
-	r := newRun(p, &deployment.Deployment{}, o)
-	r.ledger, r.store = w, &w.bucket
+	r.all, r.ledger, r.store = true, w, &w.bucket
 	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
 	r.pause = func(ctx context.Context) error {
 		w.pauses++
 		return ctx.Err()
 	}
-	r.scan = func(_ context.Context, got func(proof.Proof, time.Time, error)) error {
+	r.scan = func(_ context.Context, got func(evidence.Object)) error {
 		for _, e := range w.evidence {
-			got(e, noon.Add(-time.Hour), nil)
+			got(evidence.Object{Proof: e, StoredAt: noon.Add(-time.Hour)})
 		}
 		for _, e := range w.old {
-			got(e, noon.AddDate(-1, 0, 0), nil)
+			got(evidence.Object{Proof: e, StoredAt: noon.AddDate(-1, 0, 0)})
 		}
+		got(evidence.Object{Deleted: true})
 		return nil
 	}
-	err = r.reconcile(w.t.Context(), list)
+	list, err := r.open("-")
+	if err == nil {
+		err = r.load(w.t.Context(), list)
+	}
+	if err != nil {
+		return nil, said.String(), err
+	}
+	err = r.print(list)
 	for line := range strings.Lines(out.String()) {
 		var made row
 		if err := json.Unmarshal([]byte(line), &made); err != nil {
@@ -156,8 +165,17 @@ func (w *world) reconcile(o options, text string) (rows []row, stderr string, er
 	return rows, said.String(), err
 }
 
-func by(name string) identifier {
-	return identifiers[slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })]
+// check compares the states in the rows, in their order, and whether something needs attention.
+func (w *world) check(r reconciler, text string, attention bool, want ...state) {
+	w.t.Helper()
+	rows, said, err := w.reconcile(r, text)
+	var got []state
+	for _, made := range rows {
+		got = append(got, made.State)
+	}
+	if !slices.Equal(got, want) || err != nil && err != cli.ErrAttention || (err != nil) != attention {
+		w.t.Errorf("got %v, %v, want %v\n%s", got, err, want, said)
+	}
 }
 
 func TestTheStateOfEachEvent(t *testing.T) {
@@ -178,11 +196,12 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	name, replayedOne := w.park()
 	w.replay(name)
 	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{list[1].EventID}})
-	unknown, long := uuid.New().String(), uuid.New().String()
-	now := noon.Format(time.RFC3339)
+	unreadable, unknown, long := uuid.New().String(), uuid.New().String(), uuid.New().String()
+	w.table.Insert(t.Context(), []ledger.Item{{EventID: unreadable, State: "done", PublishedAt: noon}})
 	text := "sent;event\n"
 	want := []row{
 		{State: missing, ID: unknown},
+		{State: damaged, ID: unreadable},
 		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
 		{State: parked, ID: list[3].EventID, Parked: []string{list[3].EventID}},
 		{State: pending, ID: list[2].EventID},
@@ -194,31 +213,24 @@ func TestTheStateOfEachEvent(t *testing.T) {
 		{State: published, ID: list[1].EventID, Parked: []string{conflict}},
 	}
 	for _, r := range want {
-		at := now
+		at := noon.Format(time.RFC3339)
 		if r.ID == long {
 			at = "2025-11-02"
 		}
 		text += at + ";" + strings.ToUpper(r.ID) + "\n"
 	}
-	got, said, err := w.reconcile(options{column: "event", time: "sent"}, text)
+	got, said, err := w.reconcile(table, text)
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	counts := "10 ids, 1 missing, 0 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 1 older, 2 published\n"
-	if !strings.HasPrefix(said, counts) {
+	if counts := "11 ids, 1 missing, 1 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 1 older, 2 published\n" +
+		"the ledger remembers 30d, or less of what was"; !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
-}
-
-func TestOnlyAMissingIDIsAFailure(t *testing.T) {
-	w := newWorld(t)
-	list, _ := w.record(1)
-	if _, _, err := w.reconcile(options{}, list[0].EventID); err != nil {
-		t.Error(err)
-	}
-	_, said, err := w.reconcile(options{}, uuid.New().String())
-	if err != cli.ErrAttention || !strings.Contains(said, "the ledger remembers 30d, or less of what was") {
-		t.Errorf("%v, %q", err, said)
+	w.check(events, unreadable, true, damaged)
+	w.check(events, unknown, true, missing)
+	for _, r := range want[2:] {
+		w.check(table, "event,sent\n"+r.ID+",2025-11-02", false, r.State)
 	}
 }
 
@@ -228,57 +240,28 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 	name, p := w.park()
 	w.replay(name)
 	id := p.EventIDs[0]
-	text := id + "," + noon.AddDate(0, 0, -90).Format(time.RFC3339) // before what the ledger remembers
-	for _, test := range []struct {
-		o    options
-		text string
-	}{{options{}, id}, {options{by: by("deliveryId")}, p.DeliveryID},
-		{options{column: "event", time: "sent"}, "event,sent\n" + text}} {
-		rows, said, err := w.reconcile(test.o, test.text)
-		if len(rows) != 1 || rows[0].State != replayed || err != nil {
-			t.Errorf("%s: %+v, %s, %v", test.text, rows, said, err)
-		}
-	}
+	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
+	w.check(table, "event,sent\n"+id+",2025-11-02", false, replayed) // before what the ledger remembers
 	// Its events are in the ledger.
 	list, delivery := w.record(1)
 	p.DeliveryID, p.EventIDs = delivery, []string{list[0].EventID}
 	w.replay(w.put(p))
-	for _, want := range []state{pending, published} {
-		rows, _, _ := w.reconcile(options{}, list[0].EventID)
-		if len(rows) != 1 || rows[0].State != want {
-			t.Errorf("%+v, want %s", rows, want)
-		}
-		w.publish(list...)
-	}
+	w.check(events, list[0].EventID, false, pending)
+	w.publish(list...)
+	w.check(events, list[0].EventID, false, published)
 	// One that is open decides, and of several decisions a replay.
-	for i, decide := range []func(string){func(string) {}, w.dismiss, w.replay} {
-		p.EventIDs = []string{id}
+	p.EventIDs = []string{id}
+	for _, decisions := range [][]func(string){{w.dismiss}, {w.dismiss}, {w.replay}, {w.replay, w.dismiss}} {
 		name := w.put(p)
-		if rows, _, _ := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != parked {
-			t.Errorf("%+v, want parked", rows)
+		w.check(events, id, false, parked)
+		for _, decide := range decisions {
+			decide(name)
 		}
-		if decide(name); i == 0 {
-			w.dismiss(name)
-		}
-		if rows, _, _ := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != replayed {
-			t.Errorf("%+v, want replayed", rows)
-		}
+		w.check(events, id, false, replayed)
 	}
 }
 
-// Nothing shows that such an event is published.
-func TestADamagedItemIsNotPublished(t *testing.T) {
-	for _, s := range []ledger.State{"", "done"} {
-		w, id := newWorld(t), uuid.New().String()
-		w.table.Insert(t.Context(), []ledger.Item{{EventID: id, State: s, PublishedAt: noon}})
-		if rows, _, err := w.reconcile(options{}, id); len(rows) != 1 || rows[0].State != damaged ||
-			err != cli.ErrAttention {
-			t.Errorf("%s: %+v, %v", s, rows, err)
-		}
-	}
-}
-
-// What was published with the longer window is still remembered.
+// What was published with the longer window is still remembered, and without items the setting decides.
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	for range 20 { // in any order of the items
 		w, text := newWorld(t), "event,sent\n"
@@ -289,55 +272,26 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 			w.publish(list...)
 			text += list[0].EventID + ",2026-01-31\n"
 		}
-		id := uuid.New().String()
 		w.window = 24 * time.Hour
-		rows, _, err := w.reconcile(options{column: "event", time: "sent"}, text+id+",2026-01-28\n")
-		if len(rows) != 3 || rows[0].ID != id || rows[0].State != missing || err != cli.ErrAttention {
-			t.Fatalf("%+v, %v", rows, err)
-		}
+		w.check(table, text+uuid.New().String()+",2026-01-28\n", true, missing, published, published)
 	}
-}
-
-func TestTheSettingDecidesWhatIsOlderIfNothingIsFound(t *testing.T) {
 	w := newWorld(t)
 	for days, want := range map[int]state{30: older, 90: missing} {
 		w.window = time.Duration(days) * 24 * time.Hour
-		rows, _, _ := w.reconcile(options{column: "event", time: "sent"},
-			"event,sent\n"+uuid.New().String()+",2025-12-20\n")
-		if len(rows) != 1 || rows[0].State != want {
-			t.Errorf("%d days: %+v", days, rows)
-		}
+		w.check(table, "event,sent\n"+uuid.New().String()+",2025-12-20\n", want == missing, want)
 	}
 }
 
-// A payment has several rows in a statement.
-func TestARepeatedIDHasItsLatestTime(t *testing.T) {
-	w := newWorld(t)
-	text := `{"paymentRequestId":"p","sent":"2025-01-31"}` + "\n" + `{"paymentRequestId":"p","sent":"2026-01-31"}`
-	rows, said, err := w.reconcile(options{by: by("paymentRequestId"), from: noon, time: "sent"}, text)
-	if len(rows) != 1 || rows[0].State != missing || err != cli.ErrAttention || !strings.Contains(said, "1 repeated") {
-		t.Errorf("%+v, %v, %s", rows, err, said)
-	}
-}
-
-// Other events of the same payment may be in a record that was not read.
-func TestARecordThatWasNotReadIsAFailure(t *testing.T) {
+// Other events of the same payment may be in a record that was not read, or whose identifier has another type.
+func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 	w := newWorld(t)
 	list, _ := w.record(1)
 	w.publish(list...)
 	w.evidence = []proof.Proof{proof.Proof{Payload: again(t, list)}.AsAccepted()}
-	if _, _, err := w.reconcile(options{from: noon}, list[0].EventID); err != nil {
-		t.Error(err)
-	}
+	w.check(by("eventId"), list[0].EventID, false, published)
 	w.old = []proof.Proof{{}}
-	if _, said, err := w.reconcile(options{from: noon}, list[0].EventID); err != cli.ErrAttention ||
-		!strings.Contains(said, "1 record not read") {
-		t.Errorf("%v, %s", err, said)
-	}
-}
-
-// The payment of an event whose identifier has another type may be the one in the list.
-func TestAnIdentifierThatCannotBeReadIsAFailure(t *testing.T) {
+	w.check(by("eventId"), list[0].EventID, true, published)
+	w.old = nil
 	for data, unread := range map[string]string{
 		`{"identifiers":{"svcUniquePaymentId":123}}`:  "svcUniquePaymentId",
 		`{"identifiers":{"svcPostingIds":["P-1",2]}}`: "svcPostingIds",
@@ -347,12 +301,11 @@ func TestAnIdentifierThatCannotBeReadIsAFailure(t *testing.T) {
 		`null`:                                        "none",
 		`{"identifiers":{"svcUniquePaymentId":null,"railReferenceId":1},"amount":"1"}`: "none",
 	} {
-		w := newWorld(t)
 		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
 		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
 		w.evidence = []proof.Proof{proof.Proof{Payload: payload}.AsAccepted()}
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
-			_, said, _ := w.reconcile(options{by: by(field), from: noon}, "P-7")
+			_, said, _ := w.reconcile(by(field), "P-7")
 			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
 				(unread == field || unread == "every") {
 				t.Errorf("%s: %s", data, said)
@@ -370,26 +323,18 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	name, invalid := w.park()
 	sent := proof.Proof{Payload: again(t, whole)}.AsAccepted() // the same events in another delivery
 	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
-	states := func(o options) string {
-		rows, _, err := w.reconcile(o, text)
-		if len(rows) == 0 {
-			t.Fatal(err)
-		}
+	r := by("deliveryId")
+	for in, want := range map[evidence.Section]string{{}: "missing 0 [];", {From: noon}: "published 2 [];"} {
+		r.in, w.evidence = in, []proof.Proof{sent}
+		rows, _, _ := w.reconcile(r, text)
 		got := map[string]string{}
 		for _, r := range rows {
 			got[r.ID] = fmt.Sprintf("%s %d %v;", r.State, len(r.Events), r.Parked)
 		}
-		return got[first] + got[second] + got[invalid.DeliveryID] + got[sent.DeliveryID]
-	}
-	o := options{by: by("deliveryId")}
-	others := fmt.Sprintf("pending 2 [];published 2 [];parked 0 [%s];", name)
-	if got, want := states(o), others+"missing 0 [];"; got != want {
-		t.Errorf("without evidence: %s", got)
-	}
-	w.evidence = append(w.evidence, sent)
-	o.from = noon
-	if got, want := states(o), others+"published 2 [];"; got != want {
-		t.Errorf("with evidence: %s", got)
+		want = fmt.Sprintf("pending 2 [];published 2 [];parked 0 [%s];", name) + want
+		if got := got[first] + got[second] + got[invalid.DeliveryID] + got[sent.DeliveryID]; got != want {
+			t.Errorf("%v: %s, want %s", in, got, want)
+		}
 	}
 }
 
@@ -432,93 +377,67 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		{"eventId", list[0].EventID, []proof.Proof{known}, nil, published},
 	} {
 		w.evidence, w.old = test.recent, test.aged
-		line, _ := json.Marshal(map[string]string{test.by: test.id})
-		rows, _, _ := w.reconcile(options{by: by(test.by), from: noon}, string(line)+"\n")
-		if len(rows) != 1 || rows[0].State != test.want {
-			t.Errorf("%s: %+v, want %s", test.by, rows, test.want)
-		}
+		w.check(by(test.by), test.id, test.want == missing, test.want)
 	}
 }
 
-func TestDeliveriesAreFoundInTheLedger(t *testing.T) {
-	w := newWorld(t)
-	var text strings.Builder
-	for range 3 {
-		_, delivery := w.record(30)
-		fmt.Fprintln(&text, delivery)
-	}
-	rows, _, err := w.reconcile(options{by: by("deliveryId")}, text.String())
-	if err != nil || w.pauses != 2*3+1 { // of 256 units a page, and 90 events
-		t.Errorf("%v, %d pauses", err, w.pauses)
-	}
-	for _, r := range rows {
-		if r.State != pending || len(r.Events) != 30 {
-			t.Errorf("%s, %d events", r.State, len(r.Events))
-		}
-	}
-}
-
-// 100,000 ids are read in 1,000 calls, and before each the run waits.
-func TestIDsAreLookedUpInBatches(t *testing.T) {
+// 100,000 ids are read in 1,000 calls, and before each the run waits. For deliveries, it reads the whole ledger.
+func TestTheLedgerIsReadInBatches(t *testing.T) {
 	w := newWorld(t)
 	var text strings.Builder
 	for range 100_000 {
 		fmt.Fprintln(&text, uuid.New())
 	}
-	if rows, _, _ := w.reconcile(options{}, text.String()); len(rows) != 100_000 || w.gets != 1000 ||
+	if rows, _, _ := w.reconcile(events, text.String()); len(rows) != 100_000 || w.gets != 1000 ||
 		w.pauses != w.gets {
 		t.Errorf("%d rows, %d calls, %d pauses", len(rows), w.gets, w.pauses)
 	}
-}
-
-func TestAListThatCannotBeReadIsRejected(t *testing.T) {
-	id := uuid.New().String()
-	for name, test := range map[string]struct {
-		o          format
-		text, says string
-	}{
-		"empty":         {format{}, " \n", "the list is empty"},
-		"not a UUID":    {format{}, id + "\n7\n", `line 2: "7" is not a UUID, which eventId is`},
-		"no column":     {format{column: "id"}, "event,at\n", `no column "id"`},
-		"no time":       {format{column: "id", time: "at"}, "id\n", `no column "at"`},
-		"odd row":       {format{column: "id"}, "id,at\n" + id + "\n", "line 2"},
-		"empty cell":    {format{column: "id", by: by("paymentRequestId")}, "id,at\n,x\n", "line 2: the id is empty"},
-		"bad time":      {format{column: "id", time: "at"}, "id,at\n" + id + ",noon\n", `line 2: the time "noon"`},
-		"time of lines": {format{time: "at"}, id, "--time-column needs"},
-		"CSV":           {format{}, "event_id,at\n" + id + ",x\n", "line 1: has several columns: for CSV, name"},
-		"CSV of ids":    {format{by: by("paymentRequestId")}, "P-1\nP-2;x\n", "line 2: has several columns"},
-		"tabs":          {format{by: by("paymentRequestId")}, "id\tat\nP-2\tx\n", "line 1: has several columns"},
-		"a long line":   {format{}, id + "\n\n" + strings.Repeat("x", maxLine), "line 3: is longer than 1048576 bytes"},
-		"long JSON":     {format{}, `{"eventId":"` + strings.Repeat("x", maxLine), "line 1: is longer"},
-		"not JSON":      {format{}, "{\n", "line 1: must be a JSON object"},
-		"a number":      {format{}, `{"eventId":7}`, "line 1: the member eventId must be a string"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, _, err := newWorld(t).reconcile(options{format: test.o}, test.text)
-			if err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v", err)
-			}
-		})
+	text.Reset()
+	w.pauses = 0
+	for range 3 {
+		_, delivery := w.record(30)
+		fmt.Fprintln(&text, delivery)
+	}
+	w.check(by("deliveryId"), text.String(), false, pending, pending, pending)
+	if w.pauses != 2*3+1 { // of 256 units a page, and 90 events
+		t.Errorf("%d pauses", w.pauses)
 	}
 }
 
 func TestListsAreReadInEachFormat(t *testing.T) {
-	id := uuid.New().String()
-	for _, test := range []struct {
-		o    format
-		text string
+	const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	uuids, texts := identifiers[0], identifiers[2]
+	for text, test := range map[string]struct {
+		f    format
+		says string // "" if the list is read
 	}{
-		{format{}, "\xef\xbb\xbf" + id + "\n\n" + id},
-		{format{column: "id"}, "\xef\xbb\xbfid,\"a;b;c\"\n" + id + ",\"x\ny\"\n"},
-		{format{column: "id"}, "name; id\n;" + id + "\n"},
-		{format{column: "id"}, "name, id\n," + id + "\n"},
-		{format{column: "id"}, strings.Repeat("x", 5000) + ",id\n," + id + "\n"},
-		{format{column: "id"}, strings.Repeat("x,y", 5000) + ";id\n;" + id + "\n"},
-		{format{column: "id"}, `{"id":"` + id + `","other":{}}`},
+		"\xef\xbb\xbf" + id + "\n\n" + id:                      {format{by: uuids}, ""},
+		"\xef\xbb\xbfid,\"a;b;c\"\n" + id + ",\"x\ny\"\n":      {format{by: uuids, column: "id"}, ""},
+		"name; \"id\"\n;" + strings.ToUpper(id) + "\n":         {format{by: uuids, column: "id"}, ""},
+		"name, id\n, " + id + " \n":                            {format{by: uuids, column: "id"}, ""},
+		strings.Repeat("x,y", 5000) + ";id\n;" + id + "\n":     {format{by: uuids, column: "id"}, ""},
+		"id,at\n" + id + ",2026-02-01\n" + id + ",2025-01-01":  {format{uuids, "id", "at"}, ""},
+		"id;at\n" + id + ";2025-01-01\n" + id + ";2026-02-01 ": {format{uuids, "id", "at"}, "line 3: the time"},
+		" \n":                         {format{by: uuids}, "the list is empty"},
+		id + "\n7\n":                  {format{by: uuids}, `line 2: "7" is not a UUID, which eventId is`},
+		"event,at\n":                  {format{by: uuids, column: "id"}, `no column "id"`},
+		"id\n":                        {format{uuids, "id", "at"}, `no column "at"`},
+		"id,at\n" + id + "\n":         {format{by: uuids, column: "id"}, "line 2"},
+		"id,at\n,x\n":                 {format{by: texts, column: "id"}, "line 2: the id is empty"},
+		id + "\n":                     {format{by: uuids, timeColumn: "at"}, "--time-column needs"},
+		"event_id,at\n" + id:          {format{by: uuids}, "line 1: has several columns: for CSV, name"},
+		"P-1\nP-2;x\n":                {format{by: texts}, "line 2: has several columns"},
+		"P-1\nP-2,x\n":                {format{by: texts}, "line 2: wrong number of fields"},
+		"id\tat\nP-2\tx\n":            {format{by: texts}, "line 1: has several columns"},
+		`{"eventId":"` + id + "\"}\n": {format{by: uuids}, "line 1"},
 	} {
-		rows, said, _ := newWorld(t).reconcile(options{format: test.o}, test.text)
-		if len(rows) != 1 || rows[0].ID != id {
-			t.Errorf("%q: %+v, %s", test.text, rows, said)
+		list, _, err := test.f.read(payment.WithoutBOM([]byte(text)))
+		if test.says == "" {
+			if err != nil || len(list) != 1 || list[0].id != id || test.f.timeColumn != "" && list[0].at.Year() != 2026 {
+				t.Errorf("%.200q: %+v, %v", text, list, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%.200q: %v", text, err)
 		}
 	}
 }
@@ -532,9 +451,8 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		{file, "--to", "2026-01-31"}, {file, "--from", "2026-02-01", "--to", "2026-01-31"}, {file, "--column", "x"}} {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
-		target := &deployment.Target{}
 		root := p.Root("test")
-		root.AddCommand(Command(p, target))
+		root.AddCommand(ReconcileCommand(p, &deployment.Target{}))
 		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, out.String())
 		}
