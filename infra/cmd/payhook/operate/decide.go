@@ -65,7 +65,7 @@ Outcomes:
   accepted    every event is published now, or was before (duplicates). A cause says what
               is wrong nevertheless, as that an event was parked
   recorded    redrive publishes it within a minute
-  first-kept  the first version stays, the conflict is dismissed, and nothing is published
+  first-kept  the first version stays, the conflict is dismissed, nothing is published
 
 Every other outcome is a failure, with its cause:
 
