@@ -14,7 +14,7 @@ func TestLocalFileIsReadAsWritten(t *testing.T) {
 		t.Error("nothing is up, and it was read")
 	}
 	want := &Deployment{Local: true, WebhookURL: "http://127.0.0.1:1/", Stack: "Payhook", Simulated: true,
-		Queues: map[string]string{"released": "http://127.0.0.1:1/q"}, Given: map[string]string{"eventSource": "a"}}
+		Queues: map[string]string{"released": "http://127.0.0.1:1/q"}, Given: map[string]string{"encryption": "a"}}
 	if err := want.Write(top); err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +33,9 @@ func TestLocalFileIsReadAsWritten(t *testing.T) {
 }
 
 func TestRestartKeepsTheGivenSettings(t *testing.T) {
-	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdLocation": "query:a"},
-		Settings: map[string]string{"eventSource": "a", "keyIdLocation": "query:a", "captureRejected": "7d"}}
-	const want = `make down && make up SETTINGS="eventSource=a keyIdLocation=query:b keysAuth=none"`
+	run := &Deployment{Simulated: true, Given: map[string]string{"encryption": "a", "keyIdLocation": "query:a"},
+		Settings: map[string]string{"encryption": "a", "keyIdLocation": "query:a", "captureRejected": "7d"}}
+	const want = `make down && make up SETTINGS="encryption=a keyIdLocation=query:b keysAuth=none"`
 	if got := run.Restart(map[string]string{"keysAuth": "none", "keyIdLocation": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

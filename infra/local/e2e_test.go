@@ -310,7 +310,7 @@ func (f *fixture) testCaptured(t *testing.T) {
 		t.Fatal(err)
 	}
 	environment := maps.Clone(conf.Environment.Variables)
-	environment["PAYHOOK_MAX_PAYLOAD_BYTES"] = "10"
+	environment["PAYHOOK_SIGNATURE_HEADER"] = "X-Other"
 	deploy := func(variables map[string]string) {
 		t.Helper()
 		changed, err := client.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{
@@ -330,7 +330,7 @@ func (f *fixture) testCaptured(t *testing.T) {
 	}
 	deploy(environment)
 	event := paymenttest.Event()
-	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusRequestEntityTooLarge)
+	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusUnauthorized)
 	deploy(conf.Environment.Variables)
 	for o, err := range proof.List(t.Context(), f.Parking(), proof.Rejected, time.Time{}, time.Time{}) {
 		if err := errors.Join(rejected, err); err != nil {
@@ -339,14 +339,14 @@ func (f *fixture) testCaptured(t *testing.T) {
 		name = o.Key
 	}
 	for _, want := range []string{"recorded=1", "duplicates=1"} {
-		out, err := f.program(t)("replay", name, "--reason", "wrong maxPayloadBytes", "--again", "--local").Output()
+		out, err := f.program(t)("replay", name, "--reason", "wrong signatureHeader", "--again", "--local").Output()
 		if err != nil || !strings.Contains(string(out), "outcome=accepted  "+want) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
 	f.awaitReleased(t, event.EventID)
 	if d, note, err := proof.DecisionOn(t.Context(), f.Parking(), name); d != proof.Replayed ||
-		note.By == "" || note.Reason != "wrong maxPayloadBytes" {
+		note.By == "" || note.Reason != "wrong signatureHeader" {
 		t.Errorf("%s, noted %+v, %v", d, note, err)
 	}
 }
@@ -424,7 +424,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 		})
 	}
 	values := maps.Clone(f.Settings)
-	values["successStatus"], values["keyMissBudget"] = "202", "61"
+	values["successStatus"], values["keyMaxAge"] = "202", "25h"
 	if _, err := f.deployed(t.Context(), values); err != nil {
 		t.Error(err)
 	}

@@ -247,8 +247,8 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"timestampLocation": "query:ts", "keyIdLocation": "header:K", "captureRejected": "7",
-		"truststore": "ca.pem", "timestampTolerance": "2m", "keyMissBudget": "100"}
-	got := given("-c", "keyIdLocation=header:K", "-c", " timestampTolerance=2m  keyMissBudget=100 ")
+		"truststore": "ca.pem", "timestampTolerance": "2m", "successStatus": "201"}
+	got := given("-c", "keyIdLocation=header:K", "-c", " timestampTolerance=2m  successStatus=201 ")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -127,6 +127,10 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	}
 }
 
+// refused is the number of 4xx answers within 15 minutes that raises an alarm. A wrong setting or another key rejects
+// every webhook, which reaches it soon; a few requests of strangers, as every public URL gets, do not.
+const refused = 10
+
 func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	all := []alarm{
 		// Webhooks that are not accepted.
@@ -158,7 +162,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "With a domain name, look up the lines of the access log (log group of Endpoint/AccessLog) whose " +
 				"lambdaStatus is not 200 and whose status is neither 403 nor 404. Otherwise there is no log line: " +
 				"ask the service for the status. 413: agree with the service on the size in the output " +
-				"SubscriptionDetails. 429: raise throttleRate or webhookConcurrency. 500: check that the policy of " +
+				"SubscriptionDetails. 429: raise webhookConcurrency, or the throttling of the API's stage (100 a second). 500: check that the policy of " +
 				"the function's alias live names this API. Then ask the service to send the webhooks again."},
 		// A failed run can lose a webhook, so the first one raises the alarm. If Lambda has sent one of the metrics
 		// only, the other counts as 0. FILL could hide what arrives late in the last period
@@ -174,7 +178,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
 		{name: "refused", metric: over(15, sum, ownMetric(conf, settings.ClientErrorsMetric)),
-			threshold: conf.AlarmRefused,
+			threshold: refused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key, the " +
 				"service's certificate or addresses changed, or someone sends forged webhooks.",
 			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks " +
@@ -184,16 +188,16 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources; with mTLS and no line, compare the service's certificate with the " +
 				"truststore (`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. " +
-				"405: Payhook accepts POST, PUT and PATCH. 413: check maxPayloadBytes. 422: see parked. Then replay " +
+				"405: Payhook accepts POST, PUT and PATCH. 422: see parked. Then replay " +
 				"what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, settings.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
-				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
+				"service's key endpoint does not answer, or more than 60 unknown key ids a minute arrived. " +
 				"Unless the service sends them again, they are lost.",
 			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: fetch " +
 				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
-				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, raise keyMissBudget. " +
+				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, ask why it has so many. " +
 				"Otherwise someone sends invented ids; cached keys are not affected."},
 		{name: "key-stale", metric: over(5, sum, ownMetric(conf, settings.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,

@@ -30,7 +30,7 @@ func (p *Payhook) newArchive() {
 		ArchiveName:   jsii.String(p.archiveName()),
 		Description:   jsii.String("Payment events that Payhook has published, for replays"),
 		SourceArn:     p.bus.EventBusArn(),
-		EventPattern:  map[string]any{"source": []string{conf.EventSource}},
+		EventPattern:  map[string]any{"source": []string{settings.EventSource}},
 		RetentionDays: jsii.Number(days(conf.ArchiveRetention)),
 
 		KmsKeyIdentifier: p.keyARN(),

@@ -40,8 +40,14 @@ const (
 	apiTimeout = 30_000
 )
 
-// maxThrottleBurst is the burst of an account (AWS, "Amazon API Gateway quotas").
-const maxThrottleBurst = 5000
+// throttleRate is how many requests a second the API forwards on average, and throttleBurst how many at once. A flood
+// must not use up the quotas that all APIs and functions of the account share: 10,000 requests a second, or less in
+// some Regions, and 1,000 concurrent runs (AWS, "Throttle requests to your HTTP APIs" in the API Gateway Developer Guide,
+// and "Lambda quotas").
+const (
+	throttleRate  = 100
+	throttleBurst = 2 * throttleRate
+)
 
 // newEndpoint creates the API and its domain name. They are created before the function,
 // whose environment contains the id of the API.
@@ -221,8 +227,8 @@ func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 			"Format":         string(format),
 		},
 		"DefaultRouteSettings": map[string]any{
-			"ThrottlingRateLimit":  conf.ThrottleRate,
-			"ThrottlingBurstLimit": min(2*conf.ThrottleRate, maxThrottleBurst),
+			"ThrottlingRateLimit":  throttleRate,
+			"ThrottlingBurstLimit": throttleBurst,
 		},
 	})
 }

@@ -33,7 +33,7 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 	apps := map[string]awscdk.App{}
 	for _, name := range []string{"", "one", "two", "../x", "wrong"} {
-		context := map[string]any{"eventSource": "of.app", "keysAuth": "bearer"}
+		context := map[string]any{"scopes": "of.app", "keysAuth": "bearer"}
 		if name != "" {
 			context["env"] = name
 		}
@@ -41,8 +41,8 @@ func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
-		"cdk.json": `{"context": {"eventSource": "of.app", "keysAuth": "bearer"}}`,
-		"one.json": `{"eventSource": "of.one", "webhookConcurrency": 7}`, "wrong.json": `[]`} {
+		"cdk.json": `{"context": {"scopes": "of.app", "keysAuth": "bearer"}}`,
+		"one.json": `{"scopes": "of.one", "webhookConcurrency": 7}`, "wrong.json": `[]`} {
 		if err := os.WriteFile(filepath.Join(".", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestAnEnvironmentReplacesTheContextOfTheApp(t *testing.T) {
 	if env, err := Environment(app, "."); err != nil || env.Account != nil {
 		t.Fatal(env, err)
 	}
-	for key, want := range map[string]string{"eventSource": "of.one", "keysAuth": "bearer", "webhookConcurrency": "7"} {
+	for key, want := range map[string]string{"scopes": "of.one", "keysAuth": "bearer", "webhookConcurrency": "7"} {
 		if got := contextText(app, key); got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)
 		}

@@ -39,8 +39,8 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			[]string{"SuccessStatus: must be a whole number", "keysAuth: must be"}},
 		"tokens": {nil, func(scope constructs.Construct, p *Props) {
 			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
-			p.EventSource, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
-		}, []string{"ClientCertPins: must be a literal", "EventSource: must be a literal",
+			p.Scopes, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
+		}, []string{"Scopes: must be a literal", "ClientCertPins: must be a literal",
 			"ClientCertPins: has no effect"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
@@ -187,12 +187,12 @@ func TestSettingsComeFromTheContext(t *testing.T) {
 	for local, grace := range map[string]string{"true": "1s", "false": "30s"} {
 		// A local run is faster. Null and keys of others are no settings.
 		stack := emptyStack(t, "Payhook", required, map[string]any{settings.LocalKey: local,
-			"payhook:redriveGrace": "1s", "maxPayloadBytes": 6000000, "logRetentionDays": nil, environmentKey: "x",
+			"payhook:redriveGrace": "1s", "webhookConcurrency": 6, "logRetentionDays": nil, environmentKey: "x",
 			"@aws-cdk/core:something": true, "successStatus": 201, "keysAuth": "bearer"})
 		stack.Node().SetContext(jsii.String("successStatus"), "204")
 		conf, err := PropsFromContext(stack).resolve(stack)
 		if err != nil || conf.Local != (local == "true") || conf.RedriveGrace.String() != grace ||
-			conf.MaxPayloadBytes != 6000000 || conf.LogRetentionDays != 90 || conf.SuccessStatus != 204 ||
+			conf.WebhookConcurrency != 6 || conf.LogRetentionDays != 90 || conf.SuccessStatus != 204 ||
 			conf.KeysAuth != "bearer" {
 			t.Errorf("%s: %+v, %v", local, conf, err)
 		}

@@ -30,14 +30,13 @@ var reviewed = []struct {
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{
-		"domainName": "hook.bank.example", "certificateArn": someCertificate, "throttleRate": 10000,
+		"domainName": "hook.bank.example", "certificateArn": someCertificate,
 		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
 		"archiveRetention": "off",
 	}},
 	{"numbers.txt", map[string]any{
-		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "maxPayloadBytes": 1000000,
-		"eventSource": "payments.hook", "eventBusName": "payments", "claimRetention": "never",
-		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365, "alarmRefused": 250,
+		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments", "claimRetention": "never",
+		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
 		"evidence": "10d", "evidenceLock": "compliance", "tokenStore": "none",
 	}},
 }

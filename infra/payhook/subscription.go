@@ -49,8 +49,7 @@ Events: all; at least PAYMENT_STATUS.RELEASED
 Method: POST
 Answer to an accepted webhook: %d
 `, *p.webhook.url, mechanisms[conf.Authentication], server,
-		min(conf.MaxPayloadBytes, settings.SafePayloadBytes),
-		conf.SuccessStatus)
+		settings.SafePayloadBytes, conf.SuccessStatus)
 	if conf.UsesMTLS() {
 		details += exchange
 	}

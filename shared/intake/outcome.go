@@ -53,7 +53,7 @@ func (o Outcome) AnswerTo(success int) Answer {
 // found authentic.
 func (o Outcome) BeforeProof() bool {
 	switch o.Status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed:
 		return true
 	}
 	return o == KeyUnavailable || o == KeyOutOfBudget
@@ -76,7 +76,6 @@ var (
 		"The method is not one of webhooks.")
 	PayloadEmpty    = rejected("payload-empty", settings.BadRequestMetric, "The request has no body.")
 	PayloadEncoding = rejected("payload-encoding", settings.BadRequestMetric, "The body can't be decoded.")
-	PayloadTooLarge = rejected("payload-too-large", settings.TooLargeMetric, "The body is too large.")
 
 	// Not authentic.
 	SignatureMissing   = unauthentic("signature-missing")   // signature, timestamp or key id is missing
@@ -147,7 +146,6 @@ var (
 	ErrMethod          = errors.New("intake: the method is not one of webhooks")
 	ErrPayloadEmpty    = errors.New("intake: the request has no body")
 	ErrPayloadEncoding = errors.New("intake: the body is not base64")
-	ErrPayloadTooLarge = errors.New("intake: the body is too large")
 )
 
 // The errors that this package adds to those of the packages that it uses.
@@ -178,7 +176,6 @@ var outcomes = []struct {
 	{is(ErrMethod), MethodNotAllowed},
 	{is(ErrPayloadEmpty), PayloadEmpty},
 	{is(ErrPayloadEncoding), PayloadEncoding},
-	{is(ErrPayloadTooLarge), PayloadTooLarge},
 	{is(signature.ErrMissing), SignatureMissing},
 	{is(signature.ErrRepeated), SignatureRepeated},
 	{is(signature.ErrMalformed), SignatureMalformed},

@@ -19,7 +19,6 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 		intake.ErrMethod:                 intake.MethodNotAllowed,
 		intake.ErrPayloadEmpty:           intake.PayloadEmpty,
 		intake.ErrPayloadEncoding:        intake.PayloadEncoding,
-		intake.ErrPayloadTooLarge:        intake.PayloadTooLarge,
 		signature.ErrMissing:             intake.SignatureMissing,
 		signature.ErrRepeated:            intake.SignatureRepeated,
 		signature.ErrMalformed:           intake.SignatureMalformed,

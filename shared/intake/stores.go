@@ -24,7 +24,7 @@ type Stores struct {
 func (s Stores) Pipeline(f settings.Function) *Pipeline {
 	return NewPipeline(
 		ledger.New(s.Ledger, ledger.Options{Window: f.DeduplicationWindow}),
-		bus.New(s.Bus, f.EventSource, f.MaxEntryBytes),
+		bus.New(s.Bus, settings.EventSource, f.MaxEntryBytes),
 		bus.NewClaims(s.Claims, f.ClaimBucket),
 		s.Parking,
 		Options{Grace: f.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: s.Evidence,
@@ -41,5 +41,5 @@ func (s Stores) Signature(keyService *http.Client, f settings.Function) *Signatu
 
 // KeyOptions returns the options of the cache of keys.
 func KeyOptions(f settings.Function) keys.Options {
-	return keys.Options{Freshness: f.KeyFreshness, MaxAge: f.KeyMaxAge, MissBudget: f.KeyMissBudget}
+	return keys.Options{Freshness: settings.KeyFreshness, MaxAge: f.KeyMaxAge, MissBudget: settings.KeyMissBudget}
 }

@@ -33,7 +33,6 @@ func (b *countedBus) Put(ctx context.Context, entries []bus.Entry) ([]error, err
 
 // delivered is what became of two events in a pipeline.
 type delivered struct {
-	Source           string
 	Requests, Claims int
 	Window           time.Duration
 	Held             time.Duration // without the time of the invocation, under half a minute
@@ -51,20 +50,20 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 		bytes int // of a member of each event
 		want  delivered
 	}{
-		"one request": {settings.Function{EventSource: "the-source", MaxEntryBytes: 1 << 20,
+		"one request": {settings.Function{MaxEntryBytes: 1 << 20,
 			DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}, 2000,
-			delivered{Source: "the-source", Requests: 1, Window: time.Hour, Held: time.Minute}},
-		"small requests": {settings.Function{EventSource: "b", MaxEntryBytes: 4000,
+			delivered{Requests: 1, Window: time.Hour, Held: time.Minute}},
+		"small requests": {settings.Function{MaxEntryBytes: 4000,
 			DeduplicationWindow: 48 * time.Hour, RedriveGrace: time.Hour}, 2000,
-			delivered{Source: "b", Requests: 2, Window: 48 * time.Hour, Held: time.Hour}},
-		"large events": {settings.Function{EventSource: "c", MaxEntryBytes: 1 << 20,
+			delivered{Requests: 2, Window: 48 * time.Hour, Held: time.Hour}},
+		"large events": {settings.Function{MaxEntryBytes: 1 << 20,
 			DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}, settings.ClaimCheckBytes,
-			delivered{Source: "c", Requests: 1, Claims: 2, Window: time.Hour, Held: time.Minute}},
+			delivered{Requests: 1, Claims: 2, Window: time.Hour, Held: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table, events, claims := &ledger.Memory{}, &countedBus{}, &objects.Memory{}
 			c.s.ClaimBucket, c.s.Scheme, c.s.KeyService = "claims", paymenttest.DefaultScheme(), base
-			c.s.KeyFreshness, c.s.KeyMaxAge, c.s.KeyMissBudget = time.Hour, time.Hour, 10
+			c.s.KeyMaxAge = time.Hour
 			two := paymenttest.Events(2)
 			for i := range two {
 				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
@@ -84,8 +83,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				}
 			}
 			receive()
-			got := delivered{Source: events.Entries()[0].Source, Requests: int(events.requests.Load()),
-				Claims: len(claims.Keys())}
+			got := delivered{Requests: int(events.requests.Load()), Claims: len(claims.Keys())}
 			for _, item := range table.Items() {
 				got.Window = time.Until(item.ExpiresAt).Round(time.Minute)
 			}

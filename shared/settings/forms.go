@@ -70,7 +70,6 @@ var forms = map[string]form{
 	})},
 	"email": {example: "payments-oncall@example.com", check: must("be an e-mail address", isPlainAddress)},
 
-	"source": {example: "payments.example", check: checkSource},
 	"bus": {example: "payments", check: must("be at most 256 letters, digits, '.', '_' and '-'",
 		lazily(`^[A-Za-z0-9._-]{1,256}$`))},
 	// AWS, "CreateTable" in the DynamoDB API reference.
@@ -126,15 +125,6 @@ func notOfScope(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\
 func isNetwork(text string) bool {
 	p, err := netip.ParsePrefix(text)
 	return err == nil && p == p.Masked() && !p.Addr().Is4In6()
-}
-
-var isSource = lazily(`^[A-Za-z0-9._/-]{1,256}$`)
-
-func checkSource(text string) error {
-	if strings.HasPrefix(text, "aws.") {
-		return errors.New("must not start with aws., which is reserved")
-	}
-	return must("be at most 256 letters, digits, '.', '_', '/' and '-'", isSource)(text)
 }
 
 // parseURL reads an https URL, or an http URL of a loopback address, without query,

@@ -37,7 +37,6 @@ var (
 	// SourceNotAllowedMetric shows that a sender has a new address.
 	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Status: 403}
 	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405}
-	TooLargeMetric         = Metric{Name: "TooLarge", Status: 413}
 	InvalidMetric          = Metric{Name: "Invalid", Status: 422}
 	// ClientErrorsMetric counts answers of 400 to 499, and with client certificates API Gateway's
 	// answers of 403. It is part of Lambda's Url4xxCount, which also contains the requests that AWS
@@ -93,7 +92,7 @@ var NotInvokedMetric = Metric{Name: "NotInvoked"}
 func Metrics() []Metric {
 	return []Metric{
 		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
-		TooLargeMetric, InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
+		InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
 		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, DeviationsMetric, ParkedMetric,
 		OldestPendingMetric, BusMissingMetric, TrustDaysLeftMetric, TokenShortfallMetric, NotInvokedMetric,
 	}

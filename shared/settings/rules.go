@@ -20,9 +20,6 @@ import (
 func (r *reader) relations() {
 	d, given := &r.to, r.given
 
-	if r.valid(&d.KeyMaxAge, &d.KeyFreshness) && d.KeyMaxAge < d.KeyFreshness {
-		r.wrong(&d.KeyMaxAge, "must not be shorter than %s", r.nameOf(&d.KeyFreshness))
-	}
 	if d.KeysAuth == BearerToken && !d.UsesToken() {
 		r.wrong(&d.KeysAuth, "must be none, as %s is none: no access token is kept", r.nameOf(&d.TokenStore))
 	}

@@ -103,10 +103,8 @@ type Settings struct {
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
 	// detects repeated ones.
 	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"proof"`
-	// KeyFreshness is how long a key is used before it is fetched again (§5.4).
-	KeyFreshness time.Duration `key:"keyFreshness" default:"1h" limits:"1m 30d" by:"webhook redrive"`
 	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
-	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1m 90d" by:"webhook redrive"`
+	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1h 90d" by:"webhook redrive"`
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (not
 	// of an alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
@@ -136,17 +134,9 @@ type Settings struct {
 
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `key:"alarmEmail" form:"email"`
-	// AlarmRefused is the number of 4xx answers within 15 minutes that raises an alarm. Requests of strangers count.
-	AlarmRefused int `key:"alarmRefused" default:"10" limits:"1 1000000"`
 	// AlarmSilence is the time without an accepted webhook that raises an alarm. It should be longer than the longest
 	// pause of the service.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off" unit:"hour"`
-	// MaxPayloadBytes is the size of the largest accepted payload (§8).
-	MaxPayloadBytes int `key:"maxPayloadBytes" default:"6291456" limits:"1 6291456" by:"proof"`
-	// KeyMissBudget is the number of requests a minute for keys that are not cached (§8).
-	KeyMissBudget int `key:"keyMissBudget" default:"60" limits:"1 1000000" by:"webhook redrive"`
-	// ThrottleRate is how many requests a second API Gateway forwards on average. A burst can be twice as large.
-	ThrottleRate int `key:"throttleRate" default:"100" limits:"1 10000"`
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m" unit:"second"`
 	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
@@ -156,8 +146,6 @@ type Settings struct {
 
 	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
 	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// EventSource is the source of every event.
-	EventSource string `key:"eventSource" default:"payhook" form:"source" by:"webhook redrive"`
 	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. Another name
 	// replaces the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`

@@ -98,24 +98,21 @@ func TestSettingsHaveLimits(t *testing.T) {
 
 func TestTextsHaveForms(t *testing.T) {
 	for key, c := range map[string]struct{ valid, invalid []string }{
-		"archiveRetention":  {[]string{"off", "48h", "1y"}, []string{"", "0", "never", "36h", "-1d", "1.5d", "65536d"}},
-		"claimRetention":    {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever", "off"}},
-		"alarmSilence":      {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
-		"keysAuth":          {[]string{"none", "bearer"}, []string{"", "None", "basic"}},
-		"keyFreshness":      {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d", "off"}},
-		"keyMissBudget":     {nil, []string{"", "x", "99999999999999999999"}},
-		"protectBus":        {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
-		"tokenManagerId":    {nil, []string{" ", ""}},
-		"signatureHeader":   {nil, []string{"a b"}},
-		"timestampLocation": {nil, []string{"cookie:x"}},
-		"keyIdLocation":     {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
-		"webhookTimeout":    {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
-		"logRetentionDays":  {[]string{"1", "400", "3653"}, []string{"", "0", "2", "364", "10000"}},
-		"stackName":         {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
-		"scopes":            {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
-		"captureRejected":   {[]string{"off"}, []string{"", "never"}},
-		"eventSource": {[]string{"aws/x", "s", strings.Repeat("s", 256)},
-			[]string{"aws.payments", "", "a b", strings.Repeat("s", 257)}},
+		"archiveRetention":   {[]string{"off", "48h", "1y"}, []string{"", "0", "never", "36h", "-1d", "1.5d", "65536d"}},
+		"claimRetention":     {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever", "off"}},
+		"alarmSilence":       {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
+		"keysAuth":           {[]string{"none", "bearer"}, []string{"", "None", "basic"}},
+		"timestampTolerance": {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d"}},
+		"protectBus":         {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
+		"tokenManagerId":     {nil, []string{" ", ""}},
+		"signatureHeader":    {nil, []string{"a b"}},
+		"timestampLocation":  {nil, []string{"cookie:x"}},
+		"keyIdLocation":      {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
+		"webhookTimeout":     {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
+		"logRetentionDays":   {[]string{"1", "400", "3653"}, []string{"", "0", "2", "364", "10000"}},
+		"stackName":          {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
+		"scopes":             {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
+		"captureRejected":    {[]string{"off"}, []string{"", "never"}},
 		"eventBusName": {[]string{"default-payments", strings.Repeat("b", 256)},
 			[]string{"default", "a/b", strings.Repeat("b", 257)}},
 		"ledgerTable":   {[]string{"a.b_c-D"}, []string{"a/b", "ab"}},
@@ -182,7 +179,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 		// A problem names what is allowed.
 		{"successStatus=1x", "successStatus: must be a whole number from 200 to 299"},
-		{"keyFreshness=1x", "keyFreshness: must be a duration from 1m to 30d"},
+		{"keyMaxAge=1x", "keyMaxAge: must be a duration from 1h to 90d"},
 		{"captureRejected=1x", "captureRejected: must be a duration from 1m to 7d, or off"},
 		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never"},
 		{"webhookTimeout=4.5s", "webhookTimeout: must be whole seconds from 4s to 15m"},
@@ -223,8 +220,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"claimRetention=never archiveRetention=36500d", ""},
 		{"payhook:local=true payhook:redriveGrace=2h", "payhook:redriveGrace: must be"},
 
-		{"keyFreshness=2h keyMaxAge=1h", "keyMaxAge: must not be shorter than keyFreshness"},
-		{"keyFreshness=2h keyMaxAge=2h", ""},
 		{"evidenceLock=governance", "evidenceLock: has no effect without evidence"},
 		{"evidenceLock=governance evidence=7y", ""},
 
@@ -412,9 +407,9 @@ func TestFieldsAreChecked(t *testing.T) {
 			[]string{"DeduplicationWindow: must be at least 10m31s, which is twice TimestampTolerance plus " +
 				"WebhookTimeout"}},
 		"tokens": {func(s *settings.Settings) {
-			s.EventSource, s.Scopes, s.HostedZoneID = "${Token[Ref.1]}", "a ${Token[Ref.2]}", "${Token[Ref.3]}"
+			s.Scopes, s.HostedZoneID = "a ${Token[Ref.2]}", "${Token[Ref.3]}"
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"#{Token[S.4]}"}, []string{"${Token[G.5]}", "sg-01234567"}
-		}, []string{"Scopes: must be a literal", "EventSource: must be a literal", "HostedZoneID: needs DomainName"}},
+		}, []string{"Scopes: must be a literal", "HostedZoneID: needs DomainName"}},
 		"a token beside another text": {func(s *settings.Settings) {
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"${Token[S.4]}", "subnet-x"}, []string{"${Token[G.5]}"}
 		}, []string{"SubnetIDs: must be ids of subnets"}},
@@ -538,7 +533,7 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
 	folder := t.TempDir()
 	for file, text := range map[string]string{
-		"cdk.json": `{"app": "x", "context": {"maxPayloadBytes": 6000000, "protectBus": true, "a": null, "scopes": "b",
+		"cdk.json": `{"app": "x", "context": {"webhookConcurrency": 6000000, "protectBus": true, "a": null, "scopes": "b",
 			"tokenManagerId": [3], "@aws-cdk/core:x": true, "aws:cdk:x": "x", "acknowledged-issue-numbers": [34892],
 			"cli-telemetry": false, "availability-zones:account=1:region=eu-central-1": ["a"]}}`,
 		"wrong.json": `{`,
@@ -548,7 +543,7 @@ func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]map[string]string{
-		"cdk.json":  {"maxPayloadBytes": "6000000", "protectBus": "true", "scopes": "b", "tokenManagerId": "[3]"},
+		"cdk.json":  {"webhookConcurrency": "6000000", "protectBus": "true", "scopes": "b", "tokenManagerId": "[3]"},
 		"none.json": {},
 	} {
 		if got, err := settings.ReadContext(filepath.Join(folder, file)); err != nil || !maps.Equal(got, want) {

@@ -13,13 +13,12 @@ import (
 
 // rejected receives rejected webhooks with the checks of the webhook function.
 type rejected struct {
-	receiver        *intake.Receiver
-	allowed         []netip.Prefix // none: any
-	maxPayloadBytes int
+	receiver *intake.Receiver
+	allowed  []netip.Prefix // none: any
 }
 
 func newRejected(p *intake.Pipeline, signature *intake.Signature, s settings.Function) *rejected {
-	return &rejected{intake.NewReceiver(p, intake.Mechanisms{Signature: signature}), s.Networks, s.MaxPayloadBytes}
+	return &rejected{intake.NewReceiver(p, intake.Mechanisms{Signature: signature}), s.Networks}
 }
 
 // The outcomes of rejected webhooks that cannot be replayed.
@@ -44,11 +43,7 @@ func (h *Handler) receive(ctx context.Context, p proof.Proof, e redrive.Request)
 			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
 	}
 	source, err := intake.CheckSource(w.SourceIP, r.allowed)
-	switch {
-	case err != nil:
-	case len(p.Payload) > r.maxPayloadBytes:
-		err = intake.ErrPayloadTooLarge
-	default:
+	if err == nil {
 		err = intake.CheckMethod(w.Method)
 	}
 	if err != nil {

@@ -78,17 +78,16 @@ func endsSoon(t *testing.T) {
 // effects has for every setting a test that the function's set-up passes it on.
 var effects = map[string]func(t *testing.T){
 	// The test of rejected webhooks.
-	"allowedSources": verifies, "maxPayloadBytes": verifies,
+	"allowedSources": verifies,
 
 	"signatureHeader": verifies, "timestampLocation": verifies, "keyIdLocation": verifies,
 	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
-	"keyFreshness": verifies, "keyMaxAge": verifies, "keyMissBudget": verifies,
+	"keyMaxAge": verifies,
 
 	"claimRetention": endsSoon,
 
-	// Package setup tests what a pipeline does with its settings.
-	"eventSource":         onItsBus,
-	"deduplicationWindow": onItsBus, "payhook:redriveGrace": onItsBus,
+	// Package intake tests what a pipeline does with its settings.
+	"deduplicationWindow": remembers, "payhook:redriveGrace": remembers,
 
 	"authentication": func(t *testing.T) {
 		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
@@ -142,13 +141,15 @@ func verifies(t *testing.T) {
 	}
 }
 
-// onItsBus tests that the function publishes with its settings.
-func onItsBus(t *testing.T) {
-	d := deploy(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
+// remembers tests that the function remembers what it publishes with its settings.
+func remembers(t *testing.T) {
+	d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
 	d.record(newEvent())
 	d.handle(redrive.Request{})
-	if got := d.bus.Entries()[0].Source; got != "payments.example" {
-		t.Errorf("the source is %s", got)
+	for _, item := range d.table.Items() {
+		if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
+			t.Errorf("an eventId is remembered for %s", got)
+		}
 	}
 }
 

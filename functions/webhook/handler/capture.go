@@ -24,9 +24,7 @@ func (h *Handler) capture(ctx context.Context, r request, result intake.Result, 
 	if h.capturer == nil || !result.Outcome.BeforeProof() {
 		return attempt{}
 	}
-	// Lambda accepts no event of this size, so no payload is too large to be read.
-	const anySize = 8 << 20
-	payload, err := r.payload(anySize)
+	payload, err := r.payload()
 	switch {
 	case errors.Is(err, intake.ErrPayloadEmpty):
 		return attempt{}

@@ -26,25 +26,23 @@ import (
 // payload format 2.0, and writes answers, log lines and metrics. It is safe for
 // concurrent use.
 type Handler struct {
-	authentication  string         // settings.BySignature, ByMTLS or ByBoth
-	allowed         []netip.Prefix // source addresses; none: any
-	origin          *origin        // nil: any; no client certificate is read then
-	receiver        *intake.Receiver
-	log             *awsenv.Log
-	successStatus   int
-	maxPayloadBytes int
-	capturer        *proof.Capturer   // nil: rejected requests are not stored
-	captured        map[string]string // the settings that are stored with them
+	authentication string         // settings.BySignature, ByMTLS or ByBoth
+	allowed        []netip.Prefix // source addresses; none: any
+	origin         *origin        // nil: any; no client certificate is read then
+	receiver       *intake.Receiver
+	log            *awsenv.Log
+	successStatus  int
+	capturer       *proof.Capturer   // nil: rejected requests are not stored
+	captured       map[string]string // the settings that are stored with them
 }
 
 // New returns the handler with its stores and settings. keyService calls the key service.
 func New(stores intake.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
 	h := &Handler{
-		allowed:         s.Networks,
-		authentication:  s.Authentication,
-		log:             log,
-		successStatus:   s.SuccessStatus,
-		maxPayloadBytes: s.MaxPayloadBytes,
+		allowed:        s.Networks,
+		authentication: s.Authentication,
+		log:            log,
+		successStatus:  s.SuccessStatus,
 	}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {
@@ -132,7 +130,7 @@ func (h *Handler) accept(r request) (payload []byte, source netip.Addr, err erro
 	if err := intake.CheckMethod(r.RequestContext.HTTP.Method); err != nil {
 		return nil, source, err
 	}
-	payload, err = r.payload(h.maxPayloadBytes)
+	payload, err = r.payload()
 	return payload, source, err
 }
 

@@ -108,7 +108,7 @@ func unquote(v jsontext.Value) []byte {
 }
 
 // payload returns the bytes that were sent.
-func (r request) payload(maxBytes int) ([]byte, error) {
+func (r request) payload() ([]byte, error) {
 	var payload []byte
 	switch {
 	case r.body == nil:
@@ -126,11 +126,8 @@ func (r request) payload(maxBytes int) ([]byte, error) {
 		}
 		payload = payload[:n]
 	}
-	switch {
-	case len(payload) == 0:
+	if len(payload) == 0 {
 		return nil, intake.ErrPayloadEmpty
-	case len(payload) > maxBytes:
-		return nil, intake.ErrPayloadTooLarge
 	}
 	return payload, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	jsonv1 "encoding/json"
 	"encoding/json/v2"
-	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -84,7 +83,7 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			if want.IsBase64Encoded {
 				sent, err = base64.StdEncoding.DecodeString(want.Body)
 			}
-			payload, payloadErr := got.payload(1 << 20)
+			payload, payloadErr := got.payload()
 			if len(sent) == 0 && err == nil {
 				err = intake.ErrPayloadEmpty
 			}
@@ -97,25 +96,6 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 				t.Error("the payload shares the event's memory")
 			}
 		})
-	}
-}
-
-func TestThePayloadIsLimitedAfterItIsDecoded(t *testing.T) {
-	const text, inBase64 = `"body":"`, `"isBase64Encoded":true,"body":"`
-	zeros := func(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
-	for body, want := range map[string]error{
-		text + strings.Repeat(`\"`, 100): nil,
-		text + zeros(100):                intake.ErrPayloadTooLarge,
-		inBase64 + zeros(100):            nil,
-		inBase64 + zeros(101):            intake.ErrPayloadTooLarge,
-	} {
-		r, err := decodeRequest([]byte("{" + body + `"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.payload(100); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", body, err, want)
-		}
 	}
 }
 

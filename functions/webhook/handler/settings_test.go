@@ -86,7 +86,6 @@ var effects = map[string]func(t *testing.T){
 	"keyIdLocation":      answered("keyIdLocation", "query:key", 200, move("x-svc-key-id", "?key")),
 	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
 	"successStatus":      answered("successStatus", "202", 202, nil),
-	"maxPayloadBytes":    answered("maxPayloadBytes", "100", 413, nil),
 
 	"allowedSources": answered("allowedSources", "192.0.2.0/24", 403, nil), // the source is unknown
 	"domainName":     rejected("domainName", func(*x509.Certificate) string { return "other.bank.example" }),
@@ -136,13 +135,10 @@ var effects = map[string]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	"keyFreshness":  passed("keyFreshness", "16m", func(o *keys.Options) { o.Freshness = 16 * time.Minute }),
-	"keyMaxAge":     passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
-	"keyMissBudget": passed("keyMissBudget", "3", func(o *keys.Options) { o.MissBudget = 3 }),
+	"keyMaxAge": passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
 
-	// Package setup tests what a pipeline does with its settings.
-	"eventSource":         published,
-	"deduplicationWindow": published, "payhook:redriveGrace": published,
+	// Package intake tests what a pipeline does with its settings.
+	"deduplicationWindow": recorded, "payhook:redriveGrace": recorded,
 }
 
 // tokenSource has a token.
@@ -150,12 +146,14 @@ type tokenSource string
 
 func (s tokenSource) Load(context.Context) (string, error) { return string(s), nil }
 
-// published tests that the function publishes with its settings.
-func published(t *testing.T) {
-	e := newEndpoint(t, map[string]string{"PAYHOOK_EVENT_SOURCE": "payments.example"})
+// recorded tests that the function records with its settings.
+func recorded(t *testing.T) {
+	e := newEndpoint(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
 	e.send(t, paymenttest.Event())
-	if got := e.bus.Entries()[0].Source; got != "payments.example" {
-		t.Errorf("the source is %s", got)
+	for _, item := range e.ledger.Items() {
+		if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
+			t.Errorf("an eventId is remembered for %s", got)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					server := awstest.NewOutage(t, fails, c.of, failures[how], serve)
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						p := stores(t, server.URL).Pipeline(settings.Function{EventSource: "source",
+						p := stores(t, server.URL).Pipeline(settings.Function{
 							ClaimBucket: "claims", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
 							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

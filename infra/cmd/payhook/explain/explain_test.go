@@ -26,11 +26,11 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	}
 	up := httptest.NewServer(nil)
 	t.Cleanup(up.Close)
-	run := deployment.Deployment{Simulated: true, Endpoint: up.URL, Given: map[string]string{"eventSource": "a"}}
+	run := deployment.Deployment{Simulated: true, Endpoint: up.URL, Given: map[string]string{"encryption": "a"}}
 	if err := run.Write("."); err != nil {
 		t.Fatal(err)
 	}
-	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"eventSource=a " +
+	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"encryption=a " +
 		"keyIdLocation=header:Key timestampLocation=header:X-Brand-Time\"\n"
 	for _, local := range []bool{false, true} {
 		c := sent(t)

@@ -77,10 +77,7 @@ func (e *explainer) check(ctx context.Context, conf settings.Function) error {
 	if err := intake.CheckMethod(e.request.Method); err != nil {
 		return err
 	}
-	switch {
-	case size > conf.MaxPayloadBytes:
-		return intake.ErrPayloadTooLarge
-	case size == 0:
+	if size == 0 {
 		return intake.ErrPayloadEmpty
 	}
 	s := intake.Signature{Scheme: conf.Scheme, Window: conf.Window, Keys: e.keys}
@@ -95,8 +92,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	case err == nil:
 		e.Verdict = authentic
 		if o := e.request.Outcome; o == intake.KeyUnavailable.Name || o == intake.KeyOutOfBudget.Name {
-			e.say("When it arrived, no cache had the key, and the key service was down or keyMissBudget was used up "+
-				"(%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
+			e.say("When it arrived, no cache had the key, and the key service was down or the calls of a minute were used "+
+				"up (%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
 				"answered 503.", o)
 			return
 		}
@@ -204,9 +201,6 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 	}
 	if err := intake.CheckMethod(e.request.Method); err != nil {
 		e.differs("The method is %.80q. Payhook accepts %s.", e.request.Method, strings.Join(settings.Methods(), ", "))
-	}
-	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
-		e.set("maxPayloadBytes", fmt.Sprint(n))
 	}
 	conf, err := settings.ParseProof(e.settings)
 	if err == nil {

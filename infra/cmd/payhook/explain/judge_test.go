@@ -208,8 +208,6 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"PUT": {func(c *call) { c.request.Method = "PUT" }, want{authentic, "accepted", "", ""}},
 		"another method": {func(c *call) { c.request.Method = "GET" },
 			want{unsupported, "method-not-allowed", "", "Payhook accepts POST, PUT, PATCH"}},
-		"a payload that is too large": {func(c *call) { c.request.Settings["maxPayloadBytes"] = "10" },
-			want{otherSettings, "payload-too-large", "maxPayloadBytes=" + strconv.Itoa(len(body)), ""}},
 
 		// Formats of the timestamp.
 		"a date of HTTP": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
@@ -263,7 +261,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			want{authentic, "accepted", "", "Nothing is wrong with the settings. Ask the service to send"}},
 		"a budget that was used up": {func(c *call) { c.request.Outcome = "key-out-of-budget" },
 			want{authentic, "accepted", "",
-				"keyMissBudget was used up (key-out-of-budget). Nothing is wrong"}},
+				"the calls of a minute were used up (key-out-of-budget). Nothing is wrong"}},
 		"a key id in a header that is not known": {func(c *call) { c.jwks = nil },
 			want{noKey, "key-unknown", "",
 				"There is no key for " + key().ID + ", which is in header:X-SVC-Key-Id: "}},

@@ -30,7 +30,7 @@ tell whether a key is theirs. With an ID, with or without hyphens, it shows more
 that key. It is not recorded when a key was last used.
 
   cached     the functions use it
-  stale      it is older than keyFreshness (%s unless set otherwise): the functions ask
+  stale      it is older than an hour: the functions ask
              the service, and use it until expiresAt while the service does not answer
   withdrawn  the service calls it unknown; the functions use it until that has lasted
              for 5 minutes
@@ -48,13 +48,13 @@ CAs, no client certificate is required. The redrive function reports it. The lin
 webhooks name their certificates.
 
 With --drop, the key is deleted from the table, so that the service is asked again.
-A running function keeps its own copy for up to keyFreshness, and for up to
+A running function keeps its own copy for up to an hour, and for up to
 keyMaxAge (%s) while the service does not answer. A deployment with any change to
 the webhook function restarts it.
 
 Status 1: fewer than 30 days are left; with an ID, the state is neither cached nor
 stale; with --drop, nothing was dropped.`,
-			settings.Named("keyFreshness").Default, settings.Named("keyMaxAge").Default),
+			settings.Named("keyMaxAge").Default),
 		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook keys " +
 			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,18 +67,14 @@ stale; with --drop, nothing was dropped.`,
 			return oneUUID(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
-			freshness, err := s.Duration(ctx, "keyFreshness")
-			if err != nil {
-				return err
-			}
 			revoked, err := s.Revoked(ctx)
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				return p.allKeys(ctx, s, freshness, revoked)
+				return p.allKeys(ctx, s, revoked)
 			}
-			return p.key(ctx, s, args[0], drop, freshness, revoked)
+			return p.key(ctx, s, args[0], drop, revoked)
 		}),
 	}
 	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
@@ -100,7 +96,7 @@ type cachedKey struct {
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
-func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration, revoked clientcert.Revocations) error {
+func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revocations) error {
 	cached, err := d.keys.List(ctx)
 	if err != nil {
 		return err
@@ -111,7 +107,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration
 	}{Keys: []cachedKey{}}
 	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
 	for _, c := range cached {
-		k := shownKey(c, freshness, p.Now())
+		k := shownKey(c, p.Now())
 		k.mark(revoked)
 		shown.Keys = append(shown.Keys, k)
 		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
@@ -132,12 +128,12 @@ func (p *program) allKeys(ctx context.Context, d *stack, freshness time.Duration
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, d *stack, id string, drop bool, freshness time.Duration,
+func (p *program) key(ctx context.Context, d *stack, id string, drop bool,
 	revoked clientcert.Revocations) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
 	cached, found, err := d.keys.Find(ctx, id)
 	if found {
-		shown = shownKey(cached, freshness, p.Now())
+		shown = shownKey(cached, p.Now())
 		shown.KeyID = id
 	}
 	shown.mark(revoked)
@@ -165,7 +161,7 @@ func (k *cachedKey) mark(revoked clientcert.Revocations) {
 	}
 }
 
-func shownKey(cached keys.Cached, freshness time.Duration, now time.Time) cachedKey {
+func shownKey(cached keys.Cached, now time.Time) cachedKey {
 	shown := cachedKey{KeyID: cached.ID, State: "cached", FetchedAt: cached.FetchedAt,
 		UnknownSince: cached.UnknownSince,
 		ExpiresAt:    cached.ExpiresAt}
@@ -184,7 +180,7 @@ func shownKey(cached keys.Cached, freshness time.Duration, now time.Time) cached
 		shown.State = "unknown"
 	case withdrawn:
 		shown.State = "withdrawn"
-	case now.Sub(cached.FetchedAt) >= freshness:
+	case now.Sub(cached.FetchedAt) >= settings.KeyFreshness:
 		shown.State = "stale"
 	}
 	return shown

@@ -139,9 +139,9 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
 	w.setting = [2]string{"PAYHOOK_REVOKED_KEYS", strings.ToUpper(withdrawn)}
 	w.cache(unknown, nil, time.Second, 0)
-	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), 30*time.Minute, 0)
-	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), 30*time.Minute-time.Second, 0)
-	w.cache(withdrawn, keys.FormatJWK(withdrawn, &private.PublicKey), 40*time.Minute, time.Minute)
+	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), time.Hour, 0)
+	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), time.Hour-time.Second, 0)
+	w.cache(withdrawn, keys.FormatJWK(withdrawn, &private.PublicKey), 70*time.Minute, time.Minute)
 	out, _ := w.expect(cli.StatusUnreachable, "keys", "--json")
 	var shown struct {
 		Keys []cachedKey `json:"keys"`
@@ -158,5 +158,5 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 		t.Error(diff)
 	}
 	out, _ = w.expect(cli.StatusUnreachable, "keys")
-	w.contains(out, keys.Thumbprint(&private.PublicKey), "(30m ago)")
+	w.contains(out, keys.Thumbprint(&private.PublicKey), "(1h ago)")
 }

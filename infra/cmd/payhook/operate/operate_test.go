@@ -88,7 +88,7 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		}
 		io.WriteString(out, payload)
 	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
-		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_KEY_FRESHNESS":"30m",%q:%q}}}`, w.setting[0],
+		fmt.Fprintf(out, `{"Environment":{"Variables":{%q:%q}}}`, w.setting[0],
 			w.setting[1])
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>

@@ -289,10 +289,10 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"3 × 401, 1 × 503 in"},
 		"every answer": {func(w *world) {
 			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
-				"TooLarge", "Invalid", "NotStored", "KeyUnavailable"} {
+				"Invalid", "NotStored", "KeyUnavailable"} {
 				w.metrics["Payhook "+m] = float64(i + 1)
 			}
-		}, "NOT HEALTHY", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 413, 6 × 422, 15 × 503 in 15m"},
+		}, "NOT HEALTHY", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 422, 13 × 503 in 15m"},
 		"every webhook is rejected": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "NOT HEALTHY",
 			"webhooks      attention  0 accepted, 3 × 401 in 15m"},
 		"no webhooks": {func(w *world) {
