@@ -1,17 +1,14 @@
-// Package clientcert verifies the client certificate of a webhook that is
-// authenticated by mTLS (the interface, sections 5.2 and 5.3).
+// Package clientcert verifies the client certificate of a webhook that is authenticated by mTLS (the interface,
+// sections 5.2 and 5.3).
 //
-// It guarantees that a certificate is accepted only if it is valid at that time, is
-// allowed for client authentication, is strong enough, chains to a CA of the
-// [Truststore], is not revoked by the settings, and matches the pins of the settings
-// if there are any. API Gateway has already verified chain and validity, but it
-// checks neither revocation nor pins, and a principal that can invoke the function
-// directly bypasses it. Therefore everything is verified again.
+// It guarantees that a certificate is accepted only if it is valid at that time, is allowed for client authentication,
+// is strong enough, chains to a CA of the [Truststore], is not revoked by the settings, and matches the pins of the
+// settings if there are any. API Gateway has already verified chain and validity, but it checks neither revocation nor
+// pins, and a principal that can invoke the function directly bypasses it. Therefore everything is verified again.
 //
-// A truststore contains the certificates of all CAs up to the roots: API Gateway need not
-// forward more than the client's own certificate. Certificates that follow it can complete
-// its chain, and are never trusted by themselves. A self-signed client certificate is its
-// own CA.
+// A truststore contains the certificates of all CAs up to the roots: API Gateway need not forward more than the
+// client's own certificate. Certificates that follow it can complete its chain, and are never trusted by themselves. A
+// self-signed client certificate is its own CA.
 package clientcert
 
 import (
@@ -71,19 +68,19 @@ func reject(reason Reason, format string, args ...any) error {
 	return &Error{reason, fmt.Sprintf(format, args...)}
 }
 
-// Pin is the SHA-256 of a certificate's subject public key info (RFC 7469,
-// section 2.4). Unlike a certificate's fingerprint, it has only one value for a key.
+// Pin is the SHA-256 of a certificate's subject public key info (RFC 7469, section 2.4). Unlike a certificate's
+// fingerprint, it has only one value for a key.
 type Pin [sha256.Size]byte
 
 // Policy restricts the certificates that are accepted, in addition to the truststore.
 type Policy struct {
 	// Pins are the accepted keys; every key if it is empty.
 	Pins []Pin
-	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A
-	// certificate must have one of them, unless it is empty. With Pins, it must match both.
+	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A certificate must have one of
+	// them, unless it is empty. With Pins, it must match both.
 	Subjects []string
-	// Revoked has keys, by their [Pin], and certificates, by their fingerprint, that are
-	// rejected. If one is that of a CA, all certificates that it issued are rejected.
+	// Revoked has keys, by their [Pin], and certificates, by their fingerprint, that are rejected. If one is that of a
+	// CA, all certificates that it issued are rejected.
 	Revoked Revocations
 }
 
@@ -98,12 +95,10 @@ func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
 	return &Verifier{truststore, policy}
 }
 
-// Verify returns the chain of a certificate in PEM if it is accepted at the time now:
-// the certificate first, its root last. Otherwise the error is an [*Error], and the
-// chain contains only the certificate, for logs, or is empty if it could not be
-// parsed. "API Gateway forwards the certificates that clients provide" (AWS,
-// "Configuring mutual TLS authentication for an HTTP API"): the first one must be as
-// [Parse] accepts it, and those of its CAs can follow.
+// Verify returns the chain of a certificate in PEM if it is accepted at the time now: the certificate first, its root
+// last. Otherwise the error is an [*Error], and the chain contains only the certificate, for logs, or is empty if it
+// could not be parsed. "API Gateway forwards the certificates that clients provide" (AWS, "Configuring mutual TLS
+// authentication for an HTTP API"): the first one must be as [Parse] accepts it, and those of its CAs can follow.
 func (v *Verifier) Verify(text string, now time.Time) (chain []*x509.Certificate, err error) {
 	before, block, after := cutBlock(text)
 	switch {
@@ -140,9 +135,8 @@ func intermediatesIn(text string) (list []*x509.Certificate) {
 	return list
 }
 
-// VerifyCertificate is [Verifier.Verify] for a certificate that is parsed. Its chain can have
-// the intermediates, besides the certificates of the truststore. The chain is nil if the
-// certificate is rejected.
+// VerifyCertificate is [Verifier.Verify] for a certificate that is parsed. Its chain can have the intermediates,
+// besides the certificates of the truststore. The chain is nil if the certificate is rejected.
 func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 	intermediates ...*x509.Certificate) (chain []*x509.Certificate, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
@@ -186,8 +180,8 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 	return chain, v.pinned(c)
 }
 
-// anyChain returns the first chain that is short and strong enough and contains no
-// revoked key, or the error of the last chain.
+// anyChain returns the first chain that is short and strong enough and contains no revoked key, or the error of the
+// last chain.
 func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
 	// The keys of revoked certificates: another certificate of one does not help, as the client chooses intermediates.
 	var revoked []Pin
@@ -257,10 +251,9 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 	return reject(NotPinned, "its subject is not in clientCertSubjects")
 }
 
-// Parse parses a text that consists of exactly one certificate in PEM, without headers and
-// other text. Otherwise the error is an [*Error]. White space can be anywhere between its
-// characters: AWS does not specify it (AWS, "Create AWS Lambda proxy integrations for HTTP
-// APIs in API Gateway").
+// Parse parses a text that consists of exactly one certificate in PEM, without headers and other text. Otherwise the
+// error is an [*Error]. White space can be anywhere between its characters: AWS does not specify it (AWS, "Create AWS
+// Lambda proxy integrations for HTTP APIs in API Gateway").
 func Parse(text string) (*x509.Certificate, error) {
 	before, block, after := cutBlock(text)
 	c, err := parseBlock(block)
@@ -309,14 +302,14 @@ func ParsePin(text string) (p Pin, err error) {
 	return p, nil
 }
 
-// subjectForm is a DNS name, or a name as pkix.RDNSequence writes it. It does not contain the
-// replacement character, which stands for different bytes.
+// subjectForm is a DNS name, or a name as pkix.RDNSequence writes it. It does not contain the replacement character,
+// which stands for different bytes.
 var subjectForm = regexp.MustCompile(`^(?:[\w.*-]+|` + attributeForm + `(?:[,+]` + attributeForm + `)*)$`)
 
 const attributeForm = `(?:[A-Z]+|\d+(?:\.\d+)+)=(?:[^\\,+"<>;\x{FFFD}]|\\.)*`
 
-// ParseSubject returns a text that is a DNS name, or a subject in the form in which [Subject]
-// returns it. In another spelling, a subject would match no certificate.
+// ParseSubject returns a text that is a DNS name, or a subject in the form in which [Subject] returns it. In another
+// spelling, a subject would match no certificate.
 func ParseSubject(text string) (string, error) {
 	if !subjectForm.MatchString(text) {
 		return "", errors.New("must be a DNS name, or a subject exactly as the line of a webhook shows it, " +

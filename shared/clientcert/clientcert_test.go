@@ -63,8 +63,8 @@ func TestAcceptsASelfSignedClientCertificate(t *testing.T) {
 	rejected(t, err, clientcert.Untrusted)
 }
 
-// flawReasons are the reasons why a certificate with each flaw is rejected if the
-// truststore contains the CAs that the flaw needs.
+// flawReasons are the reasons why a certificate with each flaw is rejected if the truststore contains the CAs that the
+// flaw needs.
 var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.CertificateExpired:     clientcert.Expired,
 	paymenttest.CertificateNotYetValid: clientcert.NotYetValid,
@@ -339,8 +339,8 @@ func twin(t *testing.T, client *x509.Certificate) *x509.Certificate {
 	return twin
 }
 
-// A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a
-// certificate that is revoked, of a client or of a CA.
+// A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a certificate that is
+// revoked, of a client or of a CA.
 func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
@@ -694,8 +694,7 @@ func TestKeysThatAreStrongEnough(t *testing.T) {
 	}
 }
 
-// Each CA of a chain must be as strong as a client certificate, and the chain as short as
-// API Gateway accepts.
+// Each CA of a chain must be as strong as a client certificate, and the chain as short as API Gateway accepts.
 func TestEveryCAOfAChainIsChecked(t *testing.T) {
 	weak := paymenttest.NewCA("Weak CA")
 	key, err := rsa.GenerateKey(rand.Reader, 1024)

@@ -11,8 +11,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// FuzzVerify checks that no certificate is accepted except the one that the CA issued,
-// and that errors contain no PEM.
+// FuzzVerify checks that no certificate is accepted except the one that the CA issued, and that errors contain no PEM.
 func FuzzVerify(f *testing.F) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)

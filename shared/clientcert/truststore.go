@@ -15,15 +15,12 @@ import (
 	"time"
 )
 
-// MaxChain is the length of the longest chain of CA certificates that API Gateway
-// accepts (AWS, "How to turn on mutual TLS authentication for your HTTP APIs in API
-// Gateway"). The client's own certificate is not counted. This is not in the AWS
-// documentation but was found by testing ("Understanding the API Gateway mTLS chain
-// depth limit").
+// MaxChain is the length of the longest chain of CA certificates that API Gateway accepts (AWS, "How to turn on mutual
+// TLS authentication for your HTTP APIs in API Gateway"). The client's own certificate is not counted. This is not in
+// the AWS documentation but was found by testing ("Understanding the API Gateway mTLS chain depth limit").
 const MaxChain = 4
 
-// Truststore contains the CA certificates that client certificates must chain to. It
-// is safe for concurrent use.
+// Truststore contains the CA certificates that client certificates must chain to. It is safe for concurrent use.
 type Truststore struct {
 	roots         *x509.CertPool // self-signed
 	intermediates *x509.CertPool // the others
@@ -33,10 +30,9 @@ type Truststore struct {
 // privateKey is in the first and the last line of a private key in PEM, of any kind.
 const privateKey = "PRIVATE KEY-"
 
-// ParseTruststore parses the PEM text of CA certificates, which must be valid at the
-// time now. Comments and other text between the certificates are ignored. The error names
-// every certificate that can't be read, that API Gateway does not accept, that is not a CA
-// or a self-signed client certificate, or whose chain is incomplete or too long.
+// ParseTruststore parses the PEM text of CA certificates, which must be valid at the time now. Comments and other text
+// between the certificates are ignored. The error names every certificate that can't be read, that API Gateway does not
+// accept, that is not a CA or a self-signed client certificate, or whose chain is incomplete or too long.
 func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 	if bytes.Contains(text, []byte(privateKey)) {
 		// The error must not contain any of it.
@@ -51,8 +47,8 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 	return t, nil
 }
 
-// ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not
-// check validity, because certificates can have expired since.
+// ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not check validity, because
+// certificates can have expired since.
 func ReadTruststore(text []byte) (*Truststore, error) {
 	t, problems := readTruststore(string(text), time.Time{})
 	if len(problems) > 0 {
@@ -105,8 +101,8 @@ func readTruststore(text string, now time.Time) (t *Truststore, problems []error
 
 const beginning, ending, dashes = "-----BEGIN ", "-----END ", "-----"
 
-// cutBlock returns the first PEM block of a text, which can be damaged, and what is before and after it. Without
-// one, block and after are empty.
+// cutBlock returns the first PEM block of a text, which can be damaged, and what is before and after it. Without one,
+// block and after are empty.
 func cutBlock(text string) (before, block, after string) {
 	begin := strings.Index(text, beginning)
 	if begin < 0 {
@@ -145,8 +141,7 @@ func parseBlock(block string) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// TruststoreOf returns a Truststore of certificates that were accepted earlier, such
-// as those of a chain.
+// TruststoreOf returns a Truststore of certificates that were accepted earlier, such as those of a chain.
 func TruststoreOf(certificates ...*x509.Certificate) *Truststore {
 	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	for _, c := range certificates {
@@ -164,8 +159,7 @@ func (t *Truststore) add(c *x509.Certificate) {
 	}
 }
 
-// Certificates returns the certificates in the order of the text. The caller must not
-// change them.
+// Certificates returns the certificates in the order of the text. The caller must not change them.
 func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates }
 
 // PEM returns the certificates in PEM, without other text.
@@ -240,8 +234,8 @@ func (t *Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// selfSigned reports whether a certificate is signed with its own key. If the signature
-// algorithm is not supported, it reports whether issuer and subject are equal.
+// selfSigned reports whether a certificate is signed with its own key. If the signature algorithm is not supported, it
+// reports whether issuer and subject are equal.
 func selfSigned(c *x509.Certificate) bool {
 	if !bytes.Equal(c.RawSubject, c.RawIssuer) {
 		return false
@@ -251,23 +245,21 @@ func selfSigned(c *x509.Certificate) bool {
 	return err == nil || insecure || errors.Is(err, x509.ErrUnsupportedAlgorithm)
 }
 
-// isCA reports whether a certificate is allowed to sign others (RFC 5280, sections
-// 4.2.1.3 and 4.2.1.9).
+// isCA reports whether a certificate is allowed to sign others (RFC 5280, sections 4.2.1.3 and 4.2.1.9).
 func isCA(c *x509.Certificate) bool {
 	return c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0)
 }
 
-// allowsClients reports whether a certificate is allowed for client authentication
-// (RFC 5280, section 4.2.1.12: without the extension it is valid for every purpose).
+// allowsClients reports whether a certificate is allowed for client authentication (RFC 5280, section 4.2.1.12: without
+// the extension it is valid for every purpose).
 func allowsClients(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 ||
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// checkStrength returns an error if a certificate's signature or key is too weak or not
-// supported by API Gateway, which supports SHA-256 or stronger, RSA-2048 or stronger
-// and ECDSA-256 or stronger.
+// checkStrength returns an error if a certificate's signature or key is too weak or not supported by API Gateway, which
+// supports SHA-256 or stronger, RSA-2048 or stronger and ECDSA-256 or stronger.
 func checkStrength(c *x509.Certificate) error {
 	switch c.SignatureAlgorithm {
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,

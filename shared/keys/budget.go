@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// budget limits the requests per minute for ids that are not cached. The cache's mu
-// guards it.
+// budget limits the requests per minute for ids that are not cached. The cache's mu guards it.
 type budget struct {
 	name  string // of its items in the table
 	limit int
@@ -17,9 +16,9 @@ type budget struct {
 	used  int
 }
 
-// spend takes one request from the budget of misses. If this is used up and the
-// webhook came from a known source, it takes one from the reserve. It reports whether
-// one was left. While the table fails, every process has its own budgets.
+// spend takes one request from the budget of misses. If this is used up and the webhook came from a known source, it
+// takes one from the reserve. It reports whether one was left. While the table fails, every process has its own
+// budgets.
 func (l *lookup) spend(ctx context.Context) bool {
 	return l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve)
 }
@@ -61,8 +60,8 @@ func (l *lookup) take(ctx context.Context, b *budget) bool {
 	return true
 }
 
-// TakeHourly takes one from a budget of this hour, which all functions share, and
-// reports whether one was left. name must not be one of this package.
+// TakeHourly takes one from a budget of this hour, which all functions share, and reports whether one was left. name
+// must not be one of this package.
 func TakeHourly(ctx context.Context, store Store, name string, now time.Time, limit int) (bool, error) {
 	hour := now.Truncate(time.Hour)
 	return store.Take(ctx, name+"#"+strconv.FormatInt(hour.Unix()/3600, 10), limit, hour.Add(2*time.Hour))

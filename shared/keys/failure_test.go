@@ -12,8 +12,7 @@ func (f *fleet) tableCalls() int {
 	return f.db.Calls("Get", "Put", "Remove", "ReportUnknown", "Take", "RecordSource", "Source")
 }
 
-// Each case makes calls of the table. TableFailed is true if and only if one of them
-// fails, whichever it is.
+// Each case makes calls of the table. TableFailed is true if and only if one of them fails, whichever it is.
 func TestTableFailedReportsEveryCall(t *testing.T) {
 	one := func(o *Options) { o.MissBudget = 1 }
 	// fetched prepares a cache with a key that is due, and what the service answers then.
@@ -80,8 +79,7 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 	}
 }
 
-// The report that a key is unknown returns a record only if that has a key which was
-// fetched later.
+// The report that a key is unknown returns a record only if that has a key which was fetched later.
 func TestAReportReturnsOnlyALaterKey(t *testing.T) {
 	f := newFleet(t)
 	at := f.now

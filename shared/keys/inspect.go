@@ -13,8 +13,7 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Inspector reads and deletes keys of the shared table, for a person. It is safe for
-// concurrent use.
+// Inspector reads and deletes keys of the shared table, for a person. It is safe for concurrent use.
 type Inspector struct{ store InspectStore }
 
 // NewInspector returns an Inspector of a store.
@@ -25,18 +24,17 @@ type Cached struct {
 	ID string // as it was sent to the service
 	// Key is the key; nil if the service did not know the id, or if Refused.
 	Key *rsa.PublicKey
-	// Refused is the reason why the functions do not use the key that the service
-	// returned; nil if they use it.
+	// Refused is the reason why the functions do not use the key that the service returned; nil if they use it.
 	Refused   error
 	FetchedAt time.Time // when the request was sent to the service
-	// UnknownSince is the time at which the service first reported a known key as
-	// unknown; zero if it has not. If Key is not nil, the functions still use the key.
+	// UnknownSince is the time at which the service first reported a known key as unknown; zero if it has not. If Key
+	// is not nil, the functions still use the key.
 	UnknownSince time.Time
 	ExpiresAt    time.Time // from this time, no function uses it
 }
 
-// Find returns the content of the table for a key id, and false if there is none. The id can
-// have any spelling. The error wraps that of the store.
+// Find returns the content of the table for a key id, and false if there is none. The id can have any spelling. The
+// error wraps that of the store.
 func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
 	canonical, _ := payment.KeyID(id)
 	r, err := i.store.Get(ctx, canonical)
@@ -46,9 +44,8 @@ func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
 	return cachedIn(r), true, nil
 }
 
-// List returns the content of the table for every key id, keys before unknown ids, and of
-// both the one that was fetched last first. It reads the whole table. The error wraps that
-// of the store.
+// List returns the content of the table for every key id, keys before unknown ids, and of both the one that was fetched
+// last first. It reads the whole table. The error wraps that of the store.
 func (i *Inspector) List(ctx context.Context) ([]Cached, error) {
 	records, err := i.store.Records(ctx)
 	if err != nil {
@@ -83,17 +80,15 @@ func cachedIn(r *Record) Cached {
 	return found
 }
 
-// Drop deletes a key id from the table, so that a function without its own copy
-// fetches the key again. It does nothing if the table does not contain the id. The
-// error wraps that of the store.
+// Drop deletes a key id from the table, so that a function without its own copy fetches the key again. It does nothing
+// if the table does not contain the id. The error wraps that of the store.
 func (i *Inspector) Drop(ctx context.Context, id string) error {
 	canonical, _ := payment.KeyID(id)
 	return i.store.Delete(ctx, canonical)
 }
 
-// Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in
-// base64url without padding. Two people can compare it to check that they have the
-// same key. It is safe for concurrent use.
+// Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in base64url without padding. Two people can
+// compare it to check that they have the same key. It is safe for concurrent use.
 func Thumbprint(key *rsa.PublicKey) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	// Section 3: only the required members, in this order, without white space.

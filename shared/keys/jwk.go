@@ -16,8 +16,8 @@ import (
 // Violation is a requirement on a key that a JWK does not meet.
 type Violation string
 
-// The violations of the requirements on a key: section 2.6 of the interface, RFC 7517,
-// RFC 7518 section 6.3, and the safe sizes.
+// The violations of the requirements on a key: section 2.6 of the interface, RFC 7517, RFC 7518 section 6.3, and the
+// safe sizes.
 const (
 	WrongType      Violation = "kty is not RSA"
 	WrongAlgorithm Violation = "alg is not RS256"
@@ -30,8 +30,8 @@ const (
 	ROCA           Violation = "n has the fingerprint of CVE-2017-15361 (ROCA)"
 )
 
-// PolicyError is returned when a JWK must not be used. It lists every requirement
-// that the JWK does not meet, and contains no data of the key.
+// PolicyError is returned when a JWK must not be used. It lists every requirement that the JWK does not meet, and
+// contains no data of the key.
 type PolicyError struct {
 	Violations []Violation
 }
@@ -44,8 +44,7 @@ func (e *PolicyError) Error() string {
 	return "keys: key rejected: " + strings.Join(texts, "; ")
 }
 
-// ErrNotJWK is returned when a text is not the JWK that was asked for. It says nothing
-// about the key.
+// ErrNotJWK is returned when a text is not the JWK that was asked for. It says nothing about the key.
 var ErrNotJWK = errors.New("keys: not the requested JWK")
 
 // The allowed sizes of a modulus, and so of a signature.
@@ -54,8 +53,8 @@ const (
 	MaxModulusBytes = 4096 / 8
 )
 
-// jwk contains the members that the policy checks. Others are ignored, as RFC 7517,
-// section 4 requires. A member that is null is nil or empty, like one that is absent.
+// jwk contains the members that the policy checks. Others are ignored, as RFC 7517, section 4 requires. A member that
+// is null is nil or empty, like one that is absent.
 type jwk struct {
 	Kty    string   `json:"kty"`
 	Alg    *string  `json:"alg"`
@@ -74,13 +73,12 @@ type jwk struct {
 	K      any      `json:"k,omitzero"`
 }
 
-// ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the
-// interface, and its size and form are safe. Otherwise it returns a [*PolicyError] that
-// lists every violation.
+// ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the interface, and its size and form are
+// safe. Otherwise it returns a [*PolicyError] that lists every violation.
 //
-// The text must be a JSON object with kty and with id, in any spelling, as its kid.
-// Otherwise the error wraps [ErrNotJWK]: gateways and maintenance pages also answer with
-// status 200 and JSON. The text may begin with a byte order mark.
+// The text must be a JSON object with kty and with id, in any spelling, as its kid. Otherwise the error wraps
+// [ErrNotJWK]: gateways and maintenance pages also answer with status 200 and JSON. The text may begin with a byte
+// order mark.
 //
 // It is safe for concurrent use.
 func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
@@ -123,8 +121,8 @@ func sameID(a, b string) bool {
 	return ok && one == other
 }
 
-// violations returns the requirements that the members other than n and e do not meet.
-// RFC 7517 requires neither alg, use nor key_ops.
+// violations returns the requirements that the members other than n and e do not meet. RFC 7517 requires neither alg,
+// use nor key_ops.
 func (k *jwk) violations() (violations []Violation) {
 	demand := func(holds bool, v Violation) {
 		if !holds {
@@ -140,8 +138,8 @@ func (k *jwk) violations() (violations []Violation) {
 	return violations
 }
 
-// FormatJWK returns the JWK of a key in the form of section 2.6 of the interface. There is
-// one form of a key, whatever the form that [ParseJWK] has read. id must be a UUID.
+// FormatJWK returns the JWK of a key in the form of section 2.6 of the interface. There is one form of a key, whatever
+// the form that [ParseJWK] has read. id must be a UUID.
 func FormatJWK(id string, key *rsa.PublicKey) []byte {
 	encode := base64.RawURLEncoding.EncodeToString
 	text, _ := json.Marshal(jwk{ // which fails only for text that is not UTF-8
@@ -155,8 +153,8 @@ func FormatJWK(id string, key *rsa.PublicKey) []byte {
 // maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.
 const maxNumber = 2 * MaxModulusBytes * 4 / 3
 
-// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none. It
-// accepts padding, and leading zero octets, which some write (section 6.3.1.1).
+// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none. It accepts padding, and
+// leading zero octets, which some write (section 6.3.1.1).
 func bigInt(text string) *big.Int {
 	encoding := base64.RawURLEncoding
 	if strings.HasSuffix(text, "=") {

@@ -74,8 +74,8 @@ func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
 	set := func(name string, value any) func(map[string]any) { return func(m map[string]any) { m[name] = value } }
 	drop := func(name string) func(map[string]any) { return func(m map[string]any) { delete(m, name) } }
-	// The last character holds 2 bits of n, and 4 that must be zero: A, Q, g or
-	// w, of which the next character of the alphabet differs in one bit.
+	// The last character holds 2 bits of n, and 4 that must be zero: A, Q, g or w, of which the next character of the
+	// alphabet differs in one bit.
 	stray := encode(n)
 	stray = stray[:len(stray)-1] + string(stray[len(stray)-1]+1)
 	tests := []struct {
@@ -217,8 +217,7 @@ func TestParseJWKAcceptsEveryOddExponentFrom3On(t *testing.T) {
 	}
 }
 
-// notJWKs returns answers that are not the JWK with the id, although each has status 200
-// and the content type of JSON.
+// notJWKs returns answers that are not the JWK with the id, although each has status 200 and the content type of JSON.
 func notJWKs(t *testing.T) map[string]string {
 	good := string(text(t, members(generated(0).N, 65537)))
 	return map[string]string{
@@ -253,8 +252,7 @@ func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
 	}
 }
 
-// The vectors are keys of Wycheproof that an RSA primitive accepts and the policy must
-// reject, each for its own reason.
+// The vectors are keys of Wycheproof that an RSA primitive accepts and the policy must reject, each for its own reason.
 func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 	type set struct {
 		TestGroups []struct {
@@ -297,8 +295,7 @@ func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 					keys = []map[string]any{group.Private.Rest}
 				}
 				for _, jwk := range keys {
-					// The vectors contain the private key, and any key ids. Neither is
-					// what they test.
+					// The vectors contain the private key, and any key ids. Neither is what they test.
 					for _, name := range []string{"d", "p", "q", "dp", "dq", "qi"} {
 						delete(jwk, name)
 					}

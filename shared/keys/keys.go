@@ -1,55 +1,46 @@
 // Package keys looks up the public keys that key ids name.
 //
-// It guarantees that a key is used only if its JWK meets section 2.6 of the payment
-// service's interface ([ParseJWK]), and that it is not used for longer than
-// Options.MaxAge after it was requested from the service.
+// It guarantees that a key is used only if its JWK meets section 2.6 of the payment service's interface ([ParseJWK]),
+// and that it is not used for longer than Options.MaxAge after it was requested from the service.
 //
-// [Cache.Lookup] looks in memory, then in the table that all functions share
-// ([Store]), and then calls the service ([Origin]). A slow or failing table delays a
-// lookup but does not make it fail.
+// [Cache.Lookup] looks in memory, then in the table that all functions share ([Store]), and then calls the service
+// ([Origin]). A slow or failing table delays a lookup but does not make it fail.
 //
 // # Withdrawal
 //
-// The interface does not specify error bodies (section 7), so a 404 or 410 of the
-// service cannot be distinguished from that of a gateway in front of it. For an id
-// without a cached key, both mean "unknown". A cached key is removed only if the
-// service answers "unknown" again at least Options.UnknownGrace after the first
-// such answer, and has not returned the key in between. Until then the key is used,
-// and each Found that contains it is Stale and Withdrawn. The time of the first
-// answer is stored in the table with the key, so the rule applies to all functions
-// together. While the table fails, it applies to each process on its own.
+// The interface does not specify error bodies (section 7), so a 404 or 410 of the service cannot be distinguished from
+// that of a gateway in front of it. For an id without a cached key, both mean "unknown". A cached key is removed only
+// if the service answers "unknown" again at least Options.UnknownGrace after the first such answer, and has not
+// returned the key in between. Until then the key is used, and each Found that contains it is Stale and Withdrawn. The
+// time of the first answer is stored in the table with the key, so the rule applies to all functions together. While
+// the table fails, it applies to each process on its own.
 //
-// During that time the service is called for the key at most every 10 seconds, over all
-// functions together (two concurrent calls are both sent), and only if a webhook needs
-// the key. These calls are not counted against a budget, because the key is known.
+// During that time the service is called for the key at most every 10 seconds, over all functions together (two
+// concurrent calls are both sent), and only if a webhook needs the key. These calls are not counted against a budget,
+// because the key is known.
 //
-// A JWK that the policy rejects removes the cached key at once, because it says that
-// the key with this id must not be used. The reason is stored in the table, so all functions
-// return the same [*PolicyError]. Any other answer, with any status, means that the service
-// is unavailable ([ErrNotJWK]): anyone can make the functions call the service, so an answer
-// that does not name the key must not remove it.
+// A JWK that the policy rejects removes the cached key at once, because it says that the key with this id must not be
+// used. The reason is stored in the table, so all functions return the same [*PolicyError]. Any other answer, with any
+// status, means that the service is unavailable ([ErrNotJWK]): anyone can make the functions call the service, so an
+// answer that does not name the key must not remove it.
 //
 // # Key ids
 //
-// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. But
-// the service may know one spelling only, and anyone can send others. So a key is fetched
-// again in the spelling for which the service returned it, and an id is unknown only in the
-// spelling that the service was asked for.
+// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. But the service may know one
+// spelling only, and anyone can send others. So a key is fetched again in the spelling for which the service returned
+// it, and an id is unknown only in the spelling that the service was asked for.
 //
 // # Budgets
 //
-// Every key id has its own URL, so invented ids could cause any number of calls of
-// the service. Two budgets limit these, over all functions together:
-// Options.MissBudget calls a minute for all callers, and when these are used up, as
-// many calls a minute for source addresses that have sent an authentic webhook within
-// a week ([Cache.RecordSource]). So invented ids from unknown sources cannot block the
-// ids of new real keys. The service is called at most 2 * MissBudget times a minute for
-// ids that are not cached.
+// Every key id has its own URL, so invented ids could cause any number of calls of the service. Two budgets limit
+// these, over all functions together: Options.MissBudget calls a minute for all callers, and when these are used up, as
+// many calls a minute for source addresses that have sent an authentic webhook within a week ([Cache.RecordSource]). So
+// invented ids from unknown sources cannot block the ids of new real keys. The service is called at most 2 * MissBudget
+// times a minute for ids that are not cached.
 //
-// The cost in the table is one conditional write for each function process, source
-// address and day, after a webhook was verified; it changes the item once a day.
-// When the budget of a minute is used up, it is one read for each process, source
-// address and minute. A webhook whose key is in memory causes no call.
+// The cost in the table is one conditional write for each function process, source address and day, after a webhook was
+// verified; it changes the item once a day. When the budget of a minute is used up, it is one read for each process,
+// source address and minute. A webhook whose key is in memory causes no call.
 package keys
 
 import (
@@ -67,37 +58,33 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// The errors of a lookup. Every error that a [Cache] returns wraps one of them or
-// the context's error, or is a [*PolicyError].
+// The errors of a lookup. Every error that a [Cache] returns wraps one of them or the context's error, or is a
+// [*PolicyError].
 var (
 	// ErrMalformedID is returned when [payment.KeyID] does not accept a key id. No call is made.
 	ErrMalformedID = errors.New("keys: key id is not a UUID")
-	// ErrUnknown is returned when the service does not know the id and no usable key is
-	// cached.
+	// ErrUnknown is returned when the service does not know the id and no usable key is cached.
 	ErrUnknown = errors.New("keys: unknown key")
-	// ErrUnavailable is returned when the service does not answer or does not return a
-	// key, and no usable key is cached.
+	// ErrUnavailable is returned when the service does not answer or does not return a key, and no usable key is
+	// cached.
 	ErrUnavailable = errors.New("keys: key service unavailable")
-	// ErrOutOfBudget is returned when the id is not cached and the budgets of this
-	// minute are used up. The id can be that of a real key.
+	// ErrOutOfBudget is returned when the id is not cached and the budgets of this minute are used up. The id can be
+	// that of a real key.
 	ErrOutOfBudget = errors.New("keys: key requests out of budget")
 )
 
-// Options are the options of a [Cache]. The comment of each field ends with the
-// default that replaces the zero value.
+// Options are the options of a [Cache]. The comment of each field ends with the default that replaces the zero value.
 type Options struct {
 	Freshness time.Duration // age at which a key is fetched again; required
 	MaxAge    time.Duration // age at which a key is no longer used; required
-	// UnknownGrace is how long the service must report a cached key as unknown before
-	// the key is removed; 5 minutes.
+	// UnknownGrace is how long the service must report a cached key as unknown before the key is removed; 5 minutes.
 	UnknownGrace time.Duration
 	UnknownTTL   time.Duration    // how long an id that is not cached stays unknown; 1 minute
 	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; required
 	Now          func() time.Time // time.Now
 }
 
-// retryPause is the minimum time between two calls for a cached key after the service has
-// not returned it.
+// retryPause is the minimum time between two calls for a cached key after the service has not returned it.
 const retryPause = 10 * time.Second
 
 func (o *Options) setDefaults() {
@@ -122,15 +109,14 @@ const (
 	Stale       Source = "stale" // cached and due to be fetched again, but the service did not return it
 )
 
-// Found is the result of a lookup. If the lookup fails, Key is nil and the other
-// fields are set.
+// Found is the result of a lookup. If the lookup fails, Key is nil and the other fields are set.
 type Found struct {
 	Key       *rsa.PublicKey
 	FetchedAt time.Time // when the key was requested from the service
 	Source    Source
-	// Withdrawn reports that the service returned this key earlier and no longer does:
-	// it reports the id as unknown, or sends a key that the policy rejects. If Key is
-	// not nil, it is within Options.UnknownGrace; otherwise it was removed.
+	// Withdrawn reports that the service returned this key earlier and no longer does: it reports the id as unknown, or
+	// sends a key that the policy rejects. If Key is not nil, it is within Options.UnknownGrace; otherwise it was
+	// removed.
 	Withdrawn bool
 	// TableFailed reports that a call of the shared table failed.
 	TableFailed bool
@@ -149,9 +135,8 @@ type writing struct {
 // UnusualExponent reports whether the key has another public exponent than 65537.
 func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537 }
 
-// Wait waits until a key that was fetched is in the shared table. The key can be used
-// before. A Lambda function must not answer before the write has ended, because it can be
-// frozen then.
+// Wait waits until a key that was fetched is in the shared table. The key can be used before. A Lambda function must
+// not answer before the write has ended, because it can be frozen then.
 func (f *Found) Wait() {
 	if f.writing != nil {
 		<-f.writing.done
@@ -166,8 +151,8 @@ const tableTimeout = 500 * time.Millisecond
 // maxRemembered limits the memory that invented ids and unknown sources can occupy.
 const maxRemembered = 4096
 
-// maxSkew is the maximum difference by which the clock of another function can be
-// ahead of this one. A record from further in the future would not expire in time.
+// maxSkew is the maximum difference by which the clock of another function can be ahead of this one. A record from
+// further in the future would not expire in time.
 const maxSkew = 5 * time.Minute
 
 // Cache looks up keys by their ids. It is safe for concurrent use.
@@ -187,8 +172,8 @@ type Cache struct {
 	sources sources
 }
 
-// entry is what is known of a key id: a record and its key, which is nil if the service does
-// not know the id or the policy rejects the key. It is immutable.
+// entry is what is known of a key id: a record and its key, which is nil if the service does not know the id or the
+// policy rejects the key. It is immutable.
 type entry struct {
 	Record
 	key     *rsa.PublicKey
@@ -224,14 +209,11 @@ func New(origin *Origin, store Store, opts Options) *Cache {
 	}
 }
 
-// Lookup returns the key with that id, from memory if it is fresh there. from is the
-// source address of the webhook; the zero Addr is an unknown source. Concurrent
-// lookups of one id make one fetch; every caller must call [Found.Wait]. The fetch
-// continues when ctx ends, until the timeouts of table and origin, so that other callers
-// get its result.
+// Lookup returns the key with that id, from memory if it is fresh there. from is the source address of the webhook; the
+// zero Addr is an unknown source. Concurrent lookups of one id make one fetch; every caller must call [Found.Wait]. The
+// fetch continues when ctx ends, until the timeouts of table and origin, so that other callers get its result.
 //
-// The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
-// [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
+// The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable], [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
 	canonical, ok := payment.KeyID(id)
 	if !ok {
@@ -246,11 +228,10 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 	return l.once(ctx, id+" "+source.String(), l.find)
 }
 
-// Refetch fetches a key again after a signature did not verify with it, because the
-// service can have published another key with the same id. It returns the key if it
-// differs, and nil otherwise. It does not fetch a key again that is younger than a minute,
-// or than a third of Options.Freshness if that is less, and the budgets limit the calls
-// that forged signatures can cause. from is as for Lookup.
+// Refetch fetches a key again after a signature did not verify with it, because the service can have published another
+// key with the same id. It returns the key if it differs, and nil otherwise. It does not fetch a key again that is
+// younger than a minute, or than a third of Options.Freshness if that is less, and the budgets limit the calls that
+// forged signatures can cause. from is as for Lookup.
 func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
 	canonical, _ := payment.KeyID(id)
 	now := c.opts.Now()
@@ -302,8 +283,8 @@ func (c *Cache) answered(e *entry, sentAs string, now time.Time) bool {
 	return e != nil && e.key == nil && e.SentAs == sentAs && now.Sub(e.FetchedAt) < c.opts.UnknownTTL
 }
 
-// remembered returns the result that is in memory. It reports false if there is none
-// or it is too old, or if the id is unknown in another spelling than sentAs.
+// remembered returns the result that is in memory. It reports false if there is none or it is too old, or if the id is
+// unknown in another spelling than sentAs.
 func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	now := c.opts.Now()
 	c.mu.Lock()
@@ -323,8 +304,7 @@ func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
 	return Found{}, nil, false
 }
 
-// lookup is one search for a key in the table and at the service. It is not safe for
-// concurrent use.
+// lookup is one search for a key in the table and at the service. It is not safe for concurrent use.
 type lookup struct {
 	*Cache
 	id          string // in its canonical form
@@ -385,9 +365,9 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 	return l.fetch(ctx, cached, shared)
 }
 
-// usable returns the usable key that is cached for id in memory or in the table, or
-// nil. shared is the table's record; nil for none. One without a key that was written by a
-// function without a copy of the key does not apply to the copy in memory.
+// usable returns the usable key that is cached for id in memory or in the table, or nil. shared is the table's record;
+// nil for none. One without a key that was written by a function without a copy of the key does not apply to the copy
+// in memory.
 func (c *Cache) usable(id string, shared *entry) *entry {
 	e := c.entry(id)
 	if shared != nil && (e == nil || shared.key != nil && shared.FetchedAt.After(e.FetchedAt) ||
@@ -400,12 +380,10 @@ func (c *Cache) usable(id string, shared *entry) *entry {
 	return e
 }
 
-// fetch calls the service and stores its answer in memory and in the table. cached is
-// the key to use if the service does not return one; nil for none. shared is the
-// table's record.
+// fetch calls the service and stores its answer in memory and in the table. cached is the key to use if the service
+// does not return one; nil for none. shared is the table's record.
 func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error) {
-	// The age starts before the request, because the answer can be that old. It is in
-	// milliseconds, as in the table.
+	// The age starts before the request, because the answer can be that old. It is in milliseconds, as in the table.
 	asked := l.opts.Now().Truncate(time.Millisecond)
 	if cached != nil {
 		l.sentAs = cmp.Or(cached.SentAs, l.sentAs)
@@ -458,8 +436,8 @@ func (l *lookup) stale(cached entry) Found {
 	return cached.found(Stale)
 }
 
-// notKnown handles the answer that the service does not know the id. It removes a cached key
-// if the service has given the first such answer long enough ago.
+// notKnown handles the answer that the service does not know the id. It removes a cached key if the service has given
+// the first such answer long enough ago.
 func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *entry) (Found, error) {
 	// The grace starts at the answer: Lambda can freeze the process during the call.
 	since := l.opts.Now().Truncate(time.Millisecond)
@@ -496,8 +474,8 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	return l.stale(last), nil
 }
 
-// gone returns the entry of an id that has no key, after the service was asked at that time.
-// One that had a key is needed as long as a copy can be used, which is older than the report.
+// gone returns the entry of an id that has no key, after the service was asked at that time. One that had a key is
+// needed as long as a copy can be used, which is older than the report.
 func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
 	e := &entry{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}
 	if known := cmp.Or(cached, shared); known.withdrawn() {
@@ -517,9 +495,8 @@ func (l *lookup) removed(e *entry) (Found, error) {
 	return e.found(Service), fmt.Errorf("%w to the service", ErrUnknown)
 }
 
-// remove records in the table that the id has no key. It returns the key that the table
-// contains, unless it was reported as unknown by oldest; nil for none. Without the table, each
-// process decides on its own.
+// remove records in the table that the id has no key. It returns the key that the table contains, unless it was
+// reported as unknown by oldest; nil for none. Without the table, each process decides on its own.
 func (l *lookup) remove(ctx context.Context, gone *entry, oldest time.Time) (kept *entry) {
 	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
 		return l.store.Remove(ctx, gone.Record, oldest)
@@ -548,8 +525,8 @@ func (l *lookup) read(ctx context.Context) *entry {
 	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) { return l.store.Get(ctx, l.id) })
 }
 
-// parse returns the entry of a record, with a nil key if the id is unknown. It returns
-// nil for a record that the policy rejects.
+// parse returns the entry of a record, with a nil key if the id is unknown. It returns nil for a record that the policy
+// rejects.
 func (c *Cache) parse(r *Record) *entry {
 	if r == nil || r.FetchedAt.After(c.opts.Now().Add(maxSkew)) {
 		return nil

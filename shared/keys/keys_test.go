@@ -23,8 +23,7 @@ import (
 // deployed returns the options of a deployment.
 func deployed() Options { return Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60} }
 
-// fleet is a payment service, a shared table and a clock. Each of its caches
-// represents one function process.
+// fleet is a payment service, a shared table and a clock. Each of its caches represents one function process.
 type fleet struct {
 	t       *testing.T
 	db      *table

@@ -22,19 +22,17 @@ type Origin struct {
 	timeout time.Duration
 }
 
-// NewOrigin returns the key lookup at {baseURL}/v1/keys/{keyId}. Each lookup takes at
-// most timeout. It does not follow redirects, whatever the policy of client: keys must
-// come from the configured host.
+// NewOrigin returns the key lookup at {baseURL}/v1/keys/{keyId}. Each lookup takes at most timeout. It does not follow
+// redirects, whatever the policy of client: keys must come from the configured host.
 func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Origin {
 	c := *client
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Origin{client: &c, baseURL: baseURL, timeout: timeout}
 }
 
-// Fetch returns the text that the service answers for a key id, which [ParseJWK] must accept
-// as that key, and the type of the answer unless it is JSON. The error wraps
-// [ErrUnknown] if the service reports that there is no such key, [ErrUnavailable] if
-// it does not answer or answers anything else, and [ErrMalformedID] if id is not one that
+// Fetch returns the text that the service answers for a key id, which [ParseJWK] must accept as that key, and the type
+// of the answer unless it is JSON. The error wraps [ErrUnknown] if the service reports that there is no such key,
+// [ErrUnavailable] if it does not answer or answers anything else, and [ErrMalformedID] if id is not one that
 // [payment.KeyID] accepts. It is safe for concurrent use.
 func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error) {
 	if _, ok := payment.KeyID(id); !ok {
@@ -69,8 +67,8 @@ func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedT
 	return text, payment.UnexpectedType(resp.Header.Get("Content-Type")), nil
 }
 
-// StatusError is the status of an answer of the key service that is neither a key nor says that there is
-// none. An error wraps it beside [ErrUnavailable].
+// StatusError is the status of an answer of the key service that is neither a key nor says that there is none. An error
+// wraps it beside [ErrUnavailable].
 type StatusError int
 
 func (e StatusError) Error() string { return fmt.Sprintf("status %d", int(e)) }

@@ -13,8 +13,8 @@ const (
 	knownFor = 7 * 24 * time.Hour
 	// recordEvery is the minimum time between two records of a source in the table.
 	recordEvery = 24 * time.Hour
-	// sourcePause is how long a source stays a stranger before the table is read
-	// again, and how long a write that failed is not tried again.
+	// sourcePause is how long a source stays a stranger before the table is read again, and how long a write that
+	// failed is not tried again.
 	sourcePause = time.Minute
 )
 
@@ -24,16 +24,14 @@ type sources struct {
 	unknown map[netip.Prefix]time.Time // unknown sources, and until when the table is not read again
 }
 
-// sighting is the last authentic webhook of a source that the table or this
-// process recorded.
+// sighting is the last authentic webhook of a source that the table or this process recorded.
 type sighting struct {
 	at       time.Time
 	recordAt time.Time // when it must be recorded again
 }
 
-// network returns the network that identifies a source: an IPv4 address, or the /64
-// of an IPv6 address, because a host can use any address of its /64 (RFC 4291, section
-// 2.5.1). The zero Addr gives the zero Prefix.
+// network returns the network that identifies a source: an IPv4 address, or the /64 of an IPv6 address, because a host
+// can use any address of its /64 (RFC 4291, section 2.5.1). The zero Addr gives the zero Prefix.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
@@ -44,22 +42,19 @@ func network(addr netip.Addr) netip.Prefix {
 	return prefix
 }
 
-// sourceName returns the name of a source in the table. The name contains a hash
-// instead of the address. The hash does not protect against an attacker who tries
-// all addresses.
+// sourceName returns the name of a source in the table. The name contains a hash instead of the address. The hash does
+// not protect against an attacker who tries all addresses.
 func sourceName(source netip.Prefix) string {
 	sum := sha256.Sum256([]byte(source.String()))
 	return "source#" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// RecordSource records that an authentic webhook came from this address, so that the
-// address can use the reserve for a week. Call it only after the signature was
-// verified. It makes at most one call of the table for each address and day, or
-// minute if the call fails. It returns no error, because only later webhooks benefit.
-// It ignores the zero Addr.
+// RecordSource records that an authentic webhook came from this address, so that the address can use the reserve for a
+// week. Call it only after the signature was verified. It makes at most one call of the table for each address and day,
+// or minute if the call fails. It returns no error, because only later webhooks benefit. It ignores the zero Addr.
 //
-// An attacker who repeats a captured webhook within its time window also becomes a
-// known source. This gives access only to the reserve.
+// An attacker who repeats a captured webhook within its time window also becomes a known source. This gives access only
+// to the reserve.
 func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 	if c.SourceRecorded(from) {
 		return

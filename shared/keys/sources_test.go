@@ -16,8 +16,7 @@ var (
 	stranger = netip.MustParseAddr("198.51.100.20")
 )
 
-// flood looks up n invented ids from an unknown address and returns the number of
-// calls of the service.
+// flood looks up n invented ids from an unknown address and returns the number of calls of the service.
 func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 	f.t.Helper()
 	before := f.fetches.Load()

@@ -5,30 +5,27 @@ import (
 	"time"
 )
 
-// Store is what all functions share: records of key ids, counters, and sources of authentic
-// webhooks. It decides about each of them in one step. A write that fails may have taken
-// effect. It is safe for concurrent use. Package shared/aws/dynamodb has the store of a
-// deployment, [Memory] is one in memory.
+// Store is what all functions share: records of key ids, counters, and sources of authentic webhooks. It decides about
+// each of them in one step. A write that fails may have taken effect. It is safe for concurrent use. Package
+// shared/aws/dynamodb has the store of a deployment, [Memory] is one in memory.
 type Store interface {
 	// Get returns the record of a key id; nil for none.
 	Get(ctx context.Context, id string) (*Record, error)
 	// Put stores r, unless there is a record with a later FetchedAt.
 	Put(ctx context.Context, r Record) error
-	// Remove stores r, which has no key, unless there is a key that has not expired at
-	// r.FetchedAt, and that was fetched later or was not reported as unknown by oldest.
-	// It returns the record that it does not replace; nil for none. An UnknownSince of the
-	// record before stays if r has none.
+	// Remove stores r, which has no key, unless there is a key that has not expired at r.FetchedAt, and that was
+	// fetched later or was not reported as unknown by oldest. It returns the record that it does not replace; nil for
+	// none. An UnknownSince of the record before stays if r has none.
 	Remove(ctx context.Context, r Record, oldest time.Time) (kept *Record, err error)
-	// ReportUnknown records that the service, asked at that time, did not know the key: at
-	// since, unless there is an earlier report. It returns the new record, or the key that was
-	// fetched later, which it does not change; nil if there is no key, or it has expired.
+	// ReportUnknown records that the service, asked at that time, did not know the key: at since, unless there is an
+	// earlier report. It returns the new record, or the key that was fetched later, which it does not change; nil if
+	// there is no key, or it has expired.
 	ReportUnknown(ctx context.Context, id string, asked, since time.Time) (*Record, error)
 
-	// Take counts up to limit under a name, and reports whether it did. The counter is needed
-	// until it expires.
+	// Take counts up to limit under a name, and reports whether it did. The counter is needed until it expires.
 	Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error)
-	// RecordSource records that a source was seen now, unless it was recorded after oldest.
-	// It returns the time that is then recorded. The source is needed until it expires.
+	// RecordSource records that a source was seen now, unless it was recorded after oldest. It returns the time that is
+	// then recorded. The source is needed until it expires.
 	RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error)
 	// Source returns when a source was seen; the zero time if that is not recorded.
 	Source(ctx context.Context, name string) (time.Time, error)
@@ -44,9 +41,8 @@ type InspectStore interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with
-// UnknownSince, it had one before that was removed. ExpiresAt is in seconds, the other
-// times are in milliseconds, and zero for none.
+// Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with UnknownSince, it had one
+// before that was removed. ExpiresAt is in seconds, the other times are in milliseconds, and zero for none.
 type Record struct {
 	ID           string // in its canonical form
 	SentAs       string // the id in the request to the service

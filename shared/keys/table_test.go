@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// table is a store in memory that counts the calls that reach it, by the name of the method. Hook lets others
-// fail or wait.
+// table is a store in memory that counts the calls that reach it, by the name of the method. Hook lets others fail or
+// wait.
 type table struct {
 	Memory
 	Hook func(ctx context.Context, next func() error) error // nil: none

@@ -219,8 +219,7 @@ func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	}
 }
 
-// A function that did not read the key from the table must not remove it for the
-// others.
+// A function that did not read the key from the table must not remove it for the others.
 func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
@@ -270,8 +269,7 @@ func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f.expectInUse(f.cache(), SharedTable, 0)
 }
 
-// slowOrigin answers "unknown" after some time, as if Lambda had frozen the process
-// during the call.
+// slowOrigin answers "unknown" after some time, as if Lambda had frozen the process during the call.
 type slowOrigin struct {
 	f     *fleet
 	takes time.Duration
@@ -395,8 +393,7 @@ func TestA404BetweenGoodAnswersRemovesNoKey(t *testing.T) {
 	}
 }
 
-// Anyone can make a function call the service, with a forged signature that names the id
-// of a real key.
+// Anyone can make a function call the service, with a forged signature that names the id of a real key.
 func TestAnAnswerThatIsNotTheJWKRemovesNoKey(t *testing.T) {
 	for name, body := range notJWKs(t) {
 		t.Run(name, func(t *testing.T) {
@@ -443,8 +440,8 @@ func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 	}
 }
 
-// A function without a copy of the key records that the id is unknown. This does not
-// apply to the copy of another function whose write failed.
+// A function without a copy of the key records that the id is unknown. This does not apply to the copy of another
+// function whose write failed.
 func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
@@ -457,8 +454,8 @@ func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
-// A key that must not be used and was never in use is looked up again after as long as one
-// that the service does not know, also without the table.
+// A key that must not be used and was never in use is looked up again after as long as one that the service does not
+// know, also without the table.
 func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		f := newFleet(t)
@@ -479,8 +476,7 @@ func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// The table has a key that is too old to be used, though a record of an unknown id would
-// not be.
+// The table has a key that is too old to be used, though a record of an unknown id would not be.
 func TestAnOldKeyOfTheTableIsNoUnknownID(t *testing.T) {
 	f := newFleet(t)
 	short := func(o *Options) { o.Freshness, o.MaxAge, o.UnknownTTL = time.Minute, time.Minute, time.Hour }

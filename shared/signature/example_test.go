@@ -32,8 +32,7 @@ func ExampleVerify() {
 	err = signature.Verify(&key.PublicKey, payload, proof)
 	fmt.Println("one byte changed:", errors.Is(err, signature.ErrMismatch))
 	// Output:
-	// as signed: <nil>
-	// one byte changed: true
+	// as signed: <nil> one byte changed: true
 }
 
 func ExampleWindow_Check() {
@@ -43,6 +42,5 @@ func ExampleWindow_Check() {
 	fmt.Println(window.Check("2026-01-31T12:00:00.000Z", now))
 	fmt.Println(errors.Is(window.Check("2026-01-31T11:00:00.000Z", now), signature.ErrOutsideWindow))
 	// Output:
-	// <nil>
-	// true
+	// <nil> true
 }

@@ -14,8 +14,8 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Location is the part of a request where a value is. The interface does not
-// specify the locations of timestamp and key id, so each is a setting.
+// Location is the part of a request where a value is. The interface does not specify the locations of timestamp and key
+// id, so each is a setting.
 type Location struct {
 	kind string // header, query or static
 	name string // of the header or query parameter, or the static value
@@ -46,8 +46,8 @@ func ParseLocation(text string) (Location, error) {
 	return Location{kind, name}, nil
 }
 
-// ParseKeyIDLocation parses a location as [ParseLocation] does. It also accepts
-// "static:UUID", for a service that signs with one key and does not send its id.
+// ParseKeyIDLocation parses a location as [ParseLocation] does. It also accepts "static:UUID", for a service that signs
+// with one key and does not send its id.
 func ParseKeyIDLocation(text string) (Location, error) {
 	if id, static := StaticKeyID(text); static {
 		return Location{isStatic, id}, nil
@@ -62,8 +62,8 @@ func ParseKeyIDLocation(text string) (Location, error) {
 	return l, nil
 }
 
-// StaticKeyID returns the key id of a location "static:UUID", with or without hyphens. It
-// reports false for every other location.
+// StaticKeyID returns the key id of a location "static:UUID", with or without hyphens. It reports false for every other
+// location.
 func StaticKeyID(location string) (id string, ok bool) {
 	id, ok = strings.CutPrefix(location, isStatic+":")
 	_, isKeyID := payment.KeyID(id)
@@ -80,18 +80,16 @@ type Scheme struct {
 	KeyID           Location
 }
 
-// Extract returns the proof of a request. headers maps names, in any case, to
-// values; several values of one name are joined by commas, as Lambda function
-// URLs do. rawQuery is the query string without its question mark.
+// Extract returns the proof of a request. headers maps names, in any case, to values; several values of one name are
+// joined by commas, as Lambda function URLs do. rawQuery is the query string without its question mark.
 //
-// Extract returns an error that wraps [ErrMissing] if a part is absent, empty or [Redacted].
-// If a name occurs twice or the value of a header contains a comma, the error wraps
-// [ErrRepeated]: with two values, an attacker could choose which one is used. A timestamp that
-// [TimeOf] parses can contain a comma, because two that are joined are not one. A control
-// character in a part or an invalid query string gives [ErrMalformed].
+// Extract returns an error that wraps [ErrMissing] if a part is absent, empty or [Redacted]. If a name occurs twice or
+// the value of a header contains a comma, the error wraps [ErrRepeated]: with two values, an attacker could choose
+// which one is used. A timestamp that [TimeOf] parses can contain a comma, because two that are joined are not one. A
+// control character in a part or an invalid query string gives [ErrMalformed].
 //
-// A plus sign in a query is a space, as HTML forms encode it. In a timestamp that [TimeOf]
-// parses with the plus sign only, as in 17:28:09+00:00, it is what was sent.
+// A plus sign in a query is a space, as HTML forms encode it. In a timestamp that [TimeOf] parses with the plus sign
+// only, as in 17:28:09+00:00, it is what was sent.
 func (s Scheme) Extract(headers map[string]string, rawQuery string) (Parts, error) {
 	var p Parts
 	for _, part := range []struct {
@@ -121,9 +119,8 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Parts, erro
 // Redacted replaces a value that is not stored.
 const Redacted = "(redacted)"
 
-// Redact returns the headers and the query string of a request with [Redacted] for every value that
-// [Scheme.Extract] does not read, except those of the headers also. The names stay, and Extract has the same result
-// of both.
+// Redact returns the headers and the query string of a request with [Redacted] for every value that [Scheme.Extract]
+// does not read, except those of the headers also. The names stay, and Extract has the same result of both.
 func (s Scheme) Redact(headers map[string]string, rawQuery string, also ...string) (map[string]string, string) {
 	kept := make(map[string]string, len(headers))
 	for name, value := range headers {

@@ -1,14 +1,11 @@
 // Package signature signs webhooks and verifies their signatures.
 //
-// It guarantees that [Verify] returns nil only for the payload, timestamp and
-// key id that were signed, byte for byte as received. Section 5.4 of the payment
-// service's interface defines the signature: RSASSA-PKCS1-v1_5 with SHA-256
-// (RFC 8017, section 8.2). [Sign] and [Verify] build the message with the same
-// function.
+// It guarantees that [Verify] returns nil only for the payload, timestamp and key id that were signed, byte for byte as
+// received. Section 5.4 of the payment service's interface defines the signature: RSASSA-PKCS1-v1_5 with SHA-256 (RFC
+// 8017, section 8.2). [Sign] and [Verify] build the message with the same function.
 //
-// A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age
-// with [Window.Check], looks up the key that it names and calls [Verify]. A sender
-// calls [Sign] and [Scheme.Attach].
+// A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age with [Window.Check], looks up the key
+// that it names and calls [Verify]. A sender calls [Sign] and [Scheme.Attach].
 package signature
 
 import (
@@ -22,34 +19,32 @@ import (
 	"unicode"
 )
 
-// The errors of a proof. Every error that Extract, Check, CheckForm or Verify
-// returns wraps exactly one of them. The texts contain no data of the request.
+// The errors of a proof. Every error that Extract, Check, CheckForm or Verify returns wraps exactly one of them. The
+// texts contain no data of the request.
 var (
 	// ErrMissing is returned when the signature, the timestamp or the key id is absent.
 	ErrMissing = errors.New("signature: missing")
 	// ErrRepeated is returned when a request has more than one value of a part.
 	ErrRepeated = errors.New("signature: repeated")
-	// ErrMalformed is returned when the signature is not canonical base64url, its
-	// length is not that of the modulus, the timestamp is in no accepted format, a part
-	// contains a control character, or the query string is invalid.
+	// ErrMalformed is returned when the signature is not canonical base64url, its length is not that of the modulus,
+	// the timestamp is in no accepted format, a part contains a control character, or the query string is invalid.
 	ErrMalformed = errors.New("signature: malformed")
 	// ErrOutsideWindow is returned when the timestamp is too old or too far in the future.
 	ErrOutsideWindow = errors.New("signature: outside the window")
-	// ErrMismatch is returned when the signature is well formed but not a signature
-	// of this message by this key.
+	// ErrMismatch is returned when the signature is well formed but not a signature of this message by this key.
 	ErrMismatch = errors.New("signature: does not verify")
 )
 
-// Parts are what proves the origin of a payload. All three are texts exactly as
-// received. Timestamp and KeyID are part of the signed message.
+// Parts are what proves the origin of a payload. All three are texts exactly as received. Timestamp and KeyID are part
+// of the signed message.
 type Parts struct {
 	Timestamp string
 	KeyID     string
 	Signature string
 }
 
-// Sign returns the canonical, unpadded base64url text of the signature over
-// payload, timestamp and keyID. It is safe for concurrent use.
+// Sign returns the canonical, unpadded base64url text of the signature over payload, timestamp and keyID. It is safe
+// for concurrent use.
 func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string, error) {
 	digest := digest(payload, timestamp, keyID)
 	// PKCS #1 v1.5 signatures are deterministic and need no source of randomness.
@@ -60,14 +55,12 @@ func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string,
 	return base64.RawURLEncoding.EncodeToString(sig), nil
 }
 
-// Verify returns nil if proof contains a signature of payload by the private key
-// of key. It returns an error that wraps [ErrMalformed] if the signature is not
-// canonical base64url of the modulus' length or timestamp or key id contain a control
-// character, and one that wraps [ErrMismatch] otherwise. It does not retain or change its arguments. It is safe for
-// concurrent use.
+// Verify returns nil if proof contains a signature of payload by the private key of key. It returns an error that wraps
+// [ErrMalformed] if the signature is not canonical base64url of the modulus' length or timestamp or key id contain a
+// control character, and one that wraps [ErrMismatch] otherwise. It does not retain or change its arguments. It is safe
+// for concurrent use.
 //
-// Verify does not check that key is trusted or that it is the key that proof
-// names. Package keys does.
+// Verify does not check that key is trusted or that it is the key that proof names. Package keys does.
 func Verify(key *rsa.PublicKey, payload []byte, proof Parts) error {
 	// With a line feed in them, the same message could be split at another place.
 	if strings.ContainsFunc(proof.Timestamp+proof.KeyID, unicode.IsControl) {
@@ -76,10 +69,9 @@ func Verify(key *rsa.PublicKey, payload []byte, proof Parts) error {
 	return verifyDigest(key, digest(payload, proof.Timestamp, proof.KeyID), proof.Signature)
 }
 
-// CheckForm returns nil if text can be the signature of an RSA key with a modulus
-// of minBytes to maxBytes bytes: canonical base64url of that length, as in
-// [Verify]. Otherwise the error wraps [ErrMalformed]. It rejects, without a key,
-// texts that no key can have signed. It is safe for concurrent use.
+// CheckForm returns nil if text can be the signature of an RSA key with a modulus of minBytes to maxBytes bytes:
+// canonical base64url of that length, as in [Verify]. Otherwise the error wraps [ErrMalformed]. It rejects, without a
+// key, texts that no key can have signed. It is safe for concurrent use.
 func CheckForm(text string, minBytes, maxBytes int) error {
 	size := encoding.DecodedLen(len(strings.TrimRight(text, "=")))
 	if size < minBytes || size > maxBytes {
@@ -89,8 +81,8 @@ func CheckForm(text string, minBytes, maxBytes int) error {
 	return err
 }
 
-// digest returns the SHA-256 of the message of section 5.4: payload, line feed,
-// timestamp, line feed, key id. It does not copy the payload.
+// digest returns the SHA-256 of the message of section 5.4: payload, line feed, timestamp, line feed, key id. It does
+// not copy the payload.
 func digest(payload []byte, timestamp, keyID string) [sha256.Size]byte {
 	tail := make([]byte, 0, 128)
 	tail = append(tail, '\n')
@@ -117,13 +109,11 @@ func verifyDigest(key *rsa.PublicKey, digest [sha256.Size]byte, text string) err
 	return nil
 }
 
-// encoding is base64url (RFC 4648, section 5). It rejects nonzero trailing bits
-// in the last character.
+// encoding is base64url (RFC 4648, section 5). It rejects nonzero trailing bits in the last character.
 var encoding = base64.RawURLEncoding.Strict()
 
-// decode decodes a signature of size bytes. It accepts only the canonical text,
-// with or without padding. If a second text of the same signature were accepted,
-// an observer could turn a delivery into another valid one.
+// decode decodes a signature of size bytes. It accepts only the canonical text, with or without padding. If a second
+// text of the same signature were accepted, an observer could turn a delivery into another valid one.
 func decode(text string, size int) ([]byte, error) {
 	unpadded := text
 	if n := encoding.EncodedLen(size); len(text) != n {
@@ -133,8 +123,8 @@ func decode(text string, size int) ([]byte, error) {
 		}
 		unpadded = text[:n]
 	}
-	// The decoder skips line breaks. Neither a text with them nor one that the decoder
-	// rejects is what the decoded bytes are encoded as.
+	// The decoder skips line breaks. Neither a text with them nor one that the decoder rejects is what the decoded
+	// bytes are encoded as.
 	sig, _ := encoding.DecodeString(unpadded)
 	if encoding.EncodeToString(sig) != unpadded {
 		return nil, fmt.Errorf("%w: not canonical base64url", ErrMalformed)

@@ -46,8 +46,8 @@ func sign(t testing.TB, payload string, timestamp string) Parts {
 	return Parts{Timestamp: timestamp, KeyID: keyID, Signature: text}
 }
 
-// The test vectors are those of Wycheproof. Verify must accept every signature
-// that they mark as valid, and reject all others.
+// The test vectors are those of Wycheproof. Verify must accept every signature that they mark as valid, and reject all
+// others.
 func TestVerifyAgreesWithWycheproof(t *testing.T) {
 	ran := 0
 	for _, name := range []string{"rsa_signature_2048_sha256_test.json", "rsa_signature_3072_sha256_test.json",
@@ -82,8 +82,8 @@ func TestVerifyAgreesWithWycheproof(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = verifyDigest(key, sha256.Sum256(msg), base64.RawURLEncoding.EncodeToString(sig))
-				// "acceptable" is a signature whose DigestInfo has no NULL, which
-				// RFC 8017, section 8.2.2 does not allow.
+				// "acceptable" is a signature whose DigestInfo has no NULL, which RFC 8017, section 8.2.2 does not
+				// allow.
 				if valid := v.Result == "valid"; (err == nil) != valid {
 					t.Errorf("%s tc%d (%s): %s, got %v", name, v.TcID, v.Comment, v.Result, err)
 				}
@@ -159,8 +159,8 @@ func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 	t.Logf("%d bits", flips)
 }
 
-// The message of section 5.4 does not mark its parts. Verify accepts only one split, also
-// if the timestamp is not checked against a window.
+// The message of section 5.4 does not mark its parts. Verify accepts only one split, also if the timestamp is not
+// checked against a window.
 func TestAMessageHasOnePayload(t *testing.T) {
 	proof := sign(t, "a\nb", "c")
 	split := Parts{Timestamp: "b\nc", KeyID: keyID, Signature: proof.Signature}
@@ -183,8 +183,8 @@ func TestVerifyAcceptsOneTextPerSignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := proof.Signature
-	// The last character holds 2 bits of the signature, and 4 that must be zero:
-	// A, Q, g or w, of which the next character of the alphabet differs in one bit.
+	// The last character holds 2 bits of the signature, and 4 that must be zero: A, Q, g or w, of which the next
+	// character of the alphabet differs in one bit.
 	stray := s[:len(s)-1] + string(s[len(s)-1]+1)
 	zero := make([]byte, 257)
 	copy(zero[1:], raw)
@@ -341,8 +341,8 @@ func FuzzTimeOf(f *testing.F) {
 	})
 }
 
-// A text has the form of a signature if it is the canonical text of a number of bytes that
-// is allowed, with or without padding.
+// A text has the form of a signature if it is the canonical text of a number of bytes that is allowed, with or without
+// padding.
 func TestCheckForm(t *testing.T) {
 	for size := range 12 {
 		size += 250

@@ -9,18 +9,16 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Window is the range of accepted timestamps around the current time. A nil
-// *Window accepts every timestamp, whatever its text; then only the ledger
-// detects repeated deliveries.
+// Window is the range of accepted timestamps around the current time. A nil *Window accepts every timestamp, whatever
+// its text; then only the ledger detects repeated deliveries.
 type Window struct {
-	// Tolerance is the largest accepted difference, in both directions. With zero,
-	// only the current time itself is accepted.
+	// Tolerance is the largest accepted difference, in both directions. With zero, only the current time itself is
+	// accepted.
 	Tolerance time.Duration
 }
 
-// Check returns nil if text is a timestamp within the window around now, and
-// an error that wraps [ErrMalformed] or [ErrOutsideWindow] otherwise. It is
-// safe for concurrent use.
+// Check returns nil if text is a timestamp within the window around now, and an error that wraps [ErrMalformed] or
+// [ErrOutsideWindow] otherwise. It is safe for concurrent use.
 func (w *Window) Check(text string, now time.Time) error {
 	if w == nil {
 		return nil
@@ -39,8 +37,7 @@ func (w *Window) Check(text string, now time.Time) error {
 // FormatTime returns t in RFC 3339 with milliseconds, which [TimeOf] parses.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// TimeOf parses a timestamp. The interface does not specify its format, so each that says
-// which time it is is accepted:
+// TimeOf parses a timestamp. The interface does not specify its format, so each that says which time it is is accepted:
 //   - a date-time with an offset, as [payment.ParseTime] parses it;
 //   - the IMF-fixdate of HTTP (RFC 9110, section 5.6.7), as in Wed, 25 Nov 2026 17:28:09 GMT, also
 //     with UTC or +0000 as its zone and with a day of one digit. A wrong weekday is not accepted;
