@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	sdkeventbridge "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	sdksecretsmanager "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
@@ -60,8 +60,11 @@ func (f *fixture) testStores(t *testing.T) {
 		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, InspectStore: memory},
 			storetest.KeyStore{Store: table, InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
-		f.testBus(t, seed)
 		f.testToken(t, seed)
+	}
+	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS, f.AWS.HTTPClient), "none")
+	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
+		t.Errorf("a bus that does not exist: %v", err)
 	}
 }
 
@@ -80,20 +83,6 @@ func (f *fixture) testToken(t *testing.T, seed uint64) {
 		}
 	}
 	storetest.Token(t, seed, 400, stores...)
-}
-
-// testBus compares a bus, and one that does not exist.
-func (f *fixture) testBus(t *testing.T, seed uint64) {
-	t.Helper()
-	client, name := eventbridge.NewClient(f.AWS, f.AWS.HTTPClient), fmt.Sprint("contract-bus-", seed)
-	if _, err := client.CreateEventBus(t.Context(), &sdkeventbridge.CreateEventBusInput{Name: &name}); err != nil {
-		t.Fatal(err)
-	}
-	for name, memory := range map[string]*bus.Memory{name: {}, "none": {Missing: true}} {
-		emulated := eventbridge.NewFindableBus(client, name)
-		storetest.Bus(t, seed, 100, storetest.EventBus{Store: memory, Finder: memory, Entries: memory.Entries},
-			storetest.EventBus{Store: emulated, Finder: emulated})
-	}
 }
 
 // createBucket creates a bucket. The emulator ends with the test.

@@ -58,7 +58,9 @@ func (f *fixture) webhookPaths() []path {
 			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
 				return errors.Join(wrong("no new token", run), err)
 			}
-			f.machine.service.Rotate()
+			if _, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true}); err != nil {
+				return err
+			}
 			return deliver(http.StatusOK, fresh())(ctx)
 		}},
 		{"a large event goes to S3", func(ctx context.Context) error { return deliver(http.StatusOK, large())(ctx) }},
@@ -269,7 +271,9 @@ func (f *fixture) redrivePaths() []path {
 			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
 				return errors.Join(wrong("no new token", run), err)
 			}
-			f.machine.service.Rotate()
+			if _, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true}); err != nil {
+				return err
+			}
 			name, err := f.reject(ctx, paymenttest.Delivery(paymenttest.Event()))
 			return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
 		}},

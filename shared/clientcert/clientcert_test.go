@@ -63,46 +63,6 @@ func TestAcceptsASelfSignedClientCertificate(t *testing.T) {
 	rejected(t, err, clientcert.Untrusted)
 }
 
-// flawReasons are the reasons why a certificate with each flaw is rejected if the truststore contains the CAs that the
-// flaw needs.
-var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
-	paymenttest.CertificateExpired:     clientcert.Expired,
-	paymenttest.CertificateNotYetValid: clientcert.NotYetValid,
-	paymenttest.UnknownCA:              clientcert.Untrusted,
-	paymenttest.SameSubjectOtherCA:     clientcert.Untrusted,
-	paymenttest.SelfSignedAsCA:         clientcert.Untrusted,
-	paymenttest.LeafAsCA:               clientcert.Untrusted,
-	paymenttest.ChainTooLong:           clientcert.Untrusted,
-	paymenttest.NoBasicConstraints:     clientcert.Untrusted,
-	paymenttest.ServerUsage:            clientcert.WrongUsage,
-	paymenttest.SHA1:                   clientcert.Weak,
-	paymenttest.RSA1024:                clientcert.Weak,
-	paymenttest.RSAExponent3:           clientcert.Weak,
-	paymenttest.RSAEvenModulus:         clientcert.Weak,
-	paymenttest.P224:                   clientcert.Weak,
-	paymenttest.Ed25519:                clientcert.Weak,
-	paymenttest.DuplicateExtension:     clientcert.Malformed,
-	paymenttest.ZeroSerial:             clientcert.Malformed,
-	paymenttest.LongSerial:             clientcert.Malformed,
-	paymenttest.ForgedSignature:        clientcert.Untrusted,
-}
-
-func TestRejectsEveryFlawWithItsReason(t *testing.T) {
-	for _, flaw := range paymenttest.CertificateFlaws() {
-		t.Run(string(flaw), func(t *testing.T) {
-			ca := paymenttest.NewCA("Operator CA")
-			client, above, err := ca.Flawed(flaw)
-			if err != nil {
-				t.Fatal(err)
-			}
-			verifier := clientcert.NewVerifier(clientcert.TruststoreOf(append(above, ca.Certificate)...),
-				clientcert.Policy{})
-			_, err = verifier.Verify(pemOf(client), time.Now())
-			rejected(t, err, flawReasons[flaw])
-		})
-	}
-}
-
 // What follows the certificate can only help.
 func TestATextBeginsWithTheClientsCertificate(t *testing.T) {
 	ca, verifier := operator(t)
@@ -478,10 +438,7 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	at := func(change func(*x509.Certificate)) string {
 		return string(paymenttest.EncodeCertificate(ca.NewIntermediate("Other CA", change).Certificate))
 	}
-	sha1, _, err := ca.Flawed(paymenttest.SHA1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sha1 := ca.Client(flaws["sha-1"].change)
 	long := ca
 	for range 4 {
 		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)

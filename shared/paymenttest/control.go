@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,11 +22,10 @@ const ControlPath = "/control"
 // Command is a request to the control endpoint. It changes what it names, in the order of the fields.
 // The zero value changes nothing.
 type Command struct {
-	// Faults sets the faults of endpoints; "" ends one.
-	Faults            map[Endpoint]Fault `json:"faults,omitempty"`
+	Faults            map[Endpoint]Fault `json:"faults,omitempty"`           // to set; "" ends one
+	Withdraw          string             `json:"withdraw,omitempty"`         // the id of a key that is unknown from now on
 	Rotate            bool               `json:"rotate,omitzero"`            // sign with a new key from now on
 	RotateCertificate bool               `json:"rotateCertificate,omitzero"` // present a new one from now on
-	Withdraw          string             `json:"withdraw,omitempty"`         // the id of a key that is unknown from now on
 	Send              *Order             `json:"send,omitempty"`             // sign and send this webhook
 }
 
@@ -45,6 +45,9 @@ const (
 	Conflict  Flaw = "conflict"  // its first event with another amount, in a new delivery
 )
 
+// maxEvents is how many new events an Order can have.
+const maxEvents = 20_000
+
 // durations are texts such as 10m in JSON.
 var durations = json.JoinOptions(
 	json.WithMarshalers(json.MarshalFunc(func(d time.Duration) ([]byte, error) { return json.Marshal(d.String()) })),
@@ -52,9 +55,6 @@ var durations = json.JoinOptions(
 		*d, err = time.ParseDuration(strings.Trim(string(text), `"`))
 		return err
 	})))
-
-// maxEvents is how many new events an Order can have.
-const maxEvents = 20_000
 
 // Report is an answer of the control endpoint.
 type Report struct {
@@ -66,22 +66,26 @@ type Report struct {
 
 // Do does what the control endpoint does with a command.
 func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
-	for endpoint, fault := range c.Faults {
-		if err := s.Misbehave(endpoint, fault); err != nil {
-			return report, err
+	err = s.Change(ctx, func(state *State) error {
+		delete(state.Keys, c.Withdraw)
+		for endpoint, fault := range c.Faults {
+			if err := state.Misbehave(endpoint, fault); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return report, err
 	}
 	if c.Rotate {
-		s.Rotate()
+		s.use(NewKey(2048))
 	}
 	if c.RotateCertificate {
 		if s.opts.Identity == nil {
 			return report, errors.New("paymenttest: the service presents no client certificate")
 		}
 		s.opts.Identity.Use(s.opts.Identity.Next())
-	}
-	if c.Withdraw != "" {
-		s.Publish(c.Withdraw, nil)
 	}
 	if c.Send != nil {
 		w, err := s.webhook(*c.Send)
@@ -99,50 +103,55 @@ func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
 }
 
 // webhook returns the webhook of an order.
-func (s *Server) webhook(o Order) (Webhook, error) {
-	w := o.Webhook
+func (s *Server) webhook(o Order) (w Webhook, err error) {
+	w = o.Webhook
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.URL = cmp.Or(w.URL, s.webhookURL); w.URL == "" {
 		return w, errors.New("paymenttest: the service was given no webhook URL")
 	}
+	switch {
+	case w.Flaw == Duplicate:
+		if w.Payload = s.last; s.last == nil {
+			err = errors.New("paymenttest: no delivery was sent yet")
+		}
+	case w.Flaw == Conflict:
+		w.Payload, err = otherAmount(s.last)
+	case w.Payload == nil:
+		w.Payload, err = o.delivery()
+	}
 	switch w.Flaw {
 	case Duplicate, Conflict:
-		if s.last == nil {
-			return w, fmt.Errorf("paymenttest: %s of what? No delivery was sent yet", w.Flaw)
-		}
-		w.Payload = s.last
-		if w.Flaw == Conflict {
-			delivery, err := payment.DecodeDelivery(s.last)
-			if err != nil || len(delivery.Events) == 0 {
-				return w, errors.New("paymenttest: the last delivery has no event")
-			}
-			e, err := payment.DecodeEvent(delivery.Events[0].Bytes)
-			if err != nil {
-				return w, err
-			}
-			e.EventData.Amount = "1" + payment.Amount(strings.TrimPrefix(string(e.EventData.Amount), "-"))
-			w.Payload = Delivery(e)
-		}
 		w.Flaw = ""
-		return w, nil
-	}
-	if w.Payload == nil {
-		if _, ok := o.Amount.Rat(); o.Amount != "" && !ok || o.Events < 0 || o.Events > maxEvents {
-			return w, fmt.Errorf("paymenttest: at most %d events, and an amount that is a JSON number", maxEvents)
-		}
-		events := Events(cmp.Or(o.Events, 1))
-		for i := range events {
-			data := &events[i].EventData
-			data.Amount = cmp.Or(o.Amount, data.Amount)
-			data.PaymentCurrency = cmp.Or(o.Currency, data.PaymentCurrency)
-		}
-		w.Payload = Delivery(events...)
-	}
-	if w.Flaw == "" {
+	case "":
 		s.last = w.Payload
 	}
-	return w, nil
+	return w, err
+}
+
+// otherAmount returns a delivery of the first event of a delivery, with another amount.
+func otherAmount(text []byte) ([]byte, error) {
+	delivery, err := payment.DecodeDelivery(text)
+	if err != nil || len(delivery.Events) == 0 {
+		return nil, errors.New("paymenttest: no delivery with an event was sent yet")
+	}
+	e, err := payment.DecodeEvent(delivery.Events[0].Bytes)
+	e.EventData.Amount = "1" + payment.Amount(strings.TrimPrefix(string(e.EventData.Amount), "-"))
+	return Delivery(e), err
+}
+
+// delivery returns a delivery of new events.
+func (o Order) delivery() ([]byte, error) {
+	if _, ok := o.Amount.Rat(); o.Amount != "" && !ok || o.Events < 0 || o.Events > maxEvents {
+		return nil, fmt.Errorf("paymenttest: at most %d events, and an amount that is a JSON number", maxEvents)
+	}
+	events := Events(cmp.Or(o.Events, 1))
+	for i := range events {
+		data := &events[i].EventData
+		data.Amount = cmp.Or(o.Amount, data.Amount)
+		data.PaymentCurrency = cmp.Or(o.Currency, data.PaymentCurrency)
+	}
+	return Delivery(events...), nil
 }
 
 // SetWebhookURL sets the URL to which the control endpoint sends webhooks that name none.
@@ -156,8 +165,7 @@ func (s *Server) SetWebhookURL(url string) {
 func (s *Server) Control() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var c Command
-		err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 256<<20), &c, json.RejectUnknownMembers(true),
-			durations)
+		err := json.UnmarshalRead(r.Body, &c, json.RejectUnknownMembers(true), durations)
 		var report Report
 		if err == nil {
 			report, err = s.Do(r.Context(), c)
@@ -167,7 +175,7 @@ func (s *Server) Control() http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.MarshalWrite(w, report, json.Deterministic(true)) // the client is gone
+		_ = json.MarshalWrite(w, report, json.Deterministic(true)) // an error means that the client is gone
 	})
 }
 
@@ -182,8 +190,7 @@ func (r Remote) Do(ctx context.Context, c Command) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(r.URL, "/")+ControlPath,
-		bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+ControlPath, bytes.NewReader(body))
 	if err != nil {
 		return report, err
 	}
@@ -197,4 +204,28 @@ func (r Remote) Do(ctx context.Context, c Command) (report Report, err error) {
 		return report, errors.New(strings.TrimSpace(string(text)))
 	}
 	return report, json.UnmarshalRead(resp.Body, &report)
+}
+
+// FromPage returns an error if a web page of another origin sent a request, of any method
+// ([http.CrossOriginProtection]), or if the request names a host other than 127.0.0.1, localhost and hosts: the
+// name of a page that resolves to 127.0.0.1 since the page was loaded (DNS rebinding).
+func FromPage(r *http.Request, hosts ...string) error {
+	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
+	if !slices.Contains(append(hosts, "127.0.0.1", "localhost"), host) {
+		return fmt.Errorf("this server is not %s", r.Host)
+	}
+	asPOST := r.WithContext(r.Context()) // the protection lets every GET pass
+	asPOST.Method = http.MethodPost
+	return http.NewCrossOriginProtection().Check(asPOST)
+}
+
+// NotForPages answers 403 to requests of [FromPage]. Other requests reach next.
+func NotForPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := FromPage(r); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -1,10 +1,10 @@
 package paymenttest
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
-	"slices"
 	"time"
 	"uuid"
 
@@ -69,12 +69,5 @@ func Delivery(events ...payment.Event) []byte {
 // RawDelivery returns the payload of a delivery of events in JSON. It does not check or
 // change their bytes.
 func RawDelivery(id string, events ...[]byte) []byte {
-	payload := []byte(`{"deliveryId":"` + id + `","events":[`)
-	for i, e := range events {
-		if i > 0 {
-			payload = append(payload, ',')
-		}
-		payload = append(payload, e...)
-	}
-	return slices.Concat(payload, []byte(`]}`))
+	return fmt.Appendf(nil, `{"deliveryId":"%s","events":[%s]}`, id, bytes.Join(events, []byte(",")))
 }

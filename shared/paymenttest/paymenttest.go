@@ -18,9 +18,8 @@
 package paymenttest
 
 import (
+	"context"
 	"fmt"
-	"io"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -49,61 +48,19 @@ type Options struct {
 	KeysBearer bool
 }
 
-// DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
-const DefaultTokenLifetime = time.Hour
-
-// DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,
-// X-SVC-Timestamp and X-SVC-Key-Id.
-func DefaultScheme() signature.Scheme {
-	timestamp, _ := signature.ParseLocation("header:X-SVC-Timestamp")
-	keyID, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
-	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
-}
-
-// Endpoint is an endpoint of the service.
-type Endpoint string
-
-// The endpoints. Each can have its own fault.
-const (
-	Keys  Endpoint = "keys"  // GET /v1/keys/{keyId}
-	Token Endpoint = "token" // POST /as/token.oauth2
-	API   Endpoint = "api"   // everything under ProtectedPath
-)
-
-// ProtectedPath is the path of the protected API, which requires a valid token and
-// Content-Type: application/json (section 4.4).
-const ProtectedPath = "/v1/protected/"
-
-const (
-	keysPath  = "/v1/keys/"
-	tokenPath = "/as/token.oauth2"
-)
-
-// Request is a request that the service received.
-type Request struct {
-	Method string
-	Path   string
-	Query  string
-	Header http.Header
-	Body   []byte // the first 64 KiB
-	Status int    // of the answer; 0 if the connection was cut
-}
-
 // Server is a payment service. It is safe for concurrent use.
 type Server struct {
 	// URL is the base URL of keys, tokens and the API: baseUrl and authUrl.
 	URL string
 
 	opts   Options
-	sender Sender
 	server *http.Server
 	closed chan struct{}
 
-	mu     sync.Mutex
-	key    Key // the signing key
-	state  State
-	latest map[Endpoint][]Request
-
+	mu         sync.Mutex
+	key        Key // the signing key
+	state      State
+	latest     map[Endpoint][]Request
 	webhookURL string
 	last       []byte // the last delivery of an Order without a flaw
 }
@@ -111,7 +68,8 @@ type Server struct {
 // NewServer starts a payment service on a free port of 127.0.0.1. It panics if it cannot
 // listen, like httptest.NewServer. The caller must close it.
 func NewServer(opts Options) *Server {
-	s := newServer(opts, NewState(opts))
+	s := newServer(NewState(opts))
+	s.opts = opts
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(fmt.Sprintf("paymenttest: %v", err))
@@ -130,20 +88,24 @@ func NewServer(opts Options) *Server {
 }
 
 // newServer returns a service that does not listen and has no signing key.
-func newServer(opts Options, state State) *Server {
-	if opts.Scheme == (signature.Scheme{}) {
-		opts.Scheme = DefaultScheme()
-	}
-	return &Server{
-		opts: opts, state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{},
-		sender: Sender{Scheme: opts.Scheme, Client: sharedClient, Identity: opts.Identity},
-	}
+func newServer(state State) *Server {
+	return &Server{state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{}}
 }
 
 // Close stops the service and closes all open connections.
 func (s *Server) Close() {
 	close(s.closed)
 	s.server.Close()
+}
+
+// Request is a request that the service received.
+type Request struct {
+	Method string
+	Path   string
+	Query  string
+	Header http.Header
+	Body   []byte // the first 64 KiB
+	Status int    // of the answer; 0 if the connection was cut
 }
 
 // Requests returns the latest 1,000 requests to an endpoint, oldest first.
@@ -153,55 +115,44 @@ func (s *Server) Requests(e Endpoint) []Request {
 	return slices.Clone(s.latest[e])
 }
 
-func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc(keysPath, s.endpoint(Keys, s.answerKey))
-	mux.HandleFunc(tokenPath, s.endpoint(Token, s.answerToken))
-	mux.HandleFunc(ProtectedPath, s.endpoint(API, s.answerAPI))
-	return mux
-}
-
-// answer is an answer of the service, in JSON.
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-// endpoint serves one endpoint. It records every request and applies the fault, if one is
-// set.
-func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-		state := s.snapshot()
-		fault, delay, status, _ := state.Faults[e].parse()
-		if fault == HangUp || fault == Slow && !s.wait(r, delay) {
-			s.record(e, r, body, 0)
-			panic(http.ErrAbortHandler)
-		}
-		var a answer
-		switch fault {
-		case Down:
-			a = answer{status: http.StatusServiceUnavailable, body: []byte(`{"error":"unavailable"}`)}
-		case Status:
-			a = answer{status: status, body: []byte(`{}`)}
-		case Garbage:
-			a = answer{status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)}
-		default:
-			a = right(state, r, body)
-		}
-		s.record(e, r, body, a.status)
-		maps.Copy(w.Header(), a.header)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(a.status)
-		w.Write(a.body)
-	}
-}
-
-func (s *Server) record(e Endpoint, r *http.Request, body []byte, status int) {
+func (s *Server) record(e Endpoint, r Request) {
 	const kept = 1000
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	latest := append(s.latest[e], Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Clone(), body, status})
+	latest := append(s.latest[e], r)
 	s.latest[e] = latest[max(0, len(latest)-kept):]
 }
+
+// Key returns the current signing key.
+func (s *Server) Key() Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.key
+}
+
+// use signs with a key from now on. The previous keys stay published.
+func (s *Server) use(key Key) {
+	if id, ok := signature.StaticKeyID(s.opts.Scheme.KeyID.String()); ok {
+		key.ID = id
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	s.state.Publish(key)
+}
+
+// Change changes the state of the service, starting with the next request. The context does not matter.
+func (s *Server) Change(_ context.Context, do func(*State) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return do(&s.state)
+}
+
+// Sender returns a Sender with the current signing key.
+func (s *Server) Sender() Sender {
+	return Sender{Key: s.Key(), Scheme: s.opts.Scheme, Identity: s.opts.Identity}
+}
+
+// Send sends w, signed with the current key, and returns the answer. It returns an error
+// if w is invalid or if there was no answer.
+func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) { return s.Sender().Send(ctx, w) }

@@ -103,21 +103,16 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	scheme := paymenttest.DefaultScheme()
 	key := service.Key()
 	want := map[paymenttest.Flaw]error{
-		paymenttest.SignatureChanged:   signature.ErrMismatch,
-		paymenttest.PayloadChanged:     signature.ErrMismatch,
-		paymenttest.TimestampChanged:   signature.ErrMismatch,
-		paymenttest.KeyIDChanged:       errUnknownKey,
-		paymenttest.WrongKey:           signature.ErrMismatch,
-		paymenttest.UnknownKey:         errUnknownKey,
-		paymenttest.SignatureMissing:   signature.ErrMissing,
-		paymenttest.SignatureMalformed: signature.ErrMalformed,
-		paymenttest.SignatureRepeated:  signature.ErrRepeated,
-		paymenttest.TimestampMissing:   signature.ErrMissing,
-		paymenttest.TimestampMalformed: signature.ErrMalformed,
-		paymenttest.TimestampRepeated:  signature.ErrRepeated,
-		paymenttest.KeyIDMissing:       signature.ErrMissing,
-		paymenttest.KeyIDMalformed:     errUnknownKey,
-		paymenttest.KeyIDRepeated:      signature.ErrRepeated,
+		paymenttest.SignatureChanged:  signature.ErrMismatch,
+		paymenttest.PayloadChanged:    signature.ErrMismatch,
+		paymenttest.TimestampChanged:  signature.ErrMismatch,
+		paymenttest.KeyIDChanged:      errUnknownKey,
+		paymenttest.WrongKey:          signature.ErrMismatch,
+		paymenttest.UnknownKey:        errUnknownKey,
+		paymenttest.SignatureMissing:  signature.ErrMissing,
+		paymenttest.SignatureRepeated: signature.ErrRepeated,
+		paymenttest.TimestampRepeated: signature.ErrRepeated,
+		paymenttest.KeyIDRepeated:     signature.ErrRepeated,
 	}
 	for _, flaw := range paymenttest.Flaws() {
 		_, err := service.Send(t.Context(),
@@ -142,28 +137,25 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 			t.Errorf("age %s: got %v, want outside the window", age, err)
 		}
 	}
-	static := paymenttest.Locations{KeyID: "static:" + uuid.New().String()}
-	for _, w := range []paymenttest.Webhook{{Flaw: "no-such-flaw"}, {Flaw: paymenttest.KeyIDMissing, Locations: static},
-		{Flaw: paymenttest.KeyIDRepeated, Locations: static}, {Flaw: paymenttest.KeyIDMalformed, Locations: static},
-		{Flaw: paymenttest.KeyIDChanged, Locations: static}} {
-		w.URL = hook
-		if _, err := service.Send(t.Context(), w); err == nil {
-			t.Errorf("%s was sent", w.Flaw)
+	if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Flaw: "no-such-flaw"}); err == nil {
+		t.Error("sent")
+	}
+	static := paymenttest.DefaultScheme()
+	static.KeyID, _ = signature.ParseKeyIDLocation("static:" + uuid.New().String())
+	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDChanged, paymenttest.KeyIDRepeated} {
+		_, err := paymenttest.Sender{Key: testKey(), Scheme: static}.Sign(t.Context(), paymenttest.Webhook{Flaw: flaw})
+		if err == nil {
+			t.Errorf("%s was signed", flaw)
 		}
 	}
 }
 
-func TestInvalidLocationsAreAnError(t *testing.T) {
-	sender := paymenttest.Sender{Key: testKey()}
-	for c, want := range map[paymenttest.Locations]string{
-		{SignatureHeader: "X Y"}:   "signature header X Y: header: must be followed by the name",
-		{Timestamp: "json:sentAt"}: "timestamp location json:sentAt: must be header:NAME or query",
-		{KeyID: "static:5"}:        "key id location static:5: static: must be followed by a UUID",
-	} {
-		_, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Locations: c})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", c, err, want)
-		}
+// misbehave sets the fault of key lookup.
+func misbehave(t *testing.T, service *paymenttest.Server, f paymenttest.Fault) {
+	t.Helper()
+	faults := map[paymenttest.Endpoint]paymenttest.Fault{paymenttest.Keys: f}
+	if _, err := service.Do(t.Context(), paymenttest.Command{Faults: faults}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -179,9 +171,7 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 		"slow:1ms":   right,
 		"":           right,
 	} {
-		if err := service.Misbehave(paymenttest.Keys, paymenttest.Fault(text)); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		misbehave(t, service, paymenttest.Fault(text))
 		if r := get(t, keyURL); r.status != want.status || r.body != want.body {
 			t.Errorf("%s: answered %d %.200q", text, r.status, r.body)
 		}
@@ -189,13 +179,11 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 	for text, e := range map[paymenttest.Fault]paymenttest.Endpoint{"nonsense": paymenttest.Keys,
 		"slow:long": paymenttest.Keys, "status:ok": paymenttest.Keys, "status:99": paymenttest.Keys,
 		"status:600": paymenttest.Keys, "down": "elsewhere"} {
-		if err := service.Misbehave(e, text); err == nil {
+		if err := paymenttest.NewState(paymenttest.Options{}).Misbehave(e, text); err == nil {
 			t.Errorf("%s took %q", e, text)
 		}
 	}
-	if err := service.Misbehave(paymenttest.Keys, paymenttest.HangUp); err != nil {
-		t.Fatal(err)
-	}
+	misbehave(t, service, paymenttest.HangUp)
 	// A new connection, since Go tries again on one that was in use.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	if resp, err := client.Get(keyURL); err == nil {
@@ -213,9 +201,7 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 
 func TestCloseEndsSlowAnswers(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: testKey()})
-	if err := service.Misbehave(paymenttest.Keys, "slow:10h"); err != nil {
-		t.Fatal(err)
-	}
+	misbehave(t, service, "slow:10h")
 	failed := make(chan error)
 	go func() {
 		resp, err := http.Get(service.URL + "/v1/keys/" + service.Key().ID)

@@ -2,10 +2,13 @@ package paymenttest
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math/big"
 	"net/http"
 	"time"
 	"uuid"
@@ -26,6 +29,9 @@ type State struct {
 	Faults   map[Endpoint]Fault `json:"faults,omitempty"`
 }
 
+// DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
+const DefaultTokenLifetime = time.Hour
+
 // NewState returns the state of a service with the options, without a key. Only the
 // options of the endpoints matter.
 func NewState(opts Options) State {
@@ -40,14 +46,39 @@ func NewState(opts Options) State {
 	}
 }
 
+// Key is a key that signs webhooks.
+type Key struct {
+	ID      string // a UUID
+	Private *rsa.PrivateKey
+}
+
+// NewKey generates a key of that many bits with a new id.
+func NewKey(bits int) Key { return Key{uuid.New().String(), must(rsa.GenerateKey(rand.Reader, bits))} }
+
+// JWK returns the public key of k in the form of section 2.6.
+func (k Key) JWK() []byte {
+	encode := base64.RawURLEncoding.EncodeToString
+	return must(json.Marshal(map[string]string{
+		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": k.ID,
+		"n": encode(k.Private.N.Bytes()), "e": encode(big.NewInt(int64(k.Private.E)).Bytes()),
+	}))
+}
+
 // Publish adds the public key of k.
 func (s State) Publish(k Key) { s.Keys[k.ID] = k.JWK() }
 
-// Change changes the state of the service, as [Server.Misbehave] and others do. Its context does not matter.
-func (s *Server) Change(_ context.Context, do func(*State) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return do(&s.state)
+// Misbehave sets the fault of an endpoint; "" removes it. It returns an error if there is no such fault or endpoint.
+func (s State) Misbehave(e Endpoint, f Fault) error {
+	if e != Keys && e != Token && e != API {
+		return fmt.Errorf("paymenttest: there is no endpoint %q", e)
+	}
+	if _, _, _, err := f.parse(); err != nil {
+		return err
+	}
+	if s.Faults[e] = f; f == "" {
+		delete(s.Faults, e)
+	}
+	return nil
 }
 
 // snapshot returns a copy of the state.
@@ -61,4 +92,4 @@ func (s *Server) snapshot() State {
 
 // Handler returns the service as a handler that remembers nothing between requests, for a function of which several
 // copies run at once.
-func (s State) Handler() http.Handler { return newServer(Options{}, s).handler() }
+func (s State) Handler() http.Handler { return newServer(s).handler() }

@@ -6,11 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -27,19 +27,19 @@ func (s *Server) RevokeTokens() {
 
 // answerToken answers a token request (section 4.1). It issues a token only if the
 // request meets that section in every respect.
-func (s *Server) answerToken(state State, r *http.Request, body []byte) answer {
+func (s State) answerToken(r *http.Request, body []byte) answer {
 	if r.Method != http.MethodPost {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodPost}}}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil || !slices.Equal(query["access_token_manager_id"], []string{state.TokenManagerID}) {
+	if err != nil || !slices.Equal(query["access_token_manager_id"], []string{s.TokenManagerID}) {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || contentType != "application/x-www-form-urlencoded" {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
-	if !state.isClient(r) {
+	if !s.isClient(r) {
 		a := oauthError(http.StatusUnauthorized, "invalid_client")
 		a.header = http.Header{"Www-Authenticate": {`Basic realm="token"`}}
 		return a
@@ -51,10 +51,10 @@ func (s *Server) answerToken(state State, r *http.Request, body []byte) answer {
 	case grants[0] != "client_credentials":
 		return oauthError(http.StatusBadRequest, "unsupported_grant_type")
 	}
-	expiry := time.Now().Add(time.Duration(state.TokenSeconds) * time.Second)
-	fields, _ := json.Marshal(map[string]any{"access_token": state.newToken(expiry), "token_type": "Bearer",
-		"expires_in": state.TokenSeconds})
-	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: fields}
+	expiry := time.Now().Add(time.Duration(s.TokenSeconds) * time.Second)
+	fields, _ := json.Marshal(map[string]any{"access_token": s.newToken(expiry), "token_type": "Bearer",
+		"expires_in": s.TokenSeconds})
+	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: string(fields)}
 }
 
 // isClient reports whether r has the client's id and secret, once.
@@ -69,13 +69,10 @@ func (s State) isClient(r *http.Request) bool {
 	return ok && len(r.Header.Values("Authorization")) == 1 && id == s.ClientID && secret == s.ClientSecret
 }
 
-// tokenPrefix starts every token.
-const tokenPrefix = "token-"
-
 // newToken returns a token that expires at that time: the time, a random text and the HMAC
 // of both.
 func (s State) newToken(expiry time.Time) string {
-	text := tokenPrefix + strconv.FormatInt(expiry.UnixMilli(), 10) + "-" + rand.Text()
+	text := fmt.Sprintf("token-%d-%s", expiry.UnixMilli(), rand.Text())
 	return text + "." + s.mac(text)
 }
 
@@ -83,12 +80,8 @@ func (s State) newToken(expiry time.Time) string {
 // this service.
 func (s State) expiry(token string) time.Time {
 	text, mac, _ := strings.Cut(token, ".")
-	if !hmac.Equal([]byte(mac), []byte(s.mac(text))) {
-		return time.Time{}
-	}
-	digits, _, _ := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "-")
-	milliseconds, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
+	var milliseconds int64
+	if _, err := fmt.Sscanf(text, "token-%d-", &milliseconds); err != nil || !hmac.Equal([]byte(mac), []byte(s.mac(text))) {
 		return time.Time{}
 	}
 	return time.UnixMilli(milliseconds)
@@ -102,35 +95,5 @@ func (s State) mac(text string) string {
 
 // oauthError returns an error of RFC 6749, section 5.2.
 func oauthError(status int, code string) answer {
-	return answer{status: status, body: []byte(`{"error":"` + code + `"}`)}
-}
-
-// bearer reports whether r has exactly one token, and it is valid.
-func (s *Server) bearer(state State, r *http.Request) bool {
-	values := r.Header.Values("Authorization")
-	if len(values) != 1 {
-		return false
-	}
-	token, ok := strings.CutPrefix(values[0], "Bearer ")
-	return ok && time.Now().Before(state.expiry(token))
-}
-
-func unauthorized() answer {
-	return answer{
-		status: http.StatusUnauthorized,
-		header: http.Header{"Www-Authenticate": {`Bearer error="invalid_token"`}},
-		body:   []byte(`{"error":"invalid_token"}`),
-	}
-}
-
-// answerAPI answers a request to the protected API (section 4.4).
-func (s *Server) answerAPI(state State, r *http.Request, _ []byte) answer {
-	if !s.bearer(state, r) {
-		return unauthorized()
-	}
-	if values := r.Header.Values("Content-Type"); len(values) != 1 || values[0] != "application/json" {
-		return answer{status: http.StatusUnsupportedMediaType,
-			body: []byte(`{"error":"Content-Type must be application/json"}`)}
-	}
-	return answer{status: http.StatusOK, body: []byte(`{"ok":true}`)}
+	return answer{status: status, body: `{"error":"` + code + `"}`}
 }

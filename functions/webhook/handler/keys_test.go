@@ -33,7 +33,10 @@ func withKey(t *testing.T, key paymenttest.Key, change func(jwk map[string]any))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.service.Publish(key.ID, text)
+	publish := func(s *paymenttest.State) error { s.Keys[key.ID] = text; return nil }
+	if err := e.service.Change(t.Context(), publish); err != nil {
+		t.Fatal(err)
+	}
 	return e
 }
 

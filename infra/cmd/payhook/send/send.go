@@ -114,7 +114,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	service, deployed, err := simulated(ctx, d)
+	service, err := simulated(d)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (o *options) run(ctx context.Context) error {
 	if _, err := service.Do(ctx, rotate); err != nil {
 		return cli.Unreachable(err)
 	}
-	s := sending{o: o, service: service, deployed: deployed}
+	s := sending{o: o, service: service, url: d.WebhookURL}
 	repeated := []paymenttest.Webhook{first} // only these stay in memory
 	for i := range o.count + o.duplicates {
 		w := first
@@ -255,9 +255,9 @@ type answer struct {
 
 // sending sends webhooks, one after another, and prints every answer.
 type sending struct {
-	o        *options
-	service  paymenttest.Remote
-	deployed paymenttest.Webhook // with the URL, method and locations
+	o       *options
+	service paymenttest.Remote
+	url     string // of the stack's webhook
 
 	sent, unexpected int
 	unauthorized     bool
@@ -267,7 +267,7 @@ type sending struct {
 // send sends a webhook. Its error ends the command.
 func (s *sending) send(ctx context.Context, w paymenttest.Webhook) error {
 	s.sent++
-	w.URL, w.Locations = s.deployed.URL+w.URL, s.deployed.Locations
+	w.URL = s.url + w.URL
 	start := time.Now()
 	got, err := s.service.Do(ctx, paymenttest.Command{Send: &paymenttest.Order{Webhook: w}})
 	if ctx.Err() != nil {

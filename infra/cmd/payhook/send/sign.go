@@ -1,7 +1,6 @@
 package send
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 
@@ -12,25 +11,14 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// simulated returns the payment service of the local run, which signs and sends webhooks, and a
-// webhook with the URL and locations that are deployed. Its error is one of usage if the local
-// run uses another service.
-func simulated(ctx context.Context, d *deployment.Deployment) (service paymenttest.Remote,
-	deployed paymenttest.Webhook, err error) {
-	service.URL = d.PaymentService
+// simulated returns the payment service of the local run, which signs and sends webhooks. Its error
+// is one of usage if the local run uses another service.
+func simulated(d *deployment.Deployment) (paymenttest.Remote, error) {
 	if !d.Simulated {
-		return service, deployed, cli.Usage("only the simulated payment service signs on request, and this local run "+
+		return paymenttest.Remote{}, cli.Usage("only the simulated payment service signs on request, and this local run "+
 			"uses %s: let that service send its own webhooks", d.PaymentService)
 	}
-	deployed.URL = d.WebhookURL
-	at := &deployed.Locations
-	for key, to := range map[string]*string{"signatureHeader": &at.SignatureHeader, "timestampLocation": &at.Timestamp,
-		"keyIdLocation": &at.KeyID} {
-		if *to, err = d.Deployed(ctx, key); err != nil {
-			return service, deployed, cli.Unreachable(err)
-		}
-	}
-	return service, deployed, nil
+	return paymenttest.Remote{URL: d.PaymentService}, nil
 }
 
 // read sets what a file has of a webhook. A sample event of a function URL or an HTTP API in payload format 2.0 (AWS,

@@ -1,0 +1,227 @@
+package paymenttest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"uuid"
+
+	"payhook.example/shared/signature"
+)
+
+// Webhook is one call of a client's URL (section 4.3). The comment of each field ends with its default, which replaces
+// the zero value.
+type Webhook struct {
+	URL         string `json:"url,omitempty"`
+	Method      string `json:"method,omitempty"`      // POST
+	Payload     []byte `json:"payload,omitempty"`     // Base64 in JSON
+	ContentType string `json:"contentType,omitempty"` // application/json
+	// Header holds further headers; none.
+	Header http.Header `json:"header,omitempty"`
+
+	// Age is the age of the timestamp; with a negative one it is in the future.
+	Age time.Duration `json:"age,omitzero"` // in JSON like "10m"
+	// Flaw is the flaw of the proof; none.
+	Flaw Flaw `json:"kind,omitempty"`
+	// Certificate is the flaw of the client certificate, for senders with an Identity; none.
+	Certificate CertificateFlaw `json:"certificate,omitempty"`
+}
+
+// Flaw is a flaw of the proof of a webhook that is otherwise valid. A receiver must reject it as not authentic.
+type Flaw string
+
+// The flaws.
+const (
+	SignatureChanged Flaw = "signature" // one bit of the signature
+	PayloadChanged   Flaw = "payload"   // one bit of the payload, after it was signed
+	TimestampChanged Flaw = "timestamp" // the timestamp, after it was signed
+	KeyIDChanged     Flaw = "keyid"     // the key id, after it was signed
+
+	WrongKey   Flaw = "wrong-key"   // signed by another key than the one it names
+	UnknownKey Flaw = "unknown-key" // signed by a key that was never published
+
+	SignatureMissing  Flaw = "signature-missing"
+	SignatureRepeated Flaw = "signature-repeated"
+	TimestampRepeated Flaw = "timestamp-repeated"
+	KeyIDRepeated     Flaw = "keyid-repeated"
+)
+
+// Flaws returns all flaws.
+func Flaws() []Flaw {
+	return []Flaw{SignatureChanged, PayloadChanged, TimestampChanged, KeyIDChanged, WrongKey, UnknownKey,
+		SignatureMissing, SignatureRepeated, TimestampRepeated, KeyIDRepeated}
+}
+
+// Answer is the answer of a client's URL.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte // the first MiB
+}
+
+// Sender signs webhooks with one key and sends them. The comment of each optional field ends with its default. It is
+// safe for concurrent use.
+type Sender struct {
+	Key    Key
+	Scheme signature.Scheme // DefaultScheme
+	Client *http.Client     // a client with a timeout of a minute that does not follow redirects
+	// Identity has the client certificates for https URLs. If it is set, Client is not used for them; none.
+	Identity *Identity
+}
+
+// DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature, X-SVC-Timestamp and X-SVC-Key-Id.
+func DefaultScheme() signature.Scheme {
+	timestamp, _ := signature.ParseLocation("header:X-SVC-Timestamp")
+	keyID, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
+	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
+}
+
+// Request returns the HTTP request of w.
+func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
+	if s.Scheme == (signature.Scheme{}) {
+		s.Scheme = DefaultScheme()
+	}
+	// The part of the proof that a flaw is about, and where it is.
+	part, kind, _ := strings.Cut(string(w.Flaw), "-")
+	at := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader, "timestamp": s.Scheme.Timestamp.String(),
+		"keyid": s.Scheme.KeyID.String()}[part]
+	switch _, static := signature.StaticKeyID(at); {
+	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
+		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
+	case static:
+		return nil, errors.New("paymenttest: a flaw of the key id needs a key id in the request")
+	}
+	payload, proof, err := s.prove(w)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(w.Method, http.MethodPost), w.URL, bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range w.Header {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	r.Header.Set("Content-Type", cmp.Or(w.ContentType, "application/json"))
+	s.Scheme.Attach(r, proof)
+	if w.Flaw == SignatureMissing {
+		r.Header.Del(s.Scheme.SignatureHeader)
+	} else if kind == "repeated" {
+		repeat(r, at)
+	}
+	return r, nil
+}
+
+// prove returns the payload of w and its proof, with the flaws of their content.
+func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err error) {
+	at, key := time.Now().Add(-w.Age), s.Key
+	if w.Flaw == WrongKey || w.Flaw == UnknownKey {
+		key = unknownKey()
+	}
+	proof = signature.Parts{Timestamp: signature.FormatTime(at), KeyID: key.ID}
+	if w.Flaw == WrongKey {
+		proof.KeyID = s.Key.ID
+	}
+	proof.Signature, err = signature.Sign(key.Private, w.Payload, proof.Timestamp, proof.KeyID)
+	if err != nil {
+		return nil, proof, err
+	}
+	payload = w.Payload
+	switch w.Flaw {
+	case SignatureChanged:
+		raw, _ := base64.RawURLEncoding.DecodeString(proof.Signature) // Sign wrote it
+		raw[len(raw)-1] ^= 1
+		proof.Signature = base64.RawURLEncoding.EncodeToString(raw)
+	case PayloadChanged:
+		if payload = slices.Clone(payload); len(payload) == 0 {
+			payload = []byte{0}
+		}
+		payload[len(payload)/2] ^= 1
+	case TimestampChanged:
+		proof.Timestamp = signature.FormatTime(at.Add(time.Second))
+	case KeyIDChanged:
+		proof.KeyID = uuid.New().String()
+	}
+	return payload, proof, nil
+}
+
+// unknownKey is a key that no service has published.
+var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
+
+// repeat adds the value at header:NAME or query:NAME of a request again.
+func repeat(r *http.Request, at string) {
+	kind, name, _ := strings.Cut(at, ":")
+	if kind == "header" {
+		r.Header.Add(name, r.Header.Get(name))
+		return
+	}
+	r.URL.RawQuery += "&" + url.Values{name: r.URL.Query()[name]}.Encode()
+}
+
+// Signed is a signed webhook as Lambda hands it to a function: names of headers are in lower case, and the values of a
+// repeated header are joined by commas.
+type Signed struct {
+	Payload []byte
+	Headers map[string]string
+	Query   string
+}
+
+// Sign returns w, which needs no URL, with its signature.
+func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
+	w.URL = "https://hook.example/"
+	r, err := s.Request(ctx, w)
+	if err != nil {
+		return Signed{}, err
+	}
+	signed := Signed{Headers: map[string]string{}, Query: r.URL.RawQuery}
+	for name, values := range r.Header {
+		signed.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	signed.Payload, err = io.ReadAll(r.Body)
+	return signed, err
+}
+
+// Send sends w and returns the answer. It returns an error if w is invalid or if there was no answer.
+func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
+	r, err := s.Request(ctx, w)
+	if err != nil {
+		return Answer{}, err
+	}
+	client := cmp.Or(s.Client, sharedClient)
+	switch {
+	case s.Identity != nil && r.URL.Scheme == "https":
+		if client, err = s.Identity.clientWith(w.Certificate); err != nil {
+			return Answer{}, err
+		}
+	case w.Certificate != "":
+		return Answer{}, errors.New("paymenttest: a certificate flaw needs an https URL and an Identity")
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return Answer{resp.StatusCode, resp.Header, body}, err
+}
+
+// sharedClient is the client of callers that set none.
+var sharedClient = newClient()
+
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil // a webhook to this machine must not use a proxy
+	transport.MaxIdleConnsPerHost = 100
+	return &http.Client{Transport: transport, Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
