@@ -23,7 +23,7 @@ const usage = `Runs the webhook, redrive and token functions in this process, ov
 payment service has the keys and tokens, and signs.
 
   payhook-run [FLAG...]    plays webhooks and shows the results in a table; then it receives webhooks
-                           on 127.0.0.1 until Ctrl-C
+                           on 127.0.0.1 until Ctrl-C, and serves a page that sends and shows them
   payhook-run invoke [FLAG...] FUNCTION FILE...
                            invokes webhook, redrive or token with the event of each file, in order;
                            another FUNCTION FILE... may follow
@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("payhook-run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&once, "once", false, "end after the table")
-	f.IntVar(&port, "port", 0, "the `port` of the webhook URL; 0: one that is free")
+	f.IntVar(&port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in cdk.json, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
 		p.given = append(p.given, strings.Fields(text)...)
@@ -82,6 +82,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	})
 	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
 	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")
+	f.Func("forward", "post each event that is published to a program on this machine, at this `URL`, once and in\n"+
+		"EventBridge's envelope; its answer is shown", func(text string) error {
+		p.forwardTo = text
+		return checkForward(text)
+	})
 	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
 	f.BoolVar(&version, "version", false, "print the version")
 	switch err := f.Parse(args); {
@@ -92,6 +97,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case err != nil:
 		return usagef("%w; --help lists the flags", err)
+	case p.forwardTo != "" && (once || invokes):
+		return usagef("--forward is for a run that receives webhooks")
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
 	case version:

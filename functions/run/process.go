@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -36,6 +37,7 @@ type process struct {
 	given            []string // settings, KEY=VALUE
 	baseURL, authURL string   // of another service; "": of the simulated one
 	asIs             bool
+	forwardTo        string // the URL to which events are posted; "": none
 
 	conf      settings.Deployment
 	service   *paymenttest.Server
@@ -46,6 +48,10 @@ type process struct {
 	bus                       bus.Memory
 	claims, parking, evidence objects.Memory
 	credentials, token        tokens.Memory
+
+	feed     feed
+	busDown  atomic.Bool // the bus refuses everything
+	forwards sync.WaitGroup
 
 	mu     sync.Mutex   // held during an invocation and while its result is written
 	log    bytes.Buffer // the lines of the invocation
@@ -68,6 +74,11 @@ func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledg
 type function struct {
 	timeout time.Duration
 	invoke  func(ctx context.Context, event []byte) (answer []byte, err error)
+}
+
+// leaseEnds returns after how long a function cannot run any more, so that what it holds is due.
+func (p *process) leaseEnds() time.Duration {
+	return p.conf.WebhookTimeout + p.conf.RedriveGrace + time.Second
 }
 
 // start starts the payment service, and creates the functions.
@@ -145,6 +156,12 @@ func (p *process) parse(function string) (settings.Function, error) {
 
 // create creates the functions.
 func (p *process) create() error {
+	p.bus.Reject = func(bus.Entry) error {
+		if p.busDown.Load() {
+			return &bus.EntryError{Code: "InternalFailure"}
+		}
+		return nil
+	}
 	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
 	if p.conf.Evidence > 0 {
 		stores.Evidence = &p.evidence
@@ -204,7 +221,8 @@ type result struct {
 	answer    []byte                          // as the function returned it
 	response  events.APIGatewayV2HTTPResponse // the same, of webhook
 	lines     string
-	line      // the last one
+	last      []byte // of the lines
+	line             // the same
 	published []bus.Entry
 }
 
@@ -236,8 +254,8 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	}
 	r.lines, r.published = p.log.String(), p.bus.Entries()[before:]
 	for text := range strings.Lines(r.lines) {
-		r.line = line{}
-		if err := jsonv2.Unmarshal([]byte(text), &r.line); err != nil {
+		r.line, r.last = line{}, []byte(text)
+		if err := jsonv2.Unmarshal(r.last, &r.line); err != nil {
 			return r, err
 		}
 		for _, name := range append(r.IDs["unpublishable"], r.Captured, r.AlsoParked, r.Parked) {

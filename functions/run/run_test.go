@@ -20,7 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/bus"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -96,6 +95,9 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 			"tokenManagerId=m"},
 		"tokenManagerId: is required":          {"--auth-url", "https://a.example"},
 		"--help lists the flags":               {"--post", "1"},
+		"must be a URL of this machine":        {"--forward", "http://a.example/"},
+		"must be a URL such as":                {"--forward", "127.0.0.1:80"},
+		"--forward is for a run that":          {"--once", "--forward", "http://127.0.0.1:1/"},
 		`"once" is not a flag`:                 {"once"},
 		"invoke takes FUNCTION FILE...":        {"invoke", "webhoook", "x"},
 		"no such file":                         {"invoke", "webhook", "x"},
@@ -306,11 +308,11 @@ func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.service.Close()
-	p.bus.Reject = func(bus.Entry) error { return &bus.EntryError{} }
+	p.busDown.Store(true)
 	if err := p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"}); err != nil {
 		t.Fatal(err)
 	}
-	p.bus.Reject = nil
+	p.busDown.Store(false)
 	out.Reset()
 	p.scheduled(t.Context())
 	p.scheduled(t.Context()) // nothing is due, and the token is fresh
@@ -358,5 +360,34 @@ func TestAServiceThatIsNotSimulatedIsUsed(t *testing.T) {
 	if out, err := output(t, "--once", "--auth-url", service.URL, "--setting",
 		"tokenManagerId=manager-1 serviceCA="+ca); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestEachEventIsForwardedOnceInTheEnvelopeOfEventBridge(t *testing.T) {
+	got := make(chan map[string]any, 10)
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var envelope map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&envelope); err != nil {
+			t.Error(err)
+		}
+		got <- envelope
+		http.Redirect(w, r, "https://a.example/", http.StatusTemporaryRedirect) // which is not followed
+	}))
+	defer program.Close()
+	r := up(t, "--forward", program.URL)
+	control := r.until("curl .* (http.*/control)")
+	resp, err := http.Post(control, "", strings.NewReader(`{"send": {"amount": 1250.10}}`))
+	if err != nil || resp.Body.Close() != nil {
+		t.Fatal(err)
+	}
+	id := r.until("event    PAYMENT_STATUS.RELEASED  (.+)")
+	if answered := r.until("forward  (.+)"); answered != "307 Temporary Redirect  "+id {
+		t.Errorf("%q", answered)
+	}
+	e := <-got
+	detail, _ := e["detail"].(map[string]any)
+	if e["detail-type"] != "PAYMENT_STATUS.RELEASED" || e["source"] != "payhook" || detail["eventId"] != id ||
+		len(e) != 9 || len(got) > 0 {
+		t.Errorf("%v, and %d more", e, len(got))
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json/v2"
 	"fmt"
 	"io"
 	"net"
@@ -12,20 +11,22 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// serve receives webhooks, and invokes the functions that have a schedule at the beginning and at each tick, until
-// ctx ends.
+// serve receives webhooks, serves the page, and invokes the functions that have a schedule at the beginning and at each
+// tick, until ctx ends.
 func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan time.Time) error {
-	url := "http://" + listener.Addr().String() + "/"
-	fmt.Fprintf(p.out, "\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, p.conf.BaseURL, p.conf.AuthURL)
+	url := "http://" + listener.Addr().String()
+	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s%s\nkeys         %s\ntokens       %s\n", url, url, webhookPath,
+		p.conf.BaseURL, p.conf.AuthURL)
 	if p.baseURL == "" {
 		fmt.Fprintf(p.out, "\nThis sends a new event; with \"kind\": \"payload\" in its braces, one that is not authentic:\n"+
-			"  curl -d '{\"send\": {}}' %s\n", p.service.URL+paymenttest.ControlPath)
-		p.service.SetWebhookURL(url)
+			"  curl -d '{\"send\": {}}' %s\n", url+paymenttest.ControlPath)
+		p.service.SetWebhookURL(url + webhookPath)
 	}
 	fmt.Fprintln(p.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
-	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
+	defer p.forwards.Wait()
 	for {
 		p.scheduled(ctx)
 		select {
@@ -41,8 +42,8 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 	}
 }
 
-// ServeHTTP answers a webhook as a function URL does.
-func (p *process) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// receive answers a webhook as a function URL does.
+func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxEvent)
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
 	event, err := newEvent(r, source)
@@ -82,15 +83,27 @@ func (p *process) scheduled(ctx context.Context) {
 	}
 }
 
-// say writes a line about an invocation, and one for each event that it published.
+// say writes a line about an invocation, and one for each event that it published. It shows them on the page, and
+// forwards the events. The caller holds p.mu.
 func (p *process) say(about, text string, did result) {
-	now := time.Now().Format(time.TimeOnly)
-	fmt.Fprintf(p.out, "%s  %-7s  %s\n", now, about, text)
-	for _, e := range did.published {
-		var detail struct {
-			EventID string `json:"eventId"`
-		}
-		_ = json.Unmarshal(e.Detail, &detail) // it is JSON
-		fmt.Fprintf(p.out, "%s  event    %s  %s\n", now, e.DetailType, detail.EventID)
+	e := newEntry(about, did)
+	if did.last == nil {
+		e.Text = text
 	}
+	p.feed.add(e)
+	fmt.Fprintf(p.out, "%s  %-7s  %s\n", e.Time, about, text)
+	for _, event := range e.Events {
+		fmt.Fprintf(p.out, "%s  event    %s  %s\n", e.Time, event.Name, event.ID)
+	}
+	if p.forwardTo == "" || len(e.Events) == 0 {
+		return
+	}
+	p.forwards.Go(func() { // the webhook is answered now
+		for i, event := range did.published {
+			text := forward(p.forwardTo, event) + "  " + e.Events[i].ID
+			p.mu.Lock()
+			p.say("forward", text, result{})
+			p.mu.Unlock()
+		}
+	})
 }

@@ -155,16 +155,17 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 			return row{}, err.Error()
 		}
 	}
-	if r.refused {
-		p.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Code: "InternalFailure"} }
-	}
-	// What a function holds is due when that can't run any more.
-	p.ledger.earlier = p.conf.WebhookTimeout + p.conf.RedriveGrace + time.Second
+	p.busDown.Store(r.refused)
+	p.ledger.earlier = p.leaseEnds()
 	did, err := p.invoke(ctx, function, event)
-	p.bus.Reject, p.ledger.earlier = nil, 0
+	p.busDown.Store(false)
+	p.ledger.earlier = 0
 	if err != nil {
 		did.Cause = err.Error()
 	}
+	e := newEntry(function, did)
+	e.Text = r.what
+	p.feed.add(e)
 	r.status, r.outcome, r.published = did.response.StatusCode, did.Outcome, summary(did.published)
 	return r, did.Cause
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	tokens "payhook.example/shared/token"
+)
+
+//go:embed page
+var files embed.FS
+
+const webhookPath = "/webhook"
+
+// pageHeaders let the page load what this process serves, and nothing else. Scripts cannot make elements of text:
+// https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Content-Security-Policy/require-trusted-types-for
+var pageHeaders = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+		"require-trusted-types-for 'script'; trusted-types 'none'",
+	"X-Content-Type-Options":       "nosniff",
+	"Referrer-Policy":              "no-referrer",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cache-Control":                "no-store",
+}
+
+// handler serves the webhook URL, to anybody; and the page with what its buttons call, to no page of another origin.
+func (p *process) handler() http.Handler {
+	page := http.NewServeMux()
+	content, err := fs.Sub(files, "page")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	page.Handle("GET /", http.FileServerFS(content))
+	page.HandleFunc("GET /state", p.showState)
+	page.HandleFunc("POST /redrive", p.invokeNow)
+	page.HandleFunc("POST /token", p.invokeNow)
+	page.HandleFunc("POST /bus", p.changeBus)
+	if p.baseURL == "" {
+		page.Handle("POST "+paymenttest.ControlPath, p.service.Control())
+	}
+	guarded := paymenttest.NotForPages(page)
+	mux := http.NewServeMux()
+	mux.HandleFunc(webhookPath, p.receive)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range pageHeaders {
+			w.Header().Set(name, value)
+		}
+		guarded.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+// invokeNow invokes redrive or token with an event, and answers what the function returns. Redrive finds what is
+// pending, since no other function runs.
+func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
+	function := r.URL.Path[1:]
+	var event jsontext.Value
+	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxEvent), &event)
+	if err == nil {
+		event, err = p.prepare(r.Context(), function, event)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ledger.earlier = p.leaseEnds()
+	did, err := p.invoke(context.WithoutCancel(r.Context()), function, event)
+	p.ledger.earlier = 0
+	if err != nil {
+		did.Cause = err.Error()
+		w.WriteHeader(http.StatusBadGateway)
+	}
+	p.say(function, did.Outcome+"  "+did.Cause, did)
+	_, _ = w.Write(did.answer)
+}
+
+// changeBus has the bus refuse every event, or take them again.
+func (p *process) changeBus(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Down bool `json:"down"`
+	}
+	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxEvent), &asked, json.RejectUnknownMembers(true))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p.busDown.Store(asked.Down)
+}
+
+// state is what the page shows.
+type state struct {
+	Simulated    bool                                       `json:"simulated"` // webhooks can be sent
+	Flaws        []paymenttest.Flaw                         `json:"flaws"`
+	Faults       []paymenttest.Fault                        `json:"faults"`
+	Failing      map[paymenttest.Endpoint]paymenttest.Fault `json:"failing"`
+	BusDown      bool                                       `json:"busDown"`
+	TokenExpires time.Time                                  `json:"tokenExpires,omitzero"` // zero: there is no valid one
+	Pending      int                                        `json:"pending"`
+	Parked       []string                                   `json:"parked"` // the names
+	Last         int                                        `json:"last"`   // the number of the newest entry
+	Entries      []entry                                    `json:"entries"`
+}
+
+// showState answers the state, with the entries after a number.
+func (p *process) showState(w http.ResponseWriter, r *http.Request) {
+	s := state{Simulated: p.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
+		BusDown: p.busDown.Load()}
+	after, _ := strconv.Atoi(r.FormValue("after"))
+	s.Entries, s.Last = p.feed.after(after)
+	if b, err := tokens.NewReader(&p.token).Bearer(r.Context()); err == nil {
+		s.TokenExpires = b.ExpiresAt
+	}
+	for id, i := range p.ledger.Items() {
+		switch i.State {
+		case ledger.Pending:
+			s.Pending++
+		case ledger.Parked:
+			s.Parked = append(s.Parked, id)
+		}
+	}
+	service, err := p.service.Do(r.Context(), paymenttest.Command{})
+	decided, failed := proof.Decisions(r.Context(), &p.parking)
+	if err = cmp.Or(err, failed); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	s.Failing = service.Faults
+	for _, name := range p.parking.Keys() {
+		if _, err := proof.ParseName(name); err == nil && decided[name] == "" {
+			s.Parked = append(s.Parked, name)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.MarshalWrite(w, s) // the page is gone
+}
+
+// entry is an invocation, as the page shows it.
+type entry struct {
+	Number int            `json:"number"`
+	Time   string         `json:"time"`
+	About  string         `json:"about"`          // the function, or forward
+	Text   string         `json:"text,omitempty"` // of what has no line, or is in the table
+	Status int            `json:"status,omitzero"`
+	Cause  string         `json:"cause,omitempty"`
+	Log    jsontext.Value `json:"log,omitempty"` // the last line
+	Events []published    `json:"events,omitempty"`
+}
+
+// published is an event on the bus.
+type published struct {
+	Name   string `json:"name"`
+	ID     string `json:"id"`
+	Detail string `json:"detail"` // indented
+}
+
+// newEntry returns what an invocation did.
+func newEntry(about string, did result) entry {
+	e := entry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode, Cause: did.Cause,
+		Log: did.last}
+	for _, event := range did.published {
+		detail := jsontext.Value(event.Detail)
+		var known struct {
+			EventID string `json:"eventId"`
+		}
+		_ = json.Unmarshal(detail, &known) // it is JSON
+		_ = detail.Indent()
+		e.Events = append(e.Events, published{event.DetailType, known.EventID, string(detail)})
+	}
+	return e
+}
+
+// feed has the newest entries. It is safe for concurrent use.
+type feed struct {
+	mu      sync.Mutex
+	entries []entry
+	last    int // the number of the newest
+}
+
+// kept is how many entries a page gets at first.
+const kept = 300
+
+func (f *feed) add(e entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last++
+	e.Number = f.last
+	f.entries = append(f.entries, e)
+	f.entries = f.entries[max(0, len(f.entries)-kept):]
+}
+
+// after returns the entries after a number, and the number of the newest.
+func (f *feed) after(number int) (entries []entry, last int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	newer := min(max(0, f.last-number), len(f.entries))
+	return f.entries[len(f.entries)-newer:], f.last
+}
