@@ -7,14 +7,15 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"payhook.example/shared/wycheproof"
 )
 
 const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
@@ -252,6 +253,24 @@ func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
 	}
 }
 
+// wycheproof returns a file of Wycheproof's test vectors. They are 26 MB, and every module that imports Payhook would
+// need them if go.mod did: the go command downloads them when they are needed for the first time, and checks them
+// against the checksum database.
+func wycheproof(t *testing.T, name string) []byte {
+	t.Helper()
+	const module = "github.com/c2sp/wycheproof@v0.0.0-20260902155932-3fa63dd0344a"
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	cmd.Dir = t.TempDir() // in a module, the command would add the vectors to its go.sum
+	out, failed := cmd.Output()
+	var downloaded struct{ Dir, Error string }
+	err := json.Unmarshal(out, &downloaded)
+	text, missing := os.ReadFile(filepath.Join(downloaded.Dir, "testvectors_v1", name))
+	if err := errors.Join(failed, err, missing); err != nil {
+		t.Fatal(err, downloaded.Error)
+	}
+	return text
+}
+
 // The vectors are keys of Wycheproof that an RSA primitive accepts and the policy must reject, each for its own reason.
 func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 	type set struct {
@@ -280,7 +299,7 @@ func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 	}
 	for _, test := range tests {
 		var vectors set
-		if err := json.Unmarshal(wycheproof.Read(t, test.file), &vectors); err != nil {
+		if err := json.Unmarshal(wycheproof(t, test.file), &vectors); err != nil {
 			t.Fatal(err)
 		}
 		found := false
