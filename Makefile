@@ -150,12 +150,16 @@ lint: check ### gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmo
 	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
 	PAYHOOK_LINT=1 go test -count=1 -run '^Test(TemplatesPassCfnLint|AnotherModuleUsesTheConstruct)$$' ./infra/payhook
 
+# cdk-preflight comes from its Python package, which has the JavaScript inside: npm may have an older version.
 .PHONY: audit
-audit: check ### checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)
-	$(call venv,audit,infra/audit-requirements.txt,checkov)
-	@if ! cmp -s infra/audit/package-lock.json .local/nag/installed; then \
+audit: check ### checkov, cdk-nag and cdk-preflight on the templates: their findings, and those that the templates explain
+	$(call venv,audit,infra/audit-requirements.txt,checkov and cdk-preflight)
+	@if ! cat infra/audit/package-lock.json infra/audit-requirements.txt | cmp -s - .local/nag/installed; then \
 		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \
-		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
+		npm ci --prefix .local/nag --no-audit --no-fund && mkdir .local/nag/node_modules/cdk-preflight && \
+		tar -xzf .local/audit/lib/python3*/site-packages/cdk_preflight/_jsii/*.tgz --strip-components=1 \
+			-C .local/nag/node_modules/cdk-preflight && \
+		cat infra/audit/package-lock.json infra/audit-requirements.txt >.local/nag/installed; fi
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
 .PHONY: release

@@ -95,7 +95,7 @@ func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 	}
 }
 
-// make audit runs this test for the AwsSolutions pack of cdk-nag.
+// make audit runs this test for the AwsSolutions pack of cdk-nag and for cdk-preflight, of which no finding is explained.
 func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 	audited(t)
 	explained, files := explained(t, "cdk_nag", "rules_to_suppress")
@@ -103,19 +103,19 @@ func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("node", append([]string{filepath.Join("..", "audit", "nag.js")},
+	cmd := exec.Command("node", append([]string{filepath.Join("..", "audit", "audit.js")},
 		slices.Collect(maps.Values(files))...)...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
 	output, err := cmd.Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		t.Fatalf("cdk-nag: %v\n%s", err, failed.Stderr)
+		t.Fatalf("audit.js: %v\n%s", err, failed.Stderr)
 	}
 	if err != nil {
-		t.Fatalf("cdk-nag: %v", err)
+		t.Fatalf("audit.js: %v", err)
 	}
 	var found map[string][]string
 	if err := json.Unmarshal(output, &found); err != nil {
-		t.Fatalf("cdk-nag: %v\n%s", err, output)
+		t.Fatalf("audit.js: %v\n%s", err, output)
 	}
 	for name, file := range files {
 		wantFindings(t, name, explained[name], found[file])
