@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -62,6 +63,7 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	if err := d.SetOutputs(outputs, t.ID); err != nil {
 		return nil, err
 	}
+	deployed := d.WebhookURL
 	switch {
 	case d.Local && d.Stack == own:
 		d.WebhookURL = local
@@ -73,6 +75,14 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 			place = "account " + id[4] + ", " + place
 		}
 	}
+	for _, o := range out.Stacks[0].Outputs {
+		shown := Output{aws.ToString(o.OutputKey), aws.ToString(o.OutputValue), aws.ToString(o.Description)}
+		if shown.Value == deployed {
+			shown.Value = d.WebhookURL
+		}
+		d.Outputs = append(d.Outputs, shown)
+	}
+	slices.SortFunc(d.Outputs, func(a, b Output) int { return strings.Compare(a.Name, b.Name) })
 	d.Name = "stack " + d.Stack + " (" + place + ")"
 	if d.FullName != d.Stack {
 		d.Name = d.FullName + " in " + d.Name

@@ -71,8 +71,8 @@ func cloud(t *testing.T, outputs map[string]string) *httptest.Server {
 		case r.Form.Get("Action") == "DescribeStacks":
 			var list strings.Builder
 			for key, value := range outputs {
-				fmt.Fprintf(&list, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
-					value)
+				fmt.Fprintf(&list, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue>
+					<Description>the %[1]s</Description></member>`, key, value)
 			}
 			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
 				<StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId>
@@ -241,6 +241,24 @@ func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 	}
 	if _, err := Connect(t.Context(), Target{}); err == nil {
 		t.Error("the local run was used without being chosen")
+	}
+}
+
+// The host name of a function URL of the emulator does not resolve.
+func TestOutputsHaveAURLThatWorksHere(t *testing.T) {
+	machine(t)
+	emulator := cloud(t, outputs).URL
+	if err := (&Deployment{Endpoint: emulator, Region: "us-east-1", Stack: "Run", WebhookURL: "http://127.0.0.1:1/"}).
+		Write("."); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Connect(t.Context(), Target{Local: true, Stack: "Payhook"})
+	if err != nil || len(d.Outputs) != len(outputs) {
+		t.Fatalf("%v, %+v", err, d)
+	}
+	if got, want := d.Outputs[len(outputs)-1], (Output{settings.WebhookURLOutput, emulator + "/_aws/lambda-url/hook/",
+		"the WebhookUrl"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -82,6 +82,15 @@ type Deployment struct {
 	Settings map[string]string `json:"settings"`
 	// Given are those of Settings that the user gave.
 	Given map[string]string `json:"given,omitempty"`
+	// Outputs are those of the stack, by their names. WebhookUrl is WebhookURL.
+	Outputs []Output `json:"-"`
+}
+
+// Output is an output of a stack.
+type Output struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Meaning string `json:"meaning"`
 }
 
 // DefaultID is the id of the construct whose outputs have no id in their keys.

@@ -323,9 +323,6 @@ func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	return topic
 }
 
-// whatToDo separates the problem from the first action in an alarm's description.
-const whatToDo = " What to do: "
-
 // newAlarm creates an alarm that notifies the topic. The emulator has no alarms on metric math.
 func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	if _, math := a.metric.(awscloudwatch.MathExpression); math && p.conf.Local {
@@ -333,7 +330,7 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	}
 	props := &awscloudwatch.AlarmProps{
 		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
-		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
+		AlarmDescription:   jsii.String(a.description + settings.WhatToDo + a.action),
 		Metric:             a.metric,
 		Threshold:          jsii.Number(a.threshold),
 		ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,

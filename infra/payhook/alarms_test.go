@@ -37,7 +37,7 @@ func alarmTable(t *testing.T) string {
 	tm := payhook(t, mtls("both"), map[string]any{"encryption": "cmk", "alarmSilence": "6h"})
 	for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		name, text := filepath.Base(path), alarm.Properties["AlarmDescription"].(string)
-		means, step, _ := strings.Cut(text, whatToDo)
+		means, step, _ := strings.Cut(text, settings.WhatToDo)
 		rows[name] = fmt.Sprintf("| `%s` | %s | %s |", name, means, step)
 		if len(text) > 1024 || means == "" || step == "" { // AWS, "PutMetricAlarm" in the CloudWatch API reference
 			t.Errorf("%s: %d characters: %s", name, len(text), text)
@@ -61,20 +61,46 @@ func alarmTable(t *testing.T) string {
 	return table
 }
 
-// The texts of alarms are in the source. go test ./infra/payhook -run Runbook -update writes them into the runbook.
-func TestRunbookListsEveryAlarm(t *testing.T) {
-	const begin, end = "<!-- alarms -->\n", "<!-- /alarms -->"
+// outputTable writes the table of outputs in infra/cmd/payhook/RUNBOOK.md.
+func outputTable(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := string(readFile(t, filepath.Join("..", "..", "shared", "settings", "outputs.go")))
+	var rows []string
+	for _, file := range files {
+		for _, found := range regexp.MustCompile(`p\.output\(settings\.(\w+), +"(.+?)"`).FindAllStringSubmatch(
+			string(readFile(t, file)), -1) {
+			key := regexp.MustCompile(found[1] + ` += "(\w+)"`).FindStringSubmatch(keys)
+			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", key[1], found[2]))
+		}
+	}
+	slices.Sort(rows)
+	if n := strings.Count(keys, "Output "); n != len(rows) {
+		t.Errorf("%d outputs are created, and %d are named", len(rows), n)
+	}
+	return "| output | meaning |\n|---|---|\n" + strings.Join(rows, "")
+}
+
+// The texts of alarms and outputs are in the source. go test ./infra/payhook -run Runbook -update writes them into the
+// runbook.
+func TestRunbookListsEveryAlarmAndOutput(t *testing.T) {
 	file := filepath.Join("..", "cmd", "payhook", "RUNBOOK.md")
-	before, rest, begun := strings.Cut(string(readFile(t, file)), begin)
-	got, after, ended := strings.Cut(rest, end)
-	switch want := alarmTable(t); {
-	case !begun || !ended:
-		t.Errorf("%s has no table of alarms between the lines %s and %s", file, begin, end)
-	case *update:
-		writeFile(t, file, before+begin+want+end+after)
-	case got != want:
-		t.Errorf("%s (-the template +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"),
-			strings.Split(got, "\n")))
+	for name, want := range map[string]string{"alarms": alarmTable(t), "outputs": outputTable(t)} {
+		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+		before, rest, begun := strings.Cut(string(readFile(t, file)), begin)
+		got, after, ended := strings.Cut(rest, end)
+		switch {
+		case !begun || !ended:
+			t.Errorf("%s has no table between the lines %s and %s", file, begin, end)
+		case *update:
+			writeFile(t, file, before+begin+want+end+after)
+		case got != want:
+			t.Errorf("%s (-the source +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"),
+				strings.Split(got, "\n")))
+		}
 	}
 }
 

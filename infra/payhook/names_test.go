@@ -20,6 +20,7 @@ var limits = map[string]int{
 	"AWS::Events::EventBus.Name":              256,  // AWS, "CreateEventBus" in the EventBridge API reference
 	"AWS::IAM::Policy.PolicyName":             128,  // AWS, "PutRolePolicy" in the IAM API reference
 	"AWS::KMS::Key.Description":               8192, // AWS, "CreateKey" in the KMS API reference
+	"AWS::SecretsManager::Secret.Description": 2048, // AWS, "CreateSecret" in the Secrets Manager API reference
 	"AWS::SNS::Topic.DisplayName":             100,  // AWS, "CreateTopic" in the SNS API reference
 }
 

@@ -35,9 +35,9 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
 			"PARAMETER_ARN"}
 	}
-	secret := p.newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
-	// A new token can be requested at any time.
-	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+	secret := p.newSecret(scope, "Secret", settings.TokenSecretDescription(p.conf.StackName))
+	// Callers use it until they know the parameter, after a change of TokenStore.
+	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
 		secret.AttrId(), secret.AttrId(), "SecretARN"}
 }

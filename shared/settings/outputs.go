@@ -1,5 +1,14 @@
 package settings
 
+// WhatToDo separates the cause from the first action in the description of an alarm.
+const WhatToDo = " What to do: "
+
+// TokenSecretDescription is the description of the secret with the access token. A secret that a change of tokenStore
+// leaves is found by it.
+func TokenSecretDescription(deployment string) string {
+	return "The access token of " + deployment + ", refreshed by Payhook"
+}
+
 // The outputs of the stack. Package infra describes each output where it creates it.
 const (
 	WebhookURLOutput          = "WebhookUrl"

@@ -23,10 +23,14 @@ import (
 	"payhook.example/shared/settings"
 )
 
+// functions are the calls of Lambda.
+type functions interface {
+	GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error)
+	GetAlias(context.Context, *lambda.GetAliasInput, ...func(*lambda.Options)) (*lambda.GetAliasOutput, error)
+}
+
 // code compares the program of each function with a build of the current folder.
 func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
-	const elsewhere = "run it in a clone of Payhook, or in an app that uses it"
-	const next = "run it in a clone at the version of the stack, unmodified; if it still differs, deploy that version"
 	here, err := build.Version(ctx)
 	if err != nil {
 		here = "unknown"
@@ -37,34 +41,63 @@ func code(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		if d.Functions[name] == "" {
 			continue // it is not deployed
 		}
-		out, err := d.functions.GetFunction(ctx, &lambda.GetFunctionInput{FunctionName: aws.String(d.Functions[name])})
+		f, err := d.functions.GetFunction(ctx, &lambda.GetFunctionInput{FunctionName: aws.String(d.Functions[name])})
 		if err != nil {
 			return nil, err
 		}
 		arch := "amd64"
-		if slices.Contains(out.Configuration.Architectures, types.ArchitectureArm64) {
+		if slices.Contains(f.Configuration.Architectures, types.ArchitectureArm64) {
 			arch = "arm64"
 		}
 		if builds[arch] == nil {
 			if builds[arch], err = d.build(arch); err != nil {
 				first, _, _ := strings.Cut(err.Error(), "\n")
-				return []check{{"code", notMeasured, first, elsewhere}}, nil
+				return []check{{"code", notMeasured, first, "run it in a clone of Payhook, or in an app that uses it"}},
+					nil
 			}
 		}
-		same, err := matches(ctx, out, builds[arch][name])
+		difference, err := d.differs(ctx, name, f, builds[arch][name])
 		if err != nil {
-			return nil, fmt.Errorf("the package of the function %s: %w", name, err)
+			return nil, fmt.Errorf("the function %s: %w", name, err)
 		}
-		if !same {
-			differ = append(differ, name)
+		if difference != "" {
+			differ = append(differ, name+" "+difference)
 		}
 	}
 	version := "built from " + here
-	if here != d.Version {
+	// The version of a stack has its tag as well, which go list does not show: v1.2.3, commit 0123456789ab.
+	if d.Version != here && !strings.HasSuffix(d.Version, ", "+here) {
 		version += ", the stack has " + d.Version
 	}
-	return []check{judge("code", "every function is the same; "+version,
-		finding{len(differ) > 0, attention, strings.Join(differ, ", ") + " differ; " + version, next})}, nil
+	if differ == nil {
+		return []check{{"code", ok, "every function is the same; " + version, ""}}, nil
+	}
+	return []check{
+		{"code", attention, strings.Join(differ, ", ") + "; " + version, "run it in a clone at the version " +
+			"of the stack, unmodified; if it still differs, deploy that version"},
+	}, nil
+}
+
+// differs returns how a function differs from the program; "" for not at all.
+func (d *stack) differs(ctx context.Context, name string, f *lambda.GetFunctionOutput, program []byte) (string, error) {
+	same, err := matches(ctx, f, program)
+	switch function, alias, ok := strings.Cut(d.Functions[name], ":"); {
+	case err != nil:
+		return "", err
+	case !same:
+		return "differs", nil
+	case len(f.Configuration.Layers) > 0:
+		return "has layers", nil
+	case ok:
+		a, err := d.functions.GetAlias(ctx, &lambda.GetAliasInput{FunctionName: &function, Name: &alias})
+		if err != nil || a.RoutingConfig == nil {
+			return "", err
+		}
+		for version := range a.RoutingConfig.AdditionalVersionWeights { // one at most
+			return "also runs version " + version, nil
+		}
+	}
+	return "", nil
 }
 
 // maxPackage is more than a package of Lambda can have

@@ -9,11 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/build"
@@ -24,25 +28,22 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
 const long = `Shows on one screen whether Payhook is healthy: what is pending and parked, how long the
-access token lives, what webhooks were answered in the last 15 minutes, whether redrive
-runs, how long certificates are valid, and which alarms are raised.
-
-An event is overdue if it was due for longer than 2 minutes: redrive does not run, or is
-too slow. It is failing if redrive has tried twice or more, and damaged if attributes
-cannot be decoded. If the ten oldest have one, or an event is overdue, they are listed.
-Rejected webhooks that were captured are counted, and need no attention.
+access token lives, what webhooks were answered in the last 15 minutes, and each raised
+alarm with its cause and the first action.
 
 Each line is ok, attention, or not measured. Payhook is healthy if every line is ok, NOT
-HEALTHY if one needs attention, and otherwise UNKNOWN: something was not measured. An
-alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
+HEALTHY if one needs attention, and otherwise UNKNOWN. The alarms decide what is too
+much, too old or too late: pending events and rejected webhooks are only shown. What is
+parked needs a decision, so it needs attention; rejected webhooks that were captured do
+not. An alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
 
-The command reads the index of the ledger, the names in the parking bucket, the access
-token (its expiry is shown, the token is not), metrics and alarms. Metrics are about a
-minute late.
+An event that its receiver has not published in time is left to redrive. The oldest of
+these are listed.
 
 Below a line that is not ok stands the command or the step that comes next. If a store
 or service cannot be read, its line is not measured and has the error.
@@ -50,26 +51,33 @@ or service cannot be read, its line is not measured and has the error.
 With --code, the command builds the functions in the current folder, which is a clone of
 Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
 the one in the package that Lambda runs. The digest of that package, CodeSha256, depends
-on how the CDK compresses it, so it only shows that the download is complete. If the
-folder has another version than the stack, or was modified, the line says so.
+on how the CDK compresses it, so it only shows that the download is complete. Layers, and
+an alias that also runs another version, are a difference. If the folder has another
+commit than the stack, or was modified, the line says so.
+
+With --outputs, it only shows the outputs of the stack and what each is for. In the local
+run, WebhookUrl is the address on this machine.
 
 Status 0: healthy. Status 1: something needs attention, or was not measured. Status 3:
 the stack cannot be read.`
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	compare := false
+	var compare, outputs bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
-		Example: "  payhook status\n  payhook status --local\n  payhook status --code",
+		Example: "  payhook status\n  payhook status --local\n  payhook status --code\n  payhook status --outputs",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := p.Connect(cmd.Context(), t)
 			if err != nil {
 				return cli.Unreachable(err)
 			}
+			if outputs {
+				return showOutputs(p, d)
+			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(),
+				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
 				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
@@ -77,7 +85,17 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
+	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
 	return cmd
+}
+
+// showOutputs lists the outputs of the stack, with the address of the local run.
+func showOutputs(p *cli.Program, d *deployment.Deployment) error {
+	rows := cli.Rows{{"OUTPUT", "VALUE", "MEANING"}}
+	for _, o := range d.Outputs {
+		rows = append(rows, []any{o.Name, o.Value, o.Meaning})
+	}
+	return cli.List(p, d.Outputs, rows)
 }
 
 // stack is a deployment with the clients of its services.
@@ -90,6 +108,7 @@ type stack struct {
 	}
 	parking objects.Lister
 	token   *token.Reader
+	secrets secretsmanager.ListSecretsAPIClient
 	metrics interface {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
@@ -98,11 +117,8 @@ type stack struct {
 	hint   func(command string) string // for the same deployment
 
 	compare   bool // the flag --code
-	functions interface {
-		GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput,
-			error)
-	}
-	build func(arch string) (map[string][]byte, error)
+	functions functions
+	build     func(arch string) (map[string][]byte, error)
 
 	oldest []waiting // set by pending
 }
@@ -121,37 +137,13 @@ type check struct {
 	Name  string `json:"name"`
 	State state  `json:"state"`
 	Text  string `json:"text"`
-	Next  string `json:"next,omitempty"` // a command or sentence, unless the state is ok
-}
-
-// part makes checks that read the same store or service. Its name is that of the line if it fails.
-type part struct {
-	name   string
-	checks func(context.Context, *stack, time.Time) ([]check, error)
-}
-
-// finding is what a check can find. If applies is true, the line has its state and text, and what comes next.
-type finding struct {
-	applies bool
-	state   state
-	text    string
-	next    string
-}
-
-// judge makes the line of the first finding that applies. It is ok with the text if none does.
-func judge(name, text string, findings ...finding) check {
-	for _, f := range findings {
-		if f.applies {
-			return check{name, f.state, f.text, f.next}
-		}
-	}
-	return check{name, ok, text, ""}
+	Next  string `json:"next,omitempty"` // a command or sentence
 }
 
 // failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
-	return check{name, notMeasured, err.Error(), "if access was denied, add the permissions in " +
-		"infra/cmd/payhook/policy.json; if something no longer exists, see infra/RECOVERY.md"}
+	return check{name, notMeasured, cli.Cause(err.Error()), "if access was denied, the statements of policy.json " +
+		"whose Sids begin with Status are missing; if something no longer exists, see infra/RECOVERY.md"}
 }
 
 // status makes every check and prints the results. A check that fails hides no other.
@@ -162,13 +154,18 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		Program string  `json:"program"` // its version
 		Healthy bool    `json:"healthy"`
 		Checks  []check `json:"checks"`
-		// Oldest are the oldest pending events, if one needs attention.
+		// Oldest are the oldest pending events that are left to redrive.
 		Oldest []waiting `json:"oldest,omitempty"`
 	}{Stack: d.Stack, Version: d.Version, Program: payment.Version()}
-	parts := []part{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"alarms", measured}}
-	if d.compare {
+	parts := []struct {
+		name   string // of the line if it fails
+		checks func(context.Context, *stack, time.Time) ([]check, error)
+	}{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"old secret", oldSecret},
+		{"webhooks", webhooks}, {"alarms", alarms}, {"code", code}}
+	if !d.compare {
+		parts = parts[:len(parts)-1]
+	} else {
 		fmt.Fprintln(p.Err, "building the functions")
-		parts = append(parts, part{"code", code})
 	}
 	for _, part := range parts {
 		checks, err := part.checks(ctx, d, p.Now())
@@ -196,16 +193,8 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		err = p.PrintJSON(h)
 	} else {
 		fmt.Fprintf(p.Out, "%s\nversion %s; this program %s\n%s\n", d.Name, h.Version, h.Program, verdict)
-		rows := cli.Rows{{"NAME", "STATE", "TEXT"}}
-		for _, c := range h.Checks {
-			rows = append(rows, []any{c.Name, c.State, c.Text})
-			if c.Next != "" {
-				rows = append(rows, []any{"", "", "  " + c.Next})
-			}
-		}
-		err = cli.List(p, h.Checks, rows)
-		if len(h.Oldest) > 0 && err == nil {
-			err = p.Show(nil, "the oldest pending events", table(h.Oldest))
+		if err = cli.List(p, h.Checks, lines(h.Checks)); len(h.Oldest) > 0 && err == nil {
+			err = p.Show(nil, "left to redrive", table(h.Oldest))
 		}
 	}
 	if err == nil && !h.Healthy {
@@ -214,20 +203,77 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	return err
 }
 
+// lines returns the lines of the screen.
+func lines(checks []check) cli.Rows {
+	rows := cli.Rows{{"NAME", "STATE", "TEXT"}}
+	for _, c := range checks {
+		name, state := c.Name, string(c.State)
+		for i, text := range []string{c.Text, c.Next} {
+			for _, line := range wrap(text) {
+				rows = append(rows, []any{name, state, strings.Repeat("  ", i) + line})
+				name, state = "", ""
+			}
+		}
+	}
+	return rows
+}
+
+// wrap splits a text into lines of about 90 characters.
+func wrap(text string) (lines []string) {
+	const width = 90
+	for word := range strings.FieldsSeq(text) {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+len(word) < width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}
+
 // accessToken reads how long the stored token is valid.
 func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if !d.KeepsToken() {
 		return nil, nil
 	}
+	logs := d.hint("logs token --since 1h")
 	t, err := d.token.Bearer(ctx)
 	switch {
-	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
-		return []check{{"token", attention, err.Error(), d.hint("logs token --since 1h")}}, nil
+	case errors.Is(err, token.ErrNone):
+		return []check{{"token", attention, cli.Cause(err.Error()), "store the client credentials: aws " +
+			"secretsmanager put-secret-value --secret-id " + d.CredentialsSecret + " --secret-string " +
+			`'{"client_id":"…","client_secret":"…"}'; if they are stored: ` + logs}}, nil
+	case errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
+		return []check{{"token", attention, cli.Cause(err.Error()), logs}}, nil
 	case err != nil:
 		return nil, err
 	}
-	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
-		t.ExpiresAt.UTC().Format(time.RFC3339))
-	return []check{judge("token", text, finding{t.Late(now), attention, text, d.hint("logs token --since 1h")},
-		finding{d.TokenSecret != "" && t.WritesTooOften(), attention, text, token.ShortLived})}, nil
+	c := check{"token", ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
+		t.ExpiresAt.UTC().Format(time.RFC3339)), ""}
+	if d.TokenSecret != "" && t.WritesTooOften() {
+		c.State, c.Next = attention, token.ShortLived
+	}
+	return []check{c}, nil
+}
+
+// oldSecret names a secret that had the token before tokenStore was changed. It is retained, because callers use it
+// until they know the new store.
+func oldSecret(ctx context.Context, d *stack, _ time.Time) (checks []check, err error) {
+	description := settings.TokenSecretDescription(d.FullName)
+	pages := secretsmanager.NewListSecretsPaginator(d.secrets, &secretsmanager.ListSecretsInput{
+		Filters: []types.Filter{{Key: types.FilterNameStringTypeDescription, Values: []string{description}}}})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.SecretList {
+			// The filter compares the beginning, and no case.
+			if arn := aws.ToString(s.ARN); arn != d.TokenSecret && aws.ToString(s.Description) == description {
+				checks = append(checks, check{"old secret", ok, "tokenStore was changed, and " + arn + " is retained",
+					"when no caller reads it: aws secretsmanager delete-secret --secret-id " + arn})
+			}
+		}
+	}
+	return checks, nil
 }

@@ -13,12 +13,8 @@ import (
 	"payhook.example/shared/proof"
 )
 
-const (
-	mostListed = 10
-	// failingFrom is the number of attempts from which an event is said to fail. One is
-	// normal for what its receiver did not come to publish.
-	failingFrom = 2
-)
+// mostListed is how many of the oldest pending events are read.
+const mostListed = 10
 
 // waiting is one event that is pending.
 type waiting struct {
@@ -48,37 +44,40 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			return nil, err
 		}
 	}
-	failing := 0
-	for i := len(ids) - 1; i >= 0; i-- {
-		item := found[ids[i]]
-		if item.State != ledger.Pending { // the index follows the table with a delay
-			index = slices.Delete(index, i, i+1)
-			continue
+	n, damaged, oldest := 0, 0, now
+	for i, item := range index {
+		if i < len(ids) {
+			whole := found[item.EventID]
+			if whole.State != ledger.Pending { // the index follows the table with a delay
+				continue
+			}
+			whole.Err = cmp.Or(whole.Err, item.Err)
+			item = whole
+			w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
+			if item.Err != nil {
+				w.Cause = cli.Cause(item.Err.Error())
+			}
+			if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
+				d.oldest = append(d.oldest, w)
+			}
 		}
-		w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
-		if index[i].Err = cmp.Or(item.Err, index[i].Err); index[i].Err != nil {
-			w.Cause = index[i].Err.Error()
+		n++
+		if item.Err != nil {
+			damaged++
 		}
-		if item.Attempts >= failingFrom {
-			failing++
+		if at := item.RecordedAt; !at.IsZero() && at.Before(oldest) {
+			oldest = at
 		}
-		d.oldest = append(d.oldest, w)
 	}
-	slices.Reverse(d.oldest)
-	n := ledger.Count(index, now)
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(n.Pending, "event", "events"),
-		cli.Readable(now.Sub(n.Oldest)))
-	bad := false
-	for what, n := range []int{n.Overdue, failing, len(n.Damaged)} {
-		if n > 0 {
-			text, bad = text+fmt.Sprintf(", %d %s", n, []string{"overdue", "failing", "damaged"}[what]), true
-		}
+	c := check{"pending", ok, "nothing is pending", ""}
+	if n > 0 {
+		c.Text = fmt.Sprintf("%s, the oldest for %s", cli.Counted(n, "event", "events"), cli.Readable(now.Sub(oldest)))
 	}
-	if !bad {
-		d.oldest = nil
+	if damaged > 0 {
+		c = check{"pending", attention, fmt.Sprintf("%s, %d damaged", c.Text, damaged),
+			d.hint("logs redrive --since 1h")}
 	}
-	return []check{judge("pending", text, finding{n.Pending == 0, ok, "nothing is pending", ""},
-		finding{bad, attention, text, d.hint("logs redrive --since 1h")})}, nil
+	return []check{c}, nil
 }
 
 // table is what is shown of the oldest pending events.
@@ -104,18 +103,19 @@ func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("%s, %d invalid, %s open", cli.Counted(len(events), "event", "events"), open[proof.Invalid],
-		cli.Counted(open[proof.Conflict], "conflict", "conflicts"))
-	none := "nothing is open"
+	c := check{"parked", ok, "nothing is open", ""}
+	if len(events)+open[proof.Invalid]+open[proof.Conflict] > 0 {
+		c.State, c.Next = attention, d.hint("parked list")
+		c.Text = fmt.Sprintf("%s, %d invalid, %s open", cli.Counted(len(events), "event", "events"),
+			open[proof.Invalid], cli.Counted(open[proof.Conflict], "conflict", "conflicts"))
+	}
 	if n := open[proof.Rejected]; n > 0 {
-		captured := "; " + cli.Counted(n, "rejected webhook is", "rejected webhooks are") + " stored"
-		text, none = text+captured, none+captured
+		c.Text += "; " + cli.Counted(n, "rejected webhook is", "rejected webhooks are") + " stored"
 	}
 	if len(ends) > 0 {
 		earlier := func(a, b string) int { return ends[a].Compare(ends[b]) }
 		first := slices.MinFunc(slices.Collect(maps.Keys(ends)), earlier)
-		text += fmt.Sprintf("; the large event of %s is deleted %s", first, cli.Ago(ends[first], now))
+		c.Text += fmt.Sprintf("; the large event of %s is deleted %s", first, cli.Ago(ends[first], now))
 	}
-	return []check{judge("parked", none,
-		finding{len(events)+open[proof.Invalid]+open[proof.Conflict] > 0, attention, text, d.hint("parked list")})}, nil
+	return []check{c}, nil
 }
