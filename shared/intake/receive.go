@@ -60,7 +60,6 @@ func CheckMethod(method string) error {
 type Keys interface {
 	Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error)
 	Refetch(ctx context.Context, id string, failed keys.Found, from netip.Addr) (keys.Found, error)
-	SourceRecorded(from netip.Addr) bool
 	RecordSource(ctx context.Context, from netip.Addr)
 }
 
@@ -112,7 +111,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	}
 	// At the same time as the events, which do not depend on it.
 	var wg sync.WaitGroup
-	if s := r.mechanisms.Signature; s != nil && !s.Keys.SourceRecorded(d.SourceIP) {
+	if s := r.mechanisms.Signature; s != nil {
 		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 	}
 	result := r.pipeline.process(ctx, d.Payload, by, inv, false)

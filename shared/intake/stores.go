@@ -36,10 +36,5 @@ func (s Stores) Pipeline(f settings.Function) *Pipeline {
 func (s Stores) Signature(keyService *http.Client, f settings.Function) *Signature {
 	origin := keys.NewOrigin(keyService, f.KeyService, settings.KeyTimeout)
 	return &Signature{Scheme: f.Scheme, Window: f.Window, Revoked: f.Revoked,
-		Keys: keys.New(origin, s.Keys, KeyOptions(f))}
-}
-
-// KeyOptions returns the options of the cache of keys.
-func KeyOptions(f settings.Function) keys.Options {
-	return keys.Options{Freshness: settings.KeyFreshness, MaxAge: f.KeyMaxAge, MissBudget: settings.KeyMissBudget}
+		Keys: keys.New(origin, s.Keys, keys.Options{MaxAge: f.KeyMaxAge})}
 }

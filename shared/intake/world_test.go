@@ -177,7 +177,6 @@ func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Fou
 	return keys.Found{}, nil
 }
 
-func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
 // world has stores in memory, a clock, and what works with them. Its events have claim checks from 2,001 bytes on.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"uuid"
 )
 
@@ -16,8 +15,6 @@ const rfc7638 = `{"kty":"RSA","alg":"RS256","use":"sig","kid":"%s",` +
 	`xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw","e":"AQAB"}`
 
 func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
-	f := newFleet(t)
-	inspector := NewInspector(f.db)
 	text := fmt.Sprintf(rfc7638, id)
 	key, err := ParseJWK([]byte(text), id)
 	if err != nil {
@@ -36,44 +33,9 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 		"not a JWK":   {"[]", false, true},
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
-		r := Record{ID: itemID, JWK: test.jwk, FetchedAt: f.now, ExpiresAt: f.now.Add(time.Hour)}
-		if err := f.db.Put(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
-		got, ok, err := inspector.Find(t.Context(), id)
-		if err != nil || !ok {
-			t.Fatalf("%s: %t, %v", name, ok, err)
-		}
-		if known := got.Key != nil; known != test.known || known && !got.Key.Equal(key) ||
-			(got.Refused != nil) != test.refused || got.FetchedAt != f.now || got.ExpiresAt != f.now.Add(time.Hour) {
-			t.Errorf("%s: %+v", name, got)
+		got, refused := (&Record{ID: itemID, JWK: test.jwk}).Key()
+		if known := got != nil; known != test.known || known && !got.Equal(key) || (refused != nil) != test.refused {
+			t.Errorf("%s: %+v, %v", name, got, refused)
 		}
 	}
-	f.broken.Store(true)
-	if _, _, err := inspector.Find(t.Context(), id); err == nil {
-		t.Error("Find does not report a table that fails")
-	}
-	if err := inspector.Drop(t.Context(), id); err == nil {
-		t.Error("Drop does not report a table that fails")
-	}
-}
-
-func TestDropMakesFunctionsFetchAgain(t *testing.T) {
-	f := newFleet(t)
-	f.expect(f.cache(), nil, Service, 1)
-	inspector := NewInspector(f.db)
-	if got, ok, err := inspector.Find(t.Context(), id); !ok || err != nil || !got.Key.Equal(&generated(0).PublicKey) ||
-		!got.FetchedAt.Equal(f.now) {
-		t.Fatalf("%+v, %t, %v", got, ok, err)
-	}
-	f.expect(f.cache(), nil, SharedTable, 0)
-	for range 2 { // dropping it twice is not an error
-		if err := inspector.Drop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, ok, err := inspector.Find(t.Context(), id); ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
-	}
-	f.expect(f.cache(), nil, Service, 1)
 }

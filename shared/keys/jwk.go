@@ -2,6 +2,7 @@ package keys
 
 import (
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json/v2"
 	"errors"
@@ -93,20 +94,28 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 	case k.Kid != id && !sameID(k.Kid, id):
 		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
-	violations := k.violations()
 	n, e := bigInt(k.N), bigInt(k.E)
-	if e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3 { // everything verifies with 1
-		violations = append(violations, BadExponent)
-	}
-	switch size := n.BitLen(); {
-	case len(k.N) > maxNumber:
-		violations = append(violations, WrongSize)
-	case n.Bit(0) == 0:
-		violations = append(violations, BadModulus)
-	case size < 8*MinModulusBytes || size > 8*MaxModulusBytes:
-		violations = append(violations, WrongSize)
-	case hasROCAFingerprint(n):
-		violations = append(violations, ROCA)
+	size, tooLong := n.BitLen(), len(k.N) > maxNumber
+	var violations []Violation
+	for _, rule := range []struct {
+		violated bool
+		is       Violation
+	}{
+		// RFC 7517 requires neither alg, use nor key_ops.
+		{k.Kty != "RSA", WrongType},
+		{k.Alg != nil && *k.Alg != "RS256", WrongAlgorithm},
+		{k.Use != nil && *k.Use != "sig", WrongUse},
+		{len(k.KeyOps) > 0 && !slices.Contains(k.KeyOps, "verify"), WrongKeyOps},
+		{k.D != nil || k.P != nil || k.Q != nil || k.DP != nil || k.DQ != nil || k.QI != nil || k.Oth != nil ||
+			k.K != nil, Private},
+		{e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3, BadExponent}, // everything verifies with 1
+		{n.Bit(0) == 0 && !tooLong, BadModulus},
+		{n.Bit(0) == 1 && (size < 8*MinModulusBytes || size > 8*MaxModulusBytes) || tooLong, WrongSize},
+		{hasROCAFingerprint(n), ROCA},
+	} {
+		if rule.violated {
+			violations = append(violations, rule.is)
+		}
 	}
 	if violations != nil {
 		return nil, &PolicyError{violations}
@@ -121,23 +130,6 @@ func sameID(a, b string) bool {
 	return ok && one == other
 }
 
-// violations returns the requirements that the members other than n and e do not meet. RFC 7517 requires neither alg,
-// use nor key_ops.
-func (k *jwk) violations() (violations []Violation) {
-	demand := func(holds bool, v Violation) {
-		if !holds {
-			violations = append(violations, v)
-		}
-	}
-	demand(k.Kty == "RSA", WrongType)
-	demand(k.Alg == nil || *k.Alg == "RS256", WrongAlgorithm)
-	demand(k.Use == nil || *k.Use == "sig", WrongUse)
-	demand(len(k.KeyOps) == 0 || slices.Contains(k.KeyOps, "verify"), WrongKeyOps)
-	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil &&
-		k.K == nil, Private)
-	return violations
-}
-
 // FormatJWK returns the JWK of a key in the form of section 2.6 of the interface. There is one form of a key, whatever
 // the form that [ParseJWK] has read. id must be a UUID.
 func FormatJWK(id string, key *rsa.PublicKey) []byte {
@@ -148,6 +140,16 @@ func FormatJWK(id string, key *rsa.PublicKey) []byte {
 		E: encode(big.NewInt(int64(key.E)).Bytes()),
 	})
 	return text
+}
+
+// Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in base64url without padding. Two people can
+// compare it to check that they have the same key. It is safe for concurrent use.
+func Thumbprint(key *rsa.PublicKey) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	// Section 3: only the required members, in this order, without white space.
+	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E)).Bytes()) + `","kty":"RSA","n":"` +
+		encode(key.N.Bytes()) + `"}`))
+	return encode(sum[:])
 }
 
 // maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.

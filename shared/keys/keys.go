@@ -75,28 +75,34 @@ var (
 
 // Options are the options of a [Cache]. The comment of each field ends with the default that replaces the zero value.
 type Options struct {
-	Freshness time.Duration // age at which a key is fetched again; required
-	MaxAge    time.Duration // age at which a key is no longer used; required
+	// Freshness is the age at which a key is fetched again; [Freshness].
+	Freshness time.Duration
+	MaxAge    time.Duration // age at which a key is no longer used; 24 hours
 	// UnknownGrace is how long the service must report a cached key as unknown before the key is removed; 5 minutes.
 	UnknownGrace time.Duration
 	UnknownTTL   time.Duration    // how long an id that is not cached stays unknown; 1 minute
-	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; required
+	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; 60
 	Now          func() time.Time // time.Now
 }
+
+// Freshness is how long a key is used before it is fetched again (the interface, section 5.4), so that a key which the
+// service withdraws is used for little longer. It is one call of the service an hour for each key. The least setting
+// keyMaxAge is not shorter.
+const Freshness = time.Hour
+
+// missBudget limits the calls of the service a minute for keys that are not cached (the interface, section 8). A
+// service has few keys, so that one a second is enough for all of them; more help only who invents key ids.
+const missBudget = 60
 
 // retryPause is the minimum time between two calls for a cached key after the service has not returned it.
 const retryPause = 10 * time.Second
 
-func (o *Options) setDefaults() {
-	o.UnknownGrace = cmp.Or(o.UnknownGrace, 5*time.Minute)
-	o.UnknownTTL = cmp.Or(o.UnknownTTL, time.Minute)
-	if o.Freshness <= 0 || o.MaxAge <= 0 || o.MissBudget <= 0 {
-		panic("keys: an option is missing")
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-}
+// tableTimeout is the timeout of each call of the table.
+const tableTimeout = 500 * time.Millisecond
+
+// maxSkew is the maximum difference by which the clock of another function can be ahead of this one. A record from
+// further in the future would not expire in time.
+const maxSkew = 5 * time.Minute
 
 // Source is the origin of the result of a lookup.
 type Source string
@@ -123,13 +129,7 @@ type Found struct {
 	// UnexpectedType is the type of the service's answer in this lookup, unless it is JSON.
 	UnexpectedType string
 
-	writing *writing // nil: none
-}
-
-// writing is a write of the shared table that goes on while the key is used.
-type writing struct {
-	done   chan struct{}
-	failed bool // once done is closed
+	written func() error // waits for the write of the shared table; nil: there is none
 }
 
 // UnusualExponent reports whether the key has another public exponent than 65537.
@@ -138,27 +138,15 @@ func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537
 // Wait waits until a key that was fetched is in the shared table. The key can be used before. A Lambda function must
 // not answer before the write has ended, because it can be frozen then.
 func (f *Found) Wait() {
-	if f.writing != nil {
-		<-f.writing.done
-		f.TableFailed = f.TableFailed || f.writing.failed
-		f.writing = nil
+	if f.written != nil && f.written() != nil {
+		f.TableFailed = true
 	}
 }
-
-// tableTimeout is the timeout of each call of the table.
-const tableTimeout = 500 * time.Millisecond
-
-// maxRemembered limits the memory that invented ids and unknown sources can occupy.
-const maxRemembered = 4096
-
-// maxSkew is the maximum difference by which the clock of another function can be ahead of this one. A record from
-// further in the future would not expire in time.
-const maxSkew = 5 * time.Minute
 
 // Cache looks up keys by their ids. It is safe for concurrent use.
 type Cache struct {
 	origin interface {
-		Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error)
+		Fetch(ctx context.Context, id string) (key *rsa.PublicKey, unexpectedType string, err error)
 	}
 	store  Store
 	opts   Options
@@ -169,7 +157,8 @@ type Cache struct {
 	unknown map[string]*entry
 	misses  budget
 	reserve budget
-	sources sources
+	known   map[netip.Prefix]sighting  // sources of authentic webhooks
+	pauses  map[netip.Prefix]time.Time // unknown sources, and until when the table is not read again
 }
 
 // entry is what is known of a key id: a record and its key, which is nil if the service does not know the id or the
@@ -186,26 +175,26 @@ func (e *entry) found(from Source) Found {
 	return Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: e.withdrawn()}
 }
 
-// cached returns the result of an entry without a key.
-func (e *entry) cached(from Source) (Found, error) {
-	if e.Rejected != nil {
-		return e.found(from), fmt.Errorf("%w (cached)", &PolicyError{e.Rejected})
-	}
-	return e.found(from), fmt.Errorf("%w (cached)", ErrUnknown)
-}
-
 // New returns a Cache that fetches keys from origin and shares them through store.
 func New(origin *Origin, store Store, opts Options) *Cache {
-	opts.setDefaults()
+	opts.Freshness = cmp.Or(opts.Freshness, Freshness)
+	opts.MaxAge = cmp.Or(opts.MaxAge, 24*time.Hour)
+	opts.UnknownGrace = cmp.Or(opts.UnknownGrace, 5*time.Minute)
+	opts.UnknownTTL = cmp.Or(opts.UnknownTTL, time.Minute)
+	opts.MissBudget = cmp.Or(opts.MissBudget, missBudget)
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	return &Cache{
 		origin:  origin,
 		store:   store,
 		opts:    opts,
 		keys:    map[string]*entry{},
 		unknown: map[string]*entry{},
-		misses:  budget{name: "misses", limit: opts.MissBudget},
-		reserve: budget{name: "reserve", limit: opts.MissBudget},
-		sources: sources{known: map[netip.Prefix]sighting{}, unknown: map[netip.Prefix]time.Time{}},
+		misses:  budget{name: "misses"},
+		reserve: budget{name: "reserve"},
+		known:   map[netip.Prefix]sighting{},
+		pauses:  map[netip.Prefix]time.Time{},
 	}
 }
 
@@ -217,15 +206,13 @@ func New(origin *Origin, store Store, opts Options) *Cache {
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
 	canonical, ok := payment.KeyID(id)
 	if !ok {
-		return Found{}, fmt.Errorf("keys: %w", ErrMalformedID)
+		return Found{}, ErrMalformedID
 	}
-	if found, err, ok := c.remembered(canonical, id); ok {
+	l := &lookup{Cache: c, id: canonical, sentAs: id, source: network(from)}
+	if found, err, ok := l.remembered(); ok {
 		return found, err
 	}
-	source := network(from)
-	// The lookup of an unknown source must not determine the result of a known one.
-	l := &lookup{Cache: c, id: canonical, sentAs: id, source: source}
-	return l.once(ctx, id+" "+source.String(), l.find)
+	return l.once(ctx, "find", l.find)
 }
 
 // Refetch fetches a key again after a signature did not verify with it, because the service can have published another
@@ -234,15 +221,12 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 // forged signatures can cause. from is as for Lookup.
 func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
 	canonical, _ := payment.KeyID(id)
+	l := &lookup{Cache: c, id: canonical, sentAs: id, source: network(from)}
 	now := c.opts.Now()
-	if e := c.entry(canonical); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
+	if e := l.key(); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
 		return Found{}, nil
 	}
-	source := network(from)
-	l := &lookup{Cache: c, id: canonical, sentAs: id, source: source}
-	found, err := l.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
-		return l.refetch(ctx, failed)
-	})
+	found, err := l.once(ctx, "refetch", func(ctx context.Context) (Found, error) { return l.refetch(ctx, failed) })
 	if found.Key != nil && found.Key.Equal(failed.Key) {
 		found.Key = nil
 	}
@@ -252,9 +236,22 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 // refetchAge is the age at which a key is fetched again after a signature did not verify.
 func (c *Cache) refetchAge() time.Duration { return min(time.Minute, c.opts.Freshness/3) }
 
-// once runs work once for all concurrent callers with the same name.
-func (l *lookup) once(ctx context.Context, name string, work func(context.Context) (Found, error)) (Found, error) {
-	result := l.flight.DoChan(name, func() (any, error) {
+// lookup is one search for a key in the table and at the service. It is not safe for concurrent use.
+type lookup struct {
+	*Cache
+	id          string // in its canonical form
+	sentAs      string // the id in the request to the service
+	source      netip.Prefix
+	tableFailed bool      // a call of the table failed
+	shared      *entry    // the table's record; nil for none
+	cached      *entry    // the key to use if the service does not return one; nil for none
+	asked       time.Time // when the service was called
+}
+
+// once runs work once for all concurrent callers. The lookup of an unknown source must not determine the result of a
+// known one.
+func (l *lookup) once(ctx context.Context, what string, work func(context.Context) (Found, error)) (Found, error) {
+	result := l.flight.DoChan(what+" "+l.sentAs+" "+l.source.String(), func() (any, error) {
 		found, err := work(context.WithoutCancel(ctx))
 		found.TableFailed = l.tableFailed
 		return found, err
@@ -263,302 +260,261 @@ func (l *lookup) once(ctx context.Context, name string, work func(context.Contex
 	case r := <-result:
 		return r.Val.(Found), r.Err
 	case <-ctx.Done():
-		return Found{}, fmt.Errorf("keys: %w: %w", ErrUnavailable, context.Cause(ctx))
+		return Found{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
 }
 
-func (c *Cache) entry(id string) *entry {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.keys[id]
+// key returns the key in memory; nil for none.
+func (l *lookup) key() *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[l.id]
 }
 
-// fresh reports whether a key can be used without a call of the service.
-func (c *Cache) fresh(e *entry, now time.Time) bool {
-	return !e.withdrawn() && now.Sub(e.FetchedAt) < c.opts.Freshness
+// remembered returns the result that is in memory. It reports false if the table must be read.
+func (l *lookup) remembered() (Found, error, bool) {
+	l.mu.Lock()
+	e := cmp.Or(l.keys[l.id], l.unknown[l.id])
+	l.mu.Unlock()
+	return l.current(e, InMemory)
 }
 
-// answered reports whether e says that an id has no key, for this spelling and not too long ago.
-func (c *Cache) answered(e *entry, sentAs string, now time.Time) bool {
-	return e != nil && e.key == nil && e.SentAs == sentAs && now.Sub(e.FetchedAt) < c.opts.UnknownTTL
-}
-
-// remembered returns the result that is in memory. It reports false if there is none or it is too old, or if the id is
-// unknown in another spelling than sentAs.
-func (c *Cache) remembered(id, sentAs string) (Found, error, bool) {
-	now := c.opts.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.keys[id]; e != nil {
-		switch age := now.Sub(e.FetchedAt); {
-		case c.fresh(e, now):
-			return e.found(InMemory), nil, true
-		case age < c.opts.MaxAge && now.Before(e.retryAt):
-			return e.found(Stale), nil, true
+// current returns the result of an entry that was found there. It reports false if the service must be called: the
+// entry is too old, or says that the id is unknown in another spelling.
+func (l *lookup) current(e *entry, from Source) (Found, error, bool) {
+	if e == nil {
+		return Found{}, nil, false
+	}
+	now := l.opts.Now()
+	age := now.Sub(e.FetchedAt)
+	if e.key == nil {
+		err := ErrUnknown
+		if e.Rejected != nil {
+			err = &PolicyError{e.Rejected}
 		}
+		return e.found(from), fmt.Errorf("%w (cached)", err), e.SentAs == l.sentAs && age < l.opts.UnknownTTL
 	}
-	if u := c.unknown[id]; c.answered(u, sentAs, now) {
-		found, err := u.cached(InMemory)
-		return found, err, true
+	if e.withdrawn() || age >= l.opts.Freshness {
+		from = Stale
 	}
-	return Found{}, nil, false
-}
-
-// lookup is one search for a key in the table and at the service. It is not safe for concurrent use.
-type lookup struct {
-	*Cache
-	id          string // in its canonical form
-	sentAs      string // the id in the request to the service
-	source      netip.Prefix
-	tableFailed bool // a call of the table failed
-}
-
-// withTable makes a call of the table, and records in l if it fails.
-func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
-	err := l.Cache.withTable(ctx, call)
-	if err != nil {
-		l.tableFailed = true
-	}
-	return err
+	return e.found(from), nil, age < l.opts.MaxAge && (from != Stale || now.Before(e.retryAt))
 }
 
 // find looks in the table and then calls the service.
 func (l *lookup) find(ctx context.Context) (Found, error) {
 	// Another call can have ended since the caller looked in memory.
-	if found, err, ok := l.remembered(l.id, l.sentAs); ok {
+	if found, err, ok := l.remembered(); ok {
 		return found, err
 	}
-	shared := l.read(ctx)
-	cached := l.usable(l.id, shared)
-	now := l.opts.Now()
-	switch {
-	case cached == nil && l.answered(shared, l.sentAs, now):
-		l.forget(shared)
-		return shared.cached(SharedTable)
-	case cached == nil:
-		if !l.spend(ctx) {
-			return Found{}, fmt.Errorf("keys: %w", ErrOutOfBudget)
-		}
-	case l.fresh(cached, now):
-		l.remember(l.id, cached)
-		return cached.found(SharedTable), nil
-	case now.Before(cached.retryAt): // another function has just called the service
-		l.remember(l.id, cached)
-		return cached.found(Stale), nil
+	l.read(ctx)
+	e := cmp.Or(l.cached, l.shared)
+	if found, err, ok := l.current(e, SharedTable); ok { // another function has just called the service
+		l.remember(e)
+		return found, err
 	}
 	// A cached key is not a miss, so a flood of invented ids cannot prevent its refresh.
-	return l.fetch(ctx, cached, shared)
+	if l.cached == nil && !l.spend(ctx) {
+		return Found{}, ErrOutOfBudget
+	}
+	return l.fetch(ctx)
 }
 
 func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
-	shared := l.read(ctx)
-	cached := l.usable(l.id, shared)
+	l.read(ctx)
 	// Another function can have fetched it already.
-	if cached != nil && cached.FetchedAt.After(failed.FetchedAt) &&
-		l.opts.Now().Sub(cached.FetchedAt) < l.refetchAge() {
-		l.remember(l.id, cached)
-		return cached.found(SharedTable), nil
+	if e := l.cached; e != nil && e.FetchedAt.After(failed.FetchedAt) &&
+		l.opts.Now().Sub(e.FetchedAt) < l.refetchAge() {
+		l.remember(e)
+		return e.found(SharedTable), nil
 	}
 	if !l.spend(ctx) {
-		return Found{}, fmt.Errorf("keys: %w", ErrOutOfBudget)
+		return Found{}, ErrOutOfBudget
 	}
-	return l.fetch(ctx, cached, shared)
+	return l.fetch(ctx)
 }
 
-// usable returns the usable key that is cached for id in memory or in the table, or nil. shared is the table's record;
-// nil for none. One without a key that was written by a function without a copy of the key does not apply to the copy
-// in memory.
-func (c *Cache) usable(id string, shared *entry) *entry {
-	e := c.entry(id)
+// read reads the table, and finds the key that can be used.
+func (l *lookup) read(ctx context.Context) {
+	l.shared = l.fromTable(ctx, func(ctx context.Context) (*Record, error) { return l.store.Get(ctx, l.id) })
+	e, shared := l.key(), l.shared
+	// A record without a key that was written by a function without a copy does not apply to the copy in memory.
 	if shared != nil && (e == nil || shared.key != nil && shared.FetchedAt.After(e.FetchedAt) ||
 		shared.withdrawn() && !shared.FetchedAt.Before(e.FetchedAt)) {
 		e = shared
 	}
-	if e == nil || e.key == nil || c.opts.Now().Sub(e.FetchedAt) >= c.opts.MaxAge {
-		return nil
+	if e != nil && e.key != nil && l.opts.Now().Sub(e.FetchedAt) < l.opts.MaxAge {
+		l.cached = e
 	}
-	return e
 }
 
-// fetch calls the service and stores its answer in memory and in the table. cached is the key to use if the service
-// does not return one; nil for none. shared is the table's record.
-func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error) {
+// fetch calls the service and stores its answer in memory and in the table.
+func (l *lookup) fetch(ctx context.Context) (Found, error) {
 	// The age starts before the request, because the answer can be that old. It is in milliseconds, as in the table.
-	asked := l.opts.Now().Truncate(time.Millisecond)
-	if cached != nil {
-		l.sentAs = cmp.Or(cached.SentAs, l.sentAs)
+	l.asked = l.opts.Now().Truncate(time.Millisecond)
+	if l.cached != nil {
+		l.sentAs = cmp.Or(l.cached.SentAs, l.sentAs)
 	}
-	text, unexpected, err := l.origin.Fetch(ctx, l.sentAs)
-	var key *rsa.PublicKey
-	if err == nil {
-		if key, err = ParseJWK(text, l.sentAs); errors.Is(err, ErrNotJWK) {
-			err = unavailable("answer", err)
-		}
-	}
+	key, unexpected, err := l.origin.Fetch(ctx, l.sentAs)
+	rejected, isRejected := errors.AsType[*PolicyError](err)
+	var found Found
 	switch {
 	case errors.Is(err, ErrUnknown):
-		return l.notKnown(ctx, asked, cached, shared)
-	case errors.Is(err, ErrUnavailable) && cached != nil:
-		last := l.stale(*cached)
-		last.UnexpectedType = unexpected
-		return last, nil
-	case errors.Is(err, ErrUnavailable):
-		return Found{Source: Service, FetchedAt: asked, UnexpectedType: unexpected}, err
-	}
-	e := &entry{key: key, ID: l.id, SentAs: l.sentAs, FetchedAt: asked,
-		ExpiresAt: asked.Add(l.opts.MaxAge)}
-	if rejected, ok := errors.AsType[*PolicyError](err); ok {
-		e = l.gone(asked, cached, shared)
+		return l.notKnown(ctx)
+	case isRejected:
+		e := l.gone()
 		e.Rejected = rejected.Violations
-		l.forget(e)
-	} else {
-		e.JWK = string(FormatJWK(l.sentAs, key))
-		l.remember(l.id, e)
+		found = l.save(ctx, e)
+	case err == nil:
+		found = l.save(ctx, &entry{key: key, ID: l.id, SentAs: l.sentAs, JWK: string(FormatJWK(l.sentAs, key)),
+			FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.MaxAge).Truncate(time.Second)})
+	case l.cached != nil:
+		found, err = l.stale(*l.cached), nil
+	default:
+		found = Found{Source: Service, FetchedAt: l.asked}
 	}
-	found := e.found(Service)
 	found.UnexpectedType = unexpected
-	if !l.tableFailed {
-		w := &writing{done: make(chan struct{})}
-		found.writing = w
-		go func() {
-			defer close(w.done)
-			put := func(ctx context.Context) error { return l.store.Put(ctx, e.Record) }
-			w.failed = l.Cache.withTable(ctx, put) != nil
-		}()
-	}
 	return found, err
+}
+
+// save stores an answer of the service in memory, and in the table while the result is used.
+func (l *lookup) save(ctx context.Context, e *entry) Found {
+	l.remember(e)
+	found := e.found(Service)
+	if !l.tableFailed {
+		written := make(chan error, 1)
+		go func() {
+			put := func(ctx context.Context) error { return l.store.Put(ctx, e.Record) }
+			written <- l.Cache.withTable(ctx, put)
+		}()
+		found.written = sync.OnceValue(func() error { return <-written })
+	}
+	return found
 }
 
 // stale returns a cached key that the service did not return, and delays its next fetch.
 func (l *lookup) stale(cached entry) Found {
 	cached.retryAt = l.opts.Now().Add(retryPause)
-	l.remember(l.id, &cached)
+	l.remember(&cached)
 	return cached.found(Stale)
 }
 
 // notKnown handles the answer that the service does not know the id. It removes a cached key if the service has given
-// the first such answer long enough ago.
-func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *entry) (Found, error) {
+// the first such answer long enough ago. While the table fails, each process decides on its own.
+func (l *lookup) notKnown(ctx context.Context) (Found, error) {
 	// The grace starts at the answer: Lambda can freeze the process during the call.
 	since := l.opts.Now().Truncate(time.Millisecond)
-	if cached == nil {
+	if l.cached == nil {
 		// The table can contain a key that could not be read.
-		gone := l.gone(asked, nil, shared)
-		cached = l.remove(ctx, gone, time.Time{})
-		switch {
-		case cached == nil:
-			return l.removed(gone)
-		case cached.SentAs != l.sentAs: // the service was asked for another spelling
-			return l.stale(*cached), nil
+		if l.cached = l.remove(ctx, time.Time{}); l.cached == nil {
+			return l.removed()
+		}
+		if l.cached.SentAs != l.sentAs { // the service was asked for another spelling
+			return l.stale(*l.cached), nil
 		}
 	}
-	last := *cached
+	last := *l.cached
 	if !last.withdrawn() {
 		last.UnknownSince = since
 	}
 	reported := l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
-		return l.store.ReportUnknown(ctx, l.id, asked, last.UnknownSince)
+		return l.store.ReportUnknown(ctx, l.id, l.asked, last.UnknownSince)
 	})
 	if reported != nil && !reported.FetchedAt.Before(last.FetchedAt) { // the table can lack the copy
 		last = *reported
 	}
-	if last.FetchedAt.After(asked) { // another function has just fetched the key
-		l.remember(l.id, &last)
+	if last.FetchedAt.After(l.asked) { // another function has just fetched the key
+		l.remember(&last)
 		return last.found(SharedTable), nil
 	}
-	if asked.Sub(last.UnknownSince) >= l.opts.UnknownGrace {
-		if gone := l.gone(asked, &last, shared); l.remove(ctx, gone, asked.Add(-l.opts.UnknownGrace)) == nil {
-			return l.removed(gone)
-		}
+	l.cached = &last
+	if graceEnd := l.asked.Add(-l.opts.UnknownGrace); !last.UnknownSince.After(graceEnd) &&
+		l.remove(ctx, graceEnd) == nil {
+		return l.removed()
 	}
 	return l.stale(last), nil
 }
 
-// gone returns the entry of an id that has no key, after the service was asked at that time. One that had a key is
-// needed as long as a copy can be used, which is older than the report.
-func (l *lookup) gone(asked time.Time, cached, shared *entry) *entry {
-	e := &entry{ID: l.id, SentAs: l.sentAs, FetchedAt: asked, ExpiresAt: asked.Add(l.opts.UnknownTTL)}
-	if known := cmp.Or(cached, shared); known.withdrawn() {
+// gone returns the entry of an id that has no key. One that had a key is needed as long as a copy can be used, which is
+// older than the report.
+func (l *lookup) gone() *entry {
+	e := &entry{ID: l.id, SentAs: l.sentAs, FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.UnknownTTL)}
+	if known := cmp.Or(l.cached, l.shared); known.withdrawn() {
 		e.UnknownSince = known.UnknownSince
-	} else if cached != nil {
-		e.UnknownSince = asked
+	} else if l.cached != nil {
+		e.UnknownSince = l.asked
 	}
 	if end := e.UnknownSince.Add(l.opts.MaxAge); end.After(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}
+	e.ExpiresAt = e.ExpiresAt.Truncate(time.Second)
 	return e
 }
 
+// remove records in the table that the id has no key. It returns the key that the table contains, unless it was
+// reported as unknown by oldest; nil for none.
+func (l *lookup) remove(ctx context.Context, oldest time.Time) (kept *entry) {
+	gone := l.gone()
+	return l.fromTable(
+		ctx,
+		func(ctx context.Context) (*Record, error) { return l.store.Remove(ctx, gone.Record, oldest) },
+	)
+}
+
 // removed stores in memory that the service does not know the id, and returns this result.
-func (l *lookup) removed(e *entry) (Found, error) {
-	l.forget(e)
+func (l *lookup) removed() (Found, error) {
+	e := l.gone()
+	l.remember(e)
 	return e.found(Service), fmt.Errorf("%w to the service", ErrUnknown)
 }
 
-// remove records in the table that the id has no key. It returns the key that the table contains, unless it was
-// reported as unknown by oldest; nil for none. Without the table, each process decides on its own.
-func (l *lookup) remove(ctx context.Context, gone *entry, oldest time.Time) (kept *entry) {
-	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
-		return l.store.Remove(ctx, gone.Record, oldest)
-	})
-}
-
-// withTable runs a call of the table with its timeout.
+// withTable makes a call of the table with its timeout.
 func (c *Cache) withTable(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	return call(ctx)
 }
 
+// withTable makes a call of the table, and records in l if it fails.
+func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
+	err := l.Cache.withTable(ctx, call)
+	l.tableFailed = l.tableFailed || err != nil
+	return err
+}
+
 // fromTable returns the record that a call of the table returns; nil for none that can be used.
 func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Record, error)) (e *entry) {
 	_ = l.withTable(ctx, func(ctx context.Context) error {
 		r, err := call(ctx)
-		e = l.parse(r)
+		if r == nil || r.FetchedAt.After(l.opts.Now().Add(maxSkew)) {
+			return err
+		}
+		if key, refused := r.Key(); key != nil || refused == nil || r.Rejected != nil {
+			// Long past if it was never reported as unknown.
+			e = &entry{*r, key, r.UnknownAt.Add(retryPause)}
+		}
 		return err
 	})
 	return e
 }
 
-// read returns the table's record of the id.
-func (l *lookup) read(ctx context.Context) *entry {
-	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) { return l.store.Get(ctx, l.id) })
-}
-
-// parse returns the entry of a record, with a nil key if the id is unknown. It returns nil for a record that the policy
-// rejects.
-func (c *Cache) parse(r *Record) *entry {
-	if r == nil || r.FetchedAt.After(c.opts.Now().Add(maxSkew)) {
-		return nil
-	}
-	e := &entry{Record: *r}
-	if r.JWK != "" {
-		var err error
-		if e.key, err = ParseJWK([]byte(r.JWK), r.ID); err != nil {
-			return nil
-		}
-		e.retryAt = r.UnknownAt.Add(retryPause) // long past if it was never reported as unknown
-	}
-	return e
-}
-
-func (c *Cache) remember(id string, e *entry) {
+// remember stores in memory what is known of a key id.
+func (c *Cache) remember(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.unknown, id)
-	if len(c.keys) >= maxRemembered {
-		clear(c.keys)
+	delete(c.keys, e.ID)
+	delete(c.unknown, e.ID)
+	if e.key != nil {
+		keep(c.keys, e.ID, e)
+	} else {
+		keep(c.unknown, e.ID, e)
 	}
-	c.keys[id] = e
 }
 
-// forget stores in memory that the id has no key.
-func (l *lookup) forget(e *entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.keys, l.id)
-	if len(l.unknown) >= maxRemembered {
-		clear(l.unknown)
+// keep stores a value in a map of the memory. Maps that are full are emptied, because invented ids and unknown sources
+// could occupy any amount.
+func keep[K comparable, V any](m map[K]V, k K, v V) {
+	if len(m) >= 4096 {
+		clear(m)
 	}
-	l.unknown[l.id] = e
+	m[k] = v
 }

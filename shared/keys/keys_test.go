@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"crypto/rsa"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -260,13 +261,15 @@ func TestLookupWorksWithoutTheTable(t *testing.T) {
 }
 
 // answering is a service without a network.
-type answering struct{ text []byte }
+type answering struct{ key *rsa.PublicKey }
 
-func (a answering) Fetch(context.Context, string) ([]byte, string, error) { return a.text, "", nil }
+func (a answering) Fetch(context.Context, string) (*rsa.PublicKey, string, error) {
+	return a.key, "", nil
+}
 
 // Each call of the table has half a second, whoever makes it.
 func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
-	key := text(t, members(generated(0).N, 65537))
+	key := &generated(0).PublicKey
 	for name, call := range map[string]func(ctx context.Context, c *Cache) bool{ // reports whether it was right
 		"lookup": func(ctx context.Context, c *Cache) bool {
 			found, err := c.Lookup(ctx, id, sender)
@@ -280,7 +283,7 @@ func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
 		},
 		"a source": func(ctx context.Context, c *Cache) bool {
 			c.RecordSource(ctx, sender)
-			return c.SourceRecorded(sender)
+			return c.known[network(sender)].recordAt.After(time.Now())
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -629,10 +632,11 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	source := func(i int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)
 	}
+	known := &entry{key: &generated(0).PublicKey}
 	for i := range 4097 {
 		name := fmt.Sprint(i)
-		(&lookup{Cache: c, id: "unknown " + name}).forget(&entry{})
-		c.remember("key "+name, &entry{})
+		c.remember(&entry{ID: "unknown " + name})
+		c.remember(&entry{ID: "key " + name, key: known.key})
 		c.know(source(i), sighting{})
 		other := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)
 		(&lookup{Cache: c, source: other}).knows(t.Context())
@@ -640,21 +644,20 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 		if i == 4096 {
 			want = 1
 		}
-		if len(c.unknown) != want || len(c.keys) != want || len(c.sources.known) != want ||
-			len(c.sources.unknown) != want {
+		if len(c.unknown) != want || len(c.keys) != want || len(c.known) != want || len(c.pauses) != want {
 			t.Fatalf("%d: %d unknown, %d keys, %d known and %d unknown sources", i, len(c.unknown), len(c.keys),
-				len(c.sources.known), len(c.sources.unknown))
+				len(c.known), len(c.pauses))
 		}
 	}
 	// What becomes known is no longer unknown, and the other way round.
-	c.remember("unknown 4096", &entry{})
-	(&lookup{Cache: c, id: "key 4096"}).forget(&entry{})
+	c.remember(&entry{ID: "unknown 4096", key: known.key})
+	c.remember(&entry{ID: "key 4096"})
 	if c.keys["key 4096"] != nil || len(c.unknown) != 1 {
 		t.Errorf("%v, %v", c.keys, c.unknown)
 	}
 	c.know(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 16, 0}), 32), sighting{})
-	if len(c.sources.unknown) != 0 {
-		t.Errorf("%v", c.sources.unknown)
+	if len(c.pauses) != 0 {
+		t.Errorf("%v", c.pauses)
 	}
 }
 

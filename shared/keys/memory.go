@@ -30,8 +30,8 @@ func (m *Memory) Get(_ context.Context, id string) (*Record, error) {
 func (m *Memory) Put(_ context.Context, r Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.FetchedAt = milliseconds(r.FetchedAt); !m.records[r.ID].FetchedAt.After(r.FetchedAt) {
-		m.set(r)
+	if !m.records[r.ID].FetchedAt.After(r.FetchedAt) {
+		put(&m.records, r.ID, r)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func (m *Memory) Remove(_ context.Context, r Record, oldest time.Time) (*Record,
 	if r.UnknownSince.IsZero() {
 		r.UnknownSince = last.UnknownSince
 	}
-	m.set(r)
+	put(&m.records, r.ID, r)
 	return nil, nil
 }
 
@@ -66,29 +66,12 @@ func (m *Memory) ReportUnknown(_ context.Context, id string, asked, since time.T
 		r.UnknownSince = since
 	}
 	r.UnknownAt = asked
-	r = m.set(r)
+	put(&m.records, id, r)
 	return &r, nil
 }
 
 // usable reports whether there is a key that has not expired at that time.
 func (r *Record) usable(at time.Time) bool { return r.JWK != "" && r.ExpiresAt.Unix() > at.Unix() }
-
-// set stores a record, with times as precise as those of a table.
-func (m *Memory) set(r Record) Record {
-	for _, t := range []*time.Time{&r.FetchedAt, &r.UnknownSince, &r.UnknownAt} {
-		*t = milliseconds(*t)
-	}
-	r.ExpiresAt = time.Unix(r.ExpiresAt.Unix(), 0).UTC()
-	put(&m.records, r.ID, r)
-	return r
-}
-
-func milliseconds(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.UnixMilli(t.UnixMilli()).UTC()
-}
 
 func put[V any](all *map[string]V, name string, v V) {
 	if *all == nil {
@@ -115,7 +98,7 @@ func (m *Memory) RecordSource(_ context.Context, name string, now, oldest, _ tim
 	if at, ok := m.sources[name]; ok && at.After(oldest) {
 		return at, nil
 	}
-	put(&m.sources, name, milliseconds(now))
+	put(&m.sources, name, now)
 	return now, nil
 }
 

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"io"
@@ -30,13 +31,13 @@ func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Or
 	return &Origin{client: &c, baseURL: baseURL, timeout: timeout}
 }
 
-// Fetch returns the text that the service answers for a key id, which [ParseJWK] must accept as that key, and the type
-// of the answer unless it is JSON. The error wraps [ErrUnknown] if the service reports that there is no such key,
-// [ErrUnavailable] if it does not answer or answers anything else, and [ErrMalformedID] if id is not one that
-// [payment.KeyID] accepts. It is safe for concurrent use.
-func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedType string, err error) {
+// Fetch returns the key that the service answers for a key id, and the type of the answer unless it is JSON. The error
+// is a [*PolicyError] if the key must not be used. Otherwise it wraps [ErrUnknown] if the service reports that there is
+// no such key, [ErrUnavailable] if it does not answer or answers anything else, and [ErrMalformedID] if id is not one
+// that [payment.KeyID] accepts. It contains no data of the answer. Fetch is safe for concurrent use.
+func (o *Origin) Fetch(ctx context.Context, id string) (key *rsa.PublicKey, unexpectedType string, err error) {
 	if _, ok := payment.KeyID(id); !ok {
-		return nil, "", fmt.Errorf("keys: %w", ErrMalformedID)
+		return nil, "", ErrMalformedID
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -53,18 +54,21 @@ func (o *Origin) Fetch(ctx context.Context, id string) (text []byte, unexpectedT
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusGone:
-		return nil, "", fmt.Errorf("keys: origin: %w", ErrUnknown)
+		return nil, "", fmt.Errorf("%w to the service", ErrUnknown)
 	default:
 		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, StatusError(resp.StatusCode))
 	}
-	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(text) > maxAnswer {
+		err = errors.New("larger than 64 KiB")
+	}
 	if err != nil {
 		return nil, "", unavailable("answer", err)
 	}
-	if len(text) > maxAnswer {
-		return nil, "", unavailable("answer is larger than 64 KiB", nil)
+	if key, err = ParseJWK(text, id); errors.Is(err, ErrNotJWK) {
+		err = unavailable("answer", err)
 	}
-	return text, payment.UnexpectedType(resp.Header.Get("Content-Type")), nil
+	return key, payment.UnexpectedType(resp.Header.Get("Content-Type")), err
 }
 
 // StatusError is the status of an answer of the key service that is neither a key nor says that there is none. An error
@@ -74,12 +78,9 @@ type StatusError int
 func (e StatusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
 
 func unavailable(what string, err error) error {
-	if err != nil {
-		// The URL is known from the settings; the cause is sufficient.
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err
-		}
-		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	// The URL is known from the settings; the cause is sufficient.
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
 	}
-	return fmt.Errorf("%w: %s", ErrUnavailable, what)
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
 }

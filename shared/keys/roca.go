@@ -7,12 +7,14 @@ import "math/big"
 // power of 65537. A sound modulus has this form with a probability of about 2^-27 (Nemec et al., "The Return of
 // Coppersmith's Attack", CCS 2017, section 4).
 func hasROCAFingerprint(n *big.Int) bool {
-	// After one big division, all operands fit into machine words.
-	var residue, word, prime big.Int
-	residue.Mod(n, rocaProduct)
-	for i, p := range rocaPrimes {
-		prime.SetInt64(int64(p))
-		if !rocaPowers[i][word.Mod(&residue, &prime).Int64()] {
+	var residue big.Int
+	for _, p := range rocaPrimes {
+		r := residue.Mod(n, big.NewInt(p)).Int64()
+		power := int64(1)
+		for i := int64(1); i < p && power != r; i++ { // the powers repeat after at most p-1
+			power = power * 65537 % p
+		}
+		if power != r {
 			return false
 		}
 	}
@@ -20,21 +22,7 @@ func hasROCAFingerprint(n *big.Int) bool {
 }
 
 // rocaPrimes are the odd primes in M for the smallest keys of that library. They are in M for all its keys.
-var rocaPrimes = []int{
+var rocaPrimes = []int64{
 	3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73,
 	79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
 }
-
-// rocaPowers states for each prime which residues are powers of 65537. rocaProduct is the product of the primes.
-var rocaPowers, rocaProduct = func() (powers [][]bool, product *big.Int) {
-	product = big.NewInt(1)
-	for _, p := range rocaPrimes {
-		is := make([]bool, p)
-		for power := 1; !is[power]; power = power * 65537 % p {
-			is[power] = true
-		}
-		powers = append(powers, is)
-		product.Mul(product, big.NewInt(int64(p)))
-	}
-	return powers, product
-}()

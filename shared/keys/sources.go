@@ -18,12 +18,6 @@ const (
 	sourcePause = time.Minute
 )
 
-// sources stores the networks that webhooks come from. The cache's mu guards it.
-type sources struct {
-	known   map[netip.Prefix]sighting  // sources of authentic webhooks
-	unknown map[netip.Prefix]time.Time // unknown sources, and until when the table is not read again
-}
-
 // sighting is the last authentic webhook of a source that the table or this process recorded.
 type sighting struct {
 	at       time.Time
@@ -56,59 +50,42 @@ func sourceName(source netip.Prefix) string {
 // An attacker who repeats a captured webhook within its time window also becomes a known source. This gives access only
 // to the reserve.
 func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
-	if c.SourceRecorded(from) {
+	source, now := network(from), c.opts.Now()
+	c.mu.Lock()
+	last := c.known[source]
+	c.mu.Unlock()
+	if !source.IsValid() || now.Before(last.recordAt) {
 		return
 	}
-	source := network(from)
-	now := c.opts.Now()
-	recorded := now
-	err := c.withTable(ctx, func(ctx context.Context) (err error) {
-		recorded, err = c.store.RecordSource(ctx, sourceName(source), now, now.Add(-recordEvery), now.Add(knownFor))
+	s := sighting{now, now.Add(sourcePause)}
+	_ = c.withTable(ctx, func(ctx context.Context) error {
+		at, err := c.store.RecordSource(ctx, sourceName(source), now.Truncate(time.Millisecond), now.Add(-recordEvery),
+			now.Add(knownFor))
+		if err == nil {
+			s = sighting{at, at.Add(recordEvery)}
+		}
 		return err
 	})
-	if err != nil {
-		c.know(source, sighting{now, now.Add(sourcePause)})
-		return
-	}
-	c.know(source, sighting{recorded, recorded.Add(recordEvery)})
-}
-
-// SourceRecorded reports whether [Cache.RecordSource] has nothing to do for this address.
-func (c *Cache) SourceRecorded(from netip.Addr) bool {
-	source := network(from)
-	if !source.IsValid() {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last, ok := c.sources.known[source]
-	return ok && c.opts.Now().Before(last.recordAt)
+	c.know(source, s)
 }
 
 func (c *Cache) know(source netip.Prefix, s sighting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.sources.unknown, source)
-	if len(c.sources.known) >= maxRemembered {
-		clear(c.sources.known)
-	}
-	c.sources.known[source] = s
+	delete(c.pauses, source)
+	keep(c.known, source, s)
 }
 
 // knows reports whether an authentic webhook came from the source within a week.
 func (l *lookup) knows(ctx context.Context) bool {
-	if !l.source.IsValid() {
-		return false
-	}
 	now := l.opts.Now()
 	l.mu.Lock()
-	last, ok := l.sources.known[l.source]
-	paused := now.Before(l.sources.unknown[l.source])
+	last, pause := l.known[l.source], l.pauses[l.source]
 	l.mu.Unlock()
 	switch {
-	case ok && now.Sub(last.at) < knownFor:
+	case now.Sub(last.at) < knownFor:
 		return true
-	case paused || l.tableFailed:
+	case !l.source.IsValid() || now.Before(pause) || l.tableFailed:
 		return false
 	}
 	var at time.Time
@@ -116,18 +93,15 @@ func (l *lookup) knows(ctx context.Context) bool {
 		at, err = l.store.Source(ctx, sourceName(l.source))
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return false
-	}
-	if now.Sub(at) < knownFor {
+	case now.Sub(at) < knownFor:
 		l.know(l.source, sighting{at, at.Add(recordEvery)})
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.sources.unknown) >= maxRemembered {
-		clear(l.sources.unknown)
-	}
-	l.sources.unknown[l.source] = now.Add(sourcePause)
+	keep(l.pauses, l.source, now.Add(sourcePause))
 	return false
 }

@@ -259,18 +259,3 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 		}
 	}
 }
-
-func TestTheCounterOfAnHourExpiresAnHourAfterIt(t *testing.T) {
-	f := newFleet(t)
-	at := time.Date(2026, 1, 31, 12, 59, 59, 0, time.UTC)
-	for call := range 2 {
-		if ok, err := TakeHourly(t.Context(), f.db, "hourly", at, 1); ok != (call == 0) || err != nil {
-			t.Fatalf("call %d: %v, %v", call, ok, err)
-		}
-	}
-	for name, expires := range f.db.expires {
-		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); !expires.Equal(want) || len(f.db.expires) != 1 {
-			t.Errorf("%s expires at %s", name, expires)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"crypto/rsa"
 	"time"
 )
 
@@ -31,25 +32,38 @@ type Store interface {
 	Source(ctx context.Context, name string) (time.Time, error)
 }
 
-// InspectStore is the part of a store that an [Inspector] uses. Its reads are consistent.
+// InspectStore is the part of a store that is for a person. Its reads are consistent.
 type InspectStore interface {
 	// Get returns the record of a key id; nil for none.
 	Get(ctx context.Context, id string) (*Record, error)
 	// Records returns all records of key ids, in any order.
 	Records(ctx context.Context) ([]Record, error)
-	// Delete deletes the record of a key id, if there is one.
+	// Delete deletes the record of a key id, if there is one. A function without its own copy then fetches the key
+	// again.
 	Delete(ctx context.Context, id string) error
 }
 
 // Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with UnknownSince, it had one
-// before that was removed. ExpiresAt is in seconds, the other times are in milliseconds, and zero for none.
+// before that was removed. ExpiresAt is in whole seconds, the other times are in whole milliseconds, and zero for none.
 type Record struct {
 	ID           string // in its canonical form
 	SentAs       string // the id in the request to the service
 	JWK          string
 	Rejected     []Violation // why the policy rejects the key that the service returned
 	FetchedAt    time.Time   // when the request was sent to the service
-	UnknownSince time.Time   // when the service first reported a known key as unknown
+	UnknownSince time.Time   // when the service first reported a known key as unknown; while JWK is set, it is in use
 	UnknownAt    time.Time   // when it last did
 	ExpiresAt    time.Time   // from then, no function uses the record
+}
+
+// Key returns the key of a record; nil if the service did not know the id. The error says why the functions do not use
+// the key that the service returned.
+func (r *Record) Key() (*rsa.PublicKey, error) {
+	switch {
+	case r.Rejected != nil:
+		return nil, &PolicyError{r.Rejected}
+	case r.JWK == "":
+		return nil, nil
+	}
+	return ParseJWK([]byte(r.JWK), r.ID)
 }

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"crypto/rsa"
 	"errors"
 	"io"
 	"net/http"
@@ -226,7 +227,7 @@ func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gateway404()
 	f.pass(time.Minute)
-	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).notKnown(t.Context(), f.now, nil, nil)
+	found, err := (&lookup{Cache: c, id: itemID, sentAs: id, asked: f.now}).notKnown(t.Context())
 	if err != nil || found.Source != Stale || !found.Withdrawn || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -255,13 +256,13 @@ func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f.gone()
 	f.pass(time.Hour)
 	f.expectWithdrawn(c, nil, Stale, 1)
-	cached := c.entry(itemID)
+	cached := c.keys[itemID]
 	f.pass(6 * time.Minute)
 	asked := f.now // c sends its request, and the answer is late
 	f.serve(0)
 	f.pass(time.Second)
 	f.expectInUse(other, Service, 1)
-	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).notKnown(t.Context(), asked, cached, nil)
+	found, err := (&lookup{Cache: c, id: itemID, sentAs: id, asked: asked, cached: cached}).notKnown(t.Context())
 	if err != nil || found.Withdrawn || found.Key == nil || found.Source != SharedTable {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -275,7 +276,7 @@ type slowOrigin struct {
 	takes time.Duration
 }
 
-func (o slowOrigin) Fetch(context.Context, string) ([]byte, string, error) {
+func (o slowOrigin) Fetch(context.Context, string) (*rsa.PublicKey, string, error) {
 	o.f.pass(o.takes)
 	return nil, "", ErrUnknown
 }
@@ -302,7 +303,7 @@ func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f.broken.Store(true)
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.broken.Store(false)
-	if err := NewInspector(f.db).Drop(t.Context(), id); err != nil {
+	if err := f.db.Delete(t.Context(), itemID); err != nil {
 		t.Fatal(err)
 	}
 	f.pass(5 * time.Minute)
@@ -336,9 +337,9 @@ func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 	f.expectRejected(c, true, InMemory, 0)
 	f.expectRejected(other, true, SharedTable, 0)
 	f.expectRejected(f.cache(), true, SharedTable, 0)
-	found, _, err := NewInspector(f.db).Find(t.Context(), id)
-	if err != nil || violations(found.Refused) == nil {
-		t.Errorf("%+v, %v", found, err)
+	r := f.stored()
+	if _, err := r.Key(); violations(err) == nil {
+		t.Error(err)
 	}
 	// It is asked for again, and stays withdrawn. Then the service has it no more, and then a good one.
 	f.pass(time.Minute)

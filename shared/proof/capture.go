@@ -43,8 +43,8 @@ func NewCapturer(bucket objects.Creator, budget keys.Store, scheme signature.Sch
 // ends before twice that time. When the budget cannot be read, it stores nothing.
 func (c *Capturer) Capture(ctx context.Context, r Request, payload []byte, cause string) (name string, err error) {
 	now := time.Now()
-	hour := now.Truncate(time.Hour).Unix()
-	if c.spent.Load() == hour || !now.Before(c.until) {
+	hour := now.Truncate(time.Hour)
+	if c.spent.Load() == hour.Unix() || !now.Before(c.until) {
 		return "", nil
 	}
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < 2*CaptureTimeout {
@@ -52,12 +52,13 @@ func (c *Capturer) Capture(ctx context.Context, r Request, payload []byte, cause
 	}
 	ctx, cancel := context.WithTimeout(ctx, CaptureTimeout)
 	defer cancel()
-	left, err := keys.TakeHourly(ctx, c.budget, "captured", now, CapturedPerHour)
+	name = fmt.Sprintf("captured#%d", hour.Unix()/3600)
+	left, err := c.budget.Take(ctx, name, CapturedPerHour, hour.Add(2*time.Hour))
 	if err != nil {
 		return "", err
 	}
 	if !left {
-		c.spent.Store(hour)
+		c.spent.Store(hour.Unix())
 		return "", nil
 	}
 	r.Headers, r.RawQuery = c.scheme.Redact(r.Headers, r.RawQuery, "Content-Type", "Content-Length", "User-Agent",

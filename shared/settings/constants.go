@@ -17,15 +17,6 @@ const SafePayloadBytes = (6<<20 - 1 - 64<<10) / 2
 // EventSource is the source of every event. The rules of consumers match it.
 const EventSource = "payhook"
 
-// KeyFreshness is how long a key is used before it is fetched again (the interface, section 5.4), so that a key which
-// the service withdraws is used for little longer. It is one call of the service an hour for each key. The least
-// keyMaxAge is not shorter.
-const KeyFreshness = time.Hour
-
-// KeyMissBudget is the number of calls of the service a minute for keys that are not cached (the interface, section 8).
-// A service has few keys, so that one a second is enough for all of them; more help only who invents key ids.
-const KeyMissBudget = 60
-
 // KeyTimeout is the timeout of one fetch of a key. It leaves time to record the events.
 const KeyTimeout = 3 * time.Second
 

@@ -54,7 +54,6 @@ func (fixedKeys) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.
 
 var public = sync.OnceValue(func() *rsa.PublicKey { return &serviceKey().Private.PublicKey })
 
-func (fixedKeys) SourceRecorded(netip.Addr) bool           { return true }
 func (fixedKeys) RecordSource(context.Context, netip.Addr) {}
 
 // event is an event of the histories.

@@ -34,7 +34,8 @@ func Keys(t *testing.T, seed uint64, n int, stores ...KeyStore) {
 
 // record returns a record of few times, so that conditions hold as often as not.
 func (r *random) record() keys.Record {
-	k := keys.Record{ID: r.id(), SentAs: r.id(), FetchedAt: r.time(), ExpiresAt: r.time().Add(2 * time.Second)}
+	k := keys.Record{ID: r.id(), SentAs: r.id(), FetchedAt: r.time(),
+		ExpiresAt: r.time().Add(2 * time.Second).Truncate(time.Second)}
 	if r.IntN(4) > 0 {
 		k.JWK = fmt.Sprintf(`{"n":%d}`, r.IntN(1000))
 	}

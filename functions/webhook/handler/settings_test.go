@@ -11,12 +11,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/intake"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -53,15 +50,14 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 	}
 }
 
-// passed tests that the cache of keys has an option with the value of a setting.
-func passed(key, value string, change func(o *keys.Options)) func(*testing.T) {
+// keptFor tests how long the key of a webhook is needed in the table.
+func keptFor(key, value string, want time.Duration) func(*testing.T) {
 	return func(t *testing.T) {
-		want := intake.KeyOptions(conf(t, "https://service.example", nil))
-		change(&want)
-		got := intake.KeyOptions(conf(t, "https://service.example",
-			map[string]string{settings.Named(key).Env(): value}))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
+		e := newEndpoint(t, map[string]string{settings.Named(key).Env(): value})
+		e.handle(t, e.signed(t, paymenttest.Event()))
+		stored, err := e.keys.Records(t.Context())
+		if err != nil || len(stored) != 1 || stored[0].ExpiresAt.Sub(stored[0].FetchedAt).Round(time.Minute) != want {
+			t.Errorf("%+v, %v", stored, err)
 		}
 	}
 }
@@ -135,7 +131,7 @@ var effects = map[string]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	"keyMaxAge": passed("keyMaxAge", "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
+	"keyMaxAge": keptFor("keyMaxAge", "2h", 2*time.Hour),
 
 	// Package intake tests what a pipeline does with its settings.
 	"deduplicationWindow": recorded, "payhook:redriveGrace": recorded,

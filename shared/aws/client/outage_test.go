@@ -74,7 +74,6 @@ func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 	return keys.Found{}, nil
 }
 
-func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
 // eventsOf returns so many events, each with a member of so many bytes.

@@ -45,18 +45,11 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 		r.err = fmt.Errorf("%w: not looked up", keys.ErrUnavailable)
 		return r
 	}
-	text, _, err := k.origin.Fetch(ctx, id)
-	if err == nil {
-		r.key, err = keys.ParseJWK(text, id)
-	}
-	if errors.Is(err, keys.ErrNotJWK) {
-		err = fmt.Errorf("%w: %w", keys.ErrUnavailable, err)
-	}
+	r.key, _, r.err = k.origin.Fetch(ctx, id)
 	k.failed++
-	if !errors.Is(err, keys.ErrUnavailable) {
+	if !errors.Is(r.err, keys.ErrUnavailable) {
 		k.failed = 0
 	}
-	r.err = err
 	k.results = append(k.results, r)
 	return r
 }
@@ -84,9 +77,6 @@ func (k *keyRing) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Fou
 func (*keyRing) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
 	return keys.Found{}, nil
 }
-
-// SourceRecorded implements [intake.Keys]. Nothing is recorded.
-func (*keyRing) SourceRecorded(netip.Addr) bool { return true }
 
 // RecordSource implements [intake.Keys]. It does nothing.
 func (*keyRing) RecordSource(context.Context, netip.Addr) {}

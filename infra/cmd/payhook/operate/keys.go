@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ type cachedKey struct {
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
 func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revocations) error {
-	cached, err := d.keys.List(ctx)
+	records, err := d.keys.Records(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,10 +107,16 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 		Certificates *redrive.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
 	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
-	for _, c := range cached {
-		k := shownKey(c, p.Now())
+	for _, r := range records {
+		k := shownKey(r, p.Now())
 		k.mark(revoked)
 		shown.Keys = append(shown.Keys, k)
+	}
+	known := func(k cachedKey) int { return min(1, len(k.Thumbprint)+len(k.Cause)) }
+	slices.SortFunc(shown.Keys, func(a, b cachedKey) int { // keys before unknown ids, and the latest first
+		return cmp.Or(known(b)-known(a), b.FetchedAt.Compare(a.FetchedAt), cmp.Compare(a.KeyID, b.KeyID))
+	})
+	for _, k := range shown.Keys {
 		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
 	}
 	a, failed := d.redrive(ctx, redrive.Request{Certificates: true})
@@ -128,17 +135,17 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, d *stack, id string, drop bool,
-	revoked clientcert.Revocations) error {
+func (p *program) key(ctx context.Context, d *stack, id string, drop bool, revoked clientcert.Revocations) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
-	cached, found, err := d.keys.Find(ctx, id)
-	if found {
-		shown = shownKey(cached, p.Now())
+	canonical, _ := payment.KeyID(id)
+	r, err := d.keys.Get(ctx, canonical)
+	if r != nil {
+		shown = shownKey(*r, p.Now())
 		shown.KeyID = id
 	}
 	shown.mark(revoked)
-	if found && drop {
-		err = d.keys.Drop(ctx, id)
+	if r != nil && drop {
+		err = d.keys.Delete(ctx, canonical)
 		shown.Dropped = err == nil
 	}
 	if err != nil {
@@ -161,26 +168,31 @@ func (k *cachedKey) mark(revoked clientcert.Revocations) {
 	}
 }
 
-func shownKey(cached keys.Cached, now time.Time) cachedKey {
-	shown := cachedKey{KeyID: cached.ID, State: "cached", FetchedAt: cached.FetchedAt,
-		UnknownSince: cached.UnknownSince,
-		ExpiresAt:    cached.ExpiresAt}
-	if cached.Key != nil {
-		shown.Bits, shown.Exponent, shown.Thumbprint = cached.Key.N.BitLen(), cached.Key.E, keys.Thumbprint(cached.Key)
+func shownKey(r keys.Record, now time.Time) cachedKey {
+	shown := cachedKey{
+		KeyID:        cmp.Or(r.SentAs, r.ID),
+		State:        "cached",
+		FetchedAt:    r.FetchedAt,
+		UnknownSince: r.UnknownSince,
+		ExpiresAt:    r.ExpiresAt,
 	}
-	withdrawn := !cached.UnknownSince.IsZero()
+	key, refused := r.Key()
+	if key != nil {
+		shown.Bits, shown.Exponent, shown.Thumbprint = key.N.BitLen(), key.E, keys.Thumbprint(key)
+	}
+	withdrawn := !r.UnknownSince.IsZero()
 	switch {
-	case cached.Refused != nil:
-		shown.State, shown.Cause = "rejected", cached.Refused.Error()
-	case !now.Before(cached.ExpiresAt):
+	case refused != nil:
+		shown.State, shown.Cause = "rejected", refused.Error()
+	case !now.Before(r.ExpiresAt):
 		shown.State = "expired"
-	case cached.Key == nil && withdrawn:
+	case key == nil && withdrawn:
 		shown.State = "removed"
-	case cached.Key == nil:
+	case key == nil:
 		shown.State = "unknown"
 	case withdrawn:
 		shown.State = "withdrawn"
-	case now.Sub(cached.FetchedAt) >= settings.KeyFreshness:
+	case now.Sub(r.FetchedAt) >= keys.Freshness:
 		shown.State = "stale"
 	}
 	return shown

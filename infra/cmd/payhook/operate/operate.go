@@ -84,7 +84,7 @@ type stack struct {
 		ledger.Getter
 		ledger.Querier
 	}
-	keys                      *keys.Inspector
+	keys                      keys.InspectStore
 	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
 }
 
@@ -96,7 +96,7 @@ func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*stack,
 	}
 	db, client := dynamodb.NewClient(d.AWS), d.S3()
 	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
-		keys.NewInspector(dynamodb.NewKeysInspector(db, d.KeysTable)), s3.NewBucket(client, d.ParkingBucket),
+		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
 		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}, nil
 }
 

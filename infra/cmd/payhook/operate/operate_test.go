@@ -143,7 +143,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 		if w.down {
 			store = downKeys{}
 		}
-		return &stack{&w.at, w, keys.NewInspector(store), &w.parking, &w.claims, &w.evidence}, nil
+		return &stack{&w.at, w, store, &w.parking, &w.claims, &w.evidence}, nil
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)
