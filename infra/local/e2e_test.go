@@ -266,7 +266,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		{0, "1: 200", []string{"local", "send"}},
 		{0, `"recorded":60`, []string{"local", "send", "--events", "60"}},
 		{1, "1: 401", []string{"local", "send", "--corrupt", "signature"}},
-		{1, "signature", []string{"explain", "--last"}},
+		{1, "signature", []string{"explain"}},
 		{0, "signature-mismatch", []string{"parked", "list", "--kind", "rejected"}},
 		{1, "signature-mismatch", []string{"logs", "--not-accepted", "--since", "1h"}},
 		{0, `"recorded":1`, []string{"local", "send", "--file",

@@ -1,13 +1,13 @@
 package explain
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -58,7 +58,7 @@ func explain(ctx context.Context, r request, conf settings.Function, service *ke
 	err := e.check(ctx, conf)
 	e.Outcome = intake.OutcomeOf(err).Name
 	if err != nil {
-		e.Cause = err.Error()
+		e.Cause = cli.Cause(err.Error())
 	}
 	e.judge(ctx, err)
 	e.judgeUnread(err)
@@ -102,7 +102,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		return
 	case isDown(err):
 		e.Verdict = keysDown
-		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.KeyService, err)
+		e.say("The key service at baseUrl (%s) is down: %s.", e.conf.KeyService, cli.Cause(err.Error()))
 		e.say("If webhooks were accepted with these settings before, nothing is wrong with the settings. When the " +
 			"service is up again, ask it to send the webhooks again that were answered 503.")
 		return
@@ -115,26 +115,9 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		e.say("The body is not available: it had %d bytes, more than is captured.", e.request.PayloadBytes)
 		return
 	}
-	e.Verdict = noKey
-	for _, id := range keyIDsIn(e.values) {
-		k := e.keys.get(ctx, id.text)
-		if k.key == nil {
-			continue
-		}
-		if e.Verdict == noKey {
-			e.Verdict = otherKey
-		}
-		for _, s := range signatures {
-			digest, ok := digestIn(k.key, s.bytes)
-			if !ok {
-				continue
-			}
-			if at := e.timeSigned(digest, k.id); at != nil {
-				e.propose(ctx, s, *at, id)
-				return
-			}
-			e.Verdict = changed
-		}
+	if found := e.find(ctx, signatures); found != nil {
+		e.propose(ctx, *found)
+		return
 	}
 	switch e.Verdict {
 	case changed:
@@ -143,8 +126,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 			"a test tool. Compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
 			len(e.request.Payload), sha256.Sum256(e.request.Payload))
 		e.say("If the body is unchanged, the service composes the message in another way than section 5.4 of the " +
-			"interface, or signs a timestamp or key id that is in no header and no query parameter. Ask the service " +
-			"for the exact bytes of a signed message.")
+			"interface and the usual ones that were tried, or signs a timestamp or key id that is in no header and no " +
+			"query parameter. Ask the service for the exact bytes of a signed message.")
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
@@ -154,9 +137,51 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	}
 }
 
+// match is a signature with the message that was signed.
+type match struct {
+	signed
+	message
+	kind string
+	id   value // of the key
+}
+
+// find returns the signature, the key id and the message that belong together. Otherwise, it sets the verdict.
+func (e *explainer) find(ctx context.Context, signatures []signed) *match {
+	e.Verdict = noKey
+	for _, id := range keyIDsIn(e.values) {
+		key := e.keys.get(ctx, id.text).key
+		if key == nil {
+			continue
+		}
+		if e.Verdict == noKey {
+			e.Verdict = otherKey
+		}
+		for _, s := range signatures {
+			kinds, certain := kindsOf(key, s.bytes)
+			for _, k := range kinds {
+				for m := range messages(e.request.Payload, id.text, e.values) {
+					if k.of(m.text) {
+						return &match{s, m, k.name, id}
+					}
+				}
+			}
+			switch {
+			case certain:
+				e.Verdict = changed
+				e.compare("signature", kinds[0].name, specifiedKind)
+			case len(kinds) > 0:
+				e.say("With the key %s, the signature has the form of RSASSA-PSS, which Payhook does not support: ask the "+
+					"service how it signs.", id.text)
+			}
+		}
+	}
+	return nil
+}
+
 // judgeUnread replaces a verdict about a request of which a part is missing and can be among what was not stored.
 func (e *explainer) judgeUnread(err error) {
-	if !errors.Is(err, signature.ErrMissing) || len(e.unread) == 0 || e.Verdict == otherSettings {
+	verified := slices.Contains([]verdict{otherSettings, unsupported, wrongAge}, e.Verdict)
+	if verified || len(e.unread) == 0 || !errors.Is(err, signature.ErrMissing) {
 		return
 	}
 	e.report = report{Verdict: notStored, Outcome: e.Outcome, Cause: e.Cause}
@@ -168,31 +193,22 @@ func (e *explainer) judgeUnread(err error) {
 		"ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers.")
 }
 
-// timeSigned returns the timestamp of the message of section 5.4 that has a digest, and nil if there is none:
-// the payload, a timestamp and a key id, each on a line.
-func (e *explainer) timeSigned(digest []byte, id string) *value {
-	for _, at := range e.values {
-		message := slices.Concat(e.request.Payload, []byte("\n"+at.text+"\n"+id))
-		if sum := sha256.Sum256(message); bytes.Equal(sum[:], digest) {
-			return &at
-		}
-	}
-	return nil
-}
-
-// propose reports how the request verifies with the signature s of a message with that timestamp and key id.
-func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
+// propose reports how the request verifies.
+func (e *explainer) propose(ctx context.Context, found match) {
+	s, at, id := found.signed, found.at, found.id
 	if name, ok := strings.CutPrefix(s.location, "header:"); ok {
 		e.set("signatureHeader", name)
 	} else {
 		e.differs("The signature is in %s. Payhook reads it from a header.", s.location)
 	}
-	if s.encoding != base64URL {
-		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
-	}
-	e.set("timestampLocation", at.location)
-	if _, known := signature.TimeOf(at.text); !known && e.conf.Window != nil {
-		e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
+	e.compare("encoding of the signature", s.encoding, base64URL)
+	e.compare("signature", found.kind, specifiedKind)
+	e.compare("signed message", strconv.Quote(found.composition), strconv.Quote(compositions[0]))
+	if at.location != "" {
+		e.set("timestampLocation", at.location)
+		if _, known := signature.TimeOf(at.text); !known && e.conf.Window != nil {
+			e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
+		}
 	}
 	e.set("keyIdLocation", id.location)
 	if strings.HasPrefix(id.location, static) {
@@ -226,6 +242,13 @@ func (e *explainer) propose(ctx context.Context, s signed, at, id value) {
 		e.Verdict = otherSettings
 		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this " +
 			"was tried.")
+	}
+}
+
+// compare reports a difference from section 5.4.
+func (e *explainer) compare(what, found, specified string) {
+	if found != specified {
+		e.differs("The %s is %s. Section 5.4 of the interface says %s.", what, found, specified)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
@@ -81,12 +82,12 @@ func sent(t *testing.T) *call {
 			"x-amzn-trace-id": "(redacted)", "x-forwarded-for": "(redacted)"}}
 	c.set("X-SVC-Timestamp", at)
 	c.set("X-SVC-Key-Id", c.key.ID)
-	c.sign(specified(at, c.key.ID))
+	c.sign(message54(at, c.key.ID))
 	return c
 }
 
-// specified is the message of section 5.4.
-func specified(timestamp, id string) string { return body + "\n" + timestamp + "\n" + id }
+// message54 is the message of section 5.4.
+func message54(timestamp, id string) string { return body + "\n" + timestamp + "\n" + id }
 
 func (c *call) set(name, text string) { c.request.Headers[strings.ToLower(name)] = text }
 func (c *call) move(from, to string)  { c.set(to, c.drop(from)) }
@@ -98,23 +99,33 @@ func (c *call) drop(name string) string {
 
 // signed returns the signature of a message.
 func (c *call) signed(message string) []byte {
-	sum := sha256.Sum256([]byte(message))
-	s, err := rsa.SignPKCS1v15(nil, c.key.Private, crypto.SHA256, sum[:])
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	c.sign(message)
+	s, _ := base64.RawURLEncoding.DecodeString(c.request.Headers["x-svc-signature"])
 	return s
 }
 
-func (c *call) sign(message string) {
-	c.set("X-SVC-Signature", base64.RawURLEncoding.EncodeToString(c.signed(message)))
+func (c *call) sign(message string) { c.signWith(crypto.SHA256, message, nil) }
+
+// signWith signs with a hash, and with PSS unless pss is nil.
+func (c *call) signWith(hash crypto.Hash, message string, pss *rsa.PSSOptions) {
+	options := crypto.SignerOpts(hash)
+	if pss != nil {
+		pss.Hash, options = hash, pss
+	}
+	h := hash.New()
+	h.Write([]byte(message))
+	s, err := c.key.Private.Sign(rand.Reader, h.Sum(nil), options)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.set("X-SVC-Signature", base64.RawURLEncoding.EncodeToString(s))
 }
 
 // timestamp replaces the timestamp.
 func (c *call) timestamp(header, text string) {
 	c.drop("X-SVC-Timestamp")
 	c.set(header, text)
-	c.sign(specified(text, c.key.ID))
+	c.sign(message54(text, c.key.ID))
 }
 
 func (c *call) explain() *report {
@@ -194,7 +205,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.key.ID = strings.ReplaceAll(c.key.ID, "-", "")
 			c.jwks[c.key.ID] = c.key.JWK()
 			c.set("A-Key", c.key.ID)
-			c.sign(specified(at, c.key.ID))
+			c.sign(message54(at, c.key.ID))
 		}, want{otherSettings, missing, "keyIdLocation=header:A-Key", ""}},
 		"signature in the query": {func(c *call) { c.request.RawQuery = "sig=" + c.drop("X-SVC-Signature") },
 			want{unsupported, missing, "", "The signature is in query:sig"}},
@@ -204,7 +215,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.move("X-SVC-Signature", "A-Sig")
 		}, want{otherSettings, missing,
 			"keyIdLocation=header:A-Key signatureHeader=A-Sig timestampLocation=header:A-Time",
-			"signature: missing: "}},
+			""}},
 		"PUT": {func(c *call) { c.request.Method = "PUT" }, want{authentic, "accepted", "", ""}},
 		"another method": {func(c *call) { c.request.Method = "GET" },
 			want{unsupported, "method-not-allowed", "", "Payhook accepts POST, PUT, PATCH"}},
@@ -228,16 +239,25 @@ func TestEachVariantIsExplained(t *testing.T) {
 			for i := 0; !strings.Contains(c.request.Headers["x-svc-signature"], "+"); i++ {
 				c.set("X-SVC-Timestamp", strconv.Itoa(1769860800+i))
 				c.set("X-SVC-Signature",
-					base64.StdEncoding.EncodeToString(c.signed(specified(strconv.Itoa(1769860800+i), c.key.ID))))
+					base64.StdEncoding.EncodeToString(c.signed(message54(strconv.Itoa(1769860800+i), c.key.ID))))
 			}
 		}, want{unsupported, malformed, "", "standard base64"}},
 		"hexadecimal": {func(c *call) {
-			c.set("X-SVC-Signature", hex.EncodeToString(c.signed(specified(at, c.key.ID))))
+			c.set("X-SVC-Signature", hex.EncodeToString(c.signed(message54(at, c.key.ID))))
 		}, want{unsupported, malformed, "", "hexadecimal"}},
 
 		// Another message.
-		"another separator": {func(c *call) { c.sign(body + "." + at + "." + c.key.ID) },
+		"a message without the timestamp, which is not sent": {func(c *call) {
+			c.drop("X-SVC-Timestamp")
+			c.set("Cookie", "(redacted)")
+			c.sign(body + c.key.ID)
+		}, want{unsupported, missing, "", `message is "{body}{keyId}". Section 5.4 of the interface says "{body}\n{timestamp}\n{keyId}".`}},
+		"another message": {func(c *call) { c.sign("x") },
 			want{changed, mismatch, "", "composes the message in another way"}},
+		"another message and hash": {func(c *call) { c.signWith(crypto.SHA512, "x", nil) },
+			want{changed, mismatch, "", "The signature is RSASSA-PKCS1-v1_5 with SHA-512. Section 5.4"}},
+		"another message and padding": {func(c *call) { c.signWith(crypto.SHA256, "x", &rsa.PSSOptions{}) },
+			want{otherKey, mismatch, "", "the signature has the form of RSASSA-PSS"}},
 		"an amount was changed": {func(c *call) {
 			c.request.Payload = []byte(strings.Replace(body, "1250.00", "999999", 1))
 		}, want{changed, mismatch, "", "The signature is genuine"}},
@@ -310,6 +330,46 @@ func TestEachVariantIsExplained(t *testing.T) {
 			test.change(c)
 			test.want.check(t, c.explain())
 		})
+	}
+}
+
+// Each is a way of another service, or of an example in the documentation of one.
+func TestAnotherWayToSignIsNamed(t *testing.T) {
+	digest := sha256.Sum256([]byte(body))
+	hexadecimal, b64 := hex.EncodeToString(digest[:]), base64.StdEncoding.EncodeToString(digest[:])
+	id := key().ID
+	for said, message := range map[string]string{
+		`"{body}.{timestamp}.{keyId}"`:                          body + "." + at + "." + id,
+		`"{body}\r\n{timestamp}\r\n{keyId}"`:                    body + "\r\n" + at + "\r\n" + id,
+		`"{body}{timestamp}{keyId}"`:                            body + at + id,
+		`"{body}\n{timestamp}"`:                                 body + "\n" + at,
+		`"{timestamp}.{body}"`:                                  at + "." + body,
+		`"{timestamp}:{keyId}:{body}"`:                          at + ":" + id + ":" + body,
+		`"{timestamp}\n{body}\n{keyId}"`:                        at + "\n" + body + "\n" + id,
+		`"{keyId}\n{timestamp}\n{body}"`:                        id + "\n" + at + "\n" + body,
+		`"{keyId}|{body}|{timestamp}"`:                          id + "|" + body + "|" + at,
+		`"{body}\n{keyId}\n{timestamp}"`:                        body + "\n" + id + "\n" + at,
+		`"{body},{keyId}"`:                                      body + "," + id,
+		`"{keyId}{body}"`:                                       id + body,
+		`"{body}"`:                                              body,
+		`"{hexadecimal SHA-256 of body}\n{timestamp}\n{keyId}"`: hexadecimal + "\n" + at + "\n" + id,
+		`"{timestamp}.{base64 SHA-256 of body}"`:                at + "." + b64,
+	} {
+		c := sent(t)
+		c.sign(message)
+		want{unsupported, "signature-mismatch", "", said}.check(t, c.explain())
+	}
+	for _, hash := range []crypto.Hash{crypto.SHA1, crypto.SHA384, crypto.SHA512} {
+		c := sent(t)
+		c.signWith(hash, message54(at, id), nil)
+		want{unsupported, "signature-mismatch", "", "is RSASSA-PKCS1-v1_5 with " + hash.String() + ". Sec"}.check(t, c.explain())
+	}
+	for _, hash := range hashes {
+		for _, salt := range []int{rsa.PSSSaltLengthAuto, rsa.PSSSaltLengthEqualsHash} {
+			c := sent(t)
+			c.signWith(hash, at+"."+body, &rsa.PSSOptions{SaltLength: salt})
+			want{unsupported, "signature-mismatch", "", "RSASSA-PSS with " + hash.String() + ". Sec"}.check(t, c.explain())
+		}
 	}
 }
 

@@ -1,14 +1,11 @@
 package explain
 
 import (
-	"bytes"
 	"context"
 	"crypto/rsa"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -80,19 +77,3 @@ func (*keyRing) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 
 // RecordSource implements [intake.Keys]. It does nothing.
 func (*keyRing) RecordSource(context.Context, netip.Addr) {}
-
-// digestInfo is the beginning of the DigestInfo of a SHA-256 (RFC 8017, section 9.2).
-const digestInfo = "\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20"
-
-// digestIn returns the SHA-256 in a signature of PKCS #1 v1.5, if the owner of the key made
-// it. It only explains: what Payhook accepts is decided by package signature.
-func digestIn(key *rsa.PublicKey, signature []byte) (digest []byte, ok bool) {
-	s := new(big.Int).SetBytes(signature)
-	if len(signature) != key.Size() || s.Cmp(key.N) >= 0 {
-		return nil, false
-	}
-	encoded := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
-	padding := slices.Repeat([]byte{0xff}, key.Size()-3-len(digestInfo)-sha256.Size)
-	head := slices.Concat([]byte{0, 1}, padding, []byte{0}, []byte(digestInfo))
-	return bytes.CutPrefix(encoded, head)
-}

@@ -25,7 +25,7 @@ func (p *program) showCommand() *cobra.Command {
 		Short: "Show one parked event or delivery",
 		Long: `Shows what is parked under a name, without the payload: an event of the ledger; a
 delivery with its signature, key and certificate, and what was decided about it; or a
-rejected webhook, which "payhook explain --captured NAME" explains. A name is an eventId
+rejected webhook, which "payhook explain NAME" explains. A name is an eventId
 or what "payhook parked list" has; the beginning of a name is enough if no other begins
 with it.
 

@@ -312,5 +312,5 @@ func (s *sending) result() error {
 		return err
 	}
 	return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,
-		s.o.p.Hint(s.o.target, "explain --last"))
+		s.o.p.Hint(s.o.target, "explain"))
 }

@@ -196,7 +196,7 @@ func TestExitStatusTellsUnexpectedAnswers(t *testing.T) {
 		{"", 0, ""},
 		{"--corrupt signature", cli.StatusFailed,
 			"1 webhook was not answered with 2xx; --expect says what is expected"},
-		{"--corrupt signature", cli.StatusFailed, "\n  payhook explain --last --local\n"},
+		{"--corrupt signature", cli.StatusFailed, "\n  payhook explain --local\n"},
 		{"--corrupt signature --count 3", cli.StatusFailed, "3 webhooks were not answered with 2xx"},
 		{"--corrupt signature --expect 401", 0, ""},
 		{"--corrupt signature --expect 503,4xx", 0, ""},
