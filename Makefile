@@ -85,10 +85,6 @@ up: $(if $(IS_UP),,ready) ## deploy on this machine in the background; SETTINGS=
 down: ## end what make up started
 	@if [ -x $(PAYHOOK) ]; then exec $(PAYHOOK) local down; else echo "Nothing was running."; fi
 
-.PHONY: send
-send: $(PAYHOOK) ## send signed webhooks to the local run; ARGS="--events 5", ARGS=--help
-	@exec $(PAYHOOK) local send $(ARGS)
-
 .PHONY: payhook
 payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)

@@ -24,9 +24,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Command returns the command local, with the commands that start and end the local
-// run below it, and further ones that use it.
-func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
+// Command returns the command local, with the commands that start, use and end the local run below it.
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{given: map[string]string{}}
 	up := o.command(p, background, &cobra.Command{
 		Use:   "up",
@@ -47,7 +46,7 @@ With --json, the content of .local/up.json.`,
 			"http://127.0.0.1:8080",
 	})
 	o.register(up)
-	commands := slices.Concat([]*cobra.Command{up,
+	return cli.Group("local", "Run Payhook on this machine", up,
 		o.command(p, down, &cobra.Command{
 			Use:   "down",
 			Short: "End what up has started",
@@ -73,9 +72,7 @@ Status 1: nothing is up.
 
 With --json, one document: the variables by their names.`,
 			Example: "  payhook local env",
-		}),
-	}, further)
-	return cli.Group("local", "Run Payhook on this machine", commands...)
+		}), sendCommand(p, t))
 }
 
 // command completes a command that takes no arguments, is for this project and never for AWS.

@@ -36,7 +36,7 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
 	root, meant := p.Root(""), deployment.Target{}
 	cli.TargetFlags(root, &meant)
-	root.AddCommand(Command(p))
+	root.AddCommand(Command(p, &meant))
 	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
 	return o.String(), e.String(), status
 }
@@ -114,7 +114,7 @@ func TestMain(m *testing.M) {
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
 	root := p.Root("")
-	root.AddCommand(Command(p))
+	root.AddCommand(Command(p, &deployment.Target{}))
 	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
 }
 

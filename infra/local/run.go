@@ -25,8 +25,8 @@ import (
 
 // hints are the commands for a local run.
 func hints(run *deployment.Deployment) string {
-	send := `  make send                                         send another signed webhook
-  make send ARGS="--corrupt signature --expect 401" send a forged one
+	send := `  make payhook ARGS="local send"                    send another signed webhook
+  make payhook ARGS="local send --kind signature"   send a forged one
 `
 	if !run.Simulated {
 		send = ""

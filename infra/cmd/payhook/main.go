@@ -16,7 +16,6 @@ import (
 	"payhook.example/infra/cmd/payhook/explain"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
-	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/infra/cmd/payhook/status"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
@@ -51,7 +50,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p, send.Command(p, t), send.FaultCommand(p)), logs.Command(p, t))
+	add("Try it", local.Command(p, t), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		append(operate.Commands(p, t), evidence.Command(p, t), logs.ReconcileCommand(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))

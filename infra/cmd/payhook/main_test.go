@@ -124,8 +124,8 @@ func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"pa", "parked"},
 		{"rep", "replay"},
-		{"local send --dup", "--duplicates"},
-		{"local send --corrupt wr", "wrong-key"},
+		{"local send --ev", "--events"},
+		{"local send --kind wr", "wrong-key"},
 		{"parked list --kind c", "conflict"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, strings.Fields(test.args)...)...)
@@ -188,11 +188,8 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 				if !regexp.MustCompile(`(?m)^VARIABLES := .*\b` + name + `\b`).Match(makefile) {
 					t.Errorf("%s: %s: make has no variable %s", file, found[1], name)
 				}
-				switch {
-				case name == "ARGS" && target == "payhook":
+				if name == "ARGS" && target == "payhook" {
 					checkCall(t, "payhook "+value)
-				case name == "ARGS" && target == "send":
-					checkCall(t, "payhook local send "+value)
 				}
 			}
 		}
@@ -251,14 +248,13 @@ func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
 }
 
 func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
-	if stderr, works := dryRun(t, "send", "COUNT=3"); works || !strings.Contains(stderr, "make has no variable COUNT") {
+	if stderr, works := dryRun(t, "payhook", "COUNT=3"); works || !strings.Contains(stderr, "make has no variable COUNT") {
 		t.Error(stderr)
 	}
 	for _, test := range []struct {
 		args []string
 		does string
 	}{
-		{[]string{"send", "ARGS=--events 5"}, "local send --events 5"},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json"},
 			"payhook-run invoke   webhook events/webhook/one-event.json"},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=a b", "ARGS=--as-is", "SETTINGS=c=1 d=2"},
