@@ -10,11 +10,10 @@ import (
 
 	"payhook.example/functions/token/handler"
 	"payhook.example/shared/aws/client"
-	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/secretsmanager"
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/token"
 )
 
 func main() {
@@ -37,11 +36,13 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	secrets := secretsmanager.NewClient(cfg)
-	var store token.Store = secretsmanager.NewStore(secrets, conf.TokenSecret)
-	if conf.TokenParameter != "" {
-		store = parameterstore.NewStore(parameterstore.NewClient(cfg), conf.TokenParameter, conf.TokenKey)
-	}
-	return handler.New(store, secretsmanager.NewCredentials(secrets, conf.CredentialsSecret), conf,
-		awsenv.NewLog(os.Stdout, getenv(settings.StackEnv))), nil
+	return handler.New(
+		tokenstore.New(cfg, conf.TokenParameter, conf.TokenKey, conf.TokenSecret),
+		secretsmanager.NewCredentials(
+			secretsmanager.NewClient(cfg),
+			conf.CredentialsSecret,
+		),
+		conf,
+		awsenv.NewLog(os.Stdout, getenv(settings.StackEnv)),
+	), nil
 }

@@ -1,4 +1,5 @@
-// Package tokenstore chooses the store of the token.
+// Package tokenstore chooses the store of the token: the parameter with a name or, if the name is "", the secret with
+// a name or ARN. No other package does.
 package tokenstore
 
 import (
@@ -9,7 +10,15 @@ import (
 	"payhook.example/shared/token"
 )
 
-// Source returns the parameter with that name or, if the name is "", the secret with that name or ARN.
+// New returns the store that the token function writes. key is the ARN of the key of the parameter; "" for that of AWS.
+func New(cfg aws.Config, parameter, key, secretID string) token.Store {
+	if parameter != "" {
+		return parameterstore.NewStore(parameterstore.NewClient(cfg), parameter, key)
+	}
+	return secretsmanager.NewStore(secretsmanager.NewClient(cfg), secretID)
+}
+
+// Source returns the store for its readers.
 func Source(cfg aws.Config, parameter, secretID string) token.Source {
 	if parameter != "" {
 		return parameterstore.NewToken(parameterstore.NewClient(cfg), parameter)

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/shared/aws/parameterstore"
-	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/storetest"
@@ -28,8 +26,7 @@ func TestTheSecretTheParameterAndTheMemoryHaveTheSameResults(t *testing.T) {
 		values := awstest.NewValues(t)
 		values.Create("token", "")
 		cfg := awstest.Config(values.URL)
-		secret := secretsmanager.NewStore(secretsmanager.NewClient(cfg), "token")
-		parameter := parameterstore.NewStore(parameterstore.NewClient(cfg), "/token", "")
+		secret, parameter := tokenstore.New(cfg, "", "", "token"), tokenstore.New(cfg, "/token", "", "")
 		synctest.Test(t, func(t *testing.T) {
 			storetest.Token(t, seed, 200, &token.Memory{}, secret, slow{parameter})
 			for n, source := range []token.Source{tokenstore.Source(cfg, "", "token"),
