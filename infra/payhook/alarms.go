@@ -183,8 +183,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"service's certificate or addresses changed, or someone sends forged webhooks.",
 			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks " +
 				"are accepted and nearly all " +
-				"others have the same outcome, a setting or a key has changed: ask the service. If their key has " +
-				"another thumbprint than `payhook keys ID` shows, drop it (`payhook keys ID --drop`). Otherwise the " +
+				"others have the same outcome, a setting or a key has changed: ask the service. If `payhook keys ID` " +
+				"shows that they return another key, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources; with mTLS and no line, compare the service's certificate with the " +
 				"truststore (`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. " +
@@ -195,9 +195,9 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
 				"service's key endpoint does not answer, or more than 60 unknown key ids a minute arrived. " +
 				"Unless the service sends them again, they are lost.",
-			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: fetch " +
-				"{baseUrl}/v1/keys/{keyId}. If that fails, contact the service; otherwise check keysAuth. Do not " +
-				"drop keys meanwhile. key-out-of-budget: if the ids are the service's, ask why it has so many. " +
+			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: " +
+				"`payhook keys ID` shows what their URL answers. If that fails, contact the service; otherwise check " +
+				"keysAuth. key-out-of-budget: if the ids are the service's, ask why it has so many. " +
 				"Otherwise someone sends invented ids; cached keys are not affected."},
 		{name: "key-stale", metric: over(5, sum, ownMetric(conf, settings.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,
@@ -212,8 +212,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "Ask the service at once whether they withdrew the key. Its keyId is in the webhook function's " +
 				"log where KeyWithdrawn is 1. If they did not, their key endpoint must return it again within 5 " +
 				"minutes of the time that `payhook keys ID` shows, and they must send the rejected webhooks again. " +
-				"If they did, they must stop signing with it. To reject it earlier, drop it (`payhook keys ID " +
-				"--drop`) and deploy the webhook function."},
+				"If they did, they must stop signing with it. To reject it earlier, add it to revokedKeys and deploy."},
 		// Events that are accepted and do not reach the bus.
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,23 +18,32 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
 )
 
+// dropping is what the flags of keys say.
+type dropping struct {
+	drop, force, yes bool
+	reason           string
+}
+
 func (p *program) keysCommand() *cobra.Command {
-	var drop bool
+	var d dropping
 	cmd := &cobra.Command{
 		Use:   "keys [ID]",
 		Short: "Show the cached keys and the accepted CAs, or drop a key",
 		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
 service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
 tell whether a key is theirs. With an ID, with or without hyphens, it shows more of
-that key. It is not recorded when a key was last used.
+that key, its URL, and what the URL answers now. With keysAuth=bearer, that sends the
+access token. It is not recorded when a key was last used.
 
   cached     the functions use it
-  stale      it is older than an hour: the functions ask
-             the service, and use it until expiresAt while the service does not answer
+  stale      it is older than an hour: the functions ask the service, and use it until
+             expiresAt while the service does not answer
   withdrawn  the service calls it unknown; the functions use it until that has lasted
              for 5 minutes
   removed    the service no longer has it; webhooks signed with it are answered 401
@@ -48,21 +59,26 @@ pin is the SHA-256 of a key, as in the settings clientCertPins and revokedKeys. 
 CAs, no client certificate is required. The redrive function reports it. The lines of
 webhooks name their certificates.
 
-With --drop, the key is deleted from the table, so that the service is asked again.
-A running function keeps its own copy for up to an hour, and for up to
-keyMaxAge (%s) while the service does not answer. A deployment with any change to
-the webhook function restarts it.
+With --drop and --reason, the key is deleted from the table, so that the service is
+asked again. If the service does not return the key now, its webhooks would be rejected:
+nothing is dropped without --force. The output has who, when and --reason, and nothing
+stores them. A running function keeps its own copy for up to an hour, and for up to
+keyMaxAge (%s) while the service does not answer. A deployment with any change to the
+webhook function restarts it. The setting revokedKeys withdraws a key for good.
 
 Status 1: fewer than 30 days are left; with an ID, the state is neither cached nor
 stale; with --drop, nothing was dropped.`,
 			settings.Named("keyMaxAge").Default),
 		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook keys " +
-			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
+			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop --reason 'they replaced it'",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && !drop {
+			_, isID := payment.KeyID(strings.Join(args, " ")) // also without hyphens
+			switch {
+			case len(args) == 0 && !d.drop, isID && !d.drop:
 				return nil
-			}
-			if _, ok := payment.KeyID(strings.Join(args, " ")); ok { // also without hyphens
+			case isID && strings.TrimSpace(d.reason) == "":
+				return errors.New("--reason is missing: say why the key is dropped")
+			case isID:
 				return nil
 			}
 			return oneUUID(cmd, args)
@@ -75,10 +91,14 @@ stale; with --drop, nothing was dropped.`,
 			if len(args) == 0 {
 				return p.allKeys(ctx, s, revoked)
 			}
-			return p.key(ctx, s, args[0], drop, revoked)
+			return p.key(ctx, s, args[0], d, revoked)
 		}),
 	}
-	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
+	f := cmd.Flags()
+	f.BoolVar(&d.drop, "drop", false, "delete the key from the table")
+	f.StringVar(&d.reason, "reason", "", "with --drop: why, in your own `text`")
+	f.BoolVar(&d.force, "force", false, "with --drop: also if the service does not return the key now")
+	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }
 
@@ -93,7 +113,10 @@ type cachedKey struct {
 	FetchedAt    time.Time `json:"fetchedAt,omitzero"`
 	UnknownSince time.Time `json:"unknownSince,omitzero"` // when the service first called it unknown
 	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
-	Dropped      bool      `json:"dropped"`
+	// With an id:
+	URL     string      `json:"url,omitempty"`
+	Answer  string      `json:"answer,omitempty"` // of the URL, now
+	Dropped *proof.Note `json:"dropped,omitempty"`
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
@@ -135,30 +158,80 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	return attention(err, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, d *stack, id string, drop bool, revoked clientcert.Revocations) error {
+func (p *program) key(ctx context.Context, s *stack, id string, d dropping, revoked clientcert.Revocations) error {
 	shown := cachedKey{KeyID: id, State: "absent"}
 	canonical, _ := payment.KeyID(id)
-	r, err := d.keys.Get(ctx, canonical)
+	r, err := s.keys.Get(ctx, canonical)
+	if err != nil {
+		return err
+	}
 	if r != nil {
 		shown = shownKey(*r, p.Now())
 		shown.KeyID = id
 	}
 	shown.mark(revoked)
-	if r != nil && drop {
-		err = d.keys.Delete(ctx, canonical)
-		shown.Dropped = err == nil
-	}
+	returned, err := s.ask(ctx, &shown)
 	if err != nil {
 		return err
 	}
 	wrong := shown.State != "cached" && shown.State != "stale"
-	if drop {
+	if d.drop {
+		if wrong = r == nil; !wrong {
+			if !returned && !d.force {
+				return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; "+
+					"--force drops it", shown.URL, shown.Answer)
+			}
+			if !d.yes {
+				if err := p.Confirm(ctx, fmt.Sprintf("Drop the key %s in %s?", id, s.Name)); err != nil {
+					return err
+				}
+			}
+			if err := s.keys.Delete(ctx, canonical); err != nil {
+				return err
+			}
+			shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
+		}
 		fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
-		wrong = !shown.Dropped
 	}
-	return attention(p.Show(shown, "keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
+	pairs := []any{"keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
 		"exponent", shown.Exponent, "thumbprint", shown.Thumbprint, "fetchedAt", shown.FetchedAt,
-		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "dropped", shown.Dropped), wrong)
+		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "url", shown.URL, "answer", shown.Answer}
+	if n := shown.Dropped; n != nil {
+		pairs = append(pairs, "dropped.by", n.By, "dropped.at", n.At, "dropped.reason", n.Reason)
+	}
+	return attention(p.Show(shown, pairs...), wrong)
+}
+
+// ask sets the URL of a key and what the service answers now. It reports whether that is a key that may be used. The
+// error comes from AWS.
+func (s *stack) ask(ctx context.Context, shown *cachedKey) (returned bool, err error) {
+	base, err := s.Deployed(ctx, "baseUrl")
+	if err != nil || base == "" { // webhooks need no key
+		return false, err
+	}
+	auth, err := s.Deployed(ctx, "keysAuth")
+	if err != nil {
+		return false, err
+	}
+	service, err := url.Parse(base)
+	if err != nil {
+		return false, err
+	}
+	c := &http.Client{}
+	if auth == settings.BearerToken {
+		c = token.NewClient(s.Token(), service)
+	}
+	key, _, err := keys.NewOrigin(c, service, settings.KeyTimeout).Fetch(ctx, shown.KeyID)
+	shown.URL = service.JoinPath("v1", "keys", shown.KeyID).String()
+	switch {
+	case err != nil:
+		shown.Answer = cli.Cause(err.Error())
+	case keys.Thumbprint(key) == shown.Thumbprint:
+		shown.Answer = "the same key"
+	default:
+		shown.Answer = "the key with the thumbprint " + keys.Thumbprint(key)
+	}
+	return err == nil, nil
 }
 
 // mark sets the state of a key that is revoked, cached or not.
@@ -183,7 +256,7 @@ func shownKey(r keys.Record, now time.Time) cachedKey {
 	withdrawn := !r.UnknownSince.IsZero()
 	switch {
 	case refused != nil:
-		shown.State, shown.Cause = "rejected", refused.Error()
+		shown.State, shown.Cause = "rejected", cli.Cause(refused.Error())
 	case !now.Before(r.ExpiresAt):
 		shown.State = "expired"
 	case key == nil && withdrawn:
