@@ -16,13 +16,13 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// The table in events/rules/README.md has a row for each pattern, and each matches what its row says:
+// The table of patterns in events/README.md has a row for each pattern, and each matches what its row says:
 // an event, and a reference to it. The amounts are within the limits that AWS documents.
 func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 	client := eventbridge.NewFromConfig(emulated(t))
 	claims := bus.NewClaims(&objects.Memory{}, "claims")
 	files, err := filepath.Glob("../../events/rules/*.json")
-	document, readErr := os.ReadFile("../../events/rules/README.md")
+	document, readErr := os.ReadFile("../../events/README.md")
 	if err != nil || readErr != nil || len(files) == 0 {
 		t.Fatal(len(files), err, readErr)
 	}
@@ -94,7 +94,7 @@ func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 				if out.Result != want[name] {
 					t.Errorf("%s instead of %s, %s: %s matches: %t", c.to, c.from, kind, name, out.Result)
 				}
-				if !strings.Contains(string(document), "| [`"+name+".json`]("+name+".json) |") {
+				if !strings.Contains(string(document), "| [`"+name+".json`](rules/"+name+".json) |") {
 					t.Errorf("README.md has no row for %s", name)
 				}
 			}

@@ -1,5 +1,5 @@
 // Package simulation tests the guarantees of Payhook with simulated histories: no event is lost, changed or invented
-// between a delivery and the bus, whatever fails. README.md says what a history is, what is counted, and what the
+// between a delivery and the bus, whatever fails. shared/README.md says what a history is, what is counted, and what the
 // simulation assumes.
 //
 // The code under test is the real one, packages intake, ledger, bus, keys and proof, with its own
