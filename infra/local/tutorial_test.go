@@ -109,7 +109,7 @@ func (f *fixture) testTutorial(t *testing.T) {
 	if lines > 45 {
 		t.Errorf("%d lines, want at most 45", lines)
 	}
-	runbook, err := os.ReadFile("../cmd/payhook/RUNBOOK.md")
+	runbook, err := os.ReadFile("../RUNBOOK.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"shows that they return another key, drop it (`payhook keys ID --drop`). Otherwise the " +
 				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
 				"correct allowedSources; with mTLS and no line, compare the service's certificate with the " +
-				"truststore (`payhook keys`) and rotate it (infra/MTLS.md). 400: cause says if it is no webhook. " +
+				"truststore (`payhook keys`) and rotate it (infra/README, \"Rotation\"). 400: cause says if it is no webhook. " +
 				"405: Payhook accepts POST, PUT and PATCH. 422: see parked. Then replay " +
 				"what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, settings.KeyUnavailableMetric)),
@@ -235,7 +235,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"deploy the right bus if a wrong one was given. Have consumers add their rules; what is pending is " +
 				"published then. The events that were accepted since it was deleted are lost: take them from " +
 				"the records of evidence, or ask the service for them, and put them on the bus yourself, because a " +
-				"repeated webhook is a duplicate. Then replace the stack (infra/RECOVERY.md): the policy and the " +
+				"repeated webhook is a duplicate. Then replace the stack (runbook, \"Replace a stack\"): the policy and the " +
 				"archive of the bus are gone."},
 	}
 	if conf.UsesToken() {
@@ -272,7 +272,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "A CA certificate of the truststore, or a client certificate that was accepted in the last " +
 				"day or a CA of its chain, expires in less than 30 days. Webhooks are rejected after that.",
 			action: "Look up which one (the CAs with `payhook keys`, the others with `payhook logs webhook --since " +
-				"24h`), ask the service for its successor, and rotate it as described in infra/MTLS.md."})
+				"24h`), ask the service for its successor, and rotate it (infra/README, \"Rotation\")."})
 	}
 
 	if webhook.api == nil {

@@ -30,7 +30,7 @@ func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
 	return metrics
 }
 
-// alarmTable writes the table of alarms in infra/cmd/payhook/RUNBOOK.md.
+// alarmTable writes the table of alarms in infra/RUNBOOK.md.
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	rows := map[string]string{}
@@ -61,7 +61,7 @@ func alarmTable(t *testing.T) string {
 	return table
 }
 
-// outputTable writes the table of outputs in infra/cmd/payhook/RUNBOOK.md.
+// outputTable writes the table of outputs in infra/RUNBOOK.md.
 func outputTable(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -87,7 +87,7 @@ func outputTable(t *testing.T) string {
 // The texts of alarms and outputs are in the source. go test ./infra/payhook -run Runbook -update writes them into the
 // runbook.
 func TestRunbookListsEveryAlarmAndOutput(t *testing.T) {
-	file := filepath.Join("..", "cmd", "payhook", "RUNBOOK.md")
+	file := filepath.Join("..", "RUNBOOK.md")
 	for name, want := range map[string]string{"alarms": alarmTable(t), "outputs": outputTable(t)} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
 		before, rest, begun := strings.Cut(string(readFile(t, file)), begin)

@@ -31,7 +31,7 @@ var stays = map[string]bool{
 //
 // The list has each logical id of any reviewed variant, with its type. With -update, the test adds new ones. It removes
 // none: restore the path of the construct, or set the id with OverrideLogicalId. If a resource must go, remove its
-// line, and describe in infra/RECOVERY.md what a deployment does to a stack that has it.
+// line, and describe in infra/RUNBOOK.md what a deployment does to a stack that has it.
 func TestLogicalIDsStay(t *testing.T) {
 	file := filepath.Join("testdata", "logicalids.txt")
 	listed, now := strings.Fields(string(readFile(t, file))), map[string]string{}

@@ -167,7 +167,7 @@ func (p *Payhook) TokenID() *string { return p.token.id }
 func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
 
 // Alarms returns the alarms with these names, or every alarm, in the order of their names.
-// infra/cmd/payhook/RUNBOOK.md describes them. A name that no alarm has gives nil, which the CDK
+// infra/RUNBOOK.md describes them. A name that no alarm has gives nil, which the CDK
 // rejects.
 func (p *Payhook) Alarms(named ...string) []interfacesawscloudwatch.IAlarmRef {
 	if len(named) == 0 {
@@ -254,7 +254,7 @@ func (p *Payhook) warn(props *Props) {
 		warn("eventBusName",
 			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+
 				"another name, the deployment replaces that bus, and the rules of consumers stay at the old one. "+
-				"infra/RECOVERY.md describes how to change the name.")
+				"infra/RUNBOOK.md describes how to change the name.")
 	}
 	if props.Bus != nil && !*conf.ProtectBus {
 		awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:protectBus"), jsii.String(

@@ -143,7 +143,7 @@ type check struct {
 // failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
 	return check{name, notMeasured, cli.Cause(err.Error()), "if access was denied, the statements of policy.json " +
-		"whose Sids begin with Status are missing; if something no longer exists, see infra/RECOVERY.md"}
+		"whose Sids begin with Status are missing; if something no longer exists, see infra/RUNBOOK.md"}
 }
 
 // status makes every check and prints the results. A check that fails hides no other.
