@@ -26,7 +26,8 @@ func checkForward(to string) error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("must be a URL such as http://127.0.0.1:8080/events")
 	}
-	if address, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !address.IsLoopback()) {
+	address, err := netip.ParseAddr(u.Hostname())
+	if u.Hostname() != "localhost" && (err != nil || !address.IsLoopback()) {
 		return errors.New("must be a URL of this machine, such as http://127.0.0.1:8080/events")
 	}
 	return nil

@@ -109,7 +109,7 @@ type state struct {
 	Faults       []paymenttest.Fault                        `json:"faults"`
 	Failing      map[paymenttest.Endpoint]paymenttest.Fault `json:"failing"`
 	BusDown      bool                                       `json:"busDown"`
-	TokenExpires time.Time                                  `json:"tokenExpires,omitzero"` // zero: there is no valid one
+	TokenExpires time.Time                                  `json:"tokenExpires,omitzero"` // zero: no valid one
 	Pending      int                                        `json:"pending"`
 	Parked       []string                                   `json:"parked"` // the names
 	Last         int                                        `json:"last"`   // the number of the newest entry

@@ -12,7 +12,6 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -27,12 +26,12 @@ var update = flag.Bool("update", false, "write the picture of the page, with Chr
 func TestThePictureShowsThePage(t *testing.T) {
 	const file = "page.png"
 	digest := sha256.New()
-	if err := fs.WalkDir(files, "page", func(path string, _ fs.DirEntry, err error) error {
-		text, _ := files.ReadFile(path) // nothing of a folder
+	for _, name := range []string{"index.html", "page.css", "page.js"} {
+		text, err := files.ReadFile("page/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		digest.Write(text)
-		return err
-	}); err != nil {
-		t.Fatal(err)
 	}
 	source := fmt.Appendf(nil, "tEXtSource\x00SHA-256 %x", digest.Sum(nil))
 	if picture, err := os.ReadFile(file); err == nil && bytes.Contains(picture, source) && !*update {

@@ -243,34 +243,21 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 	hook := r.until("^webhook URL +(.+)")
 	control := r.until("curl .* (http.*/control)")
 	r.until("Ctrl-C ends everything")
-	post := func(url, body string) (a paymenttest.Answer) {
+	post := func(url, body string) int {
 		t.Helper()
-		resp, err := http.Post(url, "application/json", strings.NewReader(body))
-		if err != nil {
+		resp, err := http.Post(url, "", strings.NewReader(body))
+		if err != nil || resp.Body.Close() != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close()
-		if a.Status = resp.StatusCode; url == control {
-			var report paymenttest.Report
-			err = json.NewDecoder(resp.Body).Decode(&report)
-			a.Status = report.Status
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		return a
+		return resp.StatusCode
 	}
-	if a := post(control, `{"send": {}}`); a.Status != 200 {
-		t.Errorf("%d", a.Status)
-	}
+	post(control, `{"send": {}}`)
 	r.until("webhook  200 accepted")
 	r.until("event    PAYMENT_STATUS.RELEASED  [0-9a-f-]{36}$")
-	if a := post(control, `{"send": {"kind": "payload"}}`); a.Status != 401 {
-		t.Errorf("%d", a.Status)
-	}
+	post(control, `{"send": {"kind": "payload"}}`)
 	r.until("webhook  401 signature-mismatch")
-	if a := post(hook, strings.Repeat(`"`, maxEvent/2)); a.Status != 413 { // each is escaped
-		t.Errorf("%d", a.Status)
+	if status := post(hook, strings.Repeat(`"`, maxEvent/2)); status != 413 { // each is escaped
+		t.Errorf("%d", status)
 	}
 	r.until("webhook  413")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -375,8 +362,7 @@ func TestEachEventIsForwardedOnceInTheEnvelopeOfEventBridge(t *testing.T) {
 	}))
 	defer program.Close()
 	r := up(t, "--forward", program.URL)
-	control := r.until("curl .* (http.*/control)")
-	resp, err := http.Post(control, "", strings.NewReader(`{"send": {"amount": 1250.10}}`))
+	resp, err := http.Post(r.until("curl .* (http.*/control)"), "", strings.NewReader(`{"send": {}}`))
 	if err != nil || resp.Body.Close() != nil {
 		t.Fatal(err)
 	}

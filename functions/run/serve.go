@@ -15,12 +15,13 @@ import (
 // tick, until ctx ends.
 func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan time.Time) error {
 	url := "http://" + listener.Addr().String()
-	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s%s\nkeys         %s\ntokens       %s\n", url, url, webhookPath,
-		p.conf.BaseURL, p.conf.AuthURL)
+	hook := url + webhookPath
+	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, hook, p.conf.BaseURL,
+		p.conf.AuthURL)
 	if p.baseURL == "" {
-		fmt.Fprintf(p.out, "\nThis sends a new event; with \"kind\": \"payload\" in its braces, one that is not authentic:\n"+
+		fmt.Fprintf(p.out, "\nThis sends a new event, as the first button of the page does:\n"+
 			"  curl -d '{\"send\": {}}' %s\n", url+paymenttest.ControlPath)
-		p.service.SetWebhookURL(url + webhookPath)
+		p.service.SetWebhookURL(hook)
 	}
 	fmt.Fprintln(p.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
 	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}

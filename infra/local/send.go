@@ -38,10 +38,9 @@ its endpoints fail (down, hang-up, slow, status, garbage; "" ends it):
 
 Status 1: the webhook was not answered, or not as expected: 2xx, or what --expect says.
 
-With --json, one document a line: status, expected, milliseconds, answer.`
+With --json, one document: status, expected, milliseconds, answer.`
 
 const sendExample = `  payhook local send --events 25                  25 events in one delivery
-  payhook local send --count 10                   10 deliveries, one after another
   payhook local send --amount 2500000.00 --currency EUR
   payhook local send --kind signature --expect 401
   payhook local send --age 10m --expect 401       an old timestamp; -10m is in the future
@@ -53,7 +52,6 @@ type sending struct {
 	*cli.Program
 	target               deployment.Target
 	order                paymenttest.Order // what is sent
-	count                int
 	amount, file, expect string
 }
 
@@ -72,8 +70,7 @@ func sendCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&s.count, "count", 1, "number of deliveries")
-	f.IntVar(&s.order.Events, "events", 1, "new events in each delivery")
+	f.IntVar(&s.order.Events, "events", 1, "number of events")
 	f.StringVar(&s.amount, "amount", "", "amount of the events, as digits (default 1250.00)")
 	f.StringVar(&s.order.Currency, "currency", "", "paymentCurrency of the events (default USD)")
 	f.StringVar(&s.file, "file", "", "`file` with a payload, which is sent byte for byte")
@@ -103,8 +100,8 @@ func (s *sending) run(ctx context.Context) error {
 	if !regexp.MustCompile(`^[1-5](\d\d|xx)$`).MatchString(s.expect) {
 		return cli.Usage("--expect %s: must be a status such as 401 or 4xx", s.expect)
 	}
-	if s.count < 1 || s.order.Events < 1 {
-		return cli.Usage("--count and --events must be at least 1")
+	if s.order.Events < 1 {
+		return cli.Usage("--events must be at least 1")
 	}
 	if s.file != "" {
 		var err error
@@ -116,30 +113,28 @@ func (s *sending) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unexpected, unauthorized := 0, false
-	for range s.count {
-		start := time.Now()
-		got, err := service.Do(ctx, paymenttest.Command{Send: &s.order})
-		if _, unreachable := errors.AsType[*url.Error](err); unreachable {
-			return cli.Unreachable(err)
-		} else if err != nil {
-			return err
-		}
-		expected := strings.HasPrefix(strconv.Itoa(got.Status), strings.TrimRight(s.expect, "x"))
-		if !expected {
-			unexpected++
-			unauthorized = unauthorized || got.Status == http.StatusUnauthorized
-		}
-		if err := s.print(got, expected, time.Since(start).Milliseconds()); err != nil {
-			return err
-		}
+	start := time.Now()
+	got, err := service.Do(ctx, paymenttest.Command{Send: &s.order})
+	if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+		return cli.Unreachable(err)
+	} else if err != nil {
+		return err
 	}
-	if unexpected == 0 {
-		return nil
+	expected := strings.HasPrefix(strconv.Itoa(got.Status), strings.TrimRight(s.expect, "x"))
+	if ms := time.Since(start).Milliseconds(); s.JSON {
+		answer := any(got.Body)
+		if json.Valid([]byte(got.Body)) {
+			answer = json.RawMessage(got.Body)
+		}
+		err = s.PrintJSON(map[string]any{"status": got.Status, "expected": expected, "milliseconds": ms, "answer": answer})
+	} else {
+		_, err = fmt.Fprintf(s.Out, "%d in %d ms: %s\n", got.Status, ms, got.Body)
 	}
-	err = fmt.Errorf("%s not answered with %s; --expect says what is expected",
-		cli.Counted(unexpected, "webhook was", "webhooks were"), s.expect)
-	if unauthorized {
+	if err != nil || expected {
+		return err
+	}
+	err = fmt.Errorf("the webhook was not answered with %s; --expect says what is expected", s.expect)
+	if got.Status == http.StatusUnauthorized {
 		return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,
 			s.Hint(&s.target, "explain"))
 	}
@@ -153,25 +148,12 @@ func (s *sending) connect(ctx context.Context) (service paymenttest.Remote, err 
 	case err != nil:
 		return service, cli.Unreachable(err)
 	case !d.Simulated:
-		return service, cli.Usage("only the simulated payment service signs on request, and this local run uses %s: let "+
-			"that service send its own webhooks", d.PaymentService)
+		return service, cli.Usage("only the simulated payment service signs on request, and this local run uses %s: let it "+
+			"send its own webhooks", d.PaymentService)
 	case s.order.Certificate != "" && !strings.HasPrefix(d.WebhookURL, "https:"):
 		return service, cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s",
 			d.Stack, d.Restart(map[string]string{"authentication": settings.ByBoth}))
 	}
 	s.order.URL = d.WebhookURL
 	return paymenttest.Remote{URL: d.PaymentService}, nil
-}
-
-// print prints an answer.
-func (s *sending) print(got paymenttest.Report, expected bool, ms int64) error {
-	if !s.JSON {
-		_, err := fmt.Fprintf(s.Out, "%d in %d ms: %s\n", got.Status, ms, got.Body)
-		return err
-	}
-	answer := any(got.Body)
-	if json.Valid([]byte(got.Body)) {
-		answer = json.RawMessage(got.Body)
-	}
-	return s.PrintJSON(map[string]any{"status": got.Status, "expected": expected, "milliseconds": ms, "answer": answer})
 }
