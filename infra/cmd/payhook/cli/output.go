@@ -21,41 +21,40 @@ func (p *Program) PrintJSON(document any) error {
 	return e.Encode(document)
 }
 
-// Fields writes names and values, one pair a line, in two columns. Nothing is
-// written before Flush.
-type Fields struct{ *tabwriter.Writer }
+func (p *Program) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0) }
 
-// Fields returns a writer of names and values to Out.
-func (p *Program) Fields() Fields { return Fields{p.Table()} }
-
-// Table returns a writer of columns to Out, which are separated by tabs.
-func (p *Program) Table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0) }
-
-// Line writes one name and its value.
-func (f Fields) Line(name, format string, args ...any) {
-	fmt.Fprintf(f, "%s\t%s\n", name, fmt.Sprintf(format, args...))
-}
-
-// Show writes a document: with --json as it is, otherwise pairs of a name and its value. Values that are zero
-// are left out, and [Rows] are a table below the rest.
+// Show writes a document: with --json as it is, otherwise pairs of a name and its value, in two columns. Values that
+// are zero are left out. [Rows] are a table below their name, and [Lines] are lines.
 func (p *Program) Show(document any, pairs ...any) error {
 	if p.JSON {
 		return p.PrintJSON(document)
 	}
-	f := p.Fields()
+	t := p.table()
 	for pair := range slices.Chunk(pairs, 2) {
-		rows, isTable := pair[1].(Rows)
-		text := p.text(pair[1])
-		switch {
-		case isTable && len(rows) > 1:
-			fmt.Fprintf(f, "\n%s\n", pair[0])
-			p.write(f, rows)
-		case !isTable && !isZero(text):
-			f.Line(Plain(fmt.Sprint(pair[0])), "%s", text)
+		switch value := pair[1].(type) {
+		case Rows:
+			if len(value) > 1 {
+				fmt.Fprintf(t, "\n%s\n", pair[0])
+				p.write(t, value)
+			}
+		case Lines:
+			for i, line := range value {
+				if i == 0 {
+					fmt.Fprintf(t, "\n%s\n", pair[0])
+				}
+				fmt.Fprintf(t, "  %s\n", Plain(line))
+			}
+		default:
+			if text := p.text(value); !isZero(text) {
+				fmt.Fprintf(t, "%s\t%s\n", Plain(fmt.Sprint(pair[0])), text)
+			}
 		}
 	}
-	return f.Flush()
+	return t.Flush()
 }
+
+// Lines are texts, one on each line.
+type Lines []string
 
 // ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its pairs
 // as name=value.
@@ -94,7 +93,7 @@ func List[T any](p *Program, list []T, rows Rows) error {
 		}
 		return nil
 	}
-	t := p.Table()
+	t := p.table()
 	if len(list) > 0 {
 		p.write(t, rows)
 	}

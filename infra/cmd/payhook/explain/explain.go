@@ -14,10 +14,11 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,7 +147,7 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	client := &http.Client{}
 	if conf.KeysAuth == settings.BearerToken {
 		if !d.KeepsToken() {
-			return cli.Unreachable(errors.New("keysAuth is bearer, and the stack keeps no token: it has tokenStore=none"))
+			return cli.Unreachable(errors.New("keysAuth is bearer, and the stack has tokenStore=none"))
 		}
 		client = token.NewClient(d.Token(), conf.KeyService)
 	}
@@ -198,34 +199,22 @@ var verdicts = map[verdict]string{
 
 // print writes a report about a request whose signature was read as the settings say.
 func (o *options) print(d *deployment.Deployment, r *report, scheme signature.Scheme) error {
-	rejected, from := r.Outcome, fmt.Sprintf("header:%s, %s, %s", scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
+	rejected := r.Outcome
+	from := fmt.Sprintf("header:%s, %s, %s", scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
 	if r.Cause == "" {
 		rejected, from = "no: every check of the signature succeeds", ""
 	}
-	err := o.Show(r, "rejected", rejected, "cause", r.Cause, "read from", from, "verdict", verdicts[r.Verdict])
-	if err != nil || o.JSON {
-		return err
+	var lines, restart cli.Lines
+	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
+		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))
 	}
-	section := func(title string, lines ...string) {
-		for i, line := range lines {
-			if i == 0 {
-				fmt.Fprintf(o.Out, "\n%s\n", title)
-			}
-			fmt.Fprintf(o.Out, "  %s\n", cli.Plain(line))
-		}
+	title := `Settings for cdk.json, under "context":`
+	if r.Verdict != otherSettings {
+		title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
+	} else if d.Local {
+		restart = cli.Lines{d.Restart(r.Settings)}
 	}
-	if len(r.Settings) > 0 {
-		title := `Settings for cdk.json, under "context":`
-		if r.Verdict != otherSettings {
-			title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
-		}
-		text, _ := json.MarshalIndent(r.Settings, "", "") // texts always have a JSON form
-		section(title, strings.Split(strings.Trim(string(text), "{}\n"), "\n")...)
-	}
-	section("Differences:", r.Differences...)
-	section("What to do:", r.Advice...)
-	if d.Local && r.Verdict == otherSettings {
-		section("In the local run:", d.Restart(r.Settings))
-	}
-	return nil
+	return o.Show(r, "rejected", rejected, "cause", r.Cause, "read from", from, "verdict", verdicts[r.Verdict],
+		title, lines, "Differences:", cli.Lines(r.Differences), "What to do:", cli.Lines(r.Advice),
+		"In the local run:", restart)
 }

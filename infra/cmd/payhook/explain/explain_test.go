@@ -33,7 +33,8 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 		_, lines, found := strings.Cut(out.String(), "Settings for cdk.json, under \"context\":\n")
 		lines, _, _ = strings.Cut(lines, "\n\n")
 		var printed map[string]string
-		if err := json.Unmarshal([]byte("{"+lines+"}"), &printed); err != nil || !found || len(printed) != 2 ||
+		text := "{" + strings.TrimRight(lines, ",\n") + "}"
+		if err := json.Unmarshal([]byte(text), &printed); err != nil || !found || len(printed) != 2 ||
 			strings.Contains(out.String(), command) != local {
 			t.Errorf("local: %t: %v\n%s", local, err, &out)
 		}
@@ -90,7 +91,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"plain http":           {"baseUrl=http://a.example", func(*call) {}, cli.StatusUsage, "must be an https URL"},
 		"a client certificate": {"authentication=mtls", func(*call) {}, cli.StatusUsage, "authentication is mtls"},
 		"an unknown setting":   {"nothing=1", func(*call) {}, cli.StatusUsage, "-c nothing=1"},
-		"a bearer":             {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable, "the stack keeps no token"},
+		"a bearer":             {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable, "tokenStore=none"},
 	} {
 		c := sent(t)
 		test.change(c)

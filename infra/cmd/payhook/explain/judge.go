@@ -92,9 +92,9 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	case err == nil:
 		e.Verdict = authentic
 		if o := e.request.Outcome; o == intake.KeyUnavailable.Name || o == intake.KeyOutOfBudget.Name {
-			e.say("When it arrived, no cache had the key, and the key service was down or the calls of a minute were used "+
-				"up (%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
-				"answered 503.", o)
+			e.say("When it arrived, no cache had the key, and the key service was down or the calls of a minute were "+
+				"used up (%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that "+
+				"were answered 503.", o)
 			return
 		}
 		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
@@ -126,8 +126,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 			"a test tool. Compare the body that the service sent with the one that arrived: %d bytes, SHA-256 %x.",
 			len(e.request.Payload), sha256.Sum256(e.request.Payload))
 		e.say("If the body is unchanged, the service composes the message in another way than section 5.4 of the " +
-			"interface and the usual ones that were tried, or signs a timestamp or key id that is in no header and no " +
-			"query parameter. Ask the service for the exact bytes of a signed message.")
+			"interface and the usual ones that were tried, or signs a timestamp or key id that is in no header and " +
+			"no query parameter. Ask the service for the exact bytes of a signed message.")
 	case otherKey:
 		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
@@ -170,8 +170,8 @@ func (e *explainer) find(ctx context.Context, signatures []signed) *match {
 				e.Verdict = changed
 				e.compare("signature", kinds[0].name, specifiedKind)
 			case len(kinds) > 0:
-				e.say("With the key %s, the signature has the form of RSASSA-PSS, which Payhook does not support: ask the "+
-					"service how it signs.", id.text)
+				e.say("With the key %s, the signature has the form of RSASSA-PSS, which Payhook does not support: ask "+
+					"the service how it signs.", id.text)
 			}
 		}
 	}

@@ -9,14 +9,20 @@ package logs
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	smithytime "github.com/aws/smithy-go/time"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -92,20 +98,16 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 
 // run shows the logs of the function that is named, or of all.
 func (o *options) run(ctx context.Context, d *deployment.Deployment, named []string) error {
-	client := cloudwatchlogs.NewFromConfig(d.AWS)
-	var tails []*tail
-	for _, function := range functions {
-		if group := d.Logs[function]; group != "" && (len(named) == 0 || named[0] == function) {
-			tails = append(tails, newTail(client, function, group, o.Now().Add(-o.since)))
-		}
-	}
-	if len(tails) == 0 {
+	groups := maps.Clone(d.Logs)
+	maps.DeleteFunc(groups, func(function, _ string) bool { return len(named) > 0 && named[0] != function })
+	if len(groups) == 0 {
 		return cli.Usage("the stack has no function %s: it has tokenStore=none", named[0])
 	}
+	t := newTail(cloudwatchlogs.NewFromConfig(d.AWS), groups, o.Now().Add(-o.since))
 	if o.follow {
-		return follow(ctx, func(text string) { fmt.Fprintln(o.Err, text) }, o.show, tails...)
+		return t.follow(ctx, func(text string) { fmt.Fprintln(o.Err, text) }, o.show)
 	}
-	entries, err := read(ctx, tails...)
+	entries, err := t.next(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,87 +119,55 @@ func (o *options) run(ctx context.Context, d *deployment.Deployment, named []str
 
 func (o *options) shows(e entry) bool { return o.JSON || o.all || !e.routine() }
 
-func (o *options) show(entries []entry) (err error) {
+func (o *options) show(entries []entry) error {
 	for _, e := range entries {
-		switch {
-		case o.JSON:
-			err = o.PrintJSON(e.json())
-		case o.shows(e):
-			_, err = fmt.Fprintln(o.Out, e.text())
+		if !o.shows(e) {
+			continue
 		}
-		if err != nil {
+		// What the function wrote is in line if it is a JSON object, otherwise in text.
+		document := struct {
+			Time     string         `json:"time"`
+			Function string         `json:"function"`
+			Line     jsontext.Value `json:"line,omitzero"`
+			Text     string         `json:"text,omitzero"`
+		}{Time: cli.Stamp(e.Time), Function: e.Function}
+		pairs := []any{"time", document.Time, "function", document.Function}
+		if line := jsontext.Value(e.Text); line.IsValid() && line.Kind() == jsontext.KindBeginObject {
+			document.Line, pairs = line, append(pairs, members("", line)...)
+		} else {
+			document.Text, pairs = e.Text, append(pairs, "text", strings.ReplaceAll(e.Text, "\t", "  "))
+		}
+		if err := o.ShowLine(document, pairs...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// json returns the entry for a program. What the function wrote is in line if it is a JSON
-// object, otherwise in text.
-func (e entry) json() any {
-	document := struct {
-		Time     string          `json:"time"`
-		Function string          `json:"function"`
-		Line     json.RawMessage `json:"line,omitempty"`
-		Text     string          `json:"text,omitempty"`
-	}{Time: cli.Stamp(e.Time), Function: e.Function}
-	if isObject(e.Text) {
-		document.Line = json.RawMessage(e.Text)
-	} else {
-		document.Text = e.Text
-	}
-	return document
-}
+// hidden are the members of a line that a person does not need: they are shown elsewhere, or are for CloudWatch.
+var hidden = []string{"time", "_aws", "StackName", "requestId"}
 
-func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Valid([]byte(text)) }
-
-// text returns the entry for a person. A message that is only the name of the function is left out.
-func (e entry) text() string {
-	level, words := "-", strings.Split(e.Text, "\t")
-	if isObject(e.Text) {
-		var known struct{ Level, Msg string }
-		_ = json.Unmarshal([]byte(e.Text), &known) // of another type: it is shown as empty
-		level, words = known.Level, members("", jsontext.Value(e.Text))
-		if known.Msg != e.Function {
-			words = append([]string{known.Msg}, words...)
-		}
-	}
-	text := fmt.Sprintf("%s  %-7s  %-5s", cli.Stamp(e.Time), e.Function, cli.Plain(level))
-	for _, word := range words {
-		text += "  " + cli.Plain(word)
-	}
-	return text
-}
-
-// hidden are the members of a line that a person does not need: they are shown
-// elsewhere, or are for CloudWatch.
-var hidden = []string{"time", "level", "msg", "_aws", "StackName", "requestId"}
-
-// members returns the members of a JSON object and of the objects within as name=value, without those that are
-// hidden or zero.
-func members(prefix string, object jsontext.Value) (words []string) {
+// members returns the names and values of the members of a JSON object and of the objects within, without those that
+// are hidden.
+func members(prefix string, object jsontext.Value) (pairs []any) {
 	d := jsontext.NewDecoder(bytes.NewReader(object))
 	_, _ = d.ReadToken() // {
 	for d.PeekKind() == jsontext.KindString {
 		token, _ := d.ReadToken()
 		name := prefix + token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return words
-		}
-		text := string(value)
+		value, _ := d.ReadValue()
+		text, err := jsontext.AppendUnquote(nil, value)
 		switch {
-		case slices.Contains(hidden, name), slices.Contains([]string{"0", "false", "null", "[]", `""`}, text):
+		case slices.Contains(hidden, name), value.Kind() == jsontext.KindNull:
 		case value.Kind() == jsontext.KindBeginObject:
-			words = append(words, members(name+".", value)...)
+			pairs = append(pairs, members(name+".", value)...)
+		case err == nil:
+			pairs = append(pairs, name, string(text))
 		default:
-			if unquoted, err := jsontext.AppendUnquote(nil, value); err == nil {
-				text = string(unquoted)
-			}
-			words = append(words, cli.Word(name, text))
+			pairs = append(pairs, name, string(value))
 		}
 	}
-	return words
+	return pairs
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that
@@ -207,4 +177,110 @@ func (e entry) routine() bool {
 	begins := func(text string) bool { return strings.HasPrefix(e.Text, text) }
 	return slices.ContainsFunc([]string{"START RequestId:", "END RequestId:", "INIT_START "}, begins) ||
 		begins("REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
+}
+
+// entry is one log event.
+type entry struct {
+	Function string
+	Time     time.Time
+	Text     string
+	id       string
+}
+
+// lines returns the log events of a group since from, in the order of their times. filter is a filter pattern of
+// CloudWatch Logs; "" for none. FilterLogEvents is not billed by the request, unlike StartLiveTail:
+// https://aws.amazon.com/cloudwatch/pricing/
+func lines(ctx context.Context, client *cloudwatchlogs.Client, group, filter string,
+	from time.Time) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group, StartTime: aws.Int64(from.UnixMilli())}
+		if filter != "" {
+			input.FilterPattern = &filter
+		}
+		for pages := cloudwatchlogs.NewFilterLogEventsPaginator(client, input); pages.HasMorePages(); {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(entry{}, fmt.Errorf("the log group %s: %w", group, err))
+				return
+			}
+			for _, e := range page.Events {
+				entry := entry{Time: time.UnixMilli(aws.ToInt64(e.Timestamp)), id: aws.ToString(e.EventId),
+					Text: strings.TrimSpace(aws.ToString(e.Message))}
+				if !yield(entry, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// overlap is how far a tail reads back each time. Log events of different sandboxes do
+// not arrive in the order of their timestamps.
+const overlap = 2 * time.Minute
+
+// tail reads log groups from a time on, and returns each log event once. It compares
+// times of the logs with each other only, so the clock of this computer does not matter.
+// It is not safe for concurrent use.
+type tail struct {
+	client *cloudwatchlogs.Client
+	groups map[string]string
+	from   time.Time
+	seen   map[string]time.Time // by the ids of log events; not older than from
+}
+
+// newTail returns a tail of log groups, by the names of the functions.
+func newTail(client *cloudwatchlogs.Client, groups map[string]string, from time.Time) *tail {
+	return &tail{client, groups, from, map[string]time.Time{}}
+}
+
+// next returns the log events that are new, in the order of their times. With an error, it returns those that it has
+// read; the next call reads on.
+func (t *tail) next(ctx context.Context) (entries []entry, err error) {
+	newest := t.from
+	for function, group := range t.groups {
+		for e, errRead := range lines(ctx, t.client, group, "", t.from) {
+			if errRead != nil {
+				err = errRead
+				break
+			}
+			if _, known := t.seen[e.id]; known {
+				continue
+			}
+			t.seen[e.id] = e.Time
+			if e.Time.After(newest) {
+				newest = e.Time
+			}
+			e.Function = function
+			entries = append(entries, e)
+		}
+	}
+	if from := newest.Add(-overlap); err == nil && from.After(t.from) {
+		t.from = from
+		maps.DeleteFunc(t.seen, func(_ string, at time.Time) bool { return at.Before(from) })
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.Time.Compare(b.Time) })
+	return entries, err
+}
+
+// follow reads again and again, and calls show with what is new, until ctx ends, which is no error. If AWS cannot be
+// reached, it tells say and tries again. It ends with an error if AWS rejects the calls, or with the error of show.
+func (t *tail) follow(ctx context.Context, say func(string), show func([]entry) error) error {
+	failing := false
+	for {
+		entries, err := t.next(ctx)
+		if errShow := show(entries); errShow != nil || ctx.Err() != nil {
+			return errShow
+		}
+		_, answered := errors.AsType[*smithyhttp.ResponseError](err)
+		if answered && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary {
+			return err
+		}
+		if err != nil && !failing {
+			say(err.Error() + "; trying again")
+		}
+		failing = err != nil
+		if smithytime.SleepWithContext(ctx, 2*time.Second) != nil {
+			return nil
+		}
+	}
 }

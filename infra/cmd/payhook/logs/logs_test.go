@@ -120,7 +120,7 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return newTail(client, "webhook", "/webhook", noon)
+	return newTail(client, map[string]string{"webhook": "/webhook"}, noon)
 }
 
 func texts(entries []entry) string {
@@ -151,7 +151,7 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		for _, text := range step.add {
 			c.add(step.seconds, text)
 		}
-		got, err := read(t.Context(), tail)
+		got, err := tail.next(t.Context())
 		if err != nil || texts(got) != step.want {
 			t.Errorf("got %q, %v, want %q", texts(got), err, step.want)
 		}
@@ -172,14 +172,14 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 		ctx, cancel := context.WithCancel(t.Context())
 		var all []entry
 		reading := 0
-		err = follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
+		err = c.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
 			all = append(all, entries...)
 			if reading++; reading > readings {
 				cancel()
 			}
 			do(reading)
 			return nil
-		}, c.tail())
+		})
 		shown = texts(all)
 	})
 	return shown, said, err
@@ -255,11 +255,11 @@ func TestRoutineLinesAreLeftOut(t *testing.T) {
 	c.add(0, "END RequestId: 1\n")
 	c.add(0, "REPORT RequestId: 1\tDuration: 1 ms\n")
 	c.add(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
-	const want = `2026-01-31T12:00:00.000Z  webhook  WARN   outcome=signature-mismatch  status=401  ` +
-		`cause="signature: does not verify"  ms.authenticate=0.5  x="a\x1b[1m"
-2026-01-31T12:00:00.000Z  webhook  -      "panic: \x1b[1m"
-2026-01-31T12:00:00.000Z  webhook  -      REPORT RequestId: 2  Duration: 9 ms  Status: timeout
-`
+	const head = "time=2026-01-31T12:00:00.000Z  function=webhook  "
+	const want = head + `level=WARN  msg=webhook  outcome=signature-mismatch  status=401  ` +
+		`cause="signature: does not verify"  ms.authenticate=0.5  x="a\x1b[1m"` + "\n" +
+		head + `text="panic: \x1b[1m"` + "\n" +
+		head + `text="REPORT RequestId: 2  Duration: 9 ms  Status: timeout"` + "\n"
 	if out, stderr, status := call(t, c); status != 0 || out != want || stderr != "" {
 		t.Errorf("%d, %q\n%s", status, stderr, out)
 	}

@@ -86,17 +86,11 @@ id that is not published, and counts the others.
              older than deduplicationWindow
   published  on the bus
 
-The ledger knows an event by its eventId, and by the first deliveryId that brought it.
-The other identifiers are only in the evidence (setting evidence): give --from. It reads
-every record whose signed timestamp (with mtls alone, whose latest event) is from there
-on. With --from, it also finds a deliveryId whose events came with another delivery
-first, and events that the ledger no longer remembers.
-
-It reads about 1,000 items a second, so that the ledger is not slowed down. For a
-deliveryId, it reads the whole ledger.
-
-A deliveryId of which only a part was recorded has the state of that part: compare
-eventIds.
+The ledger knows an event by its eventId, and by the first deliveryId that brought it,
+for which the whole ledger is read: about 1,000 items a second. A deliveryId of which
+only a part was recorded has the state of that part. All other identifiers are only in
+the evidence (setting evidence): with --from, every record of that time is read. It also
+shows deliveries with the same events, and events that the ledger no longer remembers.
 
 Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
 		Example: `  payhook reconcile events.txt
@@ -219,11 +213,11 @@ func (r *reconciler) print(list []listed) error {
 	if err := cli.List(r.Program, rows, lines); err != nil {
 		return err
 	}
-	said := cli.Counted(len(list), "id", "ids")
+	said := []string{cli.Counted(len(list), "id", "ids")}
 	for _, s := range states {
-		said += fmt.Sprintf(", %d %s", counts[s], s)
+		said = append(said, fmt.Sprint(counts[s], " ", s))
 	}
-	fmt.Fprintln(r.Err, said)
+	fmt.Fprintln(r.Err, strings.Join(said, ", "))
 	if counts[missing] > 0 {
 		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
 			"shorter: what is older is missing too, unless --time-column or --from shows how old it is\n",

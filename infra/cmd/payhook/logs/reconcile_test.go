@@ -117,12 +117,12 @@ func (w *world) decide(d proof.Decision, name string) {
 // by returns a reconciler of ids of that name, which reads the evidence.
 func by(name string) reconciler {
 	n := slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })
-	return reconciler{format: format{by: identifiers[n]}, in: evidence.Section{From: noon}}
+	return reconciler{by: identifiers[n], in: evidence.Section{From: noon}}
 }
 
 var (
-	events = reconciler{format: format{by: identifiers[0]}}
-	table  = reconciler{format: format{by: identifiers[0], column: "event", timeColumn: "sent"}}
+	events = reconciler{by: identifiers[0]}
+	table  = reconciler{by: identifiers[0], column: "event", timeColumn: "sent"}
 )
 
 // reconcile reads a list and reconciles it, and returns the rows.
@@ -433,7 +433,8 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 	} {
 		list, _, err := test.f.read(payment.WithoutBOM([]byte(text)))
 		if test.says == "" {
-			if err != nil || len(list) != 1 || list[0].id != id || test.f.timeColumn != "" && list[0].at.Year() != 2026 {
+			if err != nil || len(list) != 1 || list[0].id != id ||
+				test.f.timeColumn != "" && list[0].at.Year() != 2026 {
 				t.Errorf("%.200q: %+v, %v", text, list, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), test.says) {
