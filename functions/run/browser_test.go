@@ -101,7 +101,7 @@ func TestThePageSendsAndShowsWhatArrives(t *testing.T) {
 			t.Errorf("%d: what arrived is visible next to the button: %v", width, shown)
 		}
 		tab.until(`document.querySelector("main").innerText.includes("published PAYMENT_STATUS.RELEASED")`)
-		tab.press("Repeat with another amount", "parked, in conflict")
+		tab.press("Send a conflict", "parked, in conflict")
 		tab.press("Keep the first version", "first-kept")
 		tab.press("Send an old webhook", "timestamp-outside-window")
 		tab.press("Stop the bus", "Done.")

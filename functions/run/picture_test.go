@@ -43,7 +43,7 @@ func TestThePictureShowsThePage(t *testing.T) {
 	_, url := served(t)
 	p.open(url, 1000, 600)
 	for _, button := range [][2]string{{"Replace the token", "refreshed"}, {"Send", "accepted"},
-		{"Repeat the last one", "duplicate"}, {"Send a forged webhook", "signature-mismatch"}} {
+		{"Send a duplicate", "duplicate"}, {"Send a forged webhook", "signature-mismatch"}} {
 		p.press(button[0], button[1])
 	}
 	p.evaluate(`document.getElementById("actions").scrollTo(0, 0); document.activeElement.blur()`)
