@@ -33,18 +33,13 @@ type world struct {
 	table    ledger.Memory
 	gets     int
 	bucket   objects.Memory
-	ledger   *ledger.Ledger
 	evidence []proof.Proof // stored an hour ago, and
 	old      []proof.Proof // a year ago
 	pauses   int
 	window   time.Duration // the setting
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, window: 30 * 24 * time.Hour}
-	w.ledger = ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return noon }})
-	return w
-}
+func newWorld(t *testing.T) *world { return &world{t: t, window: 30 * 24 * time.Hour} }
 
 func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
 	w.gets++
@@ -60,31 +55,18 @@ func (w *world) Each(_ context.Context, pause func() error, found func(ledger.It
 	return err
 }
 
-// record records events, and returns them and the deliveryId.
-func (w *world) record(n int) (list []ledger.Item, delivery string) {
-	w.t.Helper()
-	decoded, err := payment.DecodeDelivery(paymenttest.Delivery(paymenttest.Events(n)...))
-	if err != nil {
-		w.t.Fatal(err)
+// record adds an event of a delivery to the ledger.
+func (w *world) record(s ledger.State, delivery string) payment.Event {
+	e := paymenttest.Event()
+	i := ledger.Item{EventID: e.EventID, State: s, DeliveryID: delivery, RecordedAt: noon}
+	switch s {
+	case ledger.Published:
+		i.PublishedAt, i.ExpiresAt = noon, noon.Add(w.window)
+	case ledger.Dismissed:
+		i.Decision.At, i.ExpiresAt = noon, noon.Add(w.window)
 	}
-	for _, e := range decoded.Events {
-		list = append(list, ledger.NewItem(e, decoded.DeliveryID, noon))
-	}
-	for _, r := range w.ledger.Record(w.t.Context(), list, ledger.NewHolder(), noon) {
-		if r.Outcome != ledger.Recorded {
-			w.t.Fatalf("%+v", r)
-		}
-	}
-	return list, decoded.DeliveryID
-}
-
-func (w *world) publish(list ...ledger.Item) {
-	w.t.Helper()
-	for _, err := range w.ledger.MarkPublished(w.t.Context(), list) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	w.table.Insert(w.t.Context(), []ledger.Item{i})
+	return e
 }
 
 // park parks an invalid delivery with an event.
@@ -180,37 +162,29 @@ func (w *world) check(r reconciler, text string, attention bool, want ...state) 
 
 func TestTheStateOfEachEvent(t *testing.T) {
 	w := newWorld(t)
-	list, _ := w.record(5)
-	w.publish(list[0], list[1])
-	for _, i := range list[3:] {
-		if err := w.ledger.Park(t.Context(), w.table.Items()[i.EventID], "attempts", "why"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r := w.ledger.Dismiss(t.Context(), list[4], ledger.Decision{At: noon}); !r.Done {
-		t.Fatalf("%+v", r)
-	}
+	recorded := func(s ledger.State) string { return w.record(s, uuid.New().String()).EventID }
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
 	w.dismiss(name)
 	name, replayedOne := w.park()
 	w.replay(name)
-	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{list[1].EventID}})
-	unreadable, unknown, long := uuid.New().String(), uuid.New().String(), uuid.New().String()
-	w.table.Insert(t.Context(), []ledger.Item{{EventID: unreadable, State: "done", PublishedAt: noon}})
+	inConflict := recorded(ledger.Published)
+	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{inConflict}})
+	parkedID, unknown, long := recorded(ledger.Parked), uuid.New().String(), uuid.New().String()
 	text := "sent;event\n"
 	want := []row{
 		{State: missing, ID: unknown},
-		{State: damaged, ID: unreadable},
+		{State: damaged, ID: recorded("done")},
+		{State: damaged, ID: recorded("")},
 		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
-		{State: parked, ID: list[3].EventID, Parked: []string{list[3].EventID}},
-		{State: pending, ID: list[2].EventID},
-		{State: dismissed, ID: list[4].EventID},
+		{State: parked, ID: parkedID, Parked: []string{parkedID}},
+		{State: pending, ID: recorded(ledger.Pending)},
+		{State: dismissed, ID: recorded(ledger.Dismissed)},
 		{State: dismissed, ID: dismissedOne.EventIDs[0]},
 		{State: replayed, ID: replayedOne.EventIDs[0]},
 		{State: older, ID: long},
-		{State: published, ID: list[0].EventID},
-		{State: published, ID: list[1].EventID, Parked: []string{conflict}},
+		{State: published, ID: recorded(ledger.Published)},
+		{State: published, ID: inConflict, Parked: []string{conflict}},
 	}
 	for _, r := range want {
 		at := noon.Format(time.RFC3339)
@@ -223,13 +197,13 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if counts := "11 ids, 1 missing, 1 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 1 older, 2 published\n" +
+	if counts := "12 ids, 1 missing, 2 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 1 older, 2 published\n" +
 		"the ledger remembers 30d, or less of what was"; !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
-	w.check(events, unreadable, true, damaged)
+	w.check(events, want[1].ID, true, damaged)
 	w.check(events, unknown, true, missing)
-	for _, r := range want[2:] {
+	for _, r := range want[3:] {
 		w.check(table, "event,sent\n"+r.ID+",2025-11-02", false, r.State)
 	}
 }
@@ -243,12 +217,11 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
 	w.check(table, "event,sent\n"+id+",2025-11-02", false, replayed) // before what the ledger remembers
 	// Its events are in the ledger.
-	list, delivery := w.record(1)
-	p.DeliveryID, p.EventIDs = delivery, []string{list[0].EventID}
-	w.replay(w.put(p))
-	w.check(events, list[0].EventID, false, pending)
-	w.publish(list...)
-	w.check(events, list[0].EventID, false, published)
+	for _, s := range []ledger.State{ledger.Pending, ledger.Published} {
+		p.EventIDs = []string{w.record(s, p.DeliveryID).EventID}
+		w.replay(w.put(p))
+		w.check(events, p.EventIDs[0], false, state(s))
+	}
 	// One that is open decides, and of several decisions a replay.
 	p.EventIDs = []string{id}
 	for _, decisions := range [][]func(string){{w.dismiss}, {w.dismiss}, {w.replay}, {w.replay, w.dismiss}} {
@@ -265,12 +238,9 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	for range 20 { // in any order of the items
 		w, text := newWorld(t), "event,sent\n"
-		for _, window := range []time.Duration{24 * time.Hour, 240 * time.Hour} {
-			w.ledger = ledger.New(&w.table, ledger.Options{Window: window,
-				Now: func() time.Time { return noon }})
-			list, _ := w.record(1)
-			w.publish(list...)
-			text += list[0].EventID + ",2026-01-31\n"
+		for _, days := range []int{1, 10} {
+			w.window = time.Duration(days) * 24 * time.Hour
+			text += w.record(ledger.Published, "").EventID + ",2026-01-31\n"
 		}
 		w.window = 24 * time.Hour
 		w.check(table, text+uuid.New().String()+",2026-01-28\n", true, missing, published, published)
@@ -285,12 +255,11 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 // Other events of the same payment may be in a record that was not read, or whose identifier has another type.
 func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 	w := newWorld(t)
-	list, _ := w.record(1)
-	w.publish(list...)
-	w.evidence = []proof.Proof{proof.Proof{Payload: again(t, list)}.AsAccepted()}
-	w.check(by("eventId"), list[0].EventID, false, published)
+	event := w.record(ledger.Published, "")
+	w.evidence = []proof.Proof{accepted(event)}
+	w.check(by("eventId"), event.EventID, false, published)
 	w.old = []proof.Proof{{}}
-	w.check(by("eventId"), list[0].EventID, true, published)
+	w.check(by("eventId"), event.EventID, true, published)
 	w.old = nil
 	for data, unread := range map[string]string{
 		`{"identifiers":{"svcUniquePaymentId":123}}`:  "svcUniquePaymentId",
@@ -316,12 +285,12 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 
 func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	w := newWorld(t)
-	list, first := w.record(2)
-	w.publish(list[0])
-	whole, second := w.record(2)
-	w.publish(whole...)
+	first, second := uuid.New().String(), uuid.New().String()
+	w.record(ledger.Published, first)
+	w.record(ledger.Pending, first)
+	whole := []payment.Event{w.record(ledger.Published, second), w.record(ledger.Published, second)}
 	name, invalid := w.park()
-	sent := proof.Proof{Payload: again(t, whole)}.AsAccepted() // the same events in another delivery
+	sent := accepted(whole...) // the same events in another delivery
 	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
 	r := by("deliveryId")
 	for in, want := range map[evidence.Section]string{{}: "missing 0 [];", {From: noon}: "published 2 [];"} {
@@ -338,43 +307,32 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	}
 }
 
-// again returns a delivery with the events of entries.
-func again(t *testing.T, entries []ledger.Item) []byte {
-	t.Helper()
-	var events [][]byte
-	for _, e := range entries {
-		events = append(events, e.Detail)
-	}
-	return paymenttest.RawDelivery(uuid.New().String(), events...)
+// accepted returns the record of a delivery with events.
+func accepted(events ...payment.Event) proof.Proof {
+	return proof.Proof{Payload: paymenttest.Delivery(events...)}.AsAccepted()
 }
 
 func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 	w := newWorld(t)
-	list, _ := w.record(2)
-	w.publish(list[0])
-	event, errEvent := payment.DecodeEvent(list[0].Detail)
-	other, errOther := payment.DecodeEvent(list[1].Detail)
-	if err := errors.Join(errEvent, errOther); err != nil {
-		t.Fatal(err)
-	}
-	known, lost := proof.Proof{Payload: again(t, list)}.AsAccepted(),
-		proof.Proof{Payload: paymenttest.Delivery(paymenttest.Event())}.AsAccepted()
+	event, other := w.record(ledger.Published, ""), w.record(ledger.Pending, "")
+	known, lost := accepted(event, other), accepted(paymenttest.Event())
+	ids := event.EventData.Identifiers
 	for _, test := range []struct {
 		by           string
 		id           string
 		recent, aged []proof.Proof
 		want         state
 	}{
-		{"paymentRequestId", event.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, published},
-		{"paymentEndToEndId", event.EventData.Identifiers.PaymentEndToEndID, []proof.Proof{known}, nil, published},
-		{"svcUniquePaymentId", event.EventData.Identifiers.SvcUniquePaymentID, []proof.Proof{known}, nil, published},
-		{"svcPostingIds", event.EventData.Identifiers.SvcPostingIDs[0], []proof.Proof{known}, nil, published},
+		{"paymentRequestId", ids.PaymentRequestID, []proof.Proof{known}, nil, published},
+		{"paymentEndToEndId", ids.PaymentEndToEndID, []proof.Proof{known}, nil, published},
+		{"svcUniquePaymentId", ids.SvcUniquePaymentID, []proof.Proof{known}, nil, published},
+		{"svcPostingIds", ids.SvcPostingIDs[0], []proof.Proof{known}, nil, published},
 		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, pending},
 		{"paymentRequestId", "another", []proof.Proof{known}, nil, missing},
 		{"eventId", lost.EventIDs[0], nil, []proof.Proof{lost}, older},
 		// Its record was stored, and the ledger does not have it although it remembers this time.
 		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, nil, missing},
-		{"eventId", list[0].EventID, []proof.Proof{known}, nil, published},
+		{"eventId", event.EventID, []proof.Proof{known}, nil, published},
 	} {
 		w.evidence, w.old = test.recent, test.aged
 		w.check(by(test.by), test.id, test.want == missing, test.want)
@@ -395,7 +353,10 @@ func TestTheLedgerIsReadInBatches(t *testing.T) {
 	text.Reset()
 	w.pauses = 0
 	for range 3 {
-		_, delivery := w.record(30)
+		delivery := uuid.New().String()
+		for range 30 {
+			w.record(ledger.Pending, delivery)
+		}
 		fmt.Fprintln(&text, delivery)
 	}
 	w.check(by("deliveryId"), text.String(), false, pending, pending, pending)
