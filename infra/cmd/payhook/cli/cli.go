@@ -15,7 +15,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,13 +93,11 @@ func (p *Program) Root(long string) *cobra.Command {
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
-	inOrder()
 	return root
 }
 
-// inOrder lets commands be listed as they are added: the first to use comes first. The
-// variable is one for all programs of a process, which may run at the same time.
-var inOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
+// Commands are listed as they are added: the first to use comes first.
+func init() { cobra.EnableCommandSorting = false }
 
 // Group returns a command that only has other commands below it.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {

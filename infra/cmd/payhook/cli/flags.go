@@ -53,21 +53,15 @@ func ParseDuration(text string) (time.Duration, error) {
 // ChoiceVar adds a flag that takes one of some words, and completes them.
 func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...string) {
 	cmd.Flags().Func(name, usage, func(text string) error {
-		*to = text
-		return OneOf(text, words...)
+		if *to = text; !slices.Contains(words, text) {
+			return errors.New("must be one of " + strings.Join(words, ", "))
+		}
+		return nil
 	})
 	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
 		panic(err) // there is no such flag
 	}
-}
-
-// OneOf returns an error that lists the words unless text is one of them.
-func OneOf(text string, words ...string) error {
-	if slices.Contains(words, text) {
-		return nil
-	}
-	return errors.New("must be one of " + strings.Join(words, ", "))
 }
 
 // Args returns a check that exactly the named arguments are given.

@@ -102,13 +102,11 @@ func List[T any](p *Program, list []T, rows Rows) error {
 
 func (p *Program) write(to io.Writer, rows Rows) {
 	for _, row := range rows {
-		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(to, "\t")
-			}
-			fmt.Fprint(to, p.text(cell))
+		var cells []string
+		for _, cell := range row {
+			cells = append(cells, p.text(cell))
 		}
-		fmt.Fprintln(to)
+		fmt.Fprintln(to, strings.Join(cells, "\t"))
 	}
 }
 
@@ -149,28 +147,22 @@ func Ago(at, now time.Time) string {
 
 // Readable writes a duration with two units at most: 2d4h, 3h12m, 12s, 120ms.
 func Readable(d time.Duration) string {
-	if d < 0 {
-		return "-" + Readable(-d)
-	}
 	const day = 24 * time.Hour
-	text := ""
 	switch {
+	case d < 0:
+		return "-" + Readable(-d)
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
 	case d < time.Hour:
-		text = fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+		return zero.ReplaceAllString(d.Truncate(time.Second).String(), "$1")
 	case d < day:
-		text = fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	default:
-		text = fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+		return zero.ReplaceAllString(d.Truncate(time.Minute).String(), "$1")
 	}
-	return zero.ReplaceAllString(text, "$1")
+	return zero.ReplaceAllString(fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour), "$1")
 }
 
-// zero matches a smaller unit that is zero.
-var zero = regexp.MustCompile(`^(\d+[mhd])0[smh]$`)
+// zero matches smaller units that are zero.
+var zero = regexp.MustCompile(`([dhm])(?:0[hms])+$`)
 
 // Plain is text from outside, quoted if it has control characters, which a terminal
 // would interpret.

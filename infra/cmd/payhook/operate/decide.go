@@ -17,19 +17,27 @@ import (
 
 // decision is what the flags of replay and dismiss say.
 type decision struct {
-	redrive.Request
-	filter   filter
-	all, yes bool
+	redrive.Request // without names
+	filter          filter
+	all, yes        bool
 }
 
 func (p *program) replayCommand() *cobra.Command {
 	var d decision
 	version := ""
-	cmd := p.decideCommand(&d, "replay", func(name string) redrive.Request {
-		r := d.Request
-		r.Replay, r.Version = []string{name}, redrive.Version(version)
-		return r
-	}, func(names []string) error { return checkReplay(d, version, names) })
+	cmd := p.decideCommand(&d, "replay", func(kinds ...string) error {
+		d.Version = redrive.Version(version)
+		if d.all && (version != "" || d.filter.kind == string(proof.Conflict)) {
+			return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
+		}
+		if slices.Contains(kinds, string(proof.Conflict)) && version == "" {
+			return cli.Usage("a conflict is among them: choose with --version first or --version parked")
+		}
+		if slices.Contains(kinds, string(proof.Rejected)) && strings.TrimSpace(d.Reason) == "" {
+			return cli.Usage("--reason is missing: say why it was rejected wrongly")
+		}
+		return nil
+	})
 	cmd.Short = "Publish what is parked"
 	cmd.Long = `Publishes what is parked, with the redrive function. Nothing else is published.
 
@@ -67,32 +75,8 @@ Outcomes:
   recorded    redrive publishes it within a minute
   first-kept  the first version stays, the conflict is dismissed, nothing is published
 
-Every other outcome is a failure, with its cause:
-
-  pending             an event was recorded before and is not published yet. Redrive
-                      publishes or parks it: repeat the replay later
-  not-parked, already-published, already-dismissed, already-replayed
-                      there is nothing to replay; the last two may need --again
-  gone                the large event is not in the claim bucket any more
-  altered             what is stored is not what was parked
-  version-missing     it is a conflict, and needs --version
-  version-unfit       it is no conflict, or the version is not available
-  conflict            another event of it is in conflict; parked names it
-  invalid             its events without identity are not published, the others are
-  key-revoked         the setting revokedKeys has the key; the outcomes of client
-                      certificates that are revoked are those of a webhook
-  ledger-unavailable, out-of-time, parking-failed, evidence-unavailable
-                      as of a webhook: repeat the replay
-  capture-rejected-off
-                      captureRejected is off, so the function reads no rejected webhook
-  certificate-not-captured, payload-incomplete
-                      a client certificate, or a body of more than 256 KiB, is not
-                      captured: the service must send the webhook again
-  signature-missing   of a rejected webhook: the settings named another place of the
-                      signature then, so its value is not stored; send it again as well
-
-A rejected webhook can have every outcome of a webhook. claimEnds is when S3 deletes the
-large event of a claim check, if that is in less than 30 days.
+Every other outcome is a failure. Its cause says why, and what to do. claimEnds is when S3
+deletes the large event of a claim check, if that is in less than 30 days.
 
 Status 1: at least one outcome is another.`
 	cmd.Example = `  payhook replay NAME
@@ -107,29 +91,11 @@ Status 1: at least one outcome is another.`
 	return cmd
 }
 
-// checkReplay checks how flags and names of a replay go together. The redrive function checks the rest.
-func checkReplay(d decision, version string, names []string) error {
-	if d.all && (version != "" || d.filter.kind == string(proof.Conflict)) {
-		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
-	}
-	for _, name := range names {
-		switch kind := redrive.KindOf(name); {
-		case kind == string(proof.Conflict) && version == "":
-			return cli.Usage("%s is a conflict: choose with --version first or --version parked", name)
-		case kind == string(proof.Rejected) && strings.TrimSpace(d.Reason) == "":
-			return cli.Usage("--reason is missing: say why %s was rejected wrongly", name)
-		}
-	}
-	return nil
-}
-
 func (p *program) dismissCommand() *cobra.Command {
 	var d decision
-	cmd := p.decideCommand(&d, "dismiss", func(name string) redrive.Request {
-		return redrive.Request{Dismiss: []string{name}, Reason: d.Reason}
-	}, func([]string) error {
+	cmd := p.decideCommand(&d, "dismiss", func(...string) error {
 		if strings.TrimSpace(d.Reason) == "" {
-			return errors.New("--reason is missing: say why it is not published")
+			return cli.Usage("--reason is missing: say why it is not published")
 		}
 		return nil
 	})
@@ -150,10 +116,9 @@ Status 1: at least one was not dismissed. An event that is pending or published 
 	return cmd
 }
 
-// decideCommand returns a command that sends the redrive function a request for each name. It calls check before and
-// after the names are known.
-func (p *program) decideCommand(d *decision, verb string, ask func(name string) redrive.Request,
-	check func(names []string) error) *cobra.Command {
+// decideCommand returns a command that sends the redrive function a request for each name. It calls check before the
+// names are known, and then with their kinds.
+func (p *program) decideCommand(d *decision, verb string, check func(kinds ...string) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " NAME...",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -161,26 +126,37 @@ func (p *program) decideCommand(d *decision, verb string, ask func(name string) 
 			case d.all && len(args) > 0:
 				return errors.New("--all cannot be used with names")
 			case !d.all && d.filter != filter{}:
-				return errors.New("filters are used with --all, not with names")
+				return errors.New("--kind, --from, --until, --event and --delivery are used with --all")
 			case !d.all && len(args) == 0:
 				return fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
 			}
-			return check(nil)
+			return check()
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			names, err := p.names(ctx, s, d, verb, args)
-			if err == nil {
-				err = check(names)
-			}
 			if len(names) == 0 || err != nil {
 				return err
 			}
+			var kinds []string
+			for _, name := range names {
+				kinds = append(kinds, redrive.KindOf(name))
+			}
+			if err := check(kinds...); err != nil {
+				return err
+			}
 			if !d.yes {
-				if err := p.confirm(ctx, s, verb, ask(names[0]).Version, names); err != nil {
+				if err := p.confirm(ctx, s, verb, d.Version, names); err != nil {
 					return err
 				}
 			}
-			return p.decide(ctx, s, names, ask)
+			return p.decide(ctx, s, names, func(name string) redrive.Request {
+				if verb == "dismiss" {
+					return redrive.Request{Dismiss: []string{name}, Reason: d.Reason}
+				}
+				r := d.Request
+				r.Replay = []string{name}
+				return r
+			})
 		}),
 	}
 	f := cmd.Flags()
@@ -258,7 +234,6 @@ type decided struct {
 	// The outcome is that of a replay, as in the function's log, or recorded instead of accepted if
 	// redrive still has to publish events.
 	redrive.Replayed
-	Next string `json:"next,omitempty"` // what redrive does
 }
 
 // maxFailures is how many invocations may fail in a row before the rest is not tried.
@@ -292,7 +267,7 @@ func (p *program) decide(ctx context.Context, s *stack, names []string, ask func
 		}
 		// An error of the output is reported at the end.
 		_ = p.ShowLine(result, "failed", result.Failed, "name", result.Name, "outcome", result.Outcome,
-			"next", result.Next, "cause", result.Cause, "recorded", result.Recorded, "pending", result.Pending,
+			"cause", result.Cause, "recorded", result.Recorded, "pending", result.Pending,
 			"duplicates", result.Duplicates, "conflicts", result.Conflicts, "parked", result.Parked,
 			"unverified", result.Unverified, "claimEnds", ends)
 		if failures == maxFailures && tried < len(names) {
@@ -320,13 +295,14 @@ func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (
 		err = errFunction("it returned no result")
 	}
 	if err != nil {
-		return decided{Failed: true, Name: name, Cause: err.Error()}, err
+		a.Replayed = []redrive.Replayed{{Name: name, Cause: err.Error()}}
 	}
 	result := decided{Replayed: a.Replayed[0]}
 	done := len(a.Dismissed) > 0 || result.Outcome == redrive.Accepted || result.Outcome == redrive.FirstKept
 	result.Failed = result.Cause != "" || !done
+	result.Cause = cli.Cause(result.Cause)
 	if result.Outcome == redrive.Accepted && result.Pending > 0 {
-		result.Outcome, result.Next = "recorded", "redrive publishes it within a minute"
+		result.Outcome = "recorded"
 	}
-	return result, nil
+	return result, err
 }

@@ -11,17 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 )
-
-// outcomesOfReplay are those that an authentic delivery and an event can have.
-var outcomesOfReplay = []string{intake.StillPending.Name, intake.Gone.Name, intake.VersionMissing.Name,
-	intake.VersionUnfit.Name, intake.Altered.Name, intake.NotParked.Name, intake.AlreadyPublished.Name,
-	intake.AlreadyReplayed.Name, intake.AlreadyDismissed.Name, intake.Conflict.Name, intake.Invalid.Name,
-	intake.KeyRevoked.Name, intake.LedgerUnavailable.Name, intake.OutOfTime.Name, intake.ParkingFailed.Name,
-	intake.EvidenceUnavailable.Name}
 
 func (w *world) parkMany(n int) (names []string) {
 	w.t.Helper()
@@ -179,7 +171,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	w.contains(out, "name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
 		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
 		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n",
-		"name="+names[4]+`  outcome=recorded  next="redrive publishes it within a minute"  recorded=2  pending=1`+
+		"name="+names[4]+`  outcome=recorded  recorded=2  pending=1`+
 			"  claimEnds=2026-02-01T12:00:00.000Z\n",
 		"failed=true  name="+names[5]+`  outcome=pending  cause="not yet"  duplicates=1`+"\n")
 	w.contains(err, "2 of 6 succeeded, 4 failed")
@@ -240,7 +232,7 @@ func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	name, _ := w.conflict(first.EventID, first)
 	_, err := w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
 	w.contains(err, "event "+first.EventID, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z",
-		"amount    100.00  ", "9250.00", "EUR", "RELEASED", "Payhook does not store the first version any more. "+
+		"amount    100.00  ", "9250.00", "EUR", "RELEASED", "The whole first version: Payhook does not store it any more. "+
 			"Consumers have it", "Consumers may process a second payment. Publish the parked version", "--yes")
 	if len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)

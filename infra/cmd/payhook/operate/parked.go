@@ -41,7 +41,15 @@ recorded; if that is in less than 30 days, the list says when.`,
 		Example: "  payhook parked list --from 24h\n  payhook parked list --kind conflict --state any",
 		Args:    cli.Args(),
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
-			return p.parkedList(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
+			if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
+				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
+			}
+			list, err := p.find(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(p.Err, len(list), "listed")
+			return cli.List(p.Program, list, p.rows(list))
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -122,14 +130,12 @@ func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Deci
 		}
 	}
 	stored, err := p.stored(ctx, s, f)
+	if err != nil || len(stored) == 0 {
+		return found, err
+	}
+	decided, err := proof.Decisions(ctx, s.parking)
 	if err != nil {
 		return nil, err
-	}
-	decided := map[string]proof.Decision{}
-	if len(stored) > 0 {
-		if decided, err = proof.Decisions(ctx, s.parking); err != nil {
-			return nil, err
-		}
 	}
 	for _, name := range stored {
 		n, err := proof.ParseName(name)
@@ -152,21 +158,21 @@ func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Deci
 func (p *program) stored(ctx context.Context, s *stack, f filter) (names []string, err error) {
 	switch {
 	case f.kind == redrive.Event:
+		return nil, nil
 	case f.event != "":
 		return proof.FindEvent(ctx, s.parking, f.event, p.Counter("delivery", "deliveries"))
 	case f.delivery != "":
 		return proof.FindDelivery(ctx, s.parking, f.delivery)
-	default:
-		for _, reason := range reasons {
-			if !f.has(string(reason)) {
-				continue
+	}
+	for _, reason := range reasons {
+		if !f.has(string(reason)) {
+			continue
+		}
+		for o, err := range proof.List(ctx, s.parking, reason, f.from, f.until) {
+			if err != nil {
+				return nil, err
 			}
-			for o, err := range proof.List(ctx, s.parking, reason, f.from, f.until) {
-				if err != nil {
-					return nil, err
-				}
-				names = append(names, o.Key)
-			}
+			names = append(names, o.Key)
 		}
 	}
 	return names, nil
@@ -214,24 +220,6 @@ func (s *stack) parked(ctx context.Context, some []ledger.Item, delivery string)
 	return items, nil
 }
 
-func (p *program) parkedList(ctx context.Context, s *stack, f filter, state proof.Decision) error {
-	if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
-		return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
-	}
-	list, err := p.find(ctx, s, f, state)
-	if err != nil {
-		return err
-	}
-	open := 0
-	for _, l := range list {
-		if l.State == proof.Open {
-			open++
-		}
-	}
-	fmt.Fprintf(p.Err, "%d listed, %d of them open\n", len(list), open)
-	return cli.List(p.Program, list, p.rows(list))
-}
-
 func (p *program) rows(list []listed) cli.Rows {
 	rows := cli.Rows{{"TIME", "KIND", "STATE", "CAUSE", "NAME"}}
 	for _, l := range list {
@@ -247,17 +235,15 @@ func (p *program) rows(list []listed) cli.Rows {
 // none does, or several.
 func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
 	kind := redrive.KindOf(text)
-	if kind == redrive.Event {
-		return ledger.Key(text), nil
-	}
-	folder, _, isKey := strings.Cut(text, "/")
-	isKey = isKey && slices.Contains(reasons, proof.Reason(folder))
+	folder, _, isFile := strings.Cut(text, "/")
+	isFile = isFile && slices.Contains(reasons, proof.Reason(folder))
 	var found []string
 	switch {
-	case text == "": // of a variable of the shell that is not set
-	case isKey && kind != "" && strings.HasSuffix(text, ".json"):
+	case kind == redrive.Event:
+		return ledger.Key(text), nil
+	case isFile && kind != "" && strings.HasSuffix(text, ".json"):
 		return text, nil
-	case isKey:
+	case isFile:
 		for o, err := range objects.All(ctx, s.parking, text, "") {
 			if err != nil {
 				return "", err
@@ -266,7 +252,7 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 				break
 			}
 		}
-	default:
+	case text != "": // as of a variable of the shell that is not set
 		items, err := ledger.List(ctx, s.ledger, ledger.Parked)
 		if err != nil {
 			return "", err

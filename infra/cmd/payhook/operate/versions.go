@@ -38,9 +38,8 @@ type version struct {
 	Amount     string       `json:"amount,omitempty"`
 	Currency   string       `json:"currency,omitempty"`
 	Status     string       `json:"status,omitempty"`
-	// Stored is where the whole content is stored: the name of an object, or the ledger; "" if it is not.
-	Stored string `json:"stored,omitempty"`
-	Where  string `json:"where,omitempty"` // who has it, if it is not stored
+	// Where is where the whole first content is stored: the ledger or an object; otherwise, who has it.
+	Where string `json:"where,omitempty"`
 }
 
 const replaced ledger.State = "replaced"
@@ -89,29 +88,29 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 	case !slices.Equal(item.Digest[:], c.First.Digest):
 		v.State = replaced
 	default:
-		v.State, v.At = item.State, since(item)
+		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
+			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Decision.At}[item.State]
 		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
 		if event = item.Detail; event != nil && !item.Claimed {
-			v.Stored = "the ledger"
+			v.Where = "the ledger"
 		}
 	}
-	if v.Stored == "" {
-		is := func(event []byte) bool { return isContent(event, c.First.Digest) }
-		key, found, err := bus.FindClaim(ctx, s.claims, c.EventID, is)
+	if v.Where == "" {
+		key, found, err := bus.FindClaim(ctx, s.claims, c.EventID,
+			func(event []byte) bool { return isContent(event, c.First.Digest) })
 		if err != nil {
 			return v, err
 		}
 		if found != nil {
-			v.Stored, event = "s3://"+s.ClaimBucket+"/"+key, found
+			v.Where, event = "s3://"+s.ClaimBucket+"/"+key, found
 		}
 	}
-	if v.Stored == "" {
-		v.Where = "Payhook does not store the first version any more. Consumers have it, and for archiveRetention " +
-			"the archive of the bus."
+	if v.Where == "" {
+		v.Where = "Payhook does not store it any more. Consumers have it, and for archiveRetention the archive of the bus."
 		if s.EvidenceBucket != "" {
 			name, found, err := s.inEvidence(ctx, c)
 			if found != nil {
-				v.Stored, v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, "", found
+				v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, found
 			} else if v.Where += " Its delivery is found by: " + p.hint("evidence find "+c.EventID); err != nil {
 				v.Where += " (" + err.Error() + ")"
 			}
@@ -119,19 +118,6 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 	}
 	v.read(event)
 	return v, nil
-}
-
-// since returns when an event got its state.
-func since(i ledger.Item) time.Time {
-	switch i.State {
-	case ledger.Published:
-		return i.PublishedAt
-	case ledger.Parked:
-		return i.Due
-	case ledger.Dismissed:
-		return i.Decision.At
-	}
-	return i.RecordedAt
 }
 
 // near is how long before and after an event was recorded its delivery is searched in the evidence: the names there
@@ -182,28 +168,25 @@ func eventIn(payload, digest []byte) []byte {
 // writeVersions writes both versions of each event side by side.
 func writeVersions(w io.Writer, all []versions, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	state := func(v version) string {
+		if v.At.IsZero() {
+			return string(v.State)
+		}
+		return string(v.State) + " " + cli.Ago(v.At, now)
+	}
 	for _, v := range all {
 		fmt.Fprintf(t, "\nevent %s\n\tFIRST VERSION\tPARKED VERSION\n", cli.Plain(v.EventID))
-		first, parked := v.First.lines(now), v.Parked.lines(now)
-		for i, name := range []string{"state", "delivery", "sha256", "amount", "currency", "status"} {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", name, cli.Plain(first[i]), cli.Plain(parked[i]))
+		for _, line := range [][3]string{
+			{"state", state(v.First), state(v.Parked)},
+			{"delivery", v.First.DeliveryID, v.Parked.DeliveryID},
+			{"sha256", fmt.Sprintf("%.16s", v.First.SHA256), fmt.Sprintf("%.16s", v.Parked.SHA256)},
+			{"amount", v.First.Amount, v.Parked.Amount},
+			{"currency", v.First.Currency, v.Parked.Currency},
+			{"status", v.First.Status, v.Parked.Status},
+		} {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", line[0], cli.Plain(cmp.Or(line[1], "-")), cli.Plain(cmp.Or(line[2], "-")))
 		}
-		if v.First.Stored != "" {
-			fmt.Fprintln(t, "The whole first version is stored: "+v.First.Stored)
-		}
-		if v.First.Where != "" {
-			fmt.Fprintln(t, cli.Plain(v.First.Where))
-		}
+		fmt.Fprintln(t, "The whole first version: "+cli.Plain(v.First.Where))
 	}
 	return t.Flush()
-}
-
-// lines returns the texts for the lines of a comparison.
-func (v version) lines(now time.Time) []string {
-	state := string(v.State)
-	if !v.At.IsZero() {
-		state += " " + cli.Ago(v.At, now)
-	}
-	return []string{state, cmp.Or(v.DeliveryID, "-"), fmt.Sprintf("%.16s", cmp.Or(v.SHA256, "-")),
-		cmp.Or(v.Amount, "-"), cmp.Or(v.Currency, "-"), cmp.Or(v.Status, "-")}
 }
