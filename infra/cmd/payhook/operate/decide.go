@@ -75,8 +75,8 @@ Outcomes:
   recorded    redrive publishes it within a minute
   first-kept  the first version stays, the conflict is dismissed, nothing is published
 
-Every other outcome is a failure. Its cause says why, and what to do. claimEnds is when S3
-deletes the large event of a claim check, if that is in less than 30 days.
+Every other outcome is a failure. Its cause says why, and what to do. claimEnds is when
+S3 deletes the large event of a claim check, if that is in less than 30 days.
 
 Status 1: at least one outcome is another.`
 	cmd.Example = `  payhook replay NAME

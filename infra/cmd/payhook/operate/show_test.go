@@ -339,7 +339,8 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 			paymentOf(first.EventID, "1.00").Bytes)},
 		{DeliveryID: first.DeliveryID, Payload: paymenttest.RawDelivery(first.DeliveryID,
 			paymentOf(first.EventID, "100.00").Bytes)}} {
-		if v := w.first(name); !strings.HasPrefix(v.Where, "Payhook does not") || !strings.Contains(v.Where, "payhook evidence find "+first.EventID) {
+		if v := w.first(name); !strings.HasPrefix(v.Where, "Payhook does not") ||
+			!strings.Contains(v.Where, "payhook evidence find "+first.EventID) {
 			t.Errorf("%+v", v)
 		}
 		p.Reason, p.Timestamp = proof.Accepted, signature.FormatTime(first.RecordedAt.Add(-5*time.Minute))
