@@ -62,7 +62,7 @@ func (f *fixture) testStores(t *testing.T) {
 		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testToken(t, seed)
 	}
-	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS, f.AWS.HTTPClient), "none")
+	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS), "none")
 	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a bus that does not exist: %v", err)
 	}

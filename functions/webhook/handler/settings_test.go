@@ -12,7 +12,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"payhook.example/shared/aws/keyservice"
+	"payhook.example/shared/aws/stack"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -122,7 +122,7 @@ var effects = map[string]func(t *testing.T){
 		s := conf(t, service.URL, bearer)
 		e := newServices()
 		e.service = service
-		e.start(t, service.URL, keyservice.WithToken(stored, s), bearer)
+		e.start(t, service.URL, stack.WithToken(stored, s), bearer)
 		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
 		}

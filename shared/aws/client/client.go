@@ -1,5 +1,5 @@
-// Package client has the configuration of the AWS clients of a function ([Config]) and their connections
-// ([Connections]).
+// Package client has the configuration of the AWS clients of a function ([Config]), their connections
+// ([Connections]) and their errors ([Error]).
 //
 // Lambda sets the Region and the credentials of the function's role as environment
 // variables, and they do not change while the function runs (AWS, "Working with

@@ -79,7 +79,7 @@ func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 		server.Start()
 		cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL})
 		db := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-			o.HTTPClient = client.NewConnections(1).Once()
+			o.HTTPClient = client.NewConnections(1).Client()
 			o.Retryer = aws.NopRetryer{}
 		})
 		start := strings.Repeat("y", size)

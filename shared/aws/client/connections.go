@@ -1,7 +1,7 @@
 package client
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,36 +14,26 @@ import (
 	"time"
 )
 
-const (
-	// freshFor is how long a connection that was opened ahead can be used. Lambda can
-	// freeze a function between its initialization and its first invocation, and a
-	// connection that is older may have been closed by then.
-	freshFor = 10 * time.Second
-	// maxRepeated is the size of the largest request that Connections repeats, and so
-	// keeps a copy of.
-	maxRepeated = 1 << 20
-)
+// freshFor is how long a connection that was opened ahead can be used. Lambda can freeze a function between its
+// initialization and its first invocation, and a connection that is older may have been closed by then.
+const freshFor = 10 * time.Second
 
-// Connections are HTTP connections, which all clients of a function share. They can be
-// opened before they are needed ([Connections.Open]).
+// Connections are HTTP connections, which all clients of a function share. They can be opened before they are needed
+// ([Connections.Open]).
 //
-// A function can be frozen for minutes between two invocations, and its connections may
-// be closed by then without its knowledge. So a request that fails on a connection which
-// was opened for another request or ahead is repeated once, at once, on a new connection.
-// Requests that must not be repeated use [Connections.Once]. After such a failure, all
-// idle connections are closed, because they can be dead as well.
+// A function can be frozen for minutes between two invocations, and its connections may be closed by then without its
+// knowledge. So after a request has failed on a connection that was used before, all idle connections are closed. Who
+// made the request tries again: the SDK, package bus, and for GET package net/http.
 //
 // It is an [http.RoundTripper], and safe for concurrent use.
 type Connections struct {
 	transport *http.Transport
-	tls       *tls.Config
+	plain     *net.Dialer
+	secure    *tls.Dialer
 	now       func() time.Time
-	dial      func(ctx context.Context, network, address string) (net.Conn, error)
-	dialTLS   func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu    sync.Mutex
-	ahead map[string][]opened // by scheme and address
-	taken map[net.Conn]bool   // from ahead, by no request yet
+	ahead map[string][]opened // by address
 }
 
 // opened is a connection that was opened ahead.
@@ -55,20 +45,19 @@ type opened struct {
 // NewConnections returns connections of which so many to each host are kept when they are
 // idle: a connection that is closed after its call costs the next call a handshake.
 func NewConnections(idle int) *Connections {
-	dialer := &net.Dialer{Timeout: CallTimeout}
+	plain := &net.Dialer{Timeout: CallTimeout}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
 		// Further connections to a host need no certificates.
 		ClientSessionCache: tls.NewLRUClientSessionCache(0),
 	}
-	secure := &tls.Dialer{NetDialer: dialer, Config: config}
-	c := &Connections{now: time.Now, tls: config, dial: dialer.DialContext, dialTLS: secure.DialContext,
-		ahead: map[string][]opened{}, taken: map[net.Conn]bool{}}
+	c := &Connections{plain: plain, secure: &tls.Dialer{NetDialer: plain, Config: config}, now: time.Now,
+		ahead: map[string][]opened{}}
 	c.transport = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           c.dialer("http"),
-		DialTLSContext:        c.dialer("https"),
+		DialContext:           c.first(c.plain),
+		DialTLSContext:        c.first(c.secure),
 		TLSClientConfig:       config, // through a proxy
 		TLSHandshakeTimeout:   CallTimeout,
 		MaxIdleConns:          2 * idle,
@@ -81,64 +70,45 @@ func NewConnections(idle int) *Connections {
 
 // Trust makes c trust the CAs of roots alone, and returns it. It must not be in use yet.
 func (c *Connections) Trust(roots *x509.CertPool) *Connections {
-	c.tls.RootCAs = roots
+	c.secure.Config.RootCAs = roots
 	return c
 }
 
 // Client returns a client of AWS. Each call takes at most CallTimeout.
-func (c *Connections) Client() *http.Client { return client(c) }
-
-// Once returns a client of AWS that repeats no POST or PUT of which a byte was written.
-func (c *Connections) Once() *http.Client { return client(once{c}) }
-
-func client(transport http.RoundTripper) *http.Client {
-	return &http.Client{Transport: transport, Timeout: CallTimeout,
+func (c *Connections) Client() *http.Client {
+	return &http.Client{Transport: c, Timeout: CallTimeout,
 		// The SDK follows redirects itself.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// dialer returns how a connection is opened for URLs with that scheme: one that was opened
-// ahead is used first.
-func (c *Connections) dialer(scheme string) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		if conn := c.take(scheme, address); conn != nil {
-			return conn, nil
-		}
-		return c.connect(ctx, scheme, network, address)
-	}
+// dialer opens connections.
+type dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func (c *Connections) connect(ctx context.Context, scheme, network, address string) (net.Conn, error) {
-	if scheme == "https" {
-		return c.dialTLS(ctx, network, address)
+// first returns how a connection is opened: one that was opened ahead is used first.
+func (c *Connections) first(d dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if conn := c.take(address); conn != nil {
+			return conn, nil
+		}
+		return d.DialContext(ctx, network, address)
 	}
-	return c.dial(ctx, network, address)
 }
 
 // take returns a connection that was opened ahead, or nil.
-func (c *Connections) take(scheme, address string) net.Conn {
-	name := scheme + " " + address
+func (c *Connections) take(address string) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.ahead[name]) > 0 {
-		first := c.ahead[name][0]
-		c.ahead[name] = c.ahead[name][1:]
+	for len(c.ahead[address]) > 0 {
+		first := c.ahead[address][0]
+		c.ahead[address] = c.ahead[address][1:]
 		if c.now().Round(0).Sub(first.at) < freshFor {
-			c.taken[first.Conn] = true
 			return first.Conn
 		}
 		_ = first.Close()
 	}
 	return nil
-}
-
-// wasAhead reports whether a connection was opened ahead, to its first request.
-func (c *Connections) wasAhead(conn net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ahead := c.taken[conn]
-	delete(c.taken, conn)
-	return ahead
 }
 
 // Open opens a connection to the host of each URL, all at the same time, and returns when
@@ -149,95 +119,40 @@ func (c *Connections) Open(ctx context.Context, urls ...*url.URL) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, u := range urls {
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		var d dialer = c.secure
+		port := cmp.Or(u.Port(), "443")
+		if u.Scheme == "http" {
+			d, port = c.plain, cmp.Or(u.Port(), "80")
 		}
-		address := net.JoinHostPort(u.Hostname(), port)
 		wg.Go(func() {
-			conn, err := c.connect(ctx, u.Scheme, "tcp", address)
+			address := net.JoinHostPort(u.Hostname(), port)
+			conn, err := d.DialContext(ctx, "tcp", address)
 			if err != nil {
 				return
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			name := u.Scheme + " " + address
-			c.ahead[name] = append(c.ahead[name], opened{conn, c.now().Round(0)})
+			c.ahead[address] = append(c.ahead[address], opened{conn, c.now().Round(0)})
 		})
 	}
 }
 
-// RoundTrip sends a request. If it fails on a connection that was not opened for it,
-// RoundTrip sends it again on a new one, unless it is larger than 1 MiB or of unknown
-// size. It does not repeat a request with If-None-Match: if the first one took effect, the
-// second one fails, and its caller does not know that there were two.
-func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
-	return c.send(r, r.Header.Get("If-None-Match") == "")
-}
-
-// once sends each request once.
-type once struct{ *Connections }
-
-func (o once) RoundTrip(r *http.Request) (*http.Response, error) { return o.send(r, false) }
-
-// send sends a request, and with again a second time if the first one fails on a
-// connection that was not opened for it.
+// RoundTrip sends a request.
 //
-// The SDK closes the body of a request when it has the answer. After that, the WriteTo
-// method of the body returns an error, with which [http.Transport] closes the connection
-// if it has not noticed the end of the body before: a fast answer is cut off, or the
-// connection is lost to the next request. So the body is sent without that method, and a
-// small one from memory, which also puts it into the same packet as the headers.
-func (c *Connections) send(r *http.Request, again bool) (*http.Response, error) {
-	old := false
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) { old = info.Reused || c.wasAhead(info.Conn) },
-	})
-	kept := repeatable(r)
-	var body []byte
-	first := r.WithContext(ctx)
-	if kept {
-		var err error
-		if body, err = read(r); err != nil {
-			return nil, err
-		}
-		first = with(ctx, r, body)
-	} else if r.Body != nil {
-		first.Body = struct{ io.ReadCloser }{r.Body}
+// The SDK closes the body of a request when it has the answer. After that, the WriteTo method of the body returns an
+// error, with which [http.Transport] closes the connection if it has not noticed the end of the body before: a fast
+// answer is cut off, or the connection is lost to the next request. So the body is sent without that method.
+func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
+	used := false
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { used = info.Reused },
+	}))
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = struct{ io.ReadCloser }{r.Body}
 	}
-	response, err := c.transport.RoundTrip(first)
-	if err == nil || !old {
-		return response, err
+	response, err := c.transport.RoundTrip(r)
+	if err != nil && used {
+		c.transport.CloseIdleConnections()
 	}
-	c.transport.CloseIdleConnections()
-	if !again || !kept || r.Context().Err() != nil {
-		return nil, err
-	}
-	return c.transport.RoundTrip(with(r.Context(), r, body))
-}
-
-// repeatable reports whether a copy of a request's body is kept in memory.
-func repeatable(r *http.Request) bool { return 0 <= r.ContentLength && r.ContentLength <= maxRepeated }
-
-// read reads and closes the body of a request, of which the size is known.
-func read(r *http.Request) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	body := make([]byte, r.ContentLength)
-	_, err := io.ReadFull(r.Body, body)
-	_ = r.Body.Close()
-	return body, err
-}
-
-// with returns a request like r with a context and a body. With its GetBody, the transport
-// sends a POST or PUT of which it has written nothing on another connection. It does not
-// repeat one of which it has written a byte.
-func with(ctx context.Context, r *http.Request, body []byte) *http.Request {
-	r = r.WithContext(ctx)
-	if r.Body != nil {
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		r.Body, _ = r.GetBody()
-	}
-	return r
+	return response, err
 }

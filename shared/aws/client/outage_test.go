@@ -56,7 +56,7 @@ func stores(t *testing.T, url string) intake.Stores {
 	return intake.Stores{
 		Ledger:   dynamodb.NewLedger(dynamodb.NewClient(cfg), "ledger"),
 		Keys:     dynamodb.NewKeys(dynamodb.NewClient(cfg), "keys"),
-		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg, connections.Once()), "bus"),
+		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg), "bus"),
 		Claims:   s3.NewBucket(buckets, "claims"),
 		Parking:  s3.NewWriter(buckets, "parking"),
 		Evidence: s3.NewWriter(buckets, "evidence"),

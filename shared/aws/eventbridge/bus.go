@@ -14,19 +14,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook.example/shared/aws/internal/failure"
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/bus"
 )
 
 // Client calls EventBridge. It has all of the interfaces of this package.
 type Client = eventbridge.Client
 
-// NewClient returns a client with that configuration. It makes one attempt for each call, with an HTTP client that also
-// makes one: package bus retries, and repeats only what failed.
-func NewClient(cfg aws.Config, once aws.HTTPClient) *Client {
-	return eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.Retryer, o.HTTPClient = aws.NopRetryer{}, once
-	})
+// NewClient returns a client with that configuration. It makes one attempt for each call: package bus retries, and
+// repeats only what failed.
+func NewClient(cfg aws.Config) *Client {
+	return eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} })
 }
 
 // Endpoint returns the URL that a client with that configuration calls.
@@ -133,7 +131,7 @@ func (b *FindableBus) Find(ctx context.Context) error {
 
 // failed returns the error of a call that failed.
 func failed(operation string, err error) error {
-	return &bus.RequestError{Fault: faultOf(err), Err: failure.Of(operation, err)}
+	return &bus.RequestError{Fault: faultOf(err), Err: client.ErrorOf(operation, err)}
 }
 
 // callerErrors are the client errors that do not depend on the entries (AWS,
@@ -156,7 +154,7 @@ func faultOf(err error) bus.Fault {
 	if retryable.IsErrorRetryable(err) == aws.TrueTernary {
 		return bus.OfService
 	}
-	if slices.Contains(callerErrors, failure.Code(err)) {
+	if slices.Contains(callerErrors, client.Code(err)) {
 		return bus.OfCaller
 	}
 	// The SDK does not know the fault of an error that the model of PutEvents

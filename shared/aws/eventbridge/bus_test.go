@@ -48,7 +48,7 @@ func onTheWire(t *testing.T, answer func(w http.ResponseWriter, r request)) *eve
 	t.Cleanup(server.Close)
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &server.URL,
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")}
-	return eventbridge.NewFindableBus(eventbridge.NewClient(cfg, http.DefaultClient), "payments")
+	return eventbridge.NewFindableBus(eventbridge.NewClient(cfg), "payments")
 }
 
 // serve answers as EventBridge does with the bus.

@@ -12,11 +12,12 @@ import (
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/aws/keyservice"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
 )
 
 // Clients are clients of AWS that share a pool of connections.
@@ -35,8 +36,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 	if err != nil {
 		return Clients{}, err
 	}
-	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg, connections.Once()),
-		s3.NewClient(cfg)}, nil
+	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg), s3.NewClient(cfg)}, nil
 }
 
 // connectTimeout limits the time that a function waits for connections when it starts.
@@ -56,9 +56,26 @@ func (c Clients) Connect(others ...*url.URL) {
 	c.connections.Open(ctx, others...)
 }
 
-// KeyService returns the client that calls the key service.
+// KeyService returns the client that calls the key service, with the access token if that needs it. Without the token
+// and CAs of the service, it uses the connections of c.
 func (c Clients) KeyService(s settings.Function) *http.Client {
-	return keyservice.NewClient(c.config, c.connections, s)
+	if s.KeysAuth == settings.BearerToken {
+		return WithToken(tokenstore.Source(c.config, s.TokenParameter, s.TokenSecret), s)
+	}
+	return &http.Client{Transport: trusting(s, c.connections)}
+}
+
+// trusting returns connections that trust the CAs of the service, or others if it has none of its own.
+func trusting(s settings.Function, others http.RoundTripper) http.RoundTripper {
+	if s.ServiceCAs == nil {
+		return others
+	}
+	return client.NewConnections(1).Trust(s.ServiceCAs)
+}
+
+// WithToken returns a client that sends the access token to the key service.
+func WithToken(source token.Source, s settings.Function) *http.Client {
+	return &http.Client{Transport: token.NewTransport(token.NewReader(source), s.KeyService, trusting(s, nil))}
 }
 
 // Webhook returns the stores of the webhook function.

@@ -1,4 +1,4 @@
-package failure_test
+package client_test
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 	}
 	cfg.HTTPClient = &http.Client{Transport: transport}
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
-	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg, cfg.HTTPClient)
+	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg)
 	secrets, parameters := secretsmanager.NewClient(cfg), parameterstore.NewClient(cfg)
 	return []any{
 		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewLedgerLister(db, "t"),
@@ -64,7 +64,7 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 // declared returns the exported types of the adapters with methods that get a context and return something.
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob("../../*/*.go")
+	files, err := filepath.Glob("../*/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package failure_test
+package client_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"payhook.example/shared/aws/internal/failure"
+	"payhook.example/shared/aws/client"
 )
 
 func TestAnErrorHasNoMessageOfAWS(t *testing.T) {
@@ -33,12 +33,12 @@ func TestAnErrorHasNoMessageOfAWS(t *testing.T) {
 		"half an answer":     {of(&smithyhttp.ResponseError{Err: errors.New(arn)}), nil, "no answer"},
 		"outside of the SDK": {errors.New(arn), nil, "no answer"},
 	} {
-		got := failure.Of("DynamoDB PutItem", test.err, test.reasons...)
+		got := client.ErrorOf("DynamoDB PutItem", test.err, test.reasons...)
 		if got.Error() != "DynamoDB PutItem: "+test.want || !errors.Is(got, test.err) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
-	if err := failure.Of("DynamoDB PutItem", nil); err != nil {
+	if err := client.ErrorOf("DynamoDB PutItem", nil); err != nil {
 		t.Errorf("no error: %v", err)
 	}
 }

@@ -1,5 +1,4 @@
-// Package failure has the error of a failed call of AWS.
-package failure
+package client
 
 import (
 	"context"
@@ -18,8 +17,8 @@ type Error struct {
 	err       error
 }
 
-// Of returns the error of a call, and nil for nil. The error that is not nil is an [*Error].
-func Of(operation string, err error, reasons ...string) error {
+// ErrorOf returns the error of a call, and nil for nil. The error that is not nil is an [*Error].
+func ErrorOf(operation string, err error, reasons ...string) error {
 	if err == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package keyservice_test
+package stack_test
 
 import (
 	"crypto/tls"
@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/aws/client"
-	"payhook.example/shared/aws/keyservice"
+	"payhook.example/shared/aws/stack"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -39,11 +38,10 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connections := client.NewConnections(1)
-	cfg, err := client.Config(func(name string) string {
+	clients, err := stack.NewClients(func(name string) string {
 		return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": secrets.URL,
 			"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}[name]
-	}, connections)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +49,7 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 		for _, cas := range []*x509.CertPool{nil, own} {
 			s := settings.Function{KeyService: base, TokenSecret: "token", ServiceCAs: cas,
 				KeysAuth: auth}
-			response, err := keyservice.NewClient(cfg, connections, s).Get(server.URL)
+			response, err := clients.KeyService(s).Get(server.URL)
 			if cas == nil {
 				if !errors.As(err, &untrusted) {
 					t.Errorf("%s: %v without the CA", auth, err)
@@ -66,8 +64,9 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 			if string(text) != want {
 				t.Errorf("%s: sent %q", auth, text)
 			}
-			if _, err := connections.Client().Get(server.URL); !errors.As(err, &untrusted) {
-				t.Errorf("%s: the clients of AWS: %v", auth, err)
+			without := settings.Function{KeyService: base, KeysAuth: "none"}
+			if _, err := clients.KeyService(without).Get(server.URL); !errors.As(err, &untrusted) {
+				t.Errorf("%s: the connections of the other clients: %v", auth, err)
 			}
 		}
 	}
