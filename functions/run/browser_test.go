@@ -176,6 +176,10 @@ func TestAHostilePagePressesNoButton(t *testing.T) {
 			t.Errorf("%s had an effect", from)
 		}
 	}
+}
+
+func TestRequestsOfOtherOriginsAreRefused(t *testing.T) {
+	p, url := served(t)
 	for name, want := range map[string]int{"Origin: http://a.test": 403, "Sec-Fetch-Site: same-site": 403,
 		"Host: a.test": 403, "Origin: " + url: 200, "Sec-Fetch-Site: same-origin": 200, "A: no browser": 200} {
 		r := httptest.NewRequest(http.MethodPost, url+paymenttest.ControlPath, strings.NewReader("{}"))
