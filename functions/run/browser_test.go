@@ -79,11 +79,7 @@ func (p *tab) press(text, want string) {
 // served starts the process with its page, and returns the URL.
 func served(t *testing.T) (*process, string) {
 	t.Helper()
-	p := &process{out: io.Discard}
-	if err := p.start(t.Context(), io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.service.Close)
+	p := started(t, io.Discard)
 	s := httptest.NewServer(p.handler())
 	t.Cleanup(s.Close)
 	p.service.SetWebhookURL(s.URL + webhookPath)

@@ -271,13 +271,20 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 	}
 }
 
-func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
-	var out bytes.Buffer
-	p := &process{out: &out, given: []string{"keysAuth=bearer"}}
+// started returns the process with settings, before it serves.
+func started(t *testing.T, out io.Writer, given ...string) *process {
+	t.Helper()
+	p := &process{out: out, given: given}
 	if err := p.start(t.Context(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	defer p.service.Close()
+	t.Cleanup(p.service.Close)
+	return p
+}
+
+func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
+	var out bytes.Buffer
+	p := started(t, &out, "keysAuth=bearer")
 	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token: %v, %v", resp, err)
@@ -290,11 +297,7 @@ func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
 
 func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 	var out bytes.Buffer
-	p := &process{out: &out}
-	if err := p.start(t.Context(), io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	defer p.service.Close()
+	p := started(t, &out)
 	p.busDown.Store(true)
 	if err := p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"}); err != nil {
 		t.Fatal(err)
