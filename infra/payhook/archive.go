@@ -37,7 +37,7 @@ func (p *Payhook) newArchive() {
 	})
 	p.stores(archive)
 	if !conf.Local { // the emulator has no archive
-		p.output(settings.ArchiveOutput, "the archive of the published events", archive.Ref())
+		p.output(settings.ArchiveOutput, "the ARN of the archive of the published events", archive.AttrArn())
 	}
 }
 
