@@ -16,8 +16,8 @@ import (
 func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan time.Time) error {
 	url := "http://" + listener.Addr().String()
 	hook := url + webhookPath
-	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, hook, p.conf.BaseURL,
-		p.conf.AuthURL)
+	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, hook,
+		p.conf.BaseURL, p.conf.AuthURL)
 	if p.baseURL == "" {
 		fmt.Fprintf(p.out, "\nThis sends a new event, as the first button of the page does:\n"+
 			"  curl -d '{\"send\": {}}' %s\n", url+paymenttest.ControlPath)

@@ -251,7 +251,10 @@ func (f *fixture) testCommands(t *testing.T) {
 	program, payload := f.program(t), filepath.Join(t.TempDir(), "payload")
 	var sample struct{ Body string }
 	text, err := os.ReadFile(filepath.Join(f.machine.top, "events", "webhook", "one-event.json"))
-	if err := errors.Join(err, json.Unmarshal(text, &sample), os.WriteFile(payload, []byte(sample.Body), 0o600)); err != nil {
+	if err = errors.Join(err, json.Unmarshal(text, &sample)); err == nil {
+		err = os.WriteFile(payload, []byte(sample.Body), 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	type call struct {
