@@ -151,7 +151,7 @@ func (r *run) show(ctx context.Context, p *cli.Program) error {
 	}
 	if failed = errors.Join(failed, err); p.JSON {
 		err = p.PrintJSON(document)
-	} else if len(report.Parts) > 0 {
+	} else if len(report.Sections) > 0 {
 		err = report.Print(p.Out)
 	}
 	if failed == nil && err == nil && !document.Right {

@@ -145,7 +145,7 @@ func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	err := r.show(t.Context(), quiet(&out))
 	var report checks.Report
 	if err := errors.Join(err, json.Unmarshal(out.Bytes(), &report)); err != nil || !report.Right ||
-		len(report.Parts) != 7 {
+		len(report.Sections) != 8 {
 		var text bytes.Buffer
 		report.Print(&text)
 		t.Errorf("%v\n%s", err, &text)

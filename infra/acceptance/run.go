@@ -15,6 +15,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ type run struct {
 	progress  *local.Progress
 	service   string            // the function of the simulated payment service
 	state     paymenttest.State // with which it answers
-	checks.Scenario
+	checks.Stack
 }
 
 // newRun returns a run with new names, and settings that the user chose, in an account and region.
@@ -68,9 +69,18 @@ func newRun(ctx context.Context, top string, t deployment.Target, values map[str
 	if t.Profile != "" {
 		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+t.Profile)
 	}
-	r.Scenario = checks.Scenario{Step: progress.Step, Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	r.Stack = checks.Stack{Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
-			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)}}
+			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)},
+		Command: func(ctx context.Context, args ...string) *exec.Cmd {
+			cmd := exec.CommandContext(ctx, program, append(args, "--stack", prefix+id)...)
+			cmd.Env = r.cdk.Environment
+			return cmd
+		}}
 	return r, nil
 }
 
@@ -84,7 +94,9 @@ func (r *run) do(ctx context.Context) (report checks.Report, err error) {
 	}
 	r.Arrivals = checks.Receive(r.AWS, r.Queues)
 	defer r.Arrivals.Stop()
-	return r.Show(ctx, nil)
+	sections := r.Sections()
+	err = r.progress.Step("sending webhooks", func() error { return r.Run(ctx, sections) })
+	return checks.NewReport(sections), err
 }
 
 // patience is how long to wait for what must happen. Lambda tries a failed event again after one minute and after
@@ -95,7 +107,7 @@ const patience = 6 * time.Minute
 // deploy deploys the stacks.
 func (r *run) deploy(ctx context.Context) error {
 	emulated := map[string]string{}
-	r.Settings["stackName"] = r.Stack
+	r.Settings["stackName"] = r.Deployment.Stack
 	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	if r.Endpoint != "" {
 		r.Settings[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
@@ -116,12 +128,12 @@ func (r *run) deploy(ctx context.Context) error {
 	r.Settings["baseUrl"], r.Settings["authUrl"] = r.PaymentService, r.PaymentService
 	outputs, err := r.deployApp(ctx, "Payhook", ".", r.Settings)
 	if err == nil {
-		err = r.SetOutputs(outputs[r.Stack], deployment.DefaultID)
+		err = r.SetOutputs(outputs[r.Deployment.Stack], deployment.DefaultID)
 	}
 	if err != nil {
 		return err
 	}
-	consumer, receiver := r.Stack+"-Consumer", r.Stack+"-Receiver"
+	consumer, receiver := prefix+r.id+"-Consumer", prefix+r.id+"-Receiver"
 	maps.Copy(emulated, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
 		"rules": strings.Join(checks.Rules(), ","),
 		// The bus for another account is in the same account.

@@ -1,12 +1,16 @@
 package checks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,13 +20,24 @@ import (
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/aws/client"
-	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // Arrival is one event that arrived behind a rule.
 type Arrival struct {
-	Rule, DeliveryID, EventID string
-	Detail                    []byte // as it arrived
+	Rule    string `json:"rule"`
+	Type    string `json:"detailType"`
+	EventID string `json:"eventId"`
+	// Amount is that of the event as a number: EventBridge can write its digits in another form.
+	Amount float64 `json:"amount"`
+	Detail []byte  `json:"-"` // as it arrived
+}
+
+// event has what is compared of an event.
+type event struct {
+	EventName, EventID string
+	EventTimestamp     time.Time
+	EventData          struct{ Amount float64 }
 }
 
 // Arrivals receives events from the queues behind rules. It is safe for concurrent use.
@@ -94,26 +109,25 @@ func (a *Arrivals) receive(ctx context.Context, api *sqs.Client, rule, queue str
 
 // parseArrival reads the envelope of an event.
 func parseArrival(rule, body string) (Arrival, error) {
-	var event struct {
-		Time      time.Time // to the second
-		Resources []string
-		Detail    json.RawMessage
+	var envelope struct {
+		DetailType string    `json:"detail-type"`
+		Time       time.Time // to the second
+		Resources  []string
+		Detail     json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(body), &event); err != nil {
-		return Arrival{}, err
+	var e event
+	err := json.Unmarshal([]byte(body), &envelope)
+	if err == nil {
+		err = json.Unmarshal(envelope.Detail, &e)
 	}
-	detail, err := payment.DecodeRawEvent(event.Detail)
-	switch sent := detail.EventTimestamp; {
+	switch sent := e.EventTimestamp; {
 	case err != nil:
-	case len(event.Resources) != 1:
+	case len(envelope.Resources) != 1:
 		err = errors.New("an event came without the delivery's id in its resources")
-	case !sent.IsZero() && sent.Sub(event.Time).Abs() >= time.Second:
-		err = fmt.Errorf("an event of %s came with the time %s", sent, event.Time)
+	case !sent.IsZero() && sent.Sub(envelope.Time).Abs() >= time.Second:
+		err = fmt.Errorf("an event of %s came with the time %s", sent, envelope.Time)
 	}
-	if err != nil {
-		return Arrival{}, err
-	}
-	return Arrival{rule, event.Resources[0], detail.EventID, event.Detail}, nil
+	return Arrival{rule, envelope.DetailType, e.EventID, e.EventData.Amount, envelope.Detail}, err
 }
 
 // Await waits until enough is true for what has arrived, and returns it. At the deadline, it
@@ -129,11 +143,71 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
 	return all, err
 }
 
-// await waits for an event, and ends the check that runs if none comes in time.
-func (s *Scenario) await(ctx context.Context, is func(Arrival) bool) Arrival {
-	all := Must(s.Arrivals.Await(ctx, s.Timeout, func(all []Arrival) bool { return slices.ContainsFunc(all, is) }))
-	return all[slices.IndexFunc(all, is)]
+// compareArrivals waits for the events that must arrive, and compares those that have with what each row wants. A row
+// wants every arrival of the eventIds in its webhook, also those that another row with the same eventId wants.
+func (s *Stack) compareArrivals(ctx context.Context, all []*Check) {
+	want, ids := map[string][]Arrival{}, make([][]string, len(all))
+	for i, c := range all {
+		for _, a := range c.Want.Arrivals {
+			want[a.EventID], ids[i] = append(want[a.EventID], a), append(ids[i], a.EventID)
+		}
+		if c.Webhook == nil {
+			continue
+		}
+		for _, e := range eventsIn(c.Webhook) {
+			ids[i] = append(ids[i], e.EventID)
+			for rule := range strings.FieldsSeq(c.Rules) {
+				want[e.EventID] = append(want[e.EventID], Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil})
+			}
+		}
+	}
+	byID := func(list []Arrival) map[string][]Arrival {
+		got := map[string][]Arrival{}
+		for _, a := range list {
+			a.Detail = nil
+			got[a.EventID] = append(got[a.EventID], a)
+		}
+		return got
+	}
+	list, err := s.Arrivals.Await(ctx, s.Timeout, func(list []Arrival) bool {
+		got := byID(list)
+		for id := range want {
+			if len(got[id]) < len(want[id]) {
+				return false
+			}
+		}
+		return true
+	})
+	got := byID(list)
+	for i, c := range all {
+		slices.Sort(ids[i])
+		c.Want.Arrivals, c.Got.Arrivals = nil, nil
+		for _, id := range slices.Compact(ids[i]) {
+			c.Want.Arrivals = append(c.Want.Arrivals, want[id]...)
+			c.Got.Arrivals = append(c.Got.Arrivals, got[id]...)
+		}
+		slices.SortFunc(c.Want.Arrivals, compare)
+		slices.SortFunc(c.Got.Arrivals, compare)
+		if !reflect.DeepEqual(c.Want.Arrivals, c.Got.Arrivals) {
+			c.Right = false
+			c.Detail = fmt.Sprintf("%s arrived: %+v, not %+v; %v", c.Detail, c.Got.Arrivals, c.Want.Arrivals, err)
+		}
+	}
 }
+
+func compare(a, b Arrival) int {
+	return cmp.Or(cmp.Compare(a.EventID, b.EventID), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Amount, b.Amount),
+		cmp.Compare(a.Type, b.Type))
+}
+
+// eventsIn returns the events with an eventId in a webhook. Its payload can be anything.
+func eventsIn(w *paymenttest.Webhook) []event {
+	var delivery struct{ Events []event }
+	_ = json.Unmarshal(w.Payload, &delivery)
+	return slices.DeleteFunc(delivery.Events, func(e event) bool { return e.EventID == "" })
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Poll calls enough until it returns true or an error, with a pause between the calls. It returns
 // an error at the end of the timeout.

@@ -1,218 +1,235 @@
-// Package checks checks a deployed Payhook with one table: what is done, and what must come of it. It sends
-// authentic and forged webhooks, and looks at what is answered, what arrives behind which rule, what is parked and
-// recorded, and how the access token is renewed. The deployment is in an emulator or in AWS.
+// Package checks checks a deployed Payhook with one table: what is done, and what must be seen. A row sends an
+// authentic or a forged webhook, calls a command of the program payhook or invokes a function. What is seen is the
+// answer and the events that arrive behind the consumer's rules. The stack is in an emulator or in AWS.
 //
-// A check is right only if its result was observed.
+// A row is right only if everything that it wants was seen, as values.
 package checks
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"golang.org/x/sync/errgroup"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
-// Scenario is a deployment with what the checks use beside it.
-type Scenario struct {
+// Stack is a deployed Payhook with what the checks use beside it.
+type Stack struct {
 	*deployment.Deployment
 	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
 	// that answers.
 	Sender       paymenttest.Sender
 	Change       func(context.Context, func(*paymenttest.State) error) error
-	Identity     *paymenttest.Identity                    // the service's client certificate; nil without mutual TLS
-	Certificates Certificates                             // further ones, which the settings name
-	Arrivals     *Arrivals                                // of the consumer's queues
-	Client       *http.Client                             // calls the protected API
-	Step         func(name string, do func() error) error // runs a step, and shows its progress
-	Timeout      time.Duration                            // how long to wait for what must happen
+	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
+	Certificates Certificates          // further ones, which the settings name
+	Arrivals     *Arrivals             // of the consumer's queues
+	Client       *http.Client          // calls the protected API
+	Timeout      time.Duration         // how long to wait for what must happen
+	// Command returns a command of the program payhook for this stack.
+	Command func(ctx context.Context, args ...string) *exec.Cmd
 
-	payments  string            // the table of the consumer's function
-	consumer  string            // that function
-	sent      map[string]string // what arrived of a webhook, by deliveryId
-	rejection string            // the body of the first answer 401
-
-	unpublishable []byte // the event that EventBridge rejects
+	payments string // the table of the consumer's function
+	consumer string // that function
+	name     string // of what the last command showed
 }
 
 // Check is one row of the table, with its result.
 type Check struct {
-	Right bool   `json:"right"`
-	What  string `json:"what"`
-	Got   string `json:"got"`
-	// Expected is the result, or its part before "; ".
-	Expected     string `json:"expected"`
+	What string `json:"what"`
+
+	// One of these is done. A webhook goes to the stack. A command gets --json, and NAME in it is the name that the
+	// command before it printed. A function of the stack is invoked with an event.
+	Webhook  *paymenttest.Webhook                `json:"-"`
+	Call     []string                            `json:"-"`
+	Function string                              `json:"-"`
+	Event    string                              `json:"-"`
+	Do       func(context.Context) (Seen, error) `json:"-"`
+
+	// Before is done first, once.
+	Before func(context.Context) error `json:"-"`
+	// Certificate is presented with the webhook; the zero value is that of the service.
+	Certificate tls.Certificate `json:"-"`
+	// Eventually repeats it until the result is the wanted one, or until the timeout of the stack.
+	Eventually bool `json:"-"`
+	// Rules are those behind which each event of the webhook with an eventId arrives once, separated by spaces.
+	Rules string `json:"-"`
+
+	Want         Seen   `json:"want"`
+	Got          Seen   `json:"got"` // of the fields, those that are wanted
+	Detail       string `json:"detail,omitempty"`
+	Right        bool   `json:"right"`
 	Milliseconds int64  `json:"milliseconds"`
-	// Do returns the actual result. It can end with [Must] and [Require].
-	Do func(context.Context) string `json:"-"`
 }
 
-func check(what, expected string, do func(context.Context) string) *Check {
-	return &Check{What: what, Expected: expected, Do: do}
+// Fields are members of a JSON object.
+type Fields map[string]any
+
+// Seen is what is seen of a row.
+type Seen struct {
+	Status   int       `json:"status"` // of the answer to a webhook, 0 for none, or the exit status of a command
+	Fields   Fields    `json:"fields,omitempty"`
+	Arrivals []Arrival `json:"arrivals,omitempty"` // behind the consumer's rules, sorted
+}
+
+// String is a line for people.
+func (s Seen) String() string {
+	words := []string{strconv.Itoa(s.Status)}
+	for _, name := range sortedKeys(s.Fields) {
+		if s.Fields[name] != nil {
+			words = append(words, fmt.Sprintf("%s=%v", name, s.Fields[name]))
+		}
+	}
+	counts := map[string]int{}
+	for _, a := range s.Arrivals {
+		counts[a.Rule]++
+	}
+	for _, rule := range sortedKeys(counts) {
+		words = append(words, fmt.Sprintf("%d arrived (%s)", counts[rule], rule))
+	}
+	return strings.Join(words, " ")
 }
 
 // Section is the checks of one topic.
 type Section struct {
-	Title  string   `json:"title"`
-	Checks []*Check `json:"checks"`
+	Title  string  `json:"title"`
+	Checks []Check `json:"checks"`
 }
 
-// Report is the result of all sections.
-type Report struct {
-	Right bool      `json:"right"` // every check is
-	Parts []Section `json:"parts"`
-}
-
-// table returns all checks. Some depend on earlier ones. The last section changes how the payment service answers.
-func (s *Scenario) table() []Section {
-	sections := []Section{{"Deliveries, duplicates and rules", s.deliveryChecks()}}
-	if UsesSignature(s.Settings) {
-		sections = append(sections, Section{"Signatures, timestamps and key ids", s.signatureChecks()})
-	}
-	if UsesMTLS(s.Settings) {
-		sections = append(sections, Section{"Client certificates", s.certificateChecks()})
-	}
-	sections = append(sections, Section{"Requests that are not valid", s.invalidChecks()},
-		Section{"What is parked", s.parkedChecks()},
-		Section{"The consumer's function", s.consumerChecks()})
-	if s.EvidenceBucket != "" {
-		sections = append(sections, Section{"Evidence of what was accepted", s.evidenceChecks()})
-	}
-	return append(sections, Section{"The access token, and faults of the payment service", s.serviceChecks()})
-}
-
-// Show does all checks of the deployment, and further ones, if any, at the same time.
-func (s *Scenario) Show(ctx context.Context, further func(context.Context) ([]Section, error)) (Report, error) {
-	table, more := s.table(), []Section(nil)
-	last := len(table) - 1
-	group, within := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.run(within, "sending", table[:last]) })
-	if further != nil {
-		group.Go(func() (err error) {
-			more, err = further(within)
-			return err
-		})
-	}
-	err := group.Wait()
-	if err == nil {
-		err = s.run(ctx, "calling the protected API", table[last:])
-	}
-	return NewReport(slices.Concat(table, more)), err
-}
-
-// NewReport returns the report of sections.
-func NewReport(sections []Section) Report {
-	return Report{Right: !slices.ContainsFunc(all(sections), func(c *Check) bool { return !c.Right }), Parts: sections}
-}
-
-// all returns the checks of sections.
-func all(sections []Section) (checks []*Check) {
-	for _, s := range sections {
-		checks = append(checks, s.Checks...)
-	}
-	return checks
-}
-
-func (s *Scenario) run(ctx context.Context, step string, sections []Section) error {
-	return s.Step(step, func() error { return Run(ctx, all(sections)...) })
-}
-
-// Run does checks, one after another. It returns only the error of ctx.
-func Run(ctx context.Context, checks ...*Check) error {
-	for _, c := range checks {
-		begun := time.Now()
-		c.Got = result(ctx, c.Do)
-		c.Right = strings.HasPrefix(c.Got+"; ", c.Expected+"; ")
-		c.Milliseconds = time.Since(begun).Milliseconds()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// failed is an error that ends a check.
-type failed struct{ error }
-
-// Require ends the check that runs with err, unless it is nil. Like those of testing.T, it must be
-// called from the goroutine of the check.
-func Require(err error) {
-	if err != nil {
-		panic(failed{err})
-	}
-}
-
-// Must returns value if err is nil, and otherwise ends the check like [Require].
-func Must[T any](value T, err error) T {
-	Require(err)
-	return value
-}
-
-func result(ctx context.Context, do func(context.Context) string) (got string) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			err, ok := problem.(failed)
-			if !ok {
-				panic(problem)
+// Run does the checks of sections, one after another, and then waits for the events that must have arrived. It
+// returns only the error of ctx.
+func (s *Stack) Run(ctx context.Context, sections []Section) error {
+	var all []*Check
+	for i := range sections {
+		for j := range sections[i].Checks {
+			c := &sections[i].Checks[j]
+			all = append(all, c)
+			s.do(ctx, c)
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-			got = "error: " + err.Error()
 		}
-	}()
-	return do(ctx)
+	}
+	s.compareArrivals(ctx, all)
+	return ctx.Err()
 }
 
-// UsesMTLS reports whether webhooks need a client certificate.
-func UsesMTLS(values map[string]string) bool {
-	return settings.TextIn(values, "authentication") != settings.BySignature
+// do does one row. Of the arrivals, it knows only those that are wanted.
+func (s *Stack) do(ctx context.Context, c *Check) {
+	begun := time.Now()
+	var err error
+	if c.Before != nil {
+		err = c.Before(ctx)
+	}
+	for err == nil {
+		c.Got, err = s.observe(ctx, c)
+		c.Detail = detail(c.Got.Fields)
+		c.Got.Fields = c.Got.only(c.Want.Fields)
+		c.Right = err == nil && c.Got.Status == c.Want.Status && reflect.DeepEqual(c.Got.Fields, plain(c.Want.Fields))
+		if c.Right || !c.Eventually || time.Since(begun) > s.Timeout {
+			break
+		}
+		err = smithytime.SleepWithContext(ctx, 200*time.Millisecond) // CloudWatch Logs has a quota of calls a second
+	}
+	if err != nil {
+		c.Right, c.Detail = false, err.Error()
+	}
+	c.Milliseconds = time.Since(begun).Milliseconds()
 }
 
-// UsesSignature reports whether webhooks need a signature.
-func UsesSignature(values map[string]string) bool {
-	return settings.TextIn(values, "authentication") != settings.ByMTLS
+// observe does a row once.
+func (s *Stack) observe(ctx context.Context, c *Check) (got Seen, err error) {
+	switch {
+	case c.Do != nil:
+		return c.Do(ctx)
+	case c.Call != nil:
+		return s.call(ctx, c.Call, c.Want.Fields)
+	case c.Function != "":
+		return got, s.Invoke(ctx, cmp.Or(s.Functions[c.Function], c.Function), c.Event, &got.Fields)
+	}
+	if got, err = s.send(ctx, *c.Webhook, c.Certificate); err != nil && c.Webhook.Certificate == paymenttest.NoCertificate {
+		return c.Want, nil // AWS does not document whether the connection fails or is answered
+	}
+	return got, err
 }
 
-// ServiceOptions returns the options of a payment service that does what settings expect.
-func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
-	timestamp, errTimestamp := signature.ParseLocation(settings.TextIn(values, "timestampLocation"))
-	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextIn(values, "keyIdLocation"))
-	return paymenttest.Options{
-		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
-			KeyID: keyID},
-		TokenManagerID: cmp.Or(settings.TextIn(values, "tokenManagerId"), settings.Named("tokenManagerId").Example),
-		FormEncoded:    settings.TextIn(values, "credentialEncoding") == "form",
-		KeysBearer:     settings.TextIn(values, "keysAuth") == "bearer",
-	}, errors.Join(errTimestamp, errKeyID)
+// send sends a webhook. The fields are those of the body, and those headers that are part of the interface.
+func (s *Stack) send(ctx context.Context, w paymenttest.Webhook, certificate tls.Certificate) (got Seen, err error) {
+	if certificate.Leaf != nil {
+		own := s.Identity.Certificate()
+		s.Identity.Use(certificate)
+		defer s.Identity.Use(own)
+	}
+	w.URL = s.WebhookURL
+	answer, err := s.Sender.Send(ctx, w)
+	if err == nil {
+		err = json.Unmarshal(answer.Body, &got.Fields)
+	}
+	if err != nil {
+		return got, fmt.Errorf("answered %d %q: %w", answer.Status, answer.Body, err)
+	}
+	got.Status, got.Fields["body"] = answer.Status, string(answer.Body)
+	for _, name := range []string{"Content-Type", "Allow", "WWW-Authenticate"} {
+		if value := answer.Header.Get(name); value != "" {
+			got.Fields[name] = value
+		}
+	}
+	return got, nil
 }
 
-func (s *Scenario) successStatus() int {
-	status, _ := strconv.Atoi(s.Setting("successStatus"))
-	return status
+// call calls a command of the program. The fields are those of the first line with all that is wanted, or otherwise of
+// the last line; and the number of lines.
+func (s *Stack) call(ctx context.Context, args []string, want Fields) (got Seen, err error) {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "NAME" {
+			args[i] = s.name
+		}
+	}
+	cmd := s.Command(ctx, append(args, "--json")...)
+	out, err := cmd.Output()
+	ended, isEnded := errors.AsType[*exec.ExitError](err)
+	if err != nil && !isEnded {
+		return got, err
+	}
+	got.Status, got.Fields = cmd.ProcessState.ExitCode(), Fields{}
+	lines := slices.Collect(strings.Lines(string(out)))
+	for _, line := range lines {
+		got.Fields = Fields{}
+		if err := json.Unmarshal([]byte(line), &got.Fields); err != nil {
+			return got, fmt.Errorf("%s: %w", line, err)
+		}
+		if got.Fields["lines"] = len(lines); reflect.DeepEqual(got.only(want), plain(want)) {
+			break
+		}
+	}
+	if name, ok := got.Fields["name"].(string); ok {
+		s.name = name
+	}
+	if isEnded {
+		got.Fields["detail"] = string(ended.Stderr)
+	}
+	return got, nil
 }
 
-// post sends a signed payload.
-func (s *Scenario) post(ctx context.Context, payload []byte) paymenttest.Answer {
-	return Must(s.Sender.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload}))
-}
-
-// Invoke invokes a function, by the name of its folder, and decodes its answer.
-func (s *Scenario) Invoke(ctx context.Context, function, event string, answer any) error {
-	return s.invoke(ctx, s.Functions[function], event, answer)
-}
-
-func (s *Scenario) invoke(ctx context.Context, name, event string, answer any) error {
+// Invoke invokes a function and decodes its answer.
+func (s *Stack) Invoke(ctx context.Context, name, event string, answer any) error {
 	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {
@@ -224,20 +241,71 @@ func (s *Scenario) invoke(ctx context.Context, name, event string, answer any) e
 	return json.Unmarshal(out.Payload, answer)
 }
 
-// NewKey makes a new key, publishes it and signs with it from then on.
-func (s *Scenario) NewKey(ctx context.Context) error {
-	key := paymenttest.NewKey(2048)
-	if id, ok := signature.StaticKeyID(s.Setting("keyIdLocation")); ok {
-		key.ID = id
+// detail returns what an answer says in words. Message is of AWS.
+func detail(of Fields) string {
+	for _, name := range []string{"detail", "message", "Message", "cause"} {
+		if text, ok := of[name].(string); ok && text != "" {
+			return strings.Join(strings.Fields(text), " ")
+		}
 	}
-	s.Sender.Key = key
-	return s.Change(ctx, func(state *paymenttest.State) error {
-		state.Publish(key)
-		return nil
-	})
+	return ""
 }
 
-// poll waits until enough returns true. CloudWatch Logs has a quota of calls a second.
-func (s *Scenario) poll(ctx context.Context, enough func() bool) {
-	Require(Poll(ctx, s.Timeout, 200*time.Millisecond, func() (bool, error) { return enough(), nil }))
+// only returns those fields whose names are wanted, as they are in JSON.
+func (s Seen) only(want Fields) Fields {
+	some := maps.Clone(want)
+	for name := range want {
+		some[name] = s.Fields[name]
+	}
+	return plain(some)
+}
+
+// plain returns fields as they are in JSON, where every number is a float64.
+func plain(of Fields) (as Fields) {
+	text, err := json.Marshal(of)
+	if err == nil {
+		err = json.Unmarshal(text, &as)
+	}
+	if err != nil {
+		panic(err) // a row wants what JSON cannot have
+	}
+	return as
+}
+
+// Report is the result of all sections.
+type Report struct {
+	Right    bool      `json:"right"` // every check is
+	Sections []Section `json:"sections"`
+}
+
+// NewReport returns the report of sections.
+func NewReport(sections []Section) Report {
+	return Report{Sections: sections, Right: !slices.ContainsFunc(sections, func(s Section) bool {
+		return slices.ContainsFunc(s.Checks, func(c Check) bool { return !c.Right })
+	})}
+}
+
+// Print prints the report: for each topic, what was checked and the result. Under a wrong result stands what was
+// expected.
+func (r Report) Print(out io.Writer) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	number, wrong := 0, 0
+	for _, section := range r.Sections {
+		fmt.Fprintf(t, "\n%s\n", section.Title)
+		for _, c := range section.Checks {
+			number++
+			if c.Right {
+				fmt.Fprintf(t, "ok\t%s\t%s\n", c.What, c.Got)
+				continue
+			}
+			wrong++
+			fmt.Fprintf(t, "WRONG\t%s\t%s; %s\n\texpected\t%s\n", c.What, c.Got, c.Detail, c.Want)
+		}
+	}
+	if wrong > 0 {
+		fmt.Fprintf(t, "\n%d of %d results are wrong.\n", wrong, number)
+	} else {
+		fmt.Fprintf(t, "\nAll %d results are as expected.\n", number)
+	}
+	return t.Flush()
 }

@@ -7,133 +7,147 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
-	"uuid"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
-func TestTableShowsEachResultAndWhatIsWrong(t *testing.T) {
-	right := &Check{Right: true, What: "one event", Got: "200; 1 new", Expected: "200"}
-	wrong := &Check{What: "another", Got: "a detail\nin größeren lines", Expected: "401"}
+func TestReportShowsEachResultAndWhatIsWrong(t *testing.T) {
+	right := Check{Right: true, What: "one event", Got: Seen{Status: 200, Fields: Fields{"recorded": 1.0},
+		Arrivals: []Arrival{{Rule: Released}, {Rule: Released}}}}
+	wrong := Check{What: "another", Got: Seen{Status: 503}, Detail: "a detail", Want: Seen{Status: 401}}
 	for want, sections := range map[string][]Section{
-		"\nWebhooks\nok     one event  200; 1 new\nWRONG  another    a detail in größeren lines\n" +
-			"       expected   401\n\nThe token\nok  one event  200; 1 new\n\n1 of 3 results are wrong.\n": {
-			{"Webhooks", []*Check{right, wrong}}, {"The token", []*Check{right}}},
-		"\nWebhooks\nok  one event  200; 1 new\n\nAll 1 results are as expected.\n": {{"Webhooks", []*Check{right}}},
+		"\nWebhooks\nok     one event  200 recorded=1 2 arrived (released)\nWRONG  another    503; a detail\n" +
+			"       expected   401\n\n1 of 2 results are wrong.\n": {{"Webhooks", []Check{right, wrong}}},
+		"\nWebhooks\nok  one event  200 recorded=1 2 arrived (released)\n\nAll 1 results are as expected.\n": {
+			{"Webhooks", []Check{right}}},
 	} {
 		var out bytes.Buffer
-		if err := NewReport(sections).Print(&out); err != nil || out.String() != want {
-			t.Errorf("%v:\n%s\nwant\n%s", err, &out, want)
+		report := NewReport(sections)
+		if err := report.Print(&out); err != nil || out.String() != want || report.Right == strings.Contains(want, "wrong") {
+			t.Errorf("%t, %v:\n%s\nwant\n%s", report.Right, err, &out, want)
 		}
 	}
 }
 
-func TestCheckIsRightOnlyIfObserved(t *testing.T) {
-	failed := errors.New("it failed")
-	for _, test := range []struct {
-		do    func() string
-		right bool
-		got   string
-	}{
-		{func() string { return "x" }, true, "x"},
-		{func() string { return "x; a detail" }, true, "x; a detail"},
-		{func() string { return "xy" }, false, "xy"},
-		{func() string { return Must("x", failed) }, false, "error: it failed"},
-	} {
-		c := check("", "x", func(context.Context) string { return test.do() })
-		if err := Run(t.Context(), c); err != nil || c.Right != test.right || c.Got != test.got ||
-			NewReport([]Section{{"", []*Check{c}}}).Right != test.right {
-			t.Errorf("%+v, %v", c, err)
-		}
-	}
-}
-
-// scenario returns one whose webhooks are answered by a handler, and of whose events some have arrived.
-func scenario(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Scenario {
+// newStack returns a stack whose webhooks are answered by a handler, and of whose events some have arrived.
+func newStack(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Stack {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &Scenario{Deployment: &deployment.Deployment{WebhookURL: server.URL}, rejection: `{"a":1}`,
+	return &Stack{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Minute,
 		Sender:   paymenttest.Sender{Key: paymenttest.NewKey(2048)},
 		Arrivals: &Arrivals{all: arrived, err: errors.New("nothing else comes")}}
 }
 
-func TestWebhookIsRightOnlyIfItsEventsArrive(t *testing.T) {
-	id := uuid.New().String()
-	payload := paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))
-	one, other := Arrival{Rule: Released, DeliveryID: id}, Arrival{Rule: Released, DeliveryID: "x"}
-	for _, test := range []struct {
+// A mutation of what is seen of one webhook is found.
+func TestWebhookIsRightOnlyIfAnswerAndArrivalsAre(t *testing.T) {
+	event := paymenttest.Event()
+	one := Arrival{Released, event.EventName, event.EventID, 1250, []byte("{}")}
+	with := func(change func(*Arrival)) []Arrival {
+		other := one
+		change(&other)
+		return []Arrival{other}
+	}
+	for name, test := range map[string]struct {
+		status  int
+		kind    string
+		body    string
 		arrived []Arrival
 		right   bool
 	}{
-		{[]Arrival{one, other, one}, true}, {[]Arrival{one}, false}, {[]Arrival{one, one, one}, false}, {nil, false},
-		{[]Arrival{one, one, {Rule: euro, DeliveryID: one.DeliveryID}}, false},
+		"all is right": {200, "application/json", `{"recorded":1,"duplicates":0}`, []Arrival{one}, true},
+		"something else, too": {200, "application/json", `{"recorded":1,"duplicates":0,"x":1}`,
+			append(with(func(a *Arrival) { a.EventID = "x" }), one), true},
+		"status":          {202, "application/json", `{"recorded":1,"duplicates":0}`, []Arrival{one}, false},
+		"number":          {200, "application/json", `{"recorded":2,"duplicates":0}`, []Arrival{one}, false},
+		"missing":         {200, "application/json", `{"recorded":1}`, []Arrival{one}, false},
+		"text":            {200, "application/json", `{"recorded":"1","duplicates":0}`, []Arrival{one}, false},
+		"unwanted":        {200, "application/json", `{"recorded":1,"duplicates":0,"conflicts":1}`, []Arrival{one}, false},
+		"type":            {200, "text/plain", `{"recorded":1,"duplicates":0}`, []Arrival{one}, false},
+		"no JSON":         {200, "application/json", `recorded`, []Arrival{one}, false},
+		"nothing arrives": {200, "application/json", `{"recorded":1,"duplicates":0}`, nil, false},
+		"twice":           {200, "application/json", `{"recorded":1,"duplicates":0}`, []Arrival{one, one}, false},
+		"another rule": {200, "application/json", `{"recorded":1,"duplicates":0}`,
+			append(with(func(a *Arrival) { a.Rule = euro }), one), false},
+		"another amount": {200, "application/json", `{"recorded":1,"duplicates":0}`,
+			with(func(a *Arrival) { a.Amount = 1250.01 }), false},
+		"another type": {200, "application/json", `{"recorded":1,"duplicates":0}`,
+			with(func(a *Arrival) { a.Type = "X" }), false},
 	} {
-		s := scenario(t, test.arrived, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			io.WriteString(w, `{"recorded":2,"duplicates":0}`)
-		})
-		checks := []*Check{s.webhook("", "200, 2 new, 0 known", Released+":2", raw(payload)),
-			s.webhook("", "200, 2 new, 0 known", "", raw(payload))}
-		if err := Run(t.Context(), checks...); err != nil || checks[0].Right != test.right || !checks[1].Right {
-			t.Errorf("%+v: %+v, %+v, %v", test, checks[0], checks[1], err)
-		}
-	}
-}
-
-// A duplicate that is published can arrive after its check.
-func TestLateArrivalIsFoundAtTheEnd(t *testing.T) {
-	for before, want := range map[string]string{"released:1": "nothing; of 1 webhooks",
-		"": "of delivery late: released:1, and before: "} {
-		s := scenario(t, []Arrival{{Rule: Released, DeliveryID: "late"}}, nil)
-		s.WebhookURL = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			text, _ := io.ReadAll(r.Body)
-			delivery, err := payment.DecodeDelivery(text)
-			if err != nil {
-				t.Error(err)
-				return
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, test.arrived, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", test.kind)
+				w.WriteHeader(test.status)
+				io.WriteString(w, test.body)
+			})
+			sections := []Section{{"", []Check{{Webhook: deliver(event), Rules: Released, Want: s.accepted(1, 0)}}}}
+			if err := s.Run(t.Context(), sections); err != nil || NewReport(sections).Right != test.right {
+				t.Errorf("%+v, %v", sections, err)
 			}
-			s.Arrivals.all = append(s.Arrivals.all, Arrival{Rule: Released, EventID: delivery.Events[0].EventID})
-		})).URL
-		s.Arrivals.err, s.Timeout, s.Queues = nil, time.Minute, map[string]string{Released: "q"}
-		s.sent = map[string]string{"late": before}
-		c := s.nothingElse()
-		if err := Run(t.Context(), c); err != nil || c.Got != want {
-			t.Errorf("%+v, %v", c, err)
-		}
+		})
 	}
 }
 
-func TestAnswerIsRightOnlyIfEveryPartIs(t *testing.T) {
-	const problem, json = "application/problem+json", "application/json"
-	for _, test := range []struct {
-		status     int
-		kind, body string
-		want       string
-	}{
-		{200, json, `{ "recorded": 1, "duplicates":2 }`, "200, 1 new, 2 known"},
-		{200, "text/plain", `{"recorded":1,"duplicates":2}`,
-			`200, and the body is "{\"recorded\":1,\"duplicates\":2}" of type text/plain`},
-		{200, json, `1`, `200, and the body is "1" of type application/json`},
-		{401, problem, `{"a":1}`, "401"},
-		{401, problem, `{"a":2}`, "401, and another body than before"},
-		{403, json, `{"message":"Forbidden"}`, "403 by AWS; Forbidden"},
-		{405, problem, `{"detail":"No."}`, "405, Allow: POST; No."},
-		{422, problem, `{"detail":"No."}`, "422; No."},
-	} {
-		s := scenario(t, nil, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Allow", "POST")
-			w.Header().Set("Content-Type", test.kind)
-			w.WriteHeader(test.status)
-			io.WriteString(w, test.body)
+// A webhook that must not publish anything is wrong if its event arrives, also late.
+func TestWebhookThatIsRejectedPublishesNothing(t *testing.T) {
+	event, published := paymenttest.Event(), paymenttest.Event()
+	s := newStack(t, []Arrival{{Released, published.EventName, published.EventID, 1250, nil}},
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			io.WriteString(w, `{"status":422}`)
 		})
-		c := s.webhook("", "", "", deliver(paymenttest.Event()))
-		if err := Run(t.Context(), c); err != nil || c.Got != test.want {
-			t.Errorf("%+v: %+v, %v", test, c, err)
+	rows := []Check{{Webhook: deliver(event), Want: rejected(422)}, {Webhook: deliver(published), Want: rejected(422)}}
+	if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || !rows[0].Right || rows[1].Right {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+func TestCommandIsRightOnlyIfItsLineAndStatusAre(t *testing.T) {
+	s := newStack(t, nil, nil)
+	s.Command = func(ctx context.Context, args ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, "sh", "-c", `[ "$*" != "" ] && echo '{"name":"a","n":1}'; echo '{"name":"b","n":2}'
+			echo "args $*" >&2; exit 3`, "sh", strings.Join(args[:len(args)-1], " "))
+	}
+	for _, test := range []struct {
+		want  Seen
+		right bool
+	}{
+		{Seen{Status: 3, Fields: Fields{"n": 2}}, true}, {Seen{Status: 3, Fields: Fields{"n": 1, "lines": 2}}, true},
+		{Seen{Status: 3, Fields: Fields{"n": 3}}, false}, {Seen{Status: 0, Fields: Fields{"n": 1}}, false},
+		{Seen{Status: 3, Fields: Fields{"n": 1, "name": "b"}}, false},
+	} {
+		rows := []Check{{Call: []string{"list"}, Want: test.want}}
+		if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || rows[0].Right != test.right {
+			t.Errorf("%+v, %v", rows, err)
 		}
+	}
+	rows := []Check{{Call: []string{"list"}, Want: Seen{Status: 3, Fields: Fields{"n": 1}}},
+		{Call: []string{"show", "NAME"}, Want: Seen{Status: 0}}}
+	if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || rows[1].Detail != "args show a" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+func TestRowIsRepeatedUntilItIsRight(t *testing.T) {
+	s, n, before := newStack(t, nil, nil), 0, 0
+	row := Check{Eventually: true, Want: Seen{Status: 3}, Before: func(context.Context) error { before++; return nil },
+		Do: func(context.Context) (Seen, error) {
+			if n++; n == 2 {
+				return Seen{}, errors.New("it failed")
+			}
+			return Seen{Status: n}, nil
+		}}
+	if s.do(t.Context(), &row); !row.Right || n != 3 || before != 1 {
+		t.Errorf("%+v after %d", row, n)
+	}
+	n, row.Eventually = 0, false
+	if s.do(t.Context(), &row); row.Right || n != 1 {
+		t.Errorf("%+v after %d", row, n)
 	}
 }

@@ -27,35 +27,36 @@ func (f *fixture) testBank(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.stop)
-	outputs, program := m.deployBank(t), f.program(t)
+	outputs := m.deployBank(t)
 
 	for _, id := range []string{"Payments", "Reports"} {
 		s, err := m.newStack(map[string]string{"stackName": "Bank"})
 		if err == nil {
-			err = s.ready(t.Context(), outputs, id)
+			err = m.ready(t.Context(), s, outputs, id)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := s.FirstToken(); checks.Run(t.Context(), first) != nil || !first.Right {
-			t.Errorf("%s has no token: %s", id, first.Got)
+		m.main = s
+		if err := m.firstToken(t.Context()); err != nil {
+			t.Errorf("%s has no token: %v", id, err)
 		}
 		if id == "Payments" {
 			s.Arrivals = checks.Receive(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
-			(&fixture{stack: s}).deliver(t)
+			(&fixture{Stack: s, machine: &m}).deliver(t)
 		}
-		if err := s.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{}); err != nil {
+		if err := s.Invoke(t.Context(), s.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
 			t.Error(err)
 		}
 		var shown []byte
 		if err := checks.Poll(t.Context(), waitTimeout, time.Second, func() (bool, error) {
-			shown, err = program("status", "--stack", "Bank", "--id", id).CombinedOutput()
+			shown, err = f.program(s)(t.Context(), "status", "--id", id).CombinedOutput()
 			return err == nil, nil // also metrics have arrived
 		}); err != nil || !bytes.HasPrefix(shown, []byte("Bank_"+id+" in stack Bank ")) {
 			t.Errorf("%s: %v\n%s", id, err, shown)
 		}
 	}
-	if shown, err := program("status", "--stack", "Bank").CombinedOutput(); err == nil ||
+	if shown, err := f.program(m.main)(t.Context(), "status").CombinedOutput(); err == nil ||
 		!strings.Contains(string(shown), "choose one with --id: Payments, Reports") {
 		t.Errorf("without --id: %v\n%s", err, shown)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
@@ -41,8 +42,10 @@ const waitTimeout = time.Minute
 
 // fixture is the deployed stack with the proxy between its functions and the emulator.
 type fixture struct {
-	*stack
-	proxy *proxy
+	*checks.Stack
+	machine *machine
+	proxy   *proxy
+	folder  string // of a clone whose local run this is
 }
 
 // The end-to-end tests share one deployment, so their order counts. It has the settings of make
@@ -74,7 +77,13 @@ func TestDeployedStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{stack: m.main, proxy: p}
+	f := &fixture{m.main, m, p, t.TempDir()}
+	run := *f.Deployment
+	run.Simulated, run.PaymentService = true, m.service.URL
+	mod := os.WriteFile(filepath.Join(f.folder, "go.mod"), []byte("module payhook.example\n"), 0o600)
+	if err := errors.Join(mod, run.Write(f.folder)); err != nil {
+		t.Fatal(err)
+	}
 	f.Arrivals = checks.Receive(m.main.AWS, m.main.Queues)
 	t.Cleanup(func() {
 		f.Arrivals.Stop()
@@ -87,7 +96,7 @@ func TestDeployedStack(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"every row of the table is right", f.testScenario},
+		{"every row of the table is right", f.testChecks},
 		{"the stores are like those in memory", f.testStores},
 		{"commands work", f.testCommands},
 		{"a wrong setting loses no webhook", f.testCaptured},
@@ -116,24 +125,36 @@ func processes(folder string) (lines []string) {
 	return lines
 }
 
-func (f *fixture) testScenario(t *testing.T) {
-	report, err := f.Show(t.Context(), f.showMechanisms)
-	if err != nil {
+func (f *fixture) testChecks(t *testing.T) {
+	f.Command = f.program(f.Stack)
+	sections, mechanisms := f.Sections(), []checks.Section(nil)
+	last := len(sections) - 1 // it changes how the payment service answers
+	group, ctx := errgroup.WithContext(t.Context())
+	group.Go(func() error { return f.Run(ctx, sections[:last]) })
+	group.Go(func() (err error) {
+		mechanisms, err = f.runMechanisms(ctx)
+		return err
+	})
+	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Parts) != 9 || !report.Right {
-		var out bytes.Buffer
-		report.Print(&out)
-		t.Errorf("%s", &out)
+	if err := f.Run(t.Context(), sections[last:]); err != nil {
+		t.Fatal(err)
 	}
-	// A row denies it.
-	if denied := f.proxy.denied(); !slices.Equal(denied, []string{"s3:PutObject"}) {
+	report := checks.NewReport(append(sections, mechanisms...))
+	var out bytes.Buffer
+	report.Print(&out)
+	t.Logf("%s", &out)
+	if len(report.Sections) != 10 || !report.Right {
+		t.Errorf("%d sections, or a check is wrong", len(report.Sections))
+	}
+	if denied := f.proxy.denied(); len(denied) > 0 {
 		t.Errorf("IAM denied %q", denied)
 	}
 }
 
-// showMechanisms deploys a stack for each mechanism with client certificates, and does its checks.
-func (f *fixture) showMechanisms(ctx context.Context) (sections []checks.Section, err error) {
+// runMechanisms deploys a stack for each mechanism with client certificates, and does its checks.
+func (f *fixture) runMechanisms(ctx context.Context) (sections []checks.Section, err error) {
 	certificates, named := checks.NewCertificates(f.machine.identity)
 	pattern, err := os.ReadFile("../../events/rules/" + checks.Released + ".json")
 	if err != nil {
@@ -156,9 +177,10 @@ func (f *fixture) showMechanisms(ctx context.Context) (sections []checks.Section
 		if err != nil {
 			return nil, err
 		}
-		s.Certificates, s.Queues = certificates, map[string]string{checks.Released: queue}
+		s.Certificates, s.Queues, s.Command = certificates, map[string]string{checks.Released: queue}, f.program(s)
 		s.Arrivals = checks.Receive(s.AWS, s.Queues)
-		own, err := s.ShowMechanism(ctx)
+		own := s.Mechanism()
+		err = s.Run(ctx, own)
 		s.Arrivals.Stop()
 		if err != nil {
 			return nil, err
@@ -188,16 +210,16 @@ func subscribe(ctx context.Context, config aws.Config, bus, pattern string) (str
 }
 
 // deployed returns a stack with settings, after its deployment.
-func (f *fixture) deployed(ctx context.Context, values map[string]string) (*stack, error) {
+func (f *fixture) deployed(ctx context.Context, values map[string]string) (*checks.Stack, error) {
 	s, err := f.machine.newStack(values)
 	if err != nil {
 		return nil, err
 	}
-	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Stack+".out", f.machine.context(s.Settings))
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Deployment.Stack+".out", f.machine.context(s.Settings))
 	if err != nil {
 		return nil, err
 	}
-	return s, s.deploy(ctx, assembly)
+	return s, f.machine.deploy(ctx, s, assembly)
 }
 
 // send sends a delivery and returns its answer, which must have a status.
@@ -215,40 +237,19 @@ func (f *fixture) send(ctx context.Context, payload []byte, status int) (a answe
 // answer is the body of an answer of the webhook function.
 type answer struct{ Recorded, Duplicates, Conflicts int }
 
-// program builds payhook beside the file of this run, and returns what makes a command of it.
-func (f *fixture) program(t *testing.T) func(args ...string) *exec.Cmd {
-	t.Helper()
-	folder := t.TempDir()
-	run := *f.Deployment
-	run.Simulated, run.PaymentService = true, f.machine.service.URL
-	mod := os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module payhook.example\n"), 0o600)
-	if err := errors.Join(mod, run.Write(folder)); err != nil {
-		t.Fatal(err)
-	}
-	f.build(t, filepath.Join(folder, "payhook"))
-	return func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "payhook"), args...)
-		cmd.Dir = folder
-		// Without --local, AWS is this emulator.
-		cmd.Env = append(os.Environ(), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
-			"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "HOME="+folder)
+// program returns what makes a command of payhook for a stack. AWS is this emulator.
+func (f *fixture) program(s *checks.Stack) func(ctx context.Context, args ...string) *exec.Cmd {
+	return func(ctx context.Context, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, filepath.Join(f.machine.top, ".local", "bin", "payhook"),
+			append(args, "--stack", s.Deployment.Stack)...)
+		cmd.Dir, cmd.Env = f.folder, f.machine.cdk.Environment
 		return cmd
 	}
 }
 
-// build builds payhook.
-func (f *fixture) build(t *testing.T, program string) {
-	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./infra/cmd/payhook")
-	build.Dir = f.machine.top
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-}
-
-// The commands that send, and those that show what the scenario has left.
+// The commands that send, and those that show what the checks have left.
 func (f *fixture) testCommands(t *testing.T) {
-	program, payload := f.program(t), filepath.Join(t.TempDir(), "payload")
+	payload := filepath.Join(t.TempDir(), "payload")
 	var sample struct{ Body string }
 	text, err := os.ReadFile(filepath.Join(f.machine.top, "events", "webhook", "one-event.json"))
 	if err = errors.Join(err, json.Unmarshal(text, &sample)); err == nil {
@@ -257,48 +258,48 @@ func (f *fixture) testCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type call struct {
-		status int
-		want   string // in what it prints
-		args   []string
-	}
-	calls := []call{
-		{0, `"recorded":60`, []string{"local", "send", "--events", "60"}},
-		{0, `"recorded":0,"duplicates":60`, []string{"local", "send", "--kind", "duplicate"}},
-		{0, `"conflicts":1`, []string{"local", "send", "--kind", "conflict"}},
-		{0, "401 in", []string{"local", "send", "--age", "10m", "--expect", "401"}},
-		{1, "401 in", []string{"local", "send", "--kind", "signature"}},
-		{1, "signature", []string{"explain"}},
-		{0, "signature-mismatch", []string{"parked", "list", "--kind", "rejected"}},
-		{1, "signature-mismatch", []string{"logs", "--not-accepted", "--since", "1h"}},
-		{0, `"recorded":1`, []string{"local", "send", "--file", payload}},
-		{1, `"name":"parked","state":"attention"`, []string{"status", "--json"}},
-		{0, "invalid", []string{"parked", "list"}},
-		{0, " cached ", []string{"keys"}},
-	}
 	list, today := filepath.Join(t.TempDir(), "list"), time.Now().UTC().Format(time.DateOnly)
 	if err := os.WriteFile(list, []byte("id\nE2E-1\nE2E-unknown\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	calls = append(calls, call{1, `{"state":"published","id":"E2E-1"`, []string{"reconcile", list, "--column", "id",
-		"--by", "paymentEndToEndId", "--from", today, "--all", "--json"}})
-	for _, c := range calls {
-		cmd := program(append(c.args, "--local")...)
-		out, err := cmd.Output()
-		if got := cmd.ProcessState.ExitCode(); got != c.status || !strings.Contains(string(out), c.want) {
-			t.Errorf("payhook %v: exit status %d, want %d and %q, %v:\n%s", c.args, got, c.status, c.want, err, out)
-		}
+	call := func(args string, status int, fields checks.Fields) checks.Check {
+		return checks.Check{What: args, Call: strings.Fields(args), Want: checks.Seen{Status: status, Fields: fields}}
 	}
-	code := program("status", "--code", "--stack", f.Stack)
-	code.Dir = f.machine.top                               // the clone
-	code.Env = append(code.Env, "HOME="+os.Getenv("HOME")) // with the modules that Go has downloaded
+	const mismatch = "signature-mismatch"
+	rows := []checks.Check{
+		call("local send --events 60", 0, checks.Fields{"status": 200}),
+		call("local send --kind duplicate", 0, checks.Fields{"status": 200}),
+		call("local send --kind conflict", 0, checks.Fields{"status": 200}),
+		call("local send --age 10m --expect 401", 0, checks.Fields{"status": 401}),
+		call("local send --kind signature", 1, checks.Fields{"status": 401}),
+		call("explain", 1, checks.Fields{"outcome": mismatch}),
+		call("parked list --kind rejected", 0, checks.Fields{"cause": mismatch}),
+		call("logs --not-accepted --since 1h", 1, checks.Fields{"outcome": mismatch}),
+		call("local send --file "+payload, 0, checks.Fields{"status": 200}),
+		call("status", 1, checks.Fields{"healthy": false}),
+		call("parked list", 0, checks.Fields{"kind": "conflict", "state": "open"}),
+		call("keys", 0, checks.Fields{"lines": 1}),
+		call("reconcile "+list+" --column id --by paymentEndToEndId --from "+today+" --all", 1,
+			checks.Fields{"state": "published", "id": "E2E-1"}),
+	}
+	f.run(t, []checks.Section{{Title: "Commands", Checks: rows}})
+	code := f.Command(t.Context(), "status", "--code")
+	code.Dir = f.machine.top // the clone
 	if out, _ := code.Output(); !strings.Contains(string(out), "every function is the same; built from ") {
 		t.Errorf("%s", out)
 	}
-	// Without --local, the stack is found with the variables of AWS.
-	if out, err := program("parked", "list", "--stack", f.Stack).Output(); err != nil ||
-		!strings.Contains(string(out), "conflict") {
-		t.Errorf("%v: %s", err, out)
+}
+
+// run does checks, which must be right.
+func (f *fixture) run(t *testing.T, sections []checks.Section) {
+	t.Helper()
+	if err := f.Run(t.Context(), sections); err != nil {
+		t.Fatal(err)
+	}
+	if report := checks.NewReport(sections); !report.Right {
+		var out bytes.Buffer
+		report.Print(&out)
+		t.Errorf("%s", &out)
 	}
 }
 
@@ -333,20 +334,20 @@ func (f *fixture) testCaptured(t *testing.T) {
 	event := paymenttest.Event()
 	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusUnauthorized)
 	deploy(conf.Environment.Variables)
-	for o, err := range proof.List(t.Context(), f.Parking(), proof.Rejected, time.Time{}, time.Time{}) {
+	for o, err := range proof.List(t.Context(), f.parking(), proof.Rejected, time.Time{}, time.Time{}) {
 		if err := errors.Join(rejected, err); err != nil {
 			t.Fatal(err)
 		}
 		name = o.Key
 	}
 	for _, want := range []string{"recorded=1", "duplicates=1"} {
-		out, err := f.program(t)("replay", name, "--reason", "wrong signatureHeader", "--again", "--local").Output()
+		out, err := f.Command(t.Context(), "replay", name, "--reason", "wrong signatureHeader", "--again").Output()
 		if err != nil || !strings.Contains(string(out), "outcome=accepted  "+want) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
 	f.awaitReleased(t, event.EventID)
-	if d, note, err := proof.DecisionOn(t.Context(), f.Parking(), name); d != proof.Replayed ||
+	if d, note, err := proof.DecisionOn(t.Context(), f.parking(), name); d != proof.Replayed ||
 		note.By == "" || note.Reason != "wrong signatureHeader" {
 		t.Errorf("%s, noted %+v, %v", d, note, err)
 	}
@@ -358,7 +359,7 @@ func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
-		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
+		failed := f.Invoke(t.Context(), f.Functions["redrive"], checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -121,7 +123,7 @@ func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) 
 	}
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		var ran any
-		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
+		failed := f.Invoke(ctx, f.Functions["redrive"], "{}", &ran) // as it does if an item is corrupt
 		item, _, err := f.ledger().Find(ctx, i.EventID)
 		if err != nil || item.State != ledger.Pending {
 			return err
@@ -131,6 +133,17 @@ func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) 
 			return errors.Join(wrong("the item is", item), failed)
 		}
 	}
+}
+
+func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
+
+// redrive invokes the redrive function.
+func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
+	event, err := json.Marshal(r)
+	if err == nil {
+		err = f.Invoke(ctx, f.Functions["redrive"], string(event), &a)
+	}
+	return a, err
 }
 
 // replay lets the redrive function replay what is parked under a name, without events in conflict or without identity.
@@ -157,7 +170,7 @@ func (f *fixture) replayed(ctx context.Context, r redrive.Request, name string, 
 		return redrive.Replayed{}, err
 	}
 	r.Replay = []string{name}
-	a, err := f.Redrive(ctx, r)
+	a, err := f.redrive(ctx, r)
 	if err != nil || len(a.Replayed) != 1 {
 		return redrive.Replayed{}, errors.Join(err, wrong("replayed as", a.Replayed))
 	}
@@ -173,7 +186,7 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Invalid, StoredAt: time.Now().UTC(),
+	name, _, err := proof.Put(ctx, f.parking(), proof.Proof{Reason: proof.Invalid, StoredAt: time.Now().UTC(),
 		DeliveryID: id, Payload: payload, Timestamp: at, KeyID: key.ID, Signature: signed,
 		JWK: keys.FormatJWK(key.ID, &key.Private.PublicKey)})
 	return name, err
@@ -207,8 +220,11 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 	_, err := f.send(ctx, paymenttest.Delivery(event), http.StatusOK)
 	event.EventData.Amount = "9250.00"
 	_, err2 := f.send(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusOK)
-	name, _, err3 := f.ParkedDelivery(ctx, id)
-	return name, errors.Join(err, err2, err3)
+	parked, err3 := proof.FindDelivery(ctx, f.parking(), id)
+	if err := errors.Join(err, err2, err3); err != nil || len(parked) != 1 {
+		return "", errors.Join(err, wrong("parked are", parked))
+	}
+	return parked[0], nil
 }
 
 // reject captures an authentic webhook, and returns its name.
@@ -217,7 +233,7 @@ func (f *fixture) reject(ctx context.Context, payload []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := proof.Put(ctx, f.Parking(), proof.Proof{Reason: proof.Rejected, Payload: payload,
+	name, _, err := proof.Put(ctx, f.parking(), proof.Proof{Reason: proof.Rejected, Payload: payload,
 		Request: &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
 			Headers: signed.Headers}})
 	return name, err
@@ -260,7 +276,7 @@ func (f *fixture) redrivePaths() []path {
 			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
-			a, err := f.Redrive(ctx, redrive.Request{Dismiss: []string{id, name}, Reason: "test"})
+			a, err := f.redrive(ctx, redrive.Request{Dismiss: []string{id, name}, Reason: "test"})
 			if err == nil && (len(a.Dismissed) != 2 || a.Dismissed[0].Cause+a.Dismissed[1].Cause != "") {
 				err = wrong("dismissed as", a.Dismissed)
 			}
@@ -289,7 +305,7 @@ func (f *fixture) redrivePaths() []path {
 			return f.parksAgain(ctx, redrive.Request{}, name, err)
 		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
-			_, err := f.Redrive(ctx, redrive.Request{
+			_, err := f.redrive(ctx, redrive.Request{
 				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
 			return err
 		}},

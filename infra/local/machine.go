@@ -36,7 +36,7 @@ type options struct {
 // machine has what all stacks on this machine share: the emulator and the payment service.
 type machine struct {
 	options
-	main     *stack
+	main     *checks.Stack
 	cdk      *CDK
 	emulator *Emulator
 	service  *paymenttest.Server   // nil if keys and tokens are those of another service
@@ -80,7 +80,7 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 		return nil, err
 	}
 	if err := o.progress.Step("cdk deploy of Payhook", func() error {
-		return m.main.deploy(ctx, assembly)
+		return m.deploy(ctx, m.main, assembly)
 	}); err != nil {
 		return nil, err
 	}

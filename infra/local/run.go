@@ -21,6 +21,7 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/token"
 )
 
 // hints are the commands for a local run.
@@ -132,7 +133,7 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer m.stop()
-	if err := m.main.firstRuns(ctx); err != nil {
+	if err := m.firstRuns(ctx); err != nil {
 		return err
 	}
 	o.progress.Say("everything is up")
@@ -150,24 +151,35 @@ const firstRunTimeout = 15 * time.Second
 // firstRuns runs the token function and redrive once, so that a token is stored and both
 // have written metrics. Without a token, the local run is still useful: firstRuns writes what
 // is missing, and returns only the error of ctx.
-func (s *stack) firstRuns(ctx context.Context) error {
-	return s.machine.progress.Step("running token and redrive once", func() error {
+func (m *machine) firstRuns(ctx context.Context) error {
+	return m.progress.Step("running token and redrive once", func() error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
-		token := s.FirstToken()
-		if err := checks.Run(within, token); err != nil || !token.Right {
-			s.machine.progress.Say("no access token is stored: %s", token.Got)
+		if err := m.firstToken(within); err != nil {
+			m.progress.Say("no access token is stored: %v", err)
 			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
-			if s.machine.clientID == "" || s.machine.clientSecret == "" {
+			if m.clientID == "" || m.clientSecret == "" {
 				hint = "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
 			}
-			s.machine.progress.Say("%s", hint)
+			m.progress.Say("%s", hint)
 		}
-		if err := s.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}); err != nil {
-			s.machine.progress.Say("redrive did not run: %v", err)
+		if err := m.main.Invoke(within, m.main.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
+			m.progress.Say("redrive did not run: %v", err)
 		}
 		return ctx.Err()
 	})
+}
+
+// firstToken lets the token function store a token, unless the stack keeps none.
+func (m *machine) firstToken(ctx context.Context) error {
+	if !m.main.KeepsToken() {
+		return nil
+	}
+	run, err := m.main.RunToken(ctx, checks.AsScheduled)
+	if err == nil && run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
+		err = fmt.Errorf("%s: %s", run.Outcome, run.Cause)
+	}
+	return err
 }
 
 // down is the command down.

@@ -26,15 +26,9 @@ const (
 		":certificate/11111111-2222-3333-4444-555555555555"
 )
 
-// stack is one Payhook on this machine.
-type stack struct {
-	checks.Scenario
-	machine *machine
-}
-
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
 // that are needed and missing are added.
-func (m *machine) newStack(values map[string]string) (*stack, error) {
+func (m *machine) newStack(values map[string]string) (*checks.Stack, error) {
 	values = maps.Clone(values)
 	add := func(key, value string) { values[key] = cmp.Or(values[key], value) }
 	if checks.UsesMTLS(values) {
@@ -53,11 +47,11 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 	if checks.UsesSignature(values) {
 		add("captureRejected", "7d") // the longest
 	}
-	s := &stack{machine: m,
+	s := &checks.Stack{
 		Deployment: &deployment.Deployment{Local: true, Region: Region,
 			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
-		Identity: m.identity, Client: deployment.Direct, Step: m.progress.Step, Timeout: 20 * time.Second}
+		Identity: m.identity, Client: deployment.Direct, Timeout: 20 * time.Second}
 	if m.service != nil {
 		s.Sender, s.Change, s.Simulated = m.service.Sender(), m.service.Change, m.baseURL == m.service.URL
 	}
@@ -88,40 +82,40 @@ func (m *machine) writeTLSFiles() error {
 }
 
 // deploy deploys the stack, whose template an assembly has.
-func (s *stack) deploy(ctx context.Context, assembly string) error {
-	outputs, err := s.machine.cdk.Deploy(ctx, assembly, nil, "Payhook")
+func (m *machine) deploy(ctx context.Context, s *checks.Stack, assembly string) error {
+	outputs, err := m.cdk.Deploy(ctx, assembly, nil, "Payhook")
 	if err != nil {
 		return err
 	}
-	return s.ready(ctx, outputs[s.Stack], deployment.DefaultID)
+	return m.ready(ctx, s, outputs[s.Stack], deployment.DefaultID)
 }
 
 // ready sets the names and addresses of the construct with an id in the deployed stack, starts its
 // endpoint, and stores the client credentials, as a person does after the first deployment.
-func (s *stack) ready(ctx context.Context, outputs map[string]string, id string) error {
-	s.AWS, s.Endpoint = s.machine.emulator.AWS, s.machine.emulator.Endpoint
+func (m *machine) ready(ctx context.Context, s *checks.Stack, outputs map[string]string, id string) error {
+	s.AWS, s.Endpoint = m.emulator.AWS, m.emulator.Endpoint
 	if err := s.SetOutputs(outputs, id); err != nil {
 		return err
 	}
 	if domain := s.Setting("domainName"); domain != "" {
-		if err := s.startEndpoint(ctx, domain); err != nil {
+		if err := m.startEndpoint(ctx, s, domain); err != nil {
 			return err
 		}
 	} else {
 		s.WebhookURL = deployment.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
-	if service := s.machine.service; service != nil && s == s.machine.main {
+	if service := m.service; service != nil && s == m.main {
 		service.SetWebhookURL(s.WebhookURL)
 	}
-	if s.machine.clientID == "" {
+	if m.clientID == "" {
 		return nil
 	}
-	return s.StoreCredentials(ctx, s.machine.clientID, s.machine.clientSecret)
+	return s.StoreCredentials(ctx, m.clientID, m.clientSecret)
 }
 
 // startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.
-func (s *stack) startEndpoint(ctx context.Context, domain string) error {
-	m, functions, name := s.machine, lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
+func (m *machine) startEndpoint(ctx context.Context, s *checks.Stack, domain string) error {
+	functions, name := lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
 	function, err := functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		return err

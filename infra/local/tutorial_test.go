@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/infra/checks"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -36,8 +35,8 @@ END
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	// Keys need a token.
-	if first := f.FirstToken(); checks.Run(t.Context(), first) != nil || !first.Right {
-		t.Fatalf("no token: %s", first.Got)
+	if err := f.machine.firstToken(t.Context()); err != nil {
+		t.Fatalf("no token: %v", err)
 	}
 	clients := filepath.Join(f.machine.top, ".local", "clients")
 	install := exec.CommandContext(t.Context(), "sh", "-c", `[ -x "$1/bin/pip" ] || python3 -m venv "$1"
@@ -61,7 +60,10 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { up.Close() })
-	f.build(t, filepath.Join(checkout, ".local", "bin", "payhook"))
+	bin := filepath.Join(".local", "bin")
+	if err := os.CopyFS(filepath.Join(checkout, bin), os.DirFS(filepath.Join(f.machine.top, bin))); err != nil {
+		t.Fatal(err)
+	}
 	for _, e := range entries {
 		if e.Name() == ".local" || e.Name() == ".git" {
 			continue
@@ -75,7 +77,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
 		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
-		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Stack)
+		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Deployment.Stack)
 	return cmd
 }
 

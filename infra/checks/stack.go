@@ -1,0 +1,230 @@
+package checks
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/token"
+)
+
+// UsesMTLS reports whether webhooks need a client certificate.
+func UsesMTLS(values map[string]string) bool {
+	return settings.TextIn(values, "authentication") != settings.BySignature
+}
+
+// UsesSignature reports whether webhooks need a signature.
+func UsesSignature(values map[string]string) bool {
+	return settings.TextIn(values, "authentication") != settings.ByMTLS
+}
+
+func (s *Stack) usesSignature() bool { return UsesSignature(s.Settings) }
+
+// fetchesKeys reports whether the stack fetches keys by the ids in webhooks.
+func (s *Stack) fetchesKeys() bool {
+	_, static := signature.StaticKeyID(s.Setting("keyIdLocation"))
+	return !static && s.usesSignature()
+}
+
+// ServiceOptions returns the options of a payment service that does what settings expect.
+func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
+	timestamp, errTimestamp := signature.ParseLocation(settings.TextIn(values, "timestampLocation"))
+	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextIn(values, "keyIdLocation"))
+	return paymenttest.Options{
+		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
+			KeyID: keyID},
+		TokenManagerID: cmp.Or(settings.TextIn(values, "tokenManagerId"), settings.Named("tokenManagerId").Example),
+		FormEncoded:    settings.TextIn(values, "credentialEncoding") == "form",
+		KeysBearer:     settings.TextIn(values, "keysAuth") == "bearer",
+	}, errors.Join(errTimestamp, errKeyID)
+}
+
+// Certificates are further client certificates of the payment service. In the zero value, the
+// settings name none.
+type Certificates struct {
+	Next    tls.Certificate // the next one, which is pinned already
+	Revoked tls.Certificate // its key is pinned and revoked
+	// Unpinned is not pinned, and its key is not revoked.
+	Unpinned tls.Certificate
+}
+
+// NewCertificates issues certificates by the CA of an identity. It also returns the settings that name them and the
+// current one of the identity.
+func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]string) {
+	c := Certificates{Next: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next()}
+	revoked := clientcert.PinOf(c.Revoked.Leaf).String()
+	return c, map[string]string{"revokedKeys": revoked, "clientCertPins": strings.Join([]string{
+		clientcert.PinOf(identity.Certificate().Leaf).String(), clientcert.PinOf(c.Next.Leaf).String(), revoked}, ";")}
+}
+
+// SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.
+func (s *Stack) SetConsumer(outputs, receiver map[string]string) error {
+	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
+		return fmt.Errorf("the consumer's output Queues: %w", err)
+	}
+	s.Queues[otherBus], s.payments, s.consumer = receiver["QueueUrl"], outputs["PaymentsTable"], outputs["FunctionName"]
+	if s.Queues[otherBus] == "" || s.payments == "" || s.consumer == "" {
+		return errors.New("an output of the consumer's stacks is missing")
+	}
+	return nil
+}
+
+// StoreCredentials stores the client credentials, as a person does after the first deployment with tokens.
+func (s *Stack) StoreCredentials(ctx context.Context, id, secret string) error {
+	if !s.KeepsToken() {
+		return nil
+	}
+	value, err := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
+	if err == nil {
+		_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+			SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value))})
+	}
+	return err
+}
+
+// TokenRun is the answer of the token function.
+type TokenRun struct {
+	Outcome token.Outcome
+	Cause   string
+}
+
+// RunToken invokes the token function.
+func (s *Stack) RunToken(ctx context.Context, event string) (run TokenRun, err error) {
+	return run, s.Invoke(ctx, s.Functions["token"], event, &run)
+}
+
+// NewKey makes a new key, publishes it and signs with it from then on.
+func (s *Stack) NewKey(ctx context.Context) error {
+	key := paymenttest.NewKey(2048)
+	if id, ok := signature.StaticKeyID(s.Setting("keyIdLocation")); ok {
+		key.ID = id
+	}
+	s.Sender.Key = key
+	return s.Change(ctx, func(state *paymenttest.State) error {
+		state.Publish(key)
+		return nil
+	})
+}
+
+// fault returns what makes an endpoint of the payment service fail, or ends that if f is "".
+func (s *Stack) fault(e paymenttest.Endpoint, f paymenttest.Fault) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return s.Change(ctx, func(state *paymenttest.State) error { return state.Misbehave(e, f) })
+	}
+}
+
+// latest returns what sees what the consumer's function has stored of the payment of an event.
+func (s *Stack) latest(e payment.Event) func(context.Context) (Seen, error) {
+	return func(ctx context.Context) (Seen, error) {
+		id := e.EventData.Identifiers.SvcUniquePaymentID
+		out, err := dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.payments,
+			ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
+				"paymentId": &types.AttributeValueMemberS{Value: id}}})
+		if err != nil {
+			return Seen{}, err
+		}
+		var item struct{ Status, Amount string }
+		err = attributevalue.UnmarshalMap(out.Item, &item)
+		return Seen{Fields: Fields{"status": item.Status, "amount": item.Amount}}, err
+	}
+}
+
+// locked tries what Object Lock forbids: to delete a version, and to write an object without a checksum (AWS,
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
+func (s *Stack) locked(ctx context.Context) (Seen, error) {
+	all, err := s.S3().ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.EvidenceBucket})
+	if err == nil && len(all.Versions) == 0 {
+		err = errors.New("there is no record")
+	}
+	if err != nil {
+		return Seen{}, err
+	}
+	_, deleted := s.S3().DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.EvidenceBucket, Key: all.Versions[0].Key,
+		VersionId: all.Versions[0].VersionId})
+	_, written := s3.NewFromConfig(s.AWS, func(o *s3.Options) {
+		o.UsePathStyle, o.RequestChecksumCalculation = true, aws.RequestChecksumCalculationWhenRequired
+	}).PutObject(ctx, &s3.PutObjectInput{Bucket: &s.EvidenceBucket, Key: aws.String("other"),
+		Body: strings.NewReader("{}")})
+	return Seen{Fields: Fields{"deleted": deleted == nil, "written": written == nil}}, nil
+}
+
+// callAPI calls the protected API with the stored token, as a client does that has read nothing yet.
+func (s *Stack) callAPI(ctx context.Context) (Seen, error) { return s.callWith(ctx, s.Token()) }
+
+func (s *Stack) callWith(ctx context.Context, reader *token.Reader) (Seen, error) {
+	service, err := url.Parse(s.PaymentService)
+	if err != nil {
+		return Seen{}, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.PaymentService+paymenttest.ProtectedPath+"payments", nil)
+	if err != nil {
+		return Seen{}, err
+	}
+	client := &http.Client{Transport: token.NewTransport(reader, service, s.Client.Transport), Timeout: 10 * time.Second}
+	answer, err := client.Do(r)
+	if err != nil {
+		return Seen{}, err
+	}
+	return Seen{Status: answer.StatusCode}, answer.Body.Close()
+}
+
+// shortLife is the shortest lifetime of tokens that the simulated service supports.
+const shortLife = 5 * time.Second
+
+// replaced is the row of a client that calls while a short-lived token is replaced. The token function runs again and
+// again, as by its schedule every minute, until the client has another token.
+func (s *Stack) replaced() Check {
+	live := func(ctx context.Context, d time.Duration) error {
+		return s.Change(ctx, func(state *paymenttest.State) error {
+			state.TokenSeconds = int(d.Seconds())
+			return nil
+		})
+	}
+	return Check{What: fmt.Sprintf("a token lives %d s, and is replaced before it expires", int(shortLife.Seconds())),
+		Want: Seen{Status: 200, Fields: Fields{"replaced": true}},
+		Do: func(ctx context.Context) (got Seen, err error) {
+			if err := live(ctx, shortLife); err != nil {
+				return got, err
+			}
+			_, err = s.RunToken(ctx, RefreshNow)
+			if err := errors.Join(err, live(ctx, paymenttest.DefaultTokenLifetime)); err != nil {
+				return got, err
+			}
+			reader := s.Token()
+			old, err := reader.TokenContext(ctx)
+			if err != nil {
+				return got, err
+			}
+			err = Poll(ctx, time.Until(old.Expiry), 100*time.Millisecond, func() (bool, error) {
+				if _, err := s.RunToken(ctx, AsScheduled); err != nil {
+					return false, err
+				}
+				if got, err = s.callWith(ctx, reader); err != nil || got.Status != http.StatusOK {
+					return true, err
+				}
+				now, err := reader.TokenContext(ctx)
+				got.Fields = Fields{"replaced": err == nil && now.AccessToken != old.AccessToken}
+				return got.Fields["replaced"] == true, err
+			})
+			return got, err
+		}}
+}
