@@ -41,7 +41,7 @@ run, target, started, ended, version, settings, right, and for each part title a
 names of stacks).`
 
 // Command returns the command acceptance.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	var clean, yes bool
 	values := map[string]string{}
 	cmd := &cobra.Command{

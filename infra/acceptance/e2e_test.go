@@ -67,7 +67,7 @@ func newTestRun(t *testing.T, text string, reach func()) *run {
 	}
 	t.Setenv("AWS_ENDPOINT_URL", shared.emulator.Endpoint)
 	permitted(t)
-	r, err := newRun(t.Context(), top, deployment.Target{}, map[string]string{"evidence": "1d"},
+	r, err := newRun(t.Context(), top, deployment.Deployment{}, map[string]string{"evidence": "1d"},
 		local.NewProgress(&watcher{text: text, reach: reach}))
 	if err != nil {
 		t.Fatal(err)

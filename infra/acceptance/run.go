@@ -48,11 +48,11 @@ type run struct {
 	progress  *local.Progress
 	service   string            // the function of the simulated payment service
 	state     paymenttest.State // with which it answers
-	checks.Stack
+	checks.Subject
 }
 
 // newRun returns a run with new names, and settings that the user chose, in an account and region.
-func newRun(ctx context.Context, top string, t deployment.Target, values map[string]string,
+func newRun(ctx context.Context, top string, t deployment.Deployment, values map[string]string,
 	progress *local.Progress) (*run, error) {
 	cfg, err := deployment.Config(ctx, t)
 	if err != nil {
@@ -73,7 +73,7 @@ func newRun(ctx context.Context, top string, t deployment.Target, values map[str
 	if err != nil {
 		return nil, err
 	}
-	r.Stack = checks.Stack{Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
+	r.Subject = checks.Subject{Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
 		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
 			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)},
 		Command: func(ctx context.Context, args ...string) *exec.Cmd {
@@ -107,7 +107,7 @@ const patience = 6 * time.Minute
 // deploy deploys the stacks.
 func (r *run) deploy(ctx context.Context) error {
 	emulated := map[string]string{}
-	r.Settings["stackName"] = r.Deployment.Stack
+	r.Settings["stackName"] = r.Stack
 	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	if r.Endpoint != "" {
 		r.Settings[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
@@ -128,7 +128,7 @@ func (r *run) deploy(ctx context.Context) error {
 	r.Settings["baseUrl"], r.Settings["authUrl"] = r.PaymentService, r.PaymentService
 	outputs, err := r.deployApp(ctx, "Payhook", ".", r.Settings)
 	if err == nil {
-		err = r.SetOutputs(outputs[r.Deployment.Stack], deployment.DefaultID)
+		err = r.SetOutputs(outputs[r.Stack], deployment.DefaultID)
 	}
 	if err != nil {
 		return err

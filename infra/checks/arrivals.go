@@ -145,7 +145,7 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
 
 // compareArrivals waits for the events that must arrive, and compares those that have with what each row wants. A row
 // wants every arrival of the eventIds in its webhook, also those that another row with the same eventId wants.
-func (s *Stack) compareArrivals(ctx context.Context, all []*Check) {
+func (s *Subject) compareArrivals(ctx context.Context, all []*Check) {
 	want, ids := map[string][]Arrival{}, make([][]string, len(all))
 	for i, c := range all {
 		for _, a := range c.Want.Arrivals {

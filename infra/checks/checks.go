@@ -30,8 +30,8 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// Stack is a deployed Payhook with what the checks use beside it.
-type Stack struct {
+// Subject is a deployed Payhook that is checked, with what the checks use beside it.
+type Subject struct {
 	*deployment.Deployment
 	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
 	// that answers.
@@ -114,7 +114,7 @@ type Section struct {
 
 // Run does the checks of sections, one after another, and then waits for the events that must have arrived. It
 // returns only the error of ctx.
-func (s *Stack) Run(ctx context.Context, sections []Section) error {
+func (s *Subject) Run(ctx context.Context, sections []Section) error {
 	var all []*Check
 	for i := range sections {
 		for j := range sections[i].Checks {
@@ -131,7 +131,7 @@ func (s *Stack) Run(ctx context.Context, sections []Section) error {
 }
 
 // do does one row. Of the arrivals, it knows only those that are wanted.
-func (s *Stack) do(ctx context.Context, c *Check) {
+func (s *Subject) do(ctx context.Context, c *Check) {
 	begun := time.Now()
 	var err error
 	if c.Before != nil {
@@ -154,7 +154,7 @@ func (s *Stack) do(ctx context.Context, c *Check) {
 }
 
 // observe does a row once.
-func (s *Stack) observe(ctx context.Context, c *Check) (got Seen, err error) {
+func (s *Subject) observe(ctx context.Context, c *Check) (got Seen, err error) {
 	switch {
 	case c.Do != nil:
 		return c.Do(ctx)
@@ -170,7 +170,7 @@ func (s *Stack) observe(ctx context.Context, c *Check) (got Seen, err error) {
 }
 
 // send sends a webhook. The fields are those of the body, and those headers that are part of the interface.
-func (s *Stack) send(ctx context.Context, w paymenttest.Webhook, certificate tls.Certificate) (got Seen, err error) {
+func (s *Subject) send(ctx context.Context, w paymenttest.Webhook, certificate tls.Certificate) (got Seen, err error) {
 	if certificate.Leaf != nil {
 		own := s.Identity.Certificate()
 		s.Identity.Use(certificate)
@@ -195,7 +195,7 @@ func (s *Stack) send(ctx context.Context, w paymenttest.Webhook, certificate tls
 
 // call calls a command of the program. The fields are those of the first line with all that is wanted, or otherwise of
 // the last line; and the number of lines.
-func (s *Stack) call(ctx context.Context, args []string, want Fields) (got Seen, err error) {
+func (s *Subject) call(ctx context.Context, args []string, want Fields) (got Seen, err error) {
 	args = slices.Clone(args)
 	for i, arg := range args {
 		if arg == "NAME" {
@@ -229,7 +229,7 @@ func (s *Stack) call(ctx context.Context, args []string, want Fields) (got Seen,
 }
 
 // Invoke invokes a function and decodes its answer.
-func (s *Stack) Invoke(ctx context.Context, name, event string, answer any) error {
+func (s *Subject) Invoke(ctx context.Context, name, event string, answer any) error {
 	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {

@@ -34,12 +34,12 @@ func TestReportShowsEachResultAndWhatIsWrong(t *testing.T) {
 	}
 }
 
-// newStack returns a stack whose webhooks are answered by a handler, and of whose events some have arrived.
-func newStack(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Stack {
+// newSubject returns a stack whose webhooks are answered by a handler, and of whose events some have arrived.
+func newSubject(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Subject {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &Stack{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Minute,
+	return &Subject{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Minute,
 		Sender:   paymenttest.Sender{Key: paymenttest.NewKey(2048)},
 		Arrivals: &Arrivals{all: arrived, err: errors.New("nothing else comes")}}
 }
@@ -80,7 +80,7 @@ func TestWebhookIsRightOnlyIfAnswerAndArrivalsAre(t *testing.T) {
 			with(func(a *Arrival) { a.Type = "X" }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStack(t, test.arrived, func(w http.ResponseWriter, _ *http.Request) {
+			s := newSubject(t, test.arrived, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", test.kind)
 				w.WriteHeader(test.status)
 				io.WriteString(w, test.body)
@@ -96,7 +96,7 @@ func TestWebhookIsRightOnlyIfAnswerAndArrivalsAre(t *testing.T) {
 // A webhook that must not publish anything is wrong if its event arrives, also late.
 func TestWebhookThatIsRejectedPublishesNothing(t *testing.T) {
 	event, published := paymenttest.Event(), paymenttest.Event()
-	s := newStack(t, []Arrival{{Released, published.EventName, published.EventID, 1250, nil}},
+	s := newSubject(t, []Arrival{{Released, published.EventName, published.EventID, 1250, nil}},
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -109,7 +109,7 @@ func TestWebhookThatIsRejectedPublishesNothing(t *testing.T) {
 }
 
 func TestCommandIsRightOnlyIfItsLineAndStatusAre(t *testing.T) {
-	s := newStack(t, nil, nil)
+	s := newSubject(t, nil, nil)
 	s.Command = func(ctx context.Context, args ...string) *exec.Cmd {
 		return exec.CommandContext(ctx, "sh", "-c", `[ "$*" != "" ] && echo '{"name":"a","n":1}'; echo '{"name":"b","n":2}'
 			echo "args $*" >&2; exit 3`, "sh", strings.Join(args[:len(args)-1], " "))
@@ -135,7 +135,7 @@ func TestCommandIsRightOnlyIfItsLineAndStatusAre(t *testing.T) {
 }
 
 func TestRowIsRepeatedUntilItIsRight(t *testing.T) {
-	s, n, before := newStack(t, nil, nil), 0, 0
+	s, n, before := newSubject(t, nil, nil), 0, 0
 	row := Check{Eventually: true, Want: Seen{Status: 3}, Before: func(context.Context) error { before++; return nil },
 		Do: func(context.Context) (Seen, error) {
 			if n++; n == 2 {

@@ -39,7 +39,7 @@ const (
 
 // Sections returns all rows for the settings of the stack. Some depend on earlier ones. The last section changes how
 // the payment service answers.
-func (s *Stack) Sections() []Section {
+func (s *Subject) Sections() []Section {
 	sections := []Section{{"Deliveries, duplicates and rules", s.deliveries()}}
 	if s.usesSignature() {
 		sections = append(sections, Section{"Signatures, timestamps and key ids", s.signatures()})
@@ -60,7 +60,7 @@ func (s *Stack) Sections() []Section {
 }
 
 // Mechanism returns the rows of a stack that is there for its authentication and its token store only.
-func (s *Stack) Mechanism() []Section {
+func (s *Subject) Mechanism() []Section {
 	what, one := "one event", deliver(paymenttest.Event())
 	if !s.usesSignature() {
 		what, one.Flaw = "one event, without a signature", paymenttest.SignatureMissing
@@ -73,7 +73,7 @@ func (s *Stack) Mechanism() []Section {
 	if s.TokenParameter != "" {
 		rows = append(rows, s.replaced())
 	}
-	return []Section{{s.Deployment.Stack + ": client certificates", append(rows, s.nothingElse())}}
+	return []Section{{s.Stack + ": client certificates", append(rows, s.nothingElse())}}
 }
 
 func deliver(events ...payment.Event) *paymenttest.Webhook {
@@ -89,7 +89,7 @@ func padded(e payment.Event, size int) []byte {
 }
 
 // accepted is the answer to an accepted delivery.
-func (s *Stack) accepted(recorded, duplicates int) Seen {
+func (s *Subject) accepted(recorded, duplicates int) Seen {
 	status, _ := strconv.Atoi(s.Setting("successStatus"))
 	return Seen{Status: status, Fields: Fields{"recorded": recorded, "duplicates": duplicates, "conflicts": nil,
 		"Content-Type": "application/json"}}
@@ -117,7 +117,7 @@ func refresh() Check {
 		Want: Seen{Fields: Fields{"outcome": "refreshed"}}}
 }
 
-func (s *Stack) deliveries() []Check {
+func (s *Subject) deliveries() []Check {
 	many := deliver(paymenttest.Events(25)...)
 	high, returned, nameless := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
 	high.EventData.Amount, high.EventData.PaymentCurrency = "1234567890.10", "EUR"
@@ -149,7 +149,7 @@ var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.Payload
 	paymenttest.KeyIDChanged, paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing,
 	paymenttest.SignatureRepeated, paymenttest.TimestampRepeated, paymenttest.KeyIDRepeated}
 
-func (s *Stack) signatures() (rows []Check) {
+func (s *Subject) signatures() (rows []Check) {
 	for _, flaw := range flaws {
 		if _, static := signature.StaticKeyID(s.Setting("keyIdLocation")); static && strings.HasPrefix(string(flaw), "keyid") {
 			continue
@@ -182,7 +182,7 @@ var certificateFlaws = []struct {
 	{paymenttest.ServerUsage, "certificate for servers only"},
 }
 
-func (s *Stack) certificates() (rows []Check) {
+func (s *Subject) certificates() (rows []Check) {
 	event := func() *paymenttest.Webhook { return deliver(paymenttest.Event()) }
 	if c := s.Certificates; c.Next.Leaf != nil {
 		rows = []Check{
@@ -219,7 +219,7 @@ func (s *Stack) certificates() (rows []Check) {
 		Want: byAWS(http.StatusForbidden)})
 }
 
-func (s *Stack) invalid() []Check {
+func (s *Subject) invalid() []Check {
 	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for another method.
 	other, want := deliver(paymenttest.Event()), rejected(http.StatusMethodNotAllowed)
 	if want.Fields["Allow"] = strings.Join(settings.Methods(), ", "); s.Setting("domainName") != "" {
@@ -238,7 +238,7 @@ func (s *Stack) invalid() []Check {
 }
 
 // parked returns the rows of what is parked, with the commands of an operator.
-func (s *Stack) parked() []Check {
+func (s *Subject) parked() []Check {
 	const reason = "a check"
 	invalid, first, unpublishable := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
 	invalid.EventName = "RELEASED"
@@ -292,7 +292,7 @@ func (s *Stack) parked() []Check {
 }
 
 // consumed returns the rows of the consumer's function.
-func (s *Stack) consumed() (rows []Check) {
+func (s *Subject) consumed() (rows []Check) {
 	large, released := paymenttest.Event(), paymenttest.Event()
 	large.EventData.Amount, released.EventData.Amount = "2000000.00", "5000000000.01"
 	stored := func(e payment.Event, status string) Check {
@@ -329,7 +329,7 @@ func (s *Stack) consumed() (rows []Check) {
 	return rows
 }
 
-func (s *Stack) evidence() []Check {
+func (s *Subject) evidence() []Check {
 	id, since := uuid.New().String(), time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
 	twice, records := raw(paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))), 2
 	if !s.usesSignature() {
@@ -350,7 +350,7 @@ func (s *Stack) evidence() []Check {
 }
 
 // nothingElse sends an event that arrives behind every rule. When it has, the events before it have, too.
-func (s *Stack) nothingElse() Check {
+func (s *Subject) nothingElse() Check {
 	last := paymenttest.Event()
 	last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
 	last.EventData.Cases.HasLinkedCases = true
@@ -359,7 +359,7 @@ func (s *Stack) nothingElse() Check {
 }
 
 // service returns the rows that change how the payment service answers. They restore it.
-func (s *Stack) service() (rows []Check) {
+func (s *Subject) service() (rows []Check) {
 	if s.KeepsToken() {
 		rows = []Check{s.replaced(),
 			{What: "the token endpoint is down", Before: s.fault(paymenttest.Token, paymenttest.Down), Function: "token",

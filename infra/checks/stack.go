@@ -37,10 +37,10 @@ func UsesSignature(values map[string]string) bool {
 	return settings.TextIn(values, "authentication") != settings.ByMTLS
 }
 
-func (s *Stack) usesSignature() bool { return UsesSignature(s.Settings) }
+func (s *Subject) usesSignature() bool { return UsesSignature(s.Settings) }
 
 // fetchesKeys reports whether the stack fetches keys by the ids in webhooks.
-func (s *Stack) fetchesKeys() bool {
+func (s *Subject) fetchesKeys() bool {
 	_, static := signature.StaticKeyID(s.Setting("keyIdLocation"))
 	return !static && s.usesSignature()
 }
@@ -77,7 +77,7 @@ func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]s
 }
 
 // SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.
-func (s *Stack) SetConsumer(outputs, receiver map[string]string) error {
+func (s *Subject) SetConsumer(outputs, receiver map[string]string) error {
 	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
@@ -89,7 +89,7 @@ func (s *Stack) SetConsumer(outputs, receiver map[string]string) error {
 }
 
 // StoreCredentials stores the client credentials, as a person does after the first deployment with tokens.
-func (s *Stack) StoreCredentials(ctx context.Context, id, secret string) error {
+func (s *Subject) StoreCredentials(ctx context.Context, id, secret string) error {
 	if !s.KeepsToken() {
 		return nil
 	}
@@ -108,12 +108,12 @@ type TokenRun struct {
 }
 
 // RunToken invokes the token function.
-func (s *Stack) RunToken(ctx context.Context, event string) (run TokenRun, err error) {
+func (s *Subject) RunToken(ctx context.Context, event string) (run TokenRun, err error) {
 	return run, s.Invoke(ctx, s.Functions["token"], event, &run)
 }
 
 // NewKey makes a new key, publishes it and signs with it from then on.
-func (s *Stack) NewKey(ctx context.Context) error {
+func (s *Subject) NewKey(ctx context.Context) error {
 	key := paymenttest.NewKey(2048)
 	if id, ok := signature.StaticKeyID(s.Setting("keyIdLocation")); ok {
 		key.ID = id
@@ -126,14 +126,14 @@ func (s *Stack) NewKey(ctx context.Context) error {
 }
 
 // fault returns what makes an endpoint of the payment service fail, or ends that if f is "".
-func (s *Stack) fault(e paymenttest.Endpoint, f paymenttest.Fault) func(context.Context) error {
+func (s *Subject) fault(e paymenttest.Endpoint, f paymenttest.Fault) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return s.Change(ctx, func(state *paymenttest.State) error { return state.Misbehave(e, f) })
 	}
 }
 
 // latest returns what sees what the consumer's function has stored of the payment of an event.
-func (s *Stack) latest(e payment.Event) func(context.Context) (Seen, error) {
+func (s *Subject) latest(e payment.Event) func(context.Context) (Seen, error) {
 	return func(ctx context.Context) (Seen, error) {
 		id := e.EventData.Identifiers.SvcUniquePaymentID
 		out, err := dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.payments,
@@ -150,7 +150,7 @@ func (s *Stack) latest(e payment.Event) func(context.Context) (Seen, error) {
 
 // locked tries what Object Lock forbids: to delete a version, and to write an object without a checksum (AWS,
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
-func (s *Stack) locked(ctx context.Context) (Seen, error) {
+func (s *Subject) locked(ctx context.Context) (Seen, error) {
 	all, err := s.S3().ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.EvidenceBucket})
 	if err == nil && len(all.Versions) == 0 {
 		err = errors.New("there is no record")
@@ -168,9 +168,9 @@ func (s *Stack) locked(ctx context.Context) (Seen, error) {
 }
 
 // callAPI calls the protected API with the stored token, as a client does that has read nothing yet.
-func (s *Stack) callAPI(ctx context.Context) (Seen, error) { return s.callWith(ctx, s.Token()) }
+func (s *Subject) callAPI(ctx context.Context) (Seen, error) { return s.callWith(ctx, s.Token()) }
 
-func (s *Stack) callWith(ctx context.Context, reader *token.Reader) (Seen, error) {
+func (s *Subject) callWith(ctx context.Context, reader *token.Reader) (Seen, error) {
 	service, err := url.Parse(s.PaymentService)
 	if err != nil {
 		return Seen{}, err
@@ -192,7 +192,7 @@ const shortLife = 5 * time.Second
 
 // replaced is the row of a client that calls while a short-lived token is replaced. The token function runs again and
 // again, as by its schedule every minute, until the client has another token.
-func (s *Stack) replaced() Check {
+func (s *Subject) replaced() Check {
 	live := func(ctx context.Context, d time.Duration) error {
 		return s.Change(ctx, func(state *paymenttest.State) error {
 			state.TokenSeconds = int(d.Seconds())

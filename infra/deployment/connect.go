@@ -17,24 +17,17 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Target says which deployment is meant. The zero value is the stack with the default
-// name, in the account and region of the usual AWS variables.
-type Target struct {
-	Local           bool   // the local run, and no AWS account
-	Stack           string // "": that of the local run, or the default name
-	ID              string // of the construct; "": the only one in the stack
-	Region, Profile string // "": those of the AWS variables
+// Named reports whether the place is that of the local run, or one in AWS.
+func (d *Deployment) Named() bool {
+	return d.Local || d.Stack != "" || d.Region != "" || d.Profile != ""
 }
 
-// Named reports whether the target says that it is the local run, or that it is in AWS.
-func (t Target) Named() bool { return t.Local || t.Stack != "" || t.Region != "" || t.Profile != "" }
-
-// Flags returns the flags of the program that choose the target, each with a space before it.
-func (t Target) Flags() (flags string) {
-	if t.Local {
+// Flags returns the flags of the program that choose the place, each with a space before it.
+func (d *Deployment) Flags() (flags string) {
+	if d.Local {
 		flags = " --local"
 	}
-	for _, f := range [][2]string{{"stack", t.Stack}, {"id", t.ID}, {"region", t.Region}, {"profile", t.Profile}} {
+	for _, f := range [][2]string{{"stack", d.Stack}, {"id", d.ID}, {"region", d.Region}, {"profile", d.Profile}} {
 		if f[1] != "" {
 			flags += " --" + f[0] + " " + f[1]
 		}
@@ -42,9 +35,9 @@ func (t Target) Flags() (flags string) {
 	return flags
 }
 
-// Connect finds the deployment that is meant and reads the outputs of its stack. Errors
+// Connect finds the deployment at a place and reads the outputs of its stack. Errors
 // say what to do.
-func Connect(ctx context.Context, t Target) (*Deployment, error) {
+func Connect(ctx context.Context, t Deployment) (*Deployment, error) {
 	d, place, err := Find(ctx, t)
 	if err != nil {
 		return nil, err
@@ -91,13 +84,14 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 }
 
 // Find returns where the deployment is, without its stack, and the place for people.
-func Find(ctx context.Context, t Target) (d *Deployment, place string, err error) {
+func Find(ctx context.Context, t Deployment) (d *Deployment, place string, err error) {
 	if t.Local {
 		d, err = Running(ctx)
 		return d, "the local run", err
 	}
 	cfg, err := Config(ctx, t)
-	d = &Deployment{AWS: cfg, Region: cfg.Region, Endpoint: aws.ToString(cfg.BaseEndpoint)}
+	d = &t
+	d.AWS, d.Region, d.Endpoint = cfg, cfg.Region, aws.ToString(cfg.BaseEndpoint)
 	place = d.Region
 	if d.Endpoint != "" {
 		place += " at " + d.Endpoint
@@ -110,7 +104,7 @@ const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from
 
 // Config returns the configuration of the SDK for the account and region that are meant,
 // also if t.Local is true.
-func Config(ctx context.Context, t Target) (aws.Config, error) {
+func Config(ctx context.Context, t Deployment) (aws.Config, error) {
 	// The SDK's warnings, such as that a connection was closed, are not the user's.
 	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
 	if t.Region != "" {

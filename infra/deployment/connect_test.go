@@ -120,10 +120,10 @@ func isUp(t *testing.T, endpoint string) {
 func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	machine(t)
 	account(t, cloud(t, outputs).URL)
-	if d, err := Connect(t.Context(), Target{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
+	if d, err := Connect(t.Context(), Deployment{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
 		t.Error(err)
 	}
-	d, err := Connect(t.Context(), Target{})
+	d, err := Connect(t.Context(), Deployment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 			delete(all, test.missing)
 			machine(t)
 			account(t, cloud(t, all).URL)
-			d, err := Connect(t.Context(), Target{ID: test.id})
+			d, err := Connect(t.Context(), Deployment{ID: test.id})
 			if test.fail != "" {
 				if err == nil || err.Error() != test.fail {
 					t.Errorf("%v, want %s", err, test.fail)
@@ -219,7 +219,7 @@ func TestLocalRunIsAskedAgainAfterClosedConnection(t *testing.T) {
 	}))
 	t.Cleanup(flaky.Close)
 	isUp(t, flaky.URL)
-	if _, err := Connect(t.Context(), Target{Local: true}); err != nil || requests.Load() != 3 {
+	if _, err := Connect(t.Context(), Deployment{Local: true}); err != nil || requests.Load() != 3 {
 		t.Errorf("%v after %d requests", err, requests.Load())
 	}
 }
@@ -236,10 +236,10 @@ func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 	if err := os.WriteFile("go.mod", []byte("module payments.example/client\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := Connect(t.Context(), Target{Local: true}); err != nil || d.Name != "stack Payhook (the local run)" {
+	if d, err := Connect(t.Context(), Deployment{Local: true}); err != nil || d.Name != "stack Payhook (the local run)" {
 		t.Error(err)
 	}
-	if _, err := Connect(t.Context(), Target{}); err == nil {
+	if _, err := Connect(t.Context(), Deployment{}); err == nil {
 		t.Error("the local run was used without being chosen")
 	}
 }
@@ -252,7 +252,7 @@ func TestOutputsHaveAURLThatWorksHere(t *testing.T) {
 		Write("."); err != nil {
 		t.Fatal(err)
 	}
-	d, err := Connect(t.Context(), Target{Local: true, Stack: "Payhook"})
+	d, err := Connect(t.Context(), Deployment{Local: true, Stack: "Payhook"})
 	if err != nil || len(d.Outputs) != len(outputs) {
 		t.Fatalf("%v, %+v", err, d)
 	}
@@ -265,27 +265,27 @@ func TestOutputsHaveAURLThatWorksHere(t *testing.T) {
 func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 	for name, test := range map[string]struct {
 		place   func(t *testing.T)
-		target  Target
+		target  Deployment
 		message []string
 	}{
-		"no such stack": {func(t *testing.T) { account(t, cloud(t, outputs).URL) }, Target{Stack: "Other"},
+		"no such stack": {func(t *testing.T) { account(t, cloud(t, outputs).URL) }, Deployment{Stack: "Other"},
 			[]string{"no stack Other in eu-north-1", "--stack", "--region"}},
-		"nothing answers": {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, Target{},
+		"nothing answers": {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, Deployment{},
 			[]string{"cannot be read", "AWS_PROFILE"}},
-		"no credentials": {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1") }, Target{},
+		"no credentials": {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1") }, Deployment{},
 			[]string{"no AWS credentials", "AWS_PROFILE", "--local"}},
 		"no region": {func(t *testing.T) {
 			t.Setenv("AWS_ACCESS_KEY_ID", "id")
 			t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-		}, Target{}, []string{"no AWS region", "AWS_REGION"}},
-		"nothing up": {func(*testing.T) {}, Target{Local: true}, []string{"nothing is up in /", "make up"}},
-		"no clone": {func(t *testing.T) { t.Chdir("/") }, Target{Local: true},
+		}, Deployment{}, []string{"no AWS region", "AWS_REGION"}},
+		"nothing up": {func(*testing.T) {}, Deployment{Local: true}, []string{"nothing is up in /", "make up"}},
+		"no clone": {func(t *testing.T) { t.Chdir("/") }, Deployment{Local: true},
 			[]string{"nothing is up: / is in no clone of Payhook"}},
-		"up, and killed": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1") }, Target{Local: true},
+		"up, and killed": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1") }, Deployment{Local: true},
 			[]string{"has ended, and was not ended with make down", "make up"}},
-		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, Target{},
+		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, Deployment{},
 			[]string{"AWS configuration", "nobody"}},
-		"a profile that does not exist": {func(*testing.T) {}, Target{Profile: "nobody"}, []string{"nobody"}},
+		"a profile that does not exist": {func(*testing.T) {}, Deployment{Profile: "nobody"}, []string{"nobody"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine(t)

@@ -37,13 +37,19 @@ import (
 // Path is the path of the file of the local run, below the top of the project.
 const Path = ".local/up.json"
 
-// Deployment has the addresses and names of one Payhook. Its JSON is the file of the local
-// run. Fields that are only for the local run are empty in AWS.
+// Deployment says where one Payhook is, and how its parts are named. Its place is chosen first, and [Connect] finds the
+// rest. The zero value is the stack with the default name, in the account and region of the usual AWS variables. Its
+// JSON is the file of the local run. Fields that are only for the local run are empty in AWS.
 type Deployment struct {
+	// The place, as the flags of the program choose it.
+	Local   bool   `json:"-"`      // the local run, and no AWS account
+	Stack   string `json:"stack"`  // "": that of the local run, or the default name
+	ID      string `json:"-"`      // of the construct; "": the only one in the stack
+	Region  string `json:"region"` // "": that of the AWS variables
+	Profile string `json:"-"`      // the same
+
 	Name string     `json:"-"` // for people: which stack, and where
 	AWS  aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
-	// Local is true for the local run.
-	Local bool `json:"-"`
 	// FullName is unique in the account and Region: the output Deployment, or Stack without one.
 	// The names of alarms begin with it, and it is the dimension of metrics.
 	FullName string `json:"-"`
@@ -56,9 +62,7 @@ type Deployment struct {
 	ClientCert  string `json:"clientCert,omitempty"`
 	ClientKey   string `json:"clientKey,omitempty"`
 	Endpoint    string `json:"endpoint"` // of the AWS APIs; AWS_ENDPOINT_URL; "" for AWS
-	Region      string `json:"region"`
-	Stack       string `json:"stack"`
-	Version     string `json:"-"` // of Payhook, that wrote the template of the stack
+	Version     string `json:"-"`        // of Payhook, that wrote the template of the stack
 	Bus         string `json:"bus"`
 	LedgerTable string `json:"ledgerTable"`
 	KeysTable   string `json:"keysTable"`

@@ -43,7 +43,7 @@ func (f *fixture) testBank(t *testing.T) {
 		}
 		if id == "Payments" {
 			s.Arrivals = checks.Receive(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
-			(&fixture{Stack: s, machine: &m}).deliver(t)
+			(&fixture{Subject: s, machine: &m}).deliver(t)
 		}
 		if err := s.Invoke(t.Context(), s.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
 			t.Error(err)

@@ -25,7 +25,7 @@ import (
 )
 
 // Command returns the command local, with the commands that start, use and end the local run below it.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := &options{given: map[string]string{}}
 	up := o.command(p, background, &cobra.Command{
 		Use:   "up",

@@ -42,7 +42,7 @@ const waitTimeout = time.Minute
 
 // fixture is the deployed stack with the proxy between its functions and the emulator.
 type fixture struct {
-	*checks.Stack
+	*checks.Subject
 	machine *machine
 	proxy   *proxy
 	folder  string // of a clone whose local run this is
@@ -126,7 +126,7 @@ func processes(folder string) (lines []string) {
 }
 
 func (f *fixture) testChecks(t *testing.T) {
-	f.Command = f.program(f.Stack)
+	f.Command = f.program(f.Subject)
 	sections, mechanisms := f.Sections(), []checks.Section(nil)
 	last := len(sections) - 1 // it changes how the payment service answers
 	group, ctx := errgroup.WithContext(t.Context())
@@ -210,12 +210,12 @@ func subscribe(ctx context.Context, config aws.Config, bus, pattern string) (str
 }
 
 // deployed returns a stack with settings, after its deployment.
-func (f *fixture) deployed(ctx context.Context, values map[string]string) (*checks.Stack, error) {
+func (f *fixture) deployed(ctx context.Context, values map[string]string) (*checks.Subject, error) {
 	s, err := f.machine.newStack(values)
 	if err != nil {
 		return nil, err
 	}
-	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Deployment.Stack+".out", f.machine.context(s.Settings))
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Stack+".out", f.machine.context(s.Settings))
 	if err != nil {
 		return nil, err
 	}
@@ -238,10 +238,10 @@ func (f *fixture) send(ctx context.Context, payload []byte, status int) (a answe
 type answer struct{ Recorded, Duplicates, Conflicts int }
 
 // program returns what makes a command of payhook for a stack. AWS is this emulator.
-func (f *fixture) program(s *checks.Stack) func(ctx context.Context, args ...string) *exec.Cmd {
+func (f *fixture) program(s *checks.Subject) func(ctx context.Context, args ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, filepath.Join(f.machine.top, ".local", "bin", "payhook"),
-			append(args, "--stack", s.Deployment.Stack)...)
+			append(args, "--stack", s.Stack)...)
 		cmd.Dir, cmd.Env = f.folder, f.machine.cdk.Environment
 		return cmd
 	}
@@ -312,7 +312,7 @@ func (f *fixture) testCaptured(t *testing.T) {
 		t.Fatal(err)
 	}
 	environment := maps.Clone(conf.Environment.Variables)
-	environment["PAYHOOK_SIGNATURE_HEADER"] = "X-Other"
+	environment["PAYHOOK_TIMESTAMP_TOLERANCE"] = "1s"
 	deploy := func(variables map[string]string) {
 		t.Helper()
 		changed, err := client.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{
@@ -332,7 +332,11 @@ func (f *fixture) testCaptured(t *testing.T) {
 	}
 	deploy(environment)
 	event := paymenttest.Event()
-	_, rejected := f.send(t.Context(), paymenttest.Delivery(event), http.StatusUnauthorized)
+	got, rejected := f.machine.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
+		Payload: paymenttest.Delivery(event), Age: time.Minute})
+	if rejected == nil && got.Status != http.StatusUnauthorized {
+		rejected = wrong("not rejected", got.Status)
+	}
 	deploy(conf.Environment.Variables)
 	for o, err := range proof.List(t.Context(), f.parking(), proof.Rejected, time.Time{}, time.Time{}) {
 		if err := errors.Join(rejected, err); err != nil {
@@ -341,14 +345,14 @@ func (f *fixture) testCaptured(t *testing.T) {
 		name = o.Key
 	}
 	for _, want := range []string{"recorded=1", "duplicates=1"} {
-		out, err := f.Command(t.Context(), "replay", name, "--reason", "wrong signatureHeader", "--again").Output()
+		out, err := f.Command(t.Context(), "replay", name, "--reason", "wrong timestampTolerance", "--again").Output()
 		if err != nil || !strings.Contains(string(out), "outcome=accepted  "+want) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
 	f.awaitReleased(t, event.EventID)
 	if d, note, err := proof.DecisionOn(t.Context(), f.parking(), name); d != proof.Replayed ||
-		note.By == "" || note.Reason != "wrong signatureHeader" {
+		note.By == "" || note.Reason != "wrong timestampTolerance" {
 		t.Errorf("%s, noted %+v, %v", d, note, err)
 	}
 }

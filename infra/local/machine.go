@@ -36,7 +36,7 @@ type options struct {
 // machine has what all stacks on this machine share: the emulator and the payment service.
 type machine struct {
 	options
-	main     *checks.Stack
+	main     *checks.Subject
 	cdk      *CDK
 	emulator *Emulator
 	service  *paymenttest.Server   // nil if keys and tokens are those of another service

@@ -50,13 +50,13 @@ const sendExample = `  payhook local send --events 25                  25 events
 // sending are the flags of the command send.
 type sending struct {
 	*cli.Program
-	target               deployment.Target
+	target               deployment.Deployment
 	order                paymenttest.Order // what is sent
 	amount, file, expect string
 }
 
 // sendCommand returns the command that sends webhooks. It uses the stack and the id of a target, which is local.
-func sendCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+func sendCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	s := &sending{Program: p}
 	cmd := &cobra.Command{
 		Use: "send", Short: "Send signed webhooks", Long: sendLong, Example: sendExample, Args: cli.Args(),

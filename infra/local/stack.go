@@ -28,7 +28,7 @@ const (
 
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
 // that are needed and missing are added.
-func (m *machine) newStack(values map[string]string) (*checks.Stack, error) {
+func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	values = maps.Clone(values)
 	add := func(key, value string) { values[key] = cmp.Or(values[key], value) }
 	if checks.UsesMTLS(values) {
@@ -47,7 +47,7 @@ func (m *machine) newStack(values map[string]string) (*checks.Stack, error) {
 	if checks.UsesSignature(values) {
 		add("captureRejected", "7d") // the longest
 	}
-	s := &checks.Stack{
+	s := &checks.Subject{
 		Deployment: &deployment.Deployment{Local: true, Region: Region,
 			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
 			Settings: values, Given: m.given},
@@ -82,7 +82,7 @@ func (m *machine) writeTLSFiles() error {
 }
 
 // deploy deploys the stack, whose template an assembly has.
-func (m *machine) deploy(ctx context.Context, s *checks.Stack, assembly string) error {
+func (m *machine) deploy(ctx context.Context, s *checks.Subject, assembly string) error {
 	outputs, err := m.cdk.Deploy(ctx, assembly, nil, "Payhook")
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (m *machine) deploy(ctx context.Context, s *checks.Stack, assembly string) 
 
 // ready sets the names and addresses of the construct with an id in the deployed stack, starts its
 // endpoint, and stores the client credentials, as a person does after the first deployment.
-func (m *machine) ready(ctx context.Context, s *checks.Stack, outputs map[string]string, id string) error {
+func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[string]string, id string) error {
 	s.AWS, s.Endpoint = m.emulator.AWS, m.emulator.Endpoint
 	if err := s.SetOutputs(outputs, id); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (m *machine) ready(ctx context.Context, s *checks.Stack, outputs map[string
 }
 
 // startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.
-func (m *machine) startEndpoint(ctx context.Context, s *checks.Stack, domain string) error {
+func (m *machine) startEndpoint(ctx context.Context, s *checks.Subject, domain string) error {
 	functions, name := lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
 	function, err := functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {

@@ -77,7 +77,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
 		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
-		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Deployment.Stack)
+		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Stack)
 	return cmd
 }
 

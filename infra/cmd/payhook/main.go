@@ -41,7 +41,7 @@ func main() {
 
 // commands returns the command payhook with all commands below it.
 func commands(p *cli.Program) *cobra.Command {
-	root, t := p.Root(long), &deployment.Target{}
+	root, t := p.Root(long), &deployment.Deployment{}
 	cli.TargetFlags(root, t)
 	add := func(title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})

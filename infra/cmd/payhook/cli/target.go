@@ -14,7 +14,7 @@ import (
 )
 
 // TargetFlags adds the flags that choose the deployment to all commands below root.
-func TargetFlags(root *cobra.Command, t *deployment.Target) {
+func TargetFlags(root *cobra.Command, t *deployment.Deployment) {
 	f := root.PersistentFlags()
 	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
 	f.StringVar(&t.Stack, "stack", "",
@@ -37,7 +37,7 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 // Choose completes a target that no flag names: it is the local run if one is up. Err then says so, if a
 // stack in AWS could have been meant. It is an error if the local run was killed, so that nothing goes to
 // AWS by accident.
-func (p *Program) Choose(ctx context.Context, t *deployment.Target) error {
+func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
 	if t.Named() {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (p *Program) Choose(ctx context.Context, t *deployment.Target) error {
 }
 
 // Connect chooses the target and reads its stack. If no flag names the target, Err says which stack it is.
-func (p *Program) Connect(ctx context.Context, t *deployment.Target) (*deployment.Deployment, error) {
+func (p *Program) Connect(ctx context.Context, t *deployment.Deployment) (*deployment.Deployment, error) {
 	named := t.Named()
 	if err := p.Choose(ctx, t); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (p *Program) Connect(ctx context.Context, t *deployment.Target) (*deploymen
 }
 
 // Hint returns a command of this program for the same target, which can be copied into the shell.
-func (p *Program) Hint(t *deployment.Target, command string) string {
+func (p *Program) Hint(t *deployment.Deployment, command string) string {
 	return cmp.Or(p.Name, "payhook") + " " + command + t.Flags()
 }
 

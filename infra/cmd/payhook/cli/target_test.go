@@ -19,20 +19,20 @@ func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-west-1")
 	for name, test := range map[string]struct {
 		endpoint   string // of the local run; "" for none
-		target     deployment.Target
+		target     deployment.Deployment
 		local      bool
 		said, fail string
 	}{
-		"up":           {emulator.URL, deployment.Target{}, true, "this is the local run; --stack, ", ""},
-		"one of two":   {emulator.URL, deployment.Target{ID: "A"}, true, "this is the local run; --stack, ", ""},
-		"it is named":  {emulator.URL, deployment.Target{Local: true}, true, "", ""},
-		"stack":        {emulator.URL, deployment.Target{Stack: "A"}, false, "", ""},
-		"region":       {emulator.URL, deployment.Target{Region: "eu-west-1"}, false, "", ""},
-		"profile":      {emulator.URL, deployment.Target{Profile: "p"}, false, "", ""},
-		"nothing":      {"", deployment.Target{}, false, "", ""},
-		"killed":       {"http://127.0.0.1:1", deployment.Target{}, false, "", "--profile chooses AWS"},
-		"killed, AWS":  {"http://127.0.0.1:1", deployment.Target{Stack: "A"}, false, "", ""},
-		"a killed one": {"http://127.0.0.1:1", deployment.Target{Local: true}, true, "", ""}, // connecting fails
+		"up":           {emulator.URL, deployment.Deployment{}, true, "this is the local run; --stack, ", ""},
+		"one of two":   {emulator.URL, deployment.Deployment{ID: "A"}, true, "this is the local run; --stack, ", ""},
+		"it is named":  {emulator.URL, deployment.Deployment{Local: true}, true, "", ""},
+		"stack":        {emulator.URL, deployment.Deployment{Stack: "A"}, false, "", ""},
+		"region":       {emulator.URL, deployment.Deployment{Region: "eu-west-1"}, false, "", ""},
+		"profile":      {emulator.URL, deployment.Deployment{Profile: "p"}, false, "", ""},
+		"nothing":      {"", deployment.Deployment{}, false, "", ""},
+		"killed":       {"http://127.0.0.1:1", deployment.Deployment{}, false, "", "--profile chooses AWS"},
+		"killed, AWS":  {"http://127.0.0.1:1", deployment.Deployment{Stack: "A"}, false, "", ""},
+		"a killed one": {"http://127.0.0.1:1", deployment.Deployment{Local: true}, true, "", ""}, // connecting fails
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -80,7 +80,7 @@ func TestTheLocalRunIsNamedOnlyIfAWSCouldBeMeant(t *testing.T) {
 			t.Setenv(name, value)
 		}
 		var said bytes.Buffer
-		target := deployment.Target{}
+		target := deployment.Deployment{}
 		if err := (&Program{Err: &said}).Choose(t.Context(), &target); err != nil || !target.Local ||
 			(said.Len() > 0) != test.named {
 			t.Errorf("%+v: %v, local: %t, %q", test, err, target.Local, &said)
@@ -89,7 +89,7 @@ func TestTheLocalRunIsNamedOnlyIfAWSCouldBeMeant(t *testing.T) {
 }
 
 func TestHintsNameTheTarget(t *testing.T) {
-	for want, target := range map[string]deployment.Target{
+	for want, target := range map[string]deployment.Deployment{
 		"payhook status":                                    {},
 		"payhook status --local --id A":                     {Local: true, ID: "A"},
 		"payhook status --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
@@ -99,7 +99,7 @@ func TestHintsNameTheTarget(t *testing.T) {
 		}
 	}
 	p := &Program{Name: ".local/bin/payhook"}
-	if got := p.Hint(&deployment.Target{}, "status"); got != ".local/bin/payhook status" {
+	if got := p.Hint(&deployment.Deployment{}, "status"); got != ".local/bin/payhook status" {
 		t.Error(got)
 	}
 }

@@ -22,12 +22,12 @@ import (
 )
 
 // Command returns the commands.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
 		verifyCommand(p, t), findCommand(p, t))
 }
 
-func verifyCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	folder := ""
 	cmd := &cobra.Command{
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
@@ -67,7 +67,7 @@ one of them; or there is no record.`,
 }
 
 // verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
-func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*rsa.PublicKey, where string) error {
+func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known []*rsa.PublicKey, where string) error {
 	var n struct {
 		Verified   int `json:"verified"`
 		Damaged    int `json:"damaged"`
@@ -131,7 +131,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Target, known []*
 
 // bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it
 // returns that of the bucket of the stack.
-func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Target, where string) (*s3.Client, string, error) {
+func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Deployment, where string) (*s3.Client, string, error) {
 	if where == "" {
 		d, err := connect(ctx, p, t)
 		if err != nil {
@@ -150,7 +150,7 @@ func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Target, where s
 }
 
 // connect returns the deployment, which stores evidence.
-func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*deployment.Deployment, error) {
+func connect(ctx context.Context, p *cli.Program, t *deployment.Deployment) (*deployment.Deployment, error) {
 	d, err := p.Connect(ctx, t)
 	if err == nil && d.EvidenceBucket == "" {
 		err = cli.Usage("the stack stores no evidence: the setting evidence is off")

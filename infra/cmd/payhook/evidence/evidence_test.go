@@ -76,7 +76,7 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
 	p := &cli.Program{Out: &o, Err: &e, Now: time.Now}
-	target := &deployment.Target{}
+	target := &deployment.Deployment{}
 	root := p.Root("test")
 	cli.TargetFlags(root, target)
 	root.AddCommand(Command(p, target))

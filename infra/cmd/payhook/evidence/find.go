@@ -22,7 +22,7 @@ import (
 	"payhook.example/shared/proof"
 )
 
-func findCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+func findCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	var in Section
 	var out string
 	cmd := &cobra.Command{

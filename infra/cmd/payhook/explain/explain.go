@@ -69,7 +69,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := &options{Program: p}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",

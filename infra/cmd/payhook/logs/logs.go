@@ -65,7 +65,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := options{Program: p}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,

@@ -239,7 +239,7 @@ func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, stat
 	}
 	var o, e bytes.Buffer
 	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) }}
-	var meant deployment.Target
+	var meant deployment.Deployment
 	root := p.Root("")
 	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p, &meant))

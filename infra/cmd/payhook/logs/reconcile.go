@@ -63,7 +63,7 @@ func (i identifier) hides(path string) bool {
 }
 
 // ReconcileCommand returns the command that compares a list of the payment service with what Payhook has.
-func ReconcileCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+func ReconcileCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	r, by := reconciler{Program: p}, ""
 	var names []string
 	for _, i := range identifiers {

@@ -414,7 +414,7 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
 		root := p.Root("test")
-		root.AddCommand(ReconcileCommand(p, &deployment.Target{}))
+		root.AddCommand(ReconcileCommand(p, &deployment.Deployment{}))
 		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, out.String())
 		}

@@ -31,7 +31,7 @@ import (
 )
 
 // Commands returns the commands, in the order of a help text.
-func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
+func Commands(p *cli.Program, t *deployment.Deployment) []*cobra.Command {
 	o := &program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}
 	return o.commands()
 }
@@ -39,7 +39,7 @@ func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
 // program is one run of a command.
 type program struct {
 	*cli.Program
-	target  *deployment.Target
+	target  *deployment.Deployment
 	connect func(context.Context) (*stack, error)
 }
 
@@ -89,7 +89,7 @@ type stack struct {
 }
 
 // connect finds the deployment that is meant.
-func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*stack, error) {
+func connect(ctx context.Context, p *cli.Program, t *deployment.Deployment) (*stack, error) {
 	d, err := p.Connect(ctx, t)
 	if err != nil {
 		return nil, err

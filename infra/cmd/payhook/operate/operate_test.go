@@ -136,7 +136,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	w.t.Helper()
 	var o, e bytes.Buffer
 	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now }}
-	var meant deployment.Target
+	var meant deployment.Deployment
 	p := &program{c, &meant, func(context.Context) (*stack, error) {
 		store := keys.InspectStore(&w.keys)
 		if w.down {

@@ -62,7 +62,7 @@ Status 0: healthy. Status 1: something needs attention, or was not measured. Sta
 the stack cannot be read.`
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	var compare, outputs bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
