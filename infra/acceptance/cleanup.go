@@ -13,10 +13,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+	ssmtypes "github.com/aws/aws-sdk-go-v2/service/ssm/types"
 	"github.com/aws/smithy-go"
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/settings"
 )
 
 // removeTimeout is how long the removal of everything may take.
@@ -40,7 +43,13 @@ func (r *run) remove(ctx context.Context, id string, ask func([]string) error) (
 	for i, s := range all {
 		if err == nil {
 			err = r.progress.Step("deleting stack "+removed[i], func() error {
-				return deleteStack(ctx, r.AWS, aws.ToString(s.StackId))
+				err := deleteStack(ctx, r.AWS, aws.ToString(s.StackId))
+				for _, output := range s.Outputs {
+					if err == nil && aws.ToString(output.OutputKey) == settings.TokenParameterOutput {
+						err = deleteParameter(ctx, r.AWS, aws.ToString(output.OutputValue))
+					}
+				}
+				return err
 			})
 		}
 	}
@@ -137,5 +146,15 @@ func deleteBucket(ctx context.Context, client *s3.Client, name string) error {
 		}
 	}
 	_, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
+	return err
+}
+
+// deleteParameter deletes the parameter with the access token, if there is one. The token function made it, so
+// CloudFormation does not delete it.
+func deleteParameter(ctx context.Context, cfg aws.Config, name string) error {
+	_, err := ssm.NewFromConfig(cfg).DeleteParameter(ctx, &ssm.DeleteParameterInput{Name: &name})
+	if _, ok := errors.AsType[*ssmtypes.ParameterNotFound](err); ok {
+		return nil
+	}
 	return err
 }

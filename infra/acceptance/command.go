@@ -64,7 +64,11 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 			if err != nil {
 				return cli.Usage("%w", err)
 			}
-			r, err := newRun(ctx, top, *t, values, local.NewProgress(p.Err))
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			r, err := newRun(ctx, top, program, *t, values, local.NewProgress(p.Err))
 			if err != nil {
 				return cli.Unreachable(err)
 			}

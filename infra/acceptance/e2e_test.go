@@ -19,11 +19,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
+	"payhook.example/shared/settings"
 )
 
 var shared struct {
@@ -67,7 +69,8 @@ func newTestRun(t *testing.T, text string, reach func()) *run {
 	}
 	t.Setenv("AWS_ENDPOINT_URL", shared.emulator.Endpoint)
 	permitted(t)
-	r, err := newRun(t.Context(), top, deployment.Deployment{}, map[string]string{"evidence": "1d"},
+	r, err := newRun(t.Context(), top, filepath.Join(top, ".local", "bin", "payhook"), deployment.Deployment{},
+		map[string]string{"evidence": "1d", "tokenStore": settings.InParameter},
 		local.NewProgress(&watcher{text: text, reach: reach}))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +121,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 	return os.Stdout.Write(p)
 }
 
-// nothingLeft fails the test if a stack or a bucket of a run is left.
+// nothingLeft fails the test if a stack, a bucket or a parameter of a run is left.
 func nothingLeft(t *testing.T, r *run) {
 	t.Helper()
 	if all, err := stacks(t.Context(), r.AWS, ""); err != nil || len(all) > 0 {
@@ -132,6 +135,16 @@ func nothingLeft(t *testing.T, r *run) {
 	for _, b := range buckets.Buckets {
 		if strings.HasPrefix(aws.ToString(b.Name), strings.ToLower(prefix)) {
 			t.Errorf("bucket %s is left", *b.Name)
+		}
+	}
+	parameters, err := ssm.NewFromConfig(shared.emulator.AWS).DescribeParameters(t.Context(),
+		&ssm.DescribeParametersInput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parameters.Parameters {
+		if strings.Contains(aws.ToString(p.Name), prefix) {
+			t.Errorf("parameter %s is left", *p.Name)
 		}
 	}
 }

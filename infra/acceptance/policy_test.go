@@ -14,45 +14,71 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
+// statements returns those of a policy by their Sids, each member as JSON.
+func statements(t *testing.T, path string) map[string]map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	var policy struct {
+		Statement []map[string]json.RawMessage
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &policy)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bySid := map[string]map[string]string{}
+	for _, s := range policy.Statement {
+		members := map[string]string{}
+		for name, value := range s {
+			members[name] = string(value)
+		}
+		bySid[strings.Trim(members["Sid"], `"`)] = members
+	}
+	return bySid
+}
+
+// texts returns the texts in JSON that is a text or a list of texts.
+func texts(value string) (all []string) {
+	for _, quoted := range regexp.MustCompile(`"[^"]+"`).FindAllString(value, -1) {
+		all = append(all, strings.Trim(quoted, `"`))
+	}
+	return all
+}
+
 // The policy limits every permission to the names or the tag of runs, except for calls that AWS
 // does not limit. It has the actions of all calls, and no other action. The end-to-end tests
 // have these permissions; this test is for the calls that the emulator does not need.
 func TestPolicyHasTheActionsOfARun(t *testing.T) {
-	text, err := os.ReadFile("policy.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var policy struct {
-		Statement []map[string]json.RawMessage
-	}
-	if err := json.Unmarshal(text, &policy); err != nil {
-		t.Fatal(err)
-	}
-	quoted := regexp.MustCompile(`"[^"]+"`)
 	allowed := map[string]bool{}
-	for _, s := range policy.Statement {
-		for _, action := range quoted.FindAllString(string(s["Action"]), -1) {
-			allowed[strings.Trim(action, `"`)] = true
+	for sid, s := range statements(t, "policy.json") {
+		for _, action := range texts(s["Action"]) {
+			allowed[action] = true
 		}
-		if slices.Contains([]string{`"Deploy"`, `"FindStacks"`}, string(s["Sid"])) ||
-			strings.Contains(string(s["Condition"]), "aws:ResourceTag/"+RunTag) {
+		if sid == "Deploy" || sid == "FindStacks" || strings.Contains(s["Condition"], "aws:ResourceTag/"+RunTag) {
 			continue
 		}
-		for _, r := range quoted.FindAllString(string(s["Resource"]), -1) {
+		for _, r := range texts(s["Resource"]) {
 			if !regexp.MustCompile(`(?i)[:/]payhookacceptance-`).MatchString(r) {
-				t.Errorf("%s is for %s", s["Sid"], r)
+				t.Errorf("%s is for %s", sid, r)
 			}
 		}
 	}
 	needed := map[string]bool{
 		"kms:Decrypt": true, "kms:GenerateDataKey": true, // with encryption=cmk
-		"sts:AssumeRole": true,                        // of the CDK
-		"s3:GetObject":   true, "s3:ListBucket": true, // proof.Get
-		"dynamodb:BatchGetItem":         true, // ledger.Find
-		"secretsmanager:GetSecretValue": true, // token.Reader
-		"s3:DeleteObjectVersion":        true, // DeleteObjects with versions
-		"s3:BypassGovernanceRetention":  true, // DeleteObjects of evidence
-		"s3:GetObjectVersion":           true, // evidence.Scan
+		"sts:AssumeRole":                true,                           // of the CDK
+		"secretsmanager:GetSecretValue": true, "ssm:GetParameter": true, // token.Reader
+		"s3:DeleteObjectVersion":       true, // DeleteObjects with versions
+		"s3:BypassGovernanceRetention": true, // DeleteObjects of evidence
+	}
+	commands := statements(t, "../cmd/payhook/policy.json")
+	for _, sid := range []string{"EveryCommand", "Operate", "OperateReplay", "Evidence"} {
+		if commands[sid] == nil {
+			t.Errorf("the policy of the commands has no %s", sid)
+		}
+		for _, action := range texts(commands[sid]["Action"]) {
+			needed[action] = true
+		}
 	}
 	addCalls(t, needed)
 	sorted := func(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

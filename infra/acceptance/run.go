@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -51,10 +53,11 @@ type run struct {
 	checks.Subject
 }
 
-// newRun returns a run with new names, and settings that the user chose, in an account and region.
-func newRun(ctx context.Context, top string, t deployment.Deployment, values map[string]string,
+// newRun returns a run with new names, and settings that the user chose, at a place. Its checks call the commands of a
+// program.
+func newRun(ctx context.Context, top, program string, place deployment.Deployment, values map[string]string,
 	progress *local.Progress) (*run, error) {
-	cfg, err := deployment.Config(ctx, t)
+	cfg, err := deployment.Config(ctx, place)
 	if err != nil {
 		return nil, err
 	}
@@ -62,25 +65,22 @@ func newRun(ctx context.Context, top string, t deployment.Deployment, values map
 	if err != nil {
 		return nil, fmt.Errorf("the account is not known: %w", err)
 	}
-	id := strings.ToLower(rand.Text()[:8])
-	r := &run{id: id, progress: progress, account: aws.ToString(caller.Account), partition: strings.Split(aws.ToString(caller.Arn), ":")[1],
+	id, arn := strings.ToLower(rand.Text()[:8]), strings.Split(aws.ToString(caller.Arn), ":")
+	place.AWS, place.Region, place.Endpoint = cfg, cfg.Region, aws.ToString(cfg.BaseEndpoint)
+	place.Stack, place.Settings = prefix+id, maps.Clone(values)
+	place.Name = "account " + aws.ToString(caller.Account) + ", " + cfg.Region
+	r := &run{id: id, progress: progress, account: aws.ToString(caller.Account), partition: arn[1],
 		cdk: &local.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
-			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}}
-	if t.Profile != "" {
-		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+t.Profile)
+			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)},
+		Subject: checks.Subject{Deployment: &place, Client: &http.Client{Timeout: time.Minute}, Timeout: patience}}
+	if place.Profile != "" {
+		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+place.Profile)
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
+	r.Command = func(ctx context.Context, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, program, append(args, "--stack", r.Stack)...)
+		cmd.Env = r.cdk.Environment
+		return cmd
 	}
-	r.Subject = checks.Subject{Client: &http.Client{Timeout: time.Minute}, Timeout: patience,
-		Deployment: &deployment.Deployment{AWS: cfg, Endpoint: aws.ToString(cfg.BaseEndpoint), Region: cfg.Region,
-			Name: "account " + r.account + ", " + cfg.Region, Stack: prefix + id, Settings: maps.Clone(values)},
-		Command: func(ctx context.Context, args ...string) *exec.Cmd {
-			cmd := exec.CommandContext(ctx, program, append(args, "--stack", prefix+id)...)
-			cmd.Env = r.cdk.Environment
-			return cmd
-		}}
 	return r, nil
 }
 
@@ -133,7 +133,7 @@ func (r *run) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	consumer, receiver := prefix+r.id+"-Consumer", prefix+r.id+"-Receiver"
+	consumer, receiver := r.Stack+"-Consumer", r.Stack+"-Receiver"
 	maps.Copy(emulated, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
 		"rules": strings.Join(checks.Rules(), ","),
 		// The bus for another account is in the same account.
@@ -163,11 +163,26 @@ func (r *run) deploy(ctx context.Context) error {
 	})
 }
 
-// deployService deploys the simulated payment service.
+// deployService deploys the simulated payment service, of which an assembly of the CDK is written by hand.
 func (r *run) deployService(ctx context.Context) error {
-	name := prefix + r.id + "-Service"
-	outputs, err := r.deployApp(ctx, "the simulated payment service", "infra/acceptance/service",
-		map[string]string{"stackName": name})
+	source, assembly := filepath.Join(r.cdk.Top, "infra", "acceptance", "service"), filepath.Join(r.cdk.State, "service.out")
+	name, program := r.Stack+"-Service", filepath.Join(assembly, "function", "bootstrap")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=lambda.norpc", "-ldflags=-s", "-o", program, ".")
+	// The function is compiled for the processor of this machine, where an emulator runs it.
+	build.Dir, build.Env = source, append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux")
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build of the simulated payment service: %w\n%s", err, said)
+	}
+	built, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	values := strings.NewReplacer("<Name>", name, "<Digest>", fmt.Sprintf("%x", sha256.Sum256(built)), "<Architecture>",
+		map[string]string{"amd64": "x86_64", "arm64": "arm64"}[runtime.GOARCH])
+	if err := copyFiles(filepath.Join(source, "assembly"), assembly, values); err != nil {
+		return err
+	}
+	outputs, err := r.deployAssembly(ctx, "the simulated payment service", assembly)
 	if err != nil {
 		return err
 	}
@@ -208,39 +223,45 @@ func (r *run) change(ctx context.Context, do func(*paymenttest.State) error) err
 	return nil
 }
 
-// deployApp deploys all stacks of the CDK app in a folder of the project, with the tag of the
-// run, and returns their outputs. CloudFormation gives the tags of a stack to its resources.
+// deployApp deploys all stacks of the CDK app in a folder of the project, so that they can be deleted.
 func (r *run) deployApp(ctx context.Context, what, folder string, values map[string]string,
 	flags ...string) (outputs map[string]map[string]string, err error) {
+	assembly, err := r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, folder), filepath.Base(folder)+".out", values)
+	if err == nil {
+		err = copyFiles(assembly, assembly, unprotected)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.deployAssembly(ctx, what, assembly, flags...)
+}
+
+// deployAssembly deploys all stacks of an assembly with the tag of the run, and returns their outputs. CloudFormation
+// gives the tags of a stack to its resources.
+func (r *run) deployAssembly(ctx context.Context, what, assembly string,
+	flags ...string) (outputs map[string]map[string]string, err error) {
 	return outputs, r.progress.Step("deploying "+what, func() error {
-		assembly, err := r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, folder), strings.ReplaceAll(what, " ", "-")+".out",
-			values)
-		if err == nil {
-			err = deletable(assembly)
-		}
-		if err == nil {
-			outputs, err = r.cdk.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.id), "--all")
-		}
+		outputs, err = r.cdk.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.id), "--all")
 		return err
 	})
 }
 
-// deletable changes the templates of an assembly so that CloudFormation deletes every resource with
-// its stack, and protects none. It schedules the deletion of KMS keys, because AWS deletes no key
-// at once. The CLI uploads a template under a hash of what it was before; that of another run differs,
-// because the templates have the names of their run.
-func deletable(assembly string) error {
-	files, err := filepath.Glob(filepath.Join(assembly, "*.json"))
+// copyFiles copies the JSON files of a folder to another, which can be the same, with other values.
+func copyFiles(from, to string, values *strings.Replacer) error {
+	files, err := filepath.Glob(filepath.Join(from, "*.json"))
 	for _, file := range files {
 		text, problem := os.ReadFile(file)
 		if problem == nil {
-			problem = os.WriteFile(file, []byte(unprotected.Replace(string(text))), 0o600)
+			problem = os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(values.Replace(string(text))), 0o600)
 		}
 		err = errors.Join(err, problem)
 	}
 	return err
 }
 
+// unprotected changes templates so that CloudFormation deletes every resource with its stack, and protects none. It
+// schedules the deletion of KMS keys, because AWS deletes no key at once. The CLI uploads a template under a hash of
+// what it was before; that of another run differs, because the templates have the names of their run.
 var unprotected = strings.NewReplacer(
 	`"DeletionPolicy": "Retain"`, `"DeletionPolicy": "Delete"`,
 	`"DeletionPolicy": "RetainExceptOnCreate"`, `"DeletionPolicy": "Delete"`,
