@@ -69,142 +69,82 @@ func odd(bits uint) *big.Int {
 }
 
 // Each case changes one thing in a valid key.
-func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
+func TestParseJWKReportsEveryViolation(t *testing.T) {
 	good := generated(0).PublicKey
 	n := good.N.Bytes()
 	encode := base64.RawURLEncoding.EncodeToString
-	set := func(name string, value any) func(map[string]any) { return func(m map[string]any) { m[name] = value } }
-	drop := func(name string) func(map[string]any) { return func(m map[string]any) { delete(m, name) } }
 	// The last character holds 2 bits of n, and 4 that must be zero: A, Q, g or w, of which the next character of the
 	// alphabet differs in one bit.
 	stray := encode(n)
 	stray = stray[:len(stray)-1] + string(stray[len(stray)-1]+1)
-	tests := []struct {
-		name   string
-		change func(map[string]any)
-		want   []Violation
-	}{
-		{"as it is", func(map[string]any) {}, nil},
-		{"unknown members", set("x5t", "abc"), nil},
-		{"key_ops with verify", set("key_ops", []string{"sign", "verify"}), nil},
-		{"kid in another case", set("kid", strings.ToUpper(id)), nil},
-		{"kid without hyphens", set("kid", strings.ToUpper(itemID)), nil},
-		{"no alg", drop("alg"), nil},
-		{"no use", drop("use"), nil},
-		{"alg null", set("alg", nil), nil},
-		{"use null", set("use", nil), nil},
-		{"key_ops null", set("key_ops", nil), nil},
-		{"key_ops empty", set("key_ops", []string{}), nil},
-		{"private members null", func(m map[string]any) {
-			for _, name := range []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"} {
-				m[name] = nil
-			}
-		}, nil},
-		{"members of other uses", func(m map[string]any) {
-			m["x5c"], m["x5u"], m["x5t#S256"], m["ext"], m["iat"], m["x5t"] = []string{"MIIB"}, 1, nil, true, 1.5, "abc"
-		}, nil},
-		{"n padded", set("n", encode(n)+"=="), nil},
-		{"n with a leading zero", set("n", encode(append([]byte{0}, n...))), nil},
-		{"n with a leading zero, padded", set("n", base64.URLEncoding.EncodeToString(append([]byte{0}, n...))), nil},
-		{"n with 200 leading zeros", set("n", encode(append(make([]byte, 200), n...))), nil},
-		{"e padded", set("e", "AAEAAQ=="), nil},
-		{"e with a leading zero", set("e", "AAEAAQ"), nil},
-		{"e of 8 octets", set("e", "AAAAAAABAAE="), nil},
-		{"e of 256 octets", set("e", encode(append(make([]byte, 253), 1, 0, 1))), nil},
-		{"3072 bits", set("n", encode(odd(3072).Bytes())), nil},
-		{"4096 bits", set("n", encode(odd(4096).Bytes())), nil},
-
-		{"kty EC", set("kty", "EC"), []Violation{WrongType}},
-		{"kty rsa", set("kty", "rsa"), []Violation{WrongType}},
-		{"alg PS256", set("alg", "PS256"), []Violation{WrongAlgorithm}},
-		{"alg none", set("alg", "none"), []Violation{WrongAlgorithm}},
-		{"alg empty", set("alg", ""), []Violation{WrongAlgorithm}},
-		{"alg rs256", set("alg", "rs256"), []Violation{WrongAlgorithm}},
-		{"use enc", set("use", "enc"), []Violation{WrongUse}},
-		{"use empty", set("use", ""), []Violation{WrongUse}},
-		{"use SIG", set("use", "SIG"), []Violation{WrongUse}},
-		{"key_ops without verify", set("key_ops", []string{"encrypt"}), []Violation{WrongKeyOps}},
-		{"key_ops with null", set("key_ops", []any{nil}), []Violation{WrongKeyOps}},
-		{"private exponent", set("d", "AQAB"), []Violation{Private}},
-		{"private prime", set("p", "AQAB"), []Violation{Private}},
-		{"second prime", set("q", "AQAB"), []Violation{Private}},
-		{"first factor's exponent", set("dp", "AQAB"), []Violation{Private}},
-		{"second factor's exponent", set("dq", "AQAB"), []Violation{Private}},
-		{"coefficient", set("qi", "AQAB"), []Violation{Private}},
-		{"other primes", set("oth", []string{}), []Violation{Private}},
-		{"private, empty", set("d", ""), []Violation{Private}},
-		{"symmetric", set("k", "AQAB"), []Violation{Private}},
-
-		{"no n", drop("n"), []Violation{BadModulus}},
-		{"n null", set("n", nil), []Violation{BadModulus}},
-		{"n empty", set("n", ""), []Violation{BadModulus}},
-		{"n zero", set("n", strings.Repeat("A", 342)), []Violation{BadModulus}},
-		{"n in base64", set("n", strings.Repeat("+", 342)), []Violation{BadModulus}},
-		{"n with the wrong padding", set("n", encode(n)+"="), []Violation{BadModulus}},
-		{"n with too much padding", set("n", encode(n)+"==="), []Violation{BadModulus}},
-		{"n with a line feed", set("n", encode(n)[:100]+"\n"+encode(n)[100:]), []Violation{BadModulus}},
-		{"n with a space", set("n", encode(n)+" "), []Violation{BadModulus}},
-		{"n with stray bits", set("n", stray), []Violation{BadModulus}},
-		{"n with stray bits, padded", set("n", stray+"=="), []Violation{BadModulus}},
-		{"n even", set("n", encode(new(big.Int).Add(good.N, big.NewInt(1)).Bytes())), []Violation{BadModulus}},
-		{"1024 bits", set("n", encode(odd(1024).Bytes())), []Violation{WrongSize}},
-		{"2047 bits", set("n", encode(odd(2047).Bytes())), []Violation{WrongSize}},
-		{"2047 bits with leading zeros", set("n", encode(odd(2047).FillBytes(make([]byte, 300)))),
-			[]Violation{WrongSize}},
-		{"4097 bits", set("n", encode(odd(4097).Bytes())), []Violation{WrongSize}},
-		{"a thousand leading zeros", set("n", encode(append(make([]byte, 1000), n...))), []Violation{WrongSize}},
-		{"huge", set("n", strings.Repeat("A", 60000)), []Violation{WrongSize}},
-
-		{"no e", drop("e"), []Violation{BadExponent}},
-		{"e with a thousand leading zeros", set("e", encode(append(make([]byte, 1100), 1, 0, 1))),
-			[]Violation{BadExponent}},
-		{"e of 0", set("e", "AA"), []Violation{BadExponent}},
-		{"e of 1", set("e", "AQ"), []Violation{BadExponent}},
-		{"e of 1 with a leading zero", set("e", "AAE"), []Violation{BadExponent}},
-		{"e even", set("e", "AQAA"), []Violation{BadExponent}},
-		{"e of 32 bits", set("e", "gAAAAQ"), []Violation{BadExponent}},
-		{"e with stray bits", set("e", "Ax"), []Violation{BadExponent}},
-		{"e huge", set("e", strings.Repeat("B", 600)), []Violation{BadExponent}},
-		{"everything", func(m map[string]any) { clear(m); m["kty"], m["kid"], m["d"] = "oct", id, "x" }, []Violation{
-			WrongType, Private, BadExponent, BadModulus,
-		}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			m := members(good.N, 65537)
-			test.change(m)
-			key, err := ParseJWK(text(t, m), id)
-			if diff := cmp.Diff(test.want, violations(err)); diff != "" {
-				t.Error(diff)
-			}
-			other := strings.HasSuffix(test.name, " bits")
-			if (key == nil) == (err == nil) || key != nil && !other && !key.Equal(&good) {
-				t.Errorf("got key %v and error %v", key, err)
-			}
-			if key != nil {
+	padded := base64.URLEncoding.EncodeToString(append([]byte{0}, n...))
+	long := func(zeros int, octets ...byte) string { return encode(append(make([]byte, zeros), octets...)) }
+	bits := func(size uint) string { return encode(odd(size).Bytes()) }
+	type values = map[string][]any // of each member; absent stands for none
+	const absent = "absent"
+	for want, changes := range map[Violation]values{
+		"": {
+			"kid": {strings.ToUpper(id), itemID, strings.ToUpper(itemID)},
+			"alg": {"RS256", absent, nil}, "use": {absent, nil}, "x5t": {"abc", 1, nil},
+			"x5c": {[]string{"MIIB"}}, "iat": {1.5}, "ext": {true},
+			"key_ops": {[]string{"sign", "verify"}, []string{}, nil},
+			"d":       {nil}, "p": {nil}, "q": {nil}, "dp": {nil}, "dq": {nil}, "qi": {nil}, "oth": {nil}, "k": {nil},
+			"n": {encode(n) + "==", padded, long(1, n...), long(200, n...)},
+			"e": {"AAEAAQ==", "AAEAAQ", "AAAAAAABAAE=", long(253, 1, 0, 1)},
+		},
+		WrongType:      {"kty": {"EC", "rsa", "oct"}},
+		WrongAlgorithm: {"alg": {"PS256", "none", "", "rs256"}},
+		WrongUse:       {"use": {"enc", "", "SIG"}},
+		WrongKeyOps:    {"key_ops": {[]string{"encrypt"}, []any{nil}}},
+		Private: {"d": {"AQAB", ""}, "p": {"AQAB"}, "q": {"AQAB"}, "dp": {"AQAB"}, "dq": {"AQAB"}, "qi": {"AQAB"},
+			"oth": {[]string{}}, "k": {"AQAB"}},
+		BadModulus: {"n": {absent, nil, "", strings.Repeat("A", 342), strings.Repeat("+", 342), encode(n) + "=",
+			encode(n) + "===", encode(n)[:100] + "\n" + encode(n)[100:], encode(n) + " ", stray, stray + "==",
+			encode(new(big.Int).Add(good.N, big.NewInt(1)).Bytes())}}, // an even number
+		WrongSize: {"n": {bits(1024), bits(2047), encode(odd(2047).FillBytes(make([]byte, 300))), bits(4097),
+			long(1000, n...), strings.Repeat("A", 60000)}},
+		BadExponent: {"e": {absent, long(1100, 1, 0, 1), "AA", "AQ", "AAE", "AQAA", "gAAAAQ", "Ax",
+			strings.Repeat("B", 600)}},
+	} {
+		for name, values := range changes {
+			for _, value := range values {
+				m := members(good.N, 65537)
+				if m[name] = value; value == absent {
+					delete(m, name)
+				}
+				key, err := ParseJWK(text(t, m), id)
+				if want != "" {
+					if got := violations(err); !slices.Equal(got, []Violation{want}) || key != nil {
+						t.Errorf("%s %.99v: %v, want %s", name, value, err, want)
+					}
+					continue
+				}
 				// The byte order mark and white space are no part of the JWK.
-				with := append([]byte("\uFEFF \n"), text(t, m)...)
-				if again, err := ParseJWK(with, itemID); err != nil || !again.Equal(key) {
-					t.Errorf("with a byte order mark: %v, %v", again, err)
-				}
-				if again, err := ParseJWK(FormatJWK(id, key), id); err != nil || !again.Equal(key) {
-					t.Errorf("ParseJWK of FormatJWK returns %v, %v", again, err)
+				again, failed := ParseJWK(append([]byte("\uFEFF \n"), text(t, m)...), itemID)
+				if err != nil || failed != nil || !key.Equal(&good) || !again.Equal(key) {
+					t.Errorf("%s %.99v: %v, %v, %v", name, value, key, err, failed)
 				}
 			}
-		})
+		}
+	}
+	for _, size := range []uint{2048, 3072, 4096} {
+		key, err := ParseJWK(text(t, members(odd(size), 65537)), id)
+		if err != nil || key.N.Cmp(odd(size)) != 0 {
+			t.Errorf("%d bits: %v", size, err)
+		}
+	}
+	_, err := ParseJWK(text(t, map[string]any{"kty": "oct", "kid": id, "d": "x"}), id)
+	if diff := cmp.Diff([]Violation{WrongType, Private, BadExponent, BadModulus}, violations(err)); diff != "" {
+		t.Error(diff)
 	}
 }
 
 // Other exponents than 65537 are a deviation.
 func TestParseJWKAcceptsEveryOddExponentFrom3On(t *testing.T) {
-	for e, usual := range map[int64]bool{3: false, 5: false, 17: false, 65535: false, 65537: true, 65539: false,
-		1<<31 - 1: false} {
+	for _, e := range []int64{3, 5, 17, 65535, 65537, 65539, 1<<31 - 1} {
 		key, err := ParseJWK(text(t, members(generated(0).N, e)), id)
-		if err != nil || int64(key.E) != e {
+		if found := (Found{Key: key}); err != nil || int64(key.E) != e || found.UnusualExponent() != (e != 65537) {
 			t.Errorf("exponent %d: %v, %v", e, key, err)
-		}
-		if found := (Found{Key: key}); found.UnusualExponent() == usual {
-			t.Errorf("exponent %d is unusual: %t", e, usual)
 		}
 	}
 	if (&Found{}).UnusualExponent() {
@@ -218,37 +158,28 @@ func TestParseJWKAcceptsEveryOddExponentFrom3On(t *testing.T) {
 	}
 }
 
-// notJWKs returns answers that are not the JWK with the id, although each has status 200 and the content type of JSON.
-func notJWKs(t *testing.T) map[string]string {
-	good := string(text(t, members(generated(0).N, 65537)))
-	return map[string]string{
-		"empty": "", "HTML": "<html>", "array": "[" + good + "]", "string": `"x"`, "null": "null", "object": "{}",
-		"cut off": good[:100], "trailing": good + "{}", "a set of keys": `{"keys":[` + good + `]}`,
-		"a gateway":         `{"message":"Service Unavailable"}`,
-		"problem details":   `{"type":"about:blank","title":"Service Unavailable","status":503}`,
-		"no kty":            strings.Replace(good, `"kty"`, `"x"`, 1),
-		"kty empty":         strings.Replace(good, `"RSA"`, `""`, 1),
-		"kty null":          strings.Replace(good, `"RSA"`, `null`, 1),
-		"kty a number":      strings.Replace(good, `"RSA"`, `1`, 1),
-		"KTY":               strings.Replace(good, `"kty"`, `"KTY"`, 1),
-		"no kid":            strings.Replace(good, `"kid"`, `"x"`, 1),
-		"kid null":          strings.Replace(good, `"`+id+`"`, `null`, 1),
-		"another kid":       strings.Replace(good, id, "1"+id[1:], 1),
-		"a URN":             strings.Replace(good, id, "urn:uuid:"+id, 1),
-		"n a number":        strings.Replace(good, `"n":"`, `"n":1,"x":"`, 1),
-		"braces":            strings.Replace(good, id, "{"+id+"}", 1),
-		"hyphens elsewhere": strings.Replace(good, id, "0b7e4c1e3d43-4f26-9c0d-2f1f-6a5b7c8d", 1),
-		"use a number":      strings.Replace(good, `"sig"`, `1`, 1),
-		"alg an array":      strings.Replace(good, `"RS256"`, `["RS256"]`, 1),
-		"member twice":      strings.Replace(good, "{", `{"kty":"RSA",`, 1),
-		"key_ops a string":  strings.Replace(good, "{", `{"key_ops":"verify",`, 1),
-	}
-}
-
+// Answers with status 200 and the content type of JSON need not be the JWK with the id.
 func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
-	for name, text := range notJWKs(t) {
+	good := string(text(t, members(generated(0).N, 65537)))
+	for _, text := range []string{"", "<html>", "[" + good + "]", `"x"`, "null", "{}", good[:100], good + "{}",
+		`{"keys":[` + good + `]}`, `{"message":"Service Unavailable"}`,
+		`{"type":"about:blank","title":"Service Unavailable","status":503}`, // problem details (RFC 9457)
+		strings.Replace(good, "{", `{"kty":"RSA",`, 1),                      // twice
+		strings.Replace(good, "{", `{"key_ops":"verify",`, 1),
+	} {
 		if _, err := ParseJWK([]byte(text), id); !errors.Is(err, ErrNotJWK) {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+	for _, replaced := range [][2]string{
+		{`"kty"`, `"x"`}, {`"kty"`, `"KTY"`}, {`"RSA"`, `""`}, {`"RSA"`, `null`}, {`"RSA"`, `1`},
+		{`"kid"`, `"x"`}, {`"` + id + `"`, `null`}, {id, "1" + id[1:]}, {id, "urn:uuid:" + id}, {id, "{" + id + "}"},
+		{id, "0b7e4c1e3d43-4f26-9c0d-2f1f-6a5b7c8d"},
+		{`"n":"`, `"n":1,"x":"`}, {`"sig"`, `1`}, {`"RS256"`, `["RS256"]`},
+	} {
+		text := strings.Replace(good, replaced[0], replaced[1], 1)
+		if _, err := ParseJWK([]byte(text), id); text == good || !errors.Is(err, ErrNotJWK) {
+			t.Errorf("%s: got %v", replaced, err)
 		}
 	}
 }
@@ -273,45 +204,36 @@ func wycheproof(t *testing.T, name string) []byte {
 
 // The vectors are keys of Wycheproof that an RSA primitive accepts and the policy must reject, each for its own reason.
 func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
-	type set struct {
-		TestGroups []struct {
-			// Some files contain one key, others a set of keys.
-			Private struct {
-				Keys []map[string]any `json:"keys"`
-				Rest map[string]any   `json:",embed"`
-			} `json:"private"`
-			Tests []struct {
-				TcID int `json:"tcId"`
-			} `json:"tests"`
-		} `json:"testGroups"`
-	}
-	tests := []struct {
-		file string
-		tcID int
-		want Violation
-	}{
-		{"json_web_key_test.json", 6, WrongUse},
-		{"json_web_key_test.json", 7, ROCA},
-		{"json_web_key_test.json", 8, WrongSize},
-		{"json_web_signature_test.json", 353, WrongUse},
-		{"json_web_signature_test.json", 355, WrongKeyOps},
-		{"json_web_crypto_test.json", 46, ROCA},
-	}
-	for _, test := range tests {
-		var vectors set
-		if err := json.Unmarshal(wycheproof(t, test.file), &vectors); err != nil {
+	for file, wants := range map[string]map[int]Violation{
+		"json_web_key_test.json":       {6: WrongUse, 7: ROCA, 8: WrongSize},
+		"json_web_signature_test.json": {353: WrongUse, 355: WrongKeyOps},
+		"json_web_crypto_test.json":    {46: ROCA},
+	} {
+		var vectors struct {
+			TestGroups []struct {
+				// Some files contain one key, others a set of keys.
+				Private struct {
+					Keys []map[string]any `json:"keys"`
+					Rest map[string]any   `json:",embed"`
+				} `json:"private"`
+				Tests []struct {
+					TcID int `json:"tcId"`
+				} `json:"tests"`
+			} `json:"testGroups"`
+		}
+		if err := json.Unmarshal(wycheproof(t, file), &vectors); err != nil {
 			t.Fatal(err)
 		}
-		found := false
 		for _, group := range vectors.TestGroups {
 			for _, v := range group.Tests {
-				if v.TcID != test.tcID {
+				want, ok := wants[v.TcID]
+				if !ok {
 					continue
 				}
-				found = true
+				delete(wants, v.TcID)
 				keys := group.Private.Keys
 				if keys == nil {
-					keys = []map[string]any{group.Private.Rest}
+					keys = append(keys, group.Private.Rest)
 				}
 				for _, jwk := range keys {
 					// The vectors contain the private key, and any key ids. Neither is what they test.
@@ -319,15 +241,14 @@ func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 						delete(jwk, name)
 					}
 					jwk["kid"] = id
-					_, err := ParseJWK(text(t, jwk), id)
-					if !slices.Contains(violations(err), test.want) {
-						t.Errorf("%s tc%d: got %v, want %q", test.file, test.tcID, err, test.want)
+					if _, err := ParseJWK(text(t, jwk), id); !slices.Contains(violations(err), want) {
+						t.Errorf("%s tc%d: got %v, want %q", file, v.TcID, err, want)
 					}
 				}
 			}
 		}
-		if !found {
-			t.Errorf("%s has no tc%d", test.file, test.tcID)
+		if len(wants) > 0 {
+			t.Errorf("%s does not have %v", file, wants)
 		}
 	}
 }
@@ -345,23 +266,22 @@ func TestROCAFingerprintChecksEveryOddPrime(t *testing.T) {
 	}
 }
 
-func TestROCAFingerprintDistinguishesKeys(t *testing.T) {
-	for i := range 2 {
-		if hasROCAFingerprint(generated(i).N) {
-			t.Error("a key of crypto/rsa has the fingerprint")
-		}
+// The key is that of section 3.1 of RFC 7638.
+func TestThumbprintIsThatOfRFC7638(t *testing.T) {
+	jwk := `{"kty":"RSA","alg":"RS256","use":"sig","kid":"` + id + `",` +
+		`"n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjB` +
+		`ZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8` +
+		`KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_` +
+		`xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw","e":"AQAB"}`
+	key, err := ParseJWK([]byte(jwk), id)
+	if err != nil {
+		t.Fatal(err)
 	}
-	// The product of two numbers of the form k*M + 65537^a.
-	m := big.NewInt(2)
-	for _, p := range rocaPrimes {
-		m.Mul(m, big.NewInt(p))
+	if got := Thumbprint(key); got != "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" {
+		t.Errorf("the thumbprint is %s", got)
 	}
-	prime := func(k, a int64) *big.Int {
-		p := new(big.Int).Exp(big.NewInt(65537), big.NewInt(a), m)
-		return p.Add(p, new(big.Int).Mul(big.NewInt(k), m))
-	}
-	if !hasROCAFingerprint(new(big.Int).Mul(prime(12345, 678), prime(54321, 987))) {
-		t.Error("a product of that form does not have the fingerprint")
+	if again, err := ParseJWK(FormatJWK(id, key), id); err != nil || !again.Equal(key) {
+		t.Errorf("ParseJWK of FormatJWK returns %v, %v", again, err)
 	}
 }
 
