@@ -5,7 +5,6 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,11 +53,7 @@ func TestConcurrentLookupsMakeOneFetchThatNobodyCancels(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	asked, release := make(chan struct{}), make(chan struct{})
-	f.answers(func(w http.ResponseWriter, _ string) {
-		close(asked)
-		<-release
-		_, _ = w.Write(text(t, members(generated(0).N, 65537)))
-	})
+	f.asked = func(string) { close(asked); <-release }
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := make(chan error)
 	go func() {
@@ -149,11 +144,7 @@ func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
 func TestAllSpellingsOfAnIDAreOneKey(t *testing.T) {
 	f := newFleet(t)
 	var asked []string
-	f.answers(func(w http.ResponseWriter, a string) {
-		asked = append(asked, a)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text(t, members(generated(0).N, 65537)))
-	})
+	f.known, f.asked = spellings, func(id string) { asked = append(asked, id) }
 	f.play(`
 		0  . . a/3   key origin 1
 		0  . . a/0   key memory 0
@@ -204,7 +195,7 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 	fetched := func(then string) func(f *fleet, c *Cache) {
 		return func(f *fleet, c *Cache) {
 			_, _ = f.lookup(c, id, sender)
-			f.serve(then)
+			f.service = then
 			f.pass(time.Hour)
 		}
 	}
@@ -217,9 +208,11 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 		refetch bool
 		prepare func(f *fleet, c *Cache)
 	}{
-		"a new key":                     {3, false, func(*fleet, *Cache) {}},
-		"an unknown id":                 {3, false, func(f *fleet, _ *Cache) { f.serve("404") }},
-		"a key of the table":            {1, false, func(f *fleet, _ *Cache) { _, _ = f.lookup(f.cache(), id, sender) }},
+		"a new key":     {3, false, func(*fleet, *Cache) {}},
+		"an unknown id": {3, false, func(f *fleet, _ *Cache) { f.service = "404" }},
+		"a key of the table": {1, false, func(f *fleet, _ *Cache) {
+			_, _ = f.lookup(f.cache(), id, sender)
+		}},
 		"a key that is due":             {2, false, fetched("key")},
 		"due, and no service":           {1, false, fetched("503")},
 		"a first report":                {2, false, fetched("404")},
@@ -243,7 +236,8 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 				}
 				look := func() (Found, error) { return f.lookup(c, id, sender) }
 				if test.refetch {
-					look = func() (Found, error) { return f.refetch(c, id, Found{Key: &generated(0).PublicKey}, sender) }
+					old := Found{Key: &generated(0).PublicKey}
+					look = func() (Found, error) { return f.refetch(c, id, old, sender) }
 				}
 				found, err := look()
 				if found.TableFailed != (fails >= 0) || name == "a new key" && err != nil {
@@ -269,7 +263,7 @@ func TestBudgetsLimitInventedIDsOverAllFunctions(t *testing.T) {
 	if got := f.flood(b, netip.Addr{}, 1); got != 0 {
 		t.Error("a webhook without an address caused a call")
 	}
-	f.serve("404")
+	f.service = "404"
 	f.pass(time.Hour)
 	f.flood(a, stranger, 61)
 	before := f.fetches.Load()
@@ -284,7 +278,7 @@ func TestBudgetsLimitInventedIDsOverAllFunctions(t *testing.T) {
 	if n := f.fetches.Load() - before; n != 6 {
 		t.Errorf("%d calls for a withdrawn key in a minute", n)
 	}
-	f.serve("key2")
+	f.service = "key2"
 	f.flood(a, stranger, 61)
 	if found, err := f.refetch(b, id, old, stranger); !errors.Is(err, ErrOutOfBudget) || found.Key != nil {
 		t.Errorf("a stranger gets %v, %v", found.Key, err)
@@ -296,7 +290,7 @@ func TestBudgetsLimitInventedIDsOverAllFunctions(t *testing.T) {
 		t.Errorf("%d calls of the service for a known source", n)
 	}
 	f.pass(time.Minute)
-	if n := f.flood(f.cache(), sender, 200); n != 120 {
+	if n := f.flood(a, sender, 200); n != 120 {
 		t.Errorf("%d calls in the next minute", n)
 	}
 }

@@ -26,7 +26,7 @@ var (
 	start    = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 )
 
-// spellings are texts of one key id. The service knows the first.
+// spellings are texts of one key id.
 var spellings = []string{id, strings.ToUpper(id), itemID, strings.ToUpper(itemID)}
 
 // fleet is a payment service, a shared table and a clock. Each of its caches represents one function process.
@@ -37,22 +37,58 @@ type fleet struct {
 	server  *httptest.Server
 	fetches atomic.Int32
 	now     time.Time
-	answer  atomic.Pointer[func(w http.ResponseWriter, asked string)]
+	service string          // what it answers: see ServeHTTP
+	known   []string        // the spellings of the id that the service knows
+	asked   func(id string) // is called first; nil: nothing is
 }
 
 func newFleet(t *testing.T, change ...func(*Options)) *fleet {
-	f := &fleet{t: t, now: start}
+	f := &fleet{t: t, now: start, service: "key", known: spellings[:1]}
 	f.opts.Now = func() time.Time { return f.now }
 	for _, c := range change {
 		c(&f.opts)
 	}
-	f.serve("key")
-	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.fetches.Add(1)
-		(*f.answer.Load())(w, path.Base(r.URL.Path))
-	}))
+	f.server = httptest.NewServer(f)
 	t.Cleanup(f.server.Close)
 	return f
+}
+
+// ServeHTTP answers with the key that the service has, or with a status and a page.
+func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.fetches.Add(1)
+	id := path.Base(r.URL.Path)
+	if f.asked != nil {
+		f.asked(id)
+	}
+	key, contentType, status := string(text(f.t, members(generated(0).N, 65537))), "application/json", http.StatusOK
+	switch f.service {
+	case "key":
+	case "key-as-html":
+		contentType = "text/html"
+	case "key2":
+		key = string(text(f.t, members(generated(1).N, 65537)))
+	case "rejected":
+		key = strings.Replace(key, "RS256", "RS512", 1)
+	case "slow-404": // Lambda freezes the process during the call
+		f.pass(10 * time.Minute)
+		status = http.StatusNotFound
+	case "late-404": // meanwhile, the service returns the key to another process
+		f.pass(time.Second)
+		f.service = "key"
+		if _, err := f.lookup(f.cache(), spellings[0], netip.Addr{}); err != nil {
+			f.t.Error(err)
+		}
+		status = http.StatusNotFound
+	default:
+		key, contentType = "<html>", "text/html"
+		status, _ = strconv.Atoi(f.service)
+	}
+	if status == http.StatusOK && !slices.Contains(f.known, id) {
+		status = http.StatusNotFound
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, key)
 }
 
 func budgetOf(calls int) func(*Options) { return func(o *Options) { o.MissBudget = calls } }
@@ -62,64 +98,6 @@ func (f *fleet) cache() *Cache {
 }
 
 func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
-
-func (f *fleet) answers(answer func(w http.ResponseWriter, asked string)) { f.answer.Store(&answer) }
-
-// serve sets what the service answers.
-func (f *fleet) serve(what string) {
-	good := string(text(f.t, members(generated(0).N, 65537)))
-	status := func(status int) {
-		f.answers(func(w http.ResponseWriter, _ string) {
-			w.Header().Set("Content-Type", "text/html")
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, "<html>")
-		})
-	}
-	send := func(contentType, text string) {
-		f.answers(func(w http.ResponseWriter, asked string) {
-			if asked != spellings[0] {
-				http.NotFound(w, nil)
-				return
-			}
-			w.Header().Set("Content-Type", contentType)
-			_, _ = io.WriteString(w, text)
-		})
-	}
-	switch what {
-	case "key":
-		send("application/json", good)
-	case "key2":
-		send("application/json", string(text(f.t, members(generated(1).N, 65537))))
-	case "key-as-html":
-		send("text/html", good)
-	case "rejected":
-		send("application/json", strings.Replace(good, "RS256", "RS512", 1))
-	case "page":
-		status(http.StatusOK)
-	case "404":
-		status(http.StatusNotFound)
-	case "410":
-		status(http.StatusGone)
-	case "503":
-		status(http.StatusServiceUnavailable)
-	case "slow-404": // Lambda has frozen the process during the call
-		f.answers(func(w http.ResponseWriter, _ string) {
-			f.pass(10 * time.Minute)
-			w.WriteHeader(http.StatusNotFound)
-		})
-	case "late-404": // meanwhile, the service returns the key to another process
-		f.answers(func(w http.ResponseWriter, _ string) {
-			f.pass(time.Second)
-			f.serve("key")
-			if _, err := f.lookup(f.cache(), id, netip.Addr{}); err != nil {
-				f.t.Error(err)
-			}
-			w.WriteHeader(http.StatusNotFound)
-		})
-	default:
-		f.t.Fatalf("the service cannot answer %q", what)
-	}
-}
 
 // lookup looks a key up, and waits until it is in the table.
 func (f *fleet) lookup(c *Cache, id string, from netip.Addr) (Found, error) {
@@ -151,7 +129,7 @@ func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 //
 //	AFTER SERVICE TABLE PROCESS RESULT
 //
-// AFTER is the time that passes before, SERVICE what the service answers from then on (see serve), and TABLE which
+// AFTER is the time that passes before, SERVICE what the service answers from then on (see ServeHTTP), and TABLE which
 // calls of the table fail in this step: "down" for all, "..x" for the third one. A dot stands for none and no change.
 // PROCESS is a function process that looks the key up, "new" for another one each time: by the spelling with the number
 // after a slash, or with a plus sign again after it has found the key. The RESULT is the key or the error, where it was
@@ -180,7 +158,7 @@ func (f *fleet) play(history string) {
 			}
 			f.pass(after)
 			if words[1] != "." {
-				f.serve(words[1])
+				f.service = words[1]
 			}
 			f.db.fail(words[2])
 			process, again := strings.CutSuffix(words[3], "+")

@@ -35,9 +35,9 @@ func TestHistoriesOfAKey(t *testing.T) {
 			2h .   .    a   key origin 1
 			0  .   .    new key table 0`,
 		"another content type": `
-			0  page        . a unavailable origin 1 text/html
+			0   200        . a unavailable origin 1 text/html
 			0  key-as-html . a key origin 1 text/html
-			1h page        . a key stale 1 text/html`,
+			1h  200        . a key stale 1 text/html`,
 		"rotated under its id": `
 			0  key  . a  key origin 1
 			0  .    . b  key table 0
@@ -149,6 +149,12 @@ func TestHistoriesOfAKey(t *testing.T) {
 		"a key that a function cannot read": `
 			0 key . new key origin 1
 			0 404 x new key stale 1 withdrawn table-failed`,
+		"a report that a function cannot read": `
+			0  key . a key origin 1
+			0  .   . b key table 0
+			1h 410 . a key stale 1 withdrawn
+			5m .   x b unknown origin 1 withdrawn table-failed
+			stored <nil> since 1h0m0s until 25h0m0s`,
 		"a report without the table": `
 			0  key .    a   key origin 1
 			1h 410 down a   key stale 1 withdrawn table-failed
@@ -182,7 +188,7 @@ func TestHistoriesOfAKey(t *testing.T) {
 		"an answer that is not the JWK": `
 			0   key  . a   key origin 1
 			0   .    . b   key table 0
-			1m  page . a+  none stale 1 text/html
+			1m   200 . a+  none stale 1 text/html
 			0   .    . a   key memory 0
 			1h  .    . a   key stale 1 text/html
 			0   .    . b   key stale 1 text/html

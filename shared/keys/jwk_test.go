@@ -253,19 +253,6 @@ func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 	}
 }
 
-// The fingerprint must check every odd prime up to 167, and no other.
-func TestROCAFingerprintChecksEveryOddPrime(t *testing.T) {
-	var want []int64
-	for n := int64(3); n <= 167; n += 2 {
-		if big.NewInt(n).ProbablyPrime(20) {
-			want = append(want, n)
-		}
-	}
-	if diff := cmp.Diff(want, rocaPrimes); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
 // The key is that of section 3.1 of RFC 7638.
 func TestThumbprintIsThatOfRFC7638(t *testing.T) {
 	jwk := `{"kty":"RSA","alg":"RS256","use":"sig","kid":"` + id + `",` +

@@ -366,7 +366,7 @@ func (l *lookup) fetch(ctx context.Context) (Found, error) {
 		found = l.save(ctx, e)
 	case err == nil:
 		found = l.save(ctx, &entry{key: key, ID: l.id, SentAs: l.sentAs, JWK: string(FormatJWK(l.sentAs, key)),
-			FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.MaxAge).Truncate(time.Second)})
+			FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.MaxAge)})
 	case l.cached != nil:
 		found, err = l.stale(*l.cached), nil
 	default:
@@ -446,7 +446,6 @@ func (l *lookup) gone() *entry {
 	if end := e.UnknownSince.Add(l.opts.MaxAge); end.After(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}
-	e.ExpiresAt = e.ExpiresAt.Truncate(time.Second)
 	return e
 }
 
@@ -488,7 +487,7 @@ func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Rec
 		if r == nil || r.FetchedAt.After(l.opts.Now().Add(maxSkew)) {
 			return err
 		}
-		if key, refused := r.Key(); key != nil || refused == nil || r.Rejected != nil {
+		if key, refused := r.Key(); refused == nil || r.Rejected != nil {
 			// Long past if it was never reported as unknown.
 			e = &entry{*r, key, r.UnknownAt.Add(retryPause)}
 		}

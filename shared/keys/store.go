@@ -44,7 +44,8 @@ type InspectStore interface {
 }
 
 // Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with UnknownSince, it had one
-// before that was removed. ExpiresAt is in whole seconds, the other times are in whole milliseconds, and zero for none.
+// before that was removed. A store keeps ExpiresAt in seconds, and the other times, which are zero for none, in
+// milliseconds.
 type Record struct {
 	ID           string // in its canonical form
 	SentAs       string // the id in the request to the service
