@@ -208,7 +208,9 @@ func TestAPIGatewayAnswersUntrustedCertificates(t *testing.T) {
 		change func(*x509.Certificate)
 		want   int
 	}{
-		"for servers":         {func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, 200},
+		"for servers": {func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}, 200},
 		"the serial number 0": {func(c *x509.Certificate) { c.SerialNumber = new(big.Int) }, 200},
 		"expired":             {func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, 403},
 	} {

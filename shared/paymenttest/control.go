@@ -23,7 +23,7 @@ const ControlPath = "/control"
 // The zero value changes nothing.
 type Command struct {
 	Faults            map[Endpoint]Fault `json:"faults,omitempty"`           // to set; "" ends one
-	Withdraw          string             `json:"withdraw,omitempty"`         // the id of a key that is unknown from now on
+	Withdraw          string             `json:"withdraw,omitempty"`         // this key id is unknown from now on
 	Rotate            bool               `json:"rotate,omitzero"`            // sign with a new key from now on
 	RotateCertificate bool               `json:"rotateCertificate,omitzero"` // present a new one from now on
 	Send              *Order             `json:"send,omitempty"`             // sign and send this webhook

@@ -43,8 +43,7 @@ type answer struct {
 	body   string
 }
 
-// endpoint serves one endpoint. It records every request and applies the fault, if one is
-// set.
+// endpoint serves one endpoint. It records every request and applies the fault, if one is set.
 func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
@@ -75,8 +74,7 @@ func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) a
 	}
 }
 
-// wait delays a request. It reports false if the client closes the connection or the
-// service stops in the meantime.
+// wait delays a request. It reports false if the client closes the connection or the service stops in the meantime.
 func (s *Server) wait(r *http.Request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -89,8 +87,7 @@ func (s *Server) wait(r *http.Request, d time.Duration) bool {
 	return false
 }
 
-// Fault is a fault of an endpoint: one of the constants, or slow:DURATION or status:NUMBER.
-// "" means none.
+// Fault is a fault of an endpoint: one of the constants, or slow:DURATION or status:NUMBER. "" means none.
 type Fault string
 
 // The faults.

@@ -66,8 +66,7 @@ func Delivery(events ...payment.Event) []byte {
 	return RawDelivery(uuid.New().String(), encoded...)
 }
 
-// RawDelivery returns the payload of a delivery of events in JSON. It does not check or
-// change their bytes.
+// RawDelivery returns the payload of a delivery of events in JSON. It does not check or change their bytes.
 func RawDelivery(id string, events ...[]byte) []byte {
 	return fmt.Appendf(nil, `{"deliveryId":"%s","events":[%s]}`, id, bytes.Join(events, []byte(",")))
 }

@@ -1,12 +1,10 @@
-// Package paymenttest simulates the payment service for tests, as net/http/httptest does
-// for web servers. It serves public keys and tokens (sections 4.1 and 4.2 of the payment
-// service's interface), signs and sends webhooks (sections 2.2, 4.3 and 5.4), protects an
-// API (section 4.4), and injects faults on request.
+// Package paymenttest simulates the payment service for tests, as net/http/httptest does for web servers. It serves
+// public keys and tokens (sections 4.1 and 4.2 of the payment service's interface), signs and sends webhooks (sections
+// 2.2, 4.3 and 5.4), protects an API (section 4.4), and injects faults on request.
 //
-// It guarantees that it follows the interface unless a fault is set. It generates its
-// keys at the start unless one is given, its signatures are those of package signature,
-// and its token endpoint rejects every deviation from section 4.1. It listens only on
-// 127.0.0.1, and answers 403 to web pages of other origins.
+// It guarantees that it follows the interface unless a fault is set. It generates its keys at the start unless one is
+// given, its signatures are those of package signature, and its token endpoint rejects every deviation from section
+// 4.1. It listens only on 127.0.0.1, and answers 403 to web pages of other origins.
 //
 //	service := paymenttest.NewServer(paymenttest.Options{})
 //	defer service.Close()
@@ -43,8 +41,7 @@ type Options struct {
 	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
 	// 6749, section 2.3.1); false means that they are sent unchanged.
 	FormEncoded bool
-	// KeysBearer means that key lookup needs a valid token. The interface does not specify
-	// this.
+	// KeysBearer means that key lookup needs a valid token. The interface does not specify this.
 	KeysBearer bool
 }
 

@@ -32,8 +32,7 @@ type State struct {
 // DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
 const DefaultTokenLifetime = time.Hour
 
-// NewState returns the state of a service with the options, without a key. Only the
-// options of the endpoints matter.
+// NewState returns the state of a service with the options, without a key. Only the options of the endpoints matter.
 func NewState(opts Options) State {
 	return State{
 		Keys: map[string]json.RawMessage{}, Faults: map[Endpoint]Fault{},

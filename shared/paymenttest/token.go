@@ -69,22 +69,21 @@ func (s State) isClient(r *http.Request) bool {
 	return ok && len(r.Header.Values("Authorization")) == 1 && id == s.ClientID && secret == s.ClientSecret
 }
 
-// newToken returns a token that expires at that time: the time, a random text and the HMAC
-// of both.
+// newToken returns a token that expires at that time: the time, a random text and the HMAC of both.
 func (s State) newToken(expiry time.Time) string {
 	text := fmt.Sprintf("token-%d-%s", expiry.UnixMilli(), rand.Text())
 	return text + "." + s.mac(text)
 }
 
-// expiry returns when a token of newToken expires, or the zero time if the token is not of
-// this service.
+// expiry returns when a token of newToken expires, or the zero time if the token is not of this service.
 func (s State) expiry(token string) time.Time {
 	text, mac, _ := strings.Cut(token, ".")
 	var milliseconds int64
-	if _, err := fmt.Sscanf(text, "token-%d-", &milliseconds); err != nil || !hmac.Equal([]byte(mac), []byte(s.mac(text))) {
-		return time.Time{}
+	_, err := fmt.Sscanf(text, "token-%d-", &milliseconds)
+	if err == nil && hmac.Equal([]byte(mac), []byte(s.mac(text))) {
+		return time.UnixMilli(milliseconds)
 	}
-	return time.UnixMilli(milliseconds)
+	return time.Time{}
 }
 
 func (s State) mac(text string) string {

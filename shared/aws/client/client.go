@@ -1,11 +1,9 @@
 // Package client has the configuration of the AWS clients of a function ([Config]), their connections
 // ([Connections]) and their errors ([Error]).
 //
-// Lambda sets the Region and the credentials of the function's role as environment
-// variables, and they do not change while the function runs (AWS, "Working with
-// Lambda environment variables" in the Lambda Developer Guide). So the other sources
-// that the SDK's package config can read are not linked into a function: it starts
-// faster without them.
+// Lambda sets the Region and the credentials of the function's role as environment variables, and they do not change
+// while the function runs (AWS, "Working with Lambda environment variables" in the Lambda Developer Guide). So the
+// other sources that the SDK's package config can read are not linked into a function: it starts faster without them.
 package client
 
 import (
@@ -23,10 +21,9 @@ import (
 // CallTimeout is the time that one try of a call may take.
 const CallTimeout = 5 * time.Second
 
-// newRetryer returns what retries the calls of a client through 3 seconds of errors, if their context
-// lasts so long, however many calls fail at the same time. The SDK's own number of attempts, pauses and
-// quota of retries (of a client, for all its calls together) are not used: they change with its versions
-// and let calls fail within a second.
+// newRetryer returns what retries the calls of a client through 3 seconds of errors, if their context lasts so long,
+// however many calls fail at the same time. The SDK's own number of attempts, pauses and quota of retries (of a client,
+// for all its calls together) are not used: they change with its versions and let calls fail within a second.
 func newRetryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = objects.Attempts
@@ -37,10 +34,9 @@ func newRetryer() aws.Retryer {
 	})
 }
 
-// Config returns the configuration that the environment describes: AWS_REGION,
-// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and
-// AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its calls use
-// connections, and are retried through at least 3 seconds of errors, as long as their context lasts.
+// Config returns the configuration that the environment describes: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+// and AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its calls use connections,
+// and are retried through at least 3 seconds of errors, as long as their context lasts.
 func Config(getenv func(string) string, connections *Connections) (aws.Config, error) {
 	cfg := aws.Config{
 		Region: getenv("AWS_REGION"),

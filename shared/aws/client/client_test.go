@@ -58,8 +58,7 @@ func TestARegionIsRequired(t *testing.T) {
 	}
 }
 
-// A server that answers at once reveals what a client does with the rest of a request
-// while it reads the answer.
+// A server that answers at once reveals what a client does with the rest of a request while it reads the answer.
 func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 	answer := []byte(`{"TableNames":["` + strings.Repeat("x", 64<<10) + `"]}`)
 	for size, calls := range map[int]int{100: 500, 2 << 20: 50} {

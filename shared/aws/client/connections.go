@@ -111,10 +111,9 @@ func (c *Connections) take(address string) net.Conn {
 	return nil
 }
 
-// Open opens a connection to the host of each URL, all at the same time, and returns when
-// they are open or ctx ends. It sends no request, so that it needs no permission. It
-// returns no error: the first request opens a connection that is missing, and reports why
-// it can't.
+// Open opens a connection to the host of each URL, all at the same time, and returns when they are open or ctx ends. It
+// sends no request, so that it needs no permission. It returns no error: the first request opens a connection that is
+// missing, and reports why it can't.
 func (c *Connections) Open(ctx context.Context, urls ...*url.URL) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// counting starts a server with TLS, and connections that trust it. It counts its connections and requests. With hangUp,
-// it ends a connection without an answer when it reads that request of it. It answers requests with the body "together"
-// when as many have arrived as together counts.
+// counting is a server with TLS that counts its connections and requests. With hangUp, it ends a connection without an
+// answer when it reads that request of it. It answers requests with the body "together" when as many have arrived as
+// together counts.
 type counting struct {
 	*httptest.Server
 	hangUp   int

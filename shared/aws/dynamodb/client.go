@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 )
 
 // Client calls DynamoDB. It has all of the interfaces of this package.
@@ -44,7 +44,7 @@ func failed(operation string, err error) error {
 			texts = append(texts, text)
 		}
 	}
-	return client.ErrorOf(service+operation, err, texts...)
+	return awsclient.ErrorOf(service+operation, err, texts...)
 }
 
 const service = "DynamoDB "

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
@@ -165,7 +165,7 @@ func (l *Ledger) run(ctx context.Context, statements []types.BatchStatementReque
 			if leased && results[n].Item.EventID == "" {
 				results[n] = l.runOne(ctx, statements[n])
 			}
-		case client.Code(err) == "ValidationException":
+		case awsclient.Code(err) == "ValidationException":
 			results[n] = l.runOne(ctx, statements[n])
 		default:
 			results[n].Err = err
@@ -247,5 +247,5 @@ func resultOf(e *types.BatchStatementError) ledger.Result {
 	case types.BatchStatementErrorCodeEnumDuplicateItem: // without the item, whatever the statement asks for
 		return ledger.Result{}
 	}
-	return ledger.Result{Err: &client.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
+	return ledger.Result{Err: &awsclient.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/bus"
 )
 
@@ -131,7 +131,7 @@ func (b *FindableBus) Find(ctx context.Context) error {
 
 // failed returns the error of a call that failed.
 func failed(operation string, err error) error {
-	return &bus.RequestError{Fault: faultOf(err), Err: client.ErrorOf(operation, err)}
+	return &bus.RequestError{Fault: faultOf(err), Err: awsclient.ErrorOf(operation, err)}
 }
 
 // callerErrors are the client errors that do not depend on the entries (AWS,
@@ -154,7 +154,7 @@ func faultOf(err error) bus.Fault {
 	if retryable.IsErrorRetryable(err) == aws.TrueTernary {
 		return bus.OfService
 	}
-	if slices.Contains(callerErrors, client.Code(err)) {
+	if slices.Contains(callerErrors, awsclient.Code(err)) {
 		return bus.OfCaller
 	}
 	// The SDK does not know the fault of an error that the model of PutEvents

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/token"
 )
 
@@ -54,8 +54,8 @@ func (p *Parameter) Load(ctx context.Context) (string, error) {
 	if err != nil {
 		// The codes without kms:Decrypt, and if the key is disabled or deleted (AWS, "GetParameter" in the Systems
 		// Manager API reference).
-		code := client.Code(err)
-		return "", &token.StoreError{Store: theToken, Err: client.ErrorOf("Parameter Store GetParameter", err),
+		code := awsclient.Code(err)
+		return "", &token.StoreError{Store: theToken, Err: awsclient.ErrorOf("Parameter Store GetParameter", err),
 			Replaceable: code == "AccessDeniedException" || code == "InvalidKeyId"}
 	}
 	return aws.ToString(out.Parameter.Value), nil
@@ -93,7 +93,7 @@ func (s *Store) Save(ctx context.Context, text string) error {
 	if err == nil {
 		return nil
 	}
-	failed := client.ErrorOf("Parameter Store PutParameter", err)
+	failed := awsclient.ErrorOf("Parameter Store PutParameter", err)
 	if _, full := errors.AsType[*types.ParameterMaxVersionLimitExceeded](err); full {
 		failed = fmt.Errorf("%w: the oldest of 100 versions has a label, which only a person adds; remove the label",
 			failed)

@@ -21,7 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/middleware"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 )
@@ -82,7 +82,7 @@ func NewWriter(client PutAPI, bucket string) *Writer { return &Writer{client, bu
 
 // Put implements [objects.Putter].
 func (w *Writer) Put(ctx context.Context, key string, body []byte) error {
-	return client.ErrorOf("S3 PutObject", w.put(ctx, key, body, nil, func(*s3.Options) {}))
+	return awsclient.ErrorOf("S3 PutObject", w.put(ctx, key, body, nil, func(*s3.Options) {}))
 }
 
 // Create implements [objects.Creator]. For this, client must repeat no request with If-None-Match below the SDK.
@@ -94,10 +94,10 @@ func (w *Writer) Create(ctx context.Context, key string, body []byte) (existed b
 	err = w.put(ctx, key, body, aws.String("*"), func(o *s3.Options) {
 		o.Retryer = observedRetryer{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
 	})
-	if client.Code(err) == "PreconditionFailed" {
+	if awsclient.Code(err) == "PreconditionFailed" {
 		return !retried.Load(), nil
 	}
-	return false, client.ErrorOf("S3 PutObject", err)
+	return false, awsclient.ErrorOf("S3 PutObject", err)
 }
 
 func (w *Writer) put(ctx context.Context, key string, body []byte, ifNoneMatch *string,
@@ -154,8 +154,8 @@ func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error)
 	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 		return nil, objects.ErrNotFound
 	}
-	err = client.ErrorOf("S3 GetObject", err)
-	if client.Code(err) == "AccessDenied" {
+	err = awsclient.ErrorOf("S3 GetObject", err)
+	if awsclient.Code(err) == "AccessDenied" {
 		return nil, fmt.Errorf("%w: %w", objects.ErrDenied, err)
 	}
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error)
 	defer out.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(out.Body, min(int64(limit), math.MaxInt64-1)+1))
 	if err != nil {
-		return nil, client.ErrorOf("S3 GetObject", err)
+		return nil, awsclient.ErrorOf("S3 GetObject", err)
 	}
 	return body, nil
 }
@@ -190,7 +190,7 @@ func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (pag
 	for len(page) == 0 && pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, false, client.ErrorOf("S3 ListObjectsV2", err)
+			return nil, false, awsclient.ErrorOf("S3 ListObjectsV2", err)
 		}
 		for _, o := range out.Contents {
 			page = append(page, objects.Object{Key: aws.ToString(o.Key), Size: int(aws.ToInt64(o.Size)),

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
-	"payhook.example/shared/aws/client"
+	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/token"
 )
 
@@ -58,7 +58,7 @@ func (s *Secret) Load(ctx context.Context) (string, error) {
 		return "", token.ErrNone
 	}
 	if err != nil {
-		return "", &token.StoreError{Store: s.name, Err: client.ErrorOf("Secrets Manager GetSecretValue", err)}
+		return "", &token.StoreError{Store: s.name, Err: awsclient.ErrorOf("Secrets Manager GetSecretValue", err)}
 	}
 	if out.SecretString == nil {
 		return string(out.SecretBinary), nil // such as one from a file
@@ -82,7 +82,7 @@ func (s *Store) Save(ctx context.Context, text string) error {
 	if err == nil {
 		return nil
 	}
-	failed := client.ErrorOf("Secrets Manager PutSecretValue", err)
+	failed := awsclient.ErrorOf("Secrets Manager PutSecretValue", err)
 	// AWS, "PutSecretValue" in the Secrets Manager API reference.
 	if _, full := errors.AsType[*types.LimitExceededException](err); full {
 		failed = fmt.Errorf("%w: the secret has 100 versions of the last 24 hours and accepts no more until one is "+
