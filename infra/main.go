@@ -1,5 +1,5 @@
-// Command infra is the CDK app: one stack with one [payhook.Payhook], whose settings come
-// from the CDK context. With -c env=NAME, those of infra/environments/NAME.json are added.
+// Command infra is the CDK app: one stack with one [payhook.Payhook], whose settings are in
+// infra/settings.json and, with -c env=NAME, in infra/environments/NAME.json.
 //
 // It writes the template only if every setting is valid. All invalid, missing and unknown
 // settings are reported together on standard error, with exit status 1. The CDK CLI
@@ -51,19 +51,16 @@ func synthesize() (err error) {
 
 	// AutoSynth would write a template at exit, even if the settings are invalid.
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	env, err := payhook.Environment(app, "infra/environments")
+	props, stackProps, err := payhook.ReadSettings(app, "infra")
 	if err != nil {
 		return err
 	}
+	stackProps.Description = jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus")
+	// Termination protection prevents an accidental deletion of the stack and its URL.
 	local := fmt.Sprint(app.Node().TryGetContext(jsii.String(settings.LocalKey))) == "true"
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{
-		Env:         env,
-		StackName:   payhook.StackName(app),
-		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
-		// Termination protection prevents an accidental deletion of the stack and its URL.
-		TerminationProtection: jsii.Bool(!local),
-	})
-	payhook.New(stack, jsii.String("Default"), payhook.PropsFromContext(stack))
+	stackProps.TerminationProtection = jsii.Bool(!local)
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), stackProps)
+	payhook.New(stack, jsii.String("Default"), props)
 	app.Synth(nil)
 	return nil
 }

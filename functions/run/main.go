@@ -31,7 +31,8 @@ payment service has the keys and tokens, and signs.
 invoke signs the event of a webhook now, except with --as-is and --base-url. "PARKED" in an event
 of redrive is the name of what was parked last.
 
-The settings are those of cdk.json in the current folder, if it exists, without baseUrl and authUrl.
+The settings are those of infra/settings.json below the current folder, if it exists, without baseUrl
+and authUrl.
 With --auth-url, the client id and secret are PAYHOOK_CLIENT_ID and PAYHOOK_CLIENT_SECRET of the
 environment, or are asked for.
 
@@ -75,9 +76,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.SetOutput(io.Discard)
 	f.BoolVar(&once, "once", false, "end after the table")
 	f.IntVar(&port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
-	f.Func("setting", "a setting other than in cdk.json, `KEY=VALUE`; may be repeated, or have several,\n"+
+	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
-		p.given = append(p.given, strings.Fields(text)...)
+		for _, part := range strings.Fields(text) {
+			if n := len(p.given); n > 0 && !strings.Contains(part, "=") {
+				p.given[n-1] += " " + part // of the value before it
+			} else {
+				p.given = append(p.given, part)
+			}
+		}
 		return nil
 	})
 	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")

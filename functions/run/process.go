@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,7 @@ type function struct {
 
 // leaseEnds returns after how long a function cannot run any more, so that what it holds is due.
 func (p *process) leaseEnds() time.Duration {
-	return p.conf.WebhookTimeout + p.conf.RedriveGrace + time.Second
+	return p.conf.WebhookTimeout + settings.RedriveGrace + time.Second
 }
 
 // start starts the payment service, and creates the functions.
@@ -115,13 +116,17 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	return err
 }
 
+// settingsFile is that of the CDK app, below the current folder.
+var settingsFile = filepath.Join("infra", "settings.json")
+
 // deployment returns the settings, with a placeholder for the URL of the simulated service.
 func (p *process) deployment() (d settings.Deployment, err error) {
 	const simulated = "http://127.0.0.1"
-	texts, err := settings.ReadContext("cdk.json")
+	texts, err := settings.ReadFile(settingsFile)
 	if err != nil {
 		return d, err
 	}
+	values := settings.Texts(texts, settingsFile)
 	for _, pair := range p.given {
 		key, value, ok := strings.Cut(pair, "=")
 		switch {
@@ -130,25 +135,26 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 		case key == "baseUrl" || key == "authUrl":
 			return d, fmt.Errorf("%s: use --base-url and --auth-url", key)
 		}
-		texts[key] = value
+		values[key] = settings.Value{Text: value, From: "--setting"}
 	}
-	if by := texts["authentication"]; by == settings.ByMTLS || by == settings.ByBoth {
+	if by := values["authentication"].Text; by == settings.ByMTLS || by == settings.ByBoth {
 		return d, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
 			"have: use make up SETTINGS=\"authentication=%s\"", by, by)
 	}
-	texts["baseUrl"], texts["authUrl"] = cmp.Or(p.baseURL, simulated), cmp.Or(p.authURL, simulated)
-	if p.authURL == "" {
-		texts["tokenManagerId"] = cmp.Or(texts["tokenManagerId"], settings.Named("tokenManagerId").Example)
+	values["baseUrl"] = settings.Value{Text: cmp.Or(p.baseURL, simulated), Name: "--base-url"}
+	values["authUrl"] = settings.Value{Text: cmp.Or(p.authURL, simulated), Name: "--auth-url"}
+	if p.authURL == "" && values["tokenManagerId"].Text == "" {
+		values["tokenManagerId"] = settings.Value{Text: settings.Named("tokenManagerId").Example}
 	}
-	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(texts), Texts: texts,
-		Names: map[string]string{"baseUrl": "--base-url", "authUrl": "--auth-url"}})
+	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(values["stackName"].Text),
+		Values: values})
 }
 
 // parse returns the configuration of a function.
 func (p *process) parse(function string) (settings.Function, error) {
 	r := settings.Resources{LedgerTable: "ledger", KeysTable: "keys", ClaimBucket: "claims", ParkingBucket: "parking",
 		EventBus: p.conf.EventBusName, Token: "token", Credentials: "credentials"}
-	if p.conf.Evidence > 0 {
+	if p.conf.Evidence != "off" {
 		r.EvidenceBucket = "evidence"
 	}
 	return p.conf.Function(function, r)
@@ -163,7 +169,7 @@ func (p *process) create() error {
 		return nil
 	}
 	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
-	if p.conf.Evidence > 0 {
+	if p.conf.Evidence != "off" {
 		stores.Evidence = &p.evidence
 	}
 	conf, failed := map[string]settings.Function{}, error(nil)
@@ -177,7 +183,7 @@ func (p *process) create() error {
 	log, service := awsenv.NewLog(&p.log, p.conf.StackName), p.keyService(conf["webhook"])
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
-		"redrive": {p.conf.RedriveTimeout, decoding(redrive.New(redrive.Stores{Stores: stores, Finder: &p.bus,
+		"redrive": {settings.RedriveTimeout, decoding(redrive.New(redrive.Stores{Stores: stores, Finder: &p.bus,
 			Deliveries: &p.parking}, service, conf["redrive"], log).Handle)},
 	}
 	if p.conf.UsesToken() {

@@ -34,7 +34,7 @@ func output(t *testing.T, args ...string) (string, error) {
 func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 	for given, want := range map[string]string{
 		"": "All 19",
-		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d captureRejected=1h " +
+		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d compliance captureRejected=1h " +
 			"allowedSources=203.0.113.0/24": "All 18",
 		"keysAuth=bearer timestampLocation=query:ts credentialEncoding=form": "All 19",
 		"keyIdLocation=static:6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 tokenStore=parameter " +
@@ -48,8 +48,8 @@ func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 
 func TestTheSettingsOfTheAppAreUsed(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("cdk.json", []byte(`{"context": {"successStatus": 202, "baseUrl": "https://a.example"}}`),
-		0o600); err != nil {
+	if err := errors.Join(os.Mkdir("infra", 0o700), os.WriteFile(settingsFile,
+		[]byte(`{"successStatus": 202, "baseUrl": "https://a.example"}`), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := output(t, "--once")
@@ -82,15 +82,15 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 	}
 	const events = "../../events/"
 	for want, args := range map[string][]string{
-		`make up SETTINGS="authentication=mtls"`: {"--setting", "authentication=mtls"},
-		`make up SETTINGS="authentication=both"`: {"invoke", "--setting", "authentication=both", "token", "x"},
-		"sucessStatus: no such setting; did you": {"--setting", "sucessStatus=200"},
-		"successStatus: must be a whole number":  {"--setting", "keysAuth=bearer successStatus=9"},
-		"logRetentionDays: must be one of":       {"--setting", "logRetentionDays=8"},
-		"keyMaxAge: must be a duration from 1h":  {"--setting", "keyMaxAge=1m"},
-		`"xx" must be KEY=VALUE`:                 {"--setting", "xx"},
-		"baseUrl: use --base-url":                {"--setting", "baseUrl=https://a.example"},
-		"--base-url: must be an https URL":       {"--base-url", "ftp://a.example"},
+		`make up SETTINGS="authentication=mtls"`:                 {"--setting", "authentication=mtls"},
+		`make up SETTINGS="authentication=both"`:                 {"invoke", "--setting", "authentication=both", "token", "x"},
+		"sucessStatus=200 (--setting): no such setting; did you": {"--setting", "sucessStatus=200"},
+		"successStatus=9 (--setting): must be a whole number":    {"--setting", "keysAuth=bearer successStatus=9"},
+		"logRetentionDays=8 (--setting): must be one of":         {"--setting", "logRetentionDays=8"},
+		"keyMaxAge=1m (--setting): must be whole hours":          {"--setting", "keyMaxAge=1m"},
+		`"xx" must be KEY=VALUE`:                                 {"--setting", "xx"},
+		"baseUrl: use --base-url":                                {"--setting", "baseUrl=https://a.example"},
+		"--base-url=ftp://a.example: must be an https URL":       {"--base-url", "ftp://a.example"},
 		"PAYHOOK_CLIENT_ID is not set": {"--auth-url", "https://a.example", "--setting",
 			"tokenManagerId=m"},
 		"tokenManagerId: is required":          {"--auth-url", "https://a.example"},

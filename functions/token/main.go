@@ -28,7 +28,7 @@ func main() {
 
 // newFunction returns the function with the settings and stores of its environment.
 func newFunction(getenv func(string) string) (*handler.Handler, error) {
-	conf, err := settings.ParseToken(getenv)
+	conf, err := settings.ParseFunction("token", getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}

@@ -30,7 +30,7 @@ func main() {
 // newFunction returns the function with the settings and stores of its environment.
 // connect opens the connections that the first invocation needs.
 func newFunction(getenv func(string) string, log io.Writer) (h *handler.Handler, connect func(), err error) {
-	conf, err := settings.ParseWebhook(getenv)
+	conf, err := settings.ParseFunction("webhook", getenv)
 	if err != nil {
 		return nil, nil, fmt.Errorf("settings:\n%w", err)
 	}

@@ -120,8 +120,8 @@ func checkSettings(values map[string]string) error {
 	switch {
 	case values["domainName"] != "" && values["hostedZoneId"] == "":
 		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
-	case values["evidenceLock"] == settings.Compliance:
-		return errors.New("with evidenceLock=compliance, the evidence of the run could not be deleted")
+	case strings.HasSuffix(values["evidence"], "compliance"):
+		return errors.New("in compliance mode, the evidence of the run could not be deleted")
 	}
 	return nil
 }

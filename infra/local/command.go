@@ -35,9 +35,9 @@ with the CDK, and returns when everything is up. The file .local/up.json then sa
 and the other commands use it with --local. If everything is up already, it only says so:
 to run changed code, end it with down first.
 
-Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of cdk.json.
-With --auth-url, the client id and secret are read from the variables CLIENT_ID and
-CLIENT_SECRET.
+Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of
+infra/settings.json. With --auth-url, the client id and secret are read from the
+variables CLIENT_ID and CLIENT_SECRET.
 
 Status 1: a step failed.
 
@@ -115,8 +115,8 @@ func (o *options) complete(p *cli.Program) (err error) {
 		return err
 	}
 	o.state, o.progress = filepath.Join(o.top, ".local", "run"), NewProgress(p.Err)
-	// The CDK app follows cdk.json, so the simulated service and the endpoint must, too.
-	if o.settings, err = settings.ReadContext(filepath.Join(o.top, "cdk.json")); err != nil {
+	// The CDK app follows this file, so the simulated service and the endpoint must, too.
+	if o.settings, err = settings.ReadFile(filepath.Join(o.top, "infra", "settings.json")); err != nil {
 		return err
 	}
 	for _, key := range chosen {
@@ -154,6 +154,6 @@ var chosen = []string{"baseUrl", "authUrl", "stackName"}
 
 // known returns the other settings.
 func known() []*settings.Setting {
-	return slices.DeleteFunc(slices.Concat(settings.All(), settings.LocalSettings()),
+	return slices.DeleteFunc(settings.All(),
 		func(s *settings.Setting) bool { return slices.Contains(chosen, s.Key) })
 }

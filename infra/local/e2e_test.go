@@ -65,8 +65,7 @@ func TestDeployedStack(t *testing.T) {
 	m, err := start(ctx, options{
 		top: top, state: filepath.Join(top, ".local", "test"),
 		settings: map[string]string{
-			"webhookTimeout": "4s", "payhook:redriveTimeout": "5s", "payhook:redriveGrace": "1s",
-			"keysAuth": "bearer", "captureRejected": "1h",
+			"webhookTimeout": "4s", "keysAuth": "bearer", "captureRejected": "1h",
 		},
 		forFunctions: func(endpoint string) string {
 			p.emulator = endpoint

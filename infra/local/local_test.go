@@ -180,7 +180,7 @@ func TestUpShowsWhyItDidNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, stderr, status := command(t, "up"); status != cli.StatusFailed || out != "" ||
-		!strings.Contains(stderr, "payhook: these settings are wrong:\n  alarmSilence: must be") ||
+		!strings.Contains(stderr, "payhook: these settings are wrong:\n  alarmSilence=x (-c): must be") ||
 		!strings.HasSuffix(stderr, "payhook: the process in the background ended: exit status 2\n") {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
@@ -223,8 +223,8 @@ func TestWrongCallStartsNothing(t *testing.T) {
 	}
 }
 
-// The CDK app follows cdk.json, and so does the simulated service.
-func TestServiceFollowsCdkJSON(t *testing.T) {
+// The CDK app follows settings.json, and so does the simulated service.
+func TestTheServiceFollowsTheSettings(t *testing.T) {
 	top := project(t)
 	given := func(args ...string) map[string]string {
 		t.Helper()
@@ -239,11 +239,12 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 		return o.settings
 	}
 	if got := given(); len(got) > 0 {
-		t.Errorf("without cdk.json: %v", got)
+		t.Errorf("without a file: %v", got)
 	}
-	const file = `{"app":"x","context":{"timestampLocation":"query:ts","keyIdLocation":"query:kid",` +
-		`"captureRejected":7,"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
-	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
+	const file = `{"timestampLocation":"query:ts","keyIdLocation":"query:kid",` +
+		`"captureRejected":7,"baseUrl":"https://a","truststore":"ca.pem"}`
+	name := filepath.Join(top, "infra", "settings.json")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(file), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"timestampLocation": "query:ts", "keyIdLocation": "header:K", "captureRejected": "7",
@@ -252,10 +253,10 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := command(t, "up"); status != cli.StatusUsage || !strings.Contains(stderr, "cdk.json") {
+	if _, stderr, status := command(t, "up"); status != cli.StatusUsage || !strings.Contains(stderr, "settings.json") {
 		t.Errorf("%d, %s", status, stderr)
 	}
 }

@@ -118,7 +118,7 @@ func (m *machine) wait(ctx context.Context) error {
 func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {
 	cdk := &CDK{Top: m.top, State: m.state, Environment: CDKEnvironment(m.top)}
 	values := m.context(m.main.Settings)
-	if err := checkSettings(m.main.Stack, values); err != nil {
+	if err := checkSettings(m.main.Stack, values, m.given); err != nil {
 		return "", "", err
 	}
 	bus := m.main.Setting("eventBusName")
@@ -151,11 +151,12 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 }
 
 // checkSettings returns an error that lists what is wrong with the context of the app. The app reports the
-// same later, among messages of the CDK.
-func checkSettings(stack string, texts map[string]string) error {
-	texts = maps.Clone(texts)
-	delete(texts, settings.LocalKey)
-	if _, err := settings.ParseDeployment(settings.Given{Deployment: stack, Local: true, Texts: texts}); err != nil {
+// same later, among messages of the CDK. Those of given are from the command line.
+func checkSettings(stack string, texts, given map[string]string) error {
+	values := settings.Texts(texts, "infra/settings.json")
+	maps.Copy(values, settings.Texts(given, "-c"))
+	delete(values, settings.LocalKey)
+	if _, err := settings.ParseDeployment(settings.Given{Deployment: stack, Local: true, Values: values}); err != nil {
 		return cli.Usage("these settings are wrong:\n  %s", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	}
 	return nil

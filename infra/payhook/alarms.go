@@ -219,7 +219,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm
 		// needs 5 consecutive periods, because a run can start or write late.
 		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, settings.OldestPendingMetric)),
-			threshold: int((conf.WebhookTimeout + conf.RedriveGrace + 4*time.Minute).Seconds()),
+			threshold: int((conf.WebhookTimeout + settings.RedriveGrace + 4*time.Minute).Seconds()),
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes. The alarm is also raised for a " +
 				"few minutes after the first deployment.",

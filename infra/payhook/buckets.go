@@ -22,10 +22,29 @@ func (p *Payhook) newBuckets() buckets {
 		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs),
 		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs),
 	}
-	if conf.Evidence > 0 {
-		b.evidence = p.newBucket("Records", "", days(conf.Evidence), accessLogs)
+	if retention, compliance := conf.EvidenceLock(); retention > 0 {
+		b.evidence = p.newBucket("Records", "", days(retention), accessLogs)
+		lock(b.evidence, retention, compliance)
+		p.output(settings.EvidenceBucketOutput, "the bucket with a record of each accepted delivery",
+			b.evidence.BucketName())
 	}
 	return b
+}
+
+// lock locks each object of a bucket for a time. The function names no retention when it stores a record, so it needs
+// no permission to set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
+func lock(bucket awss3.IBucket, retention time.Duration, compliance bool) {
+	mode := "GOVERNANCE"
+	if compliance {
+		mode = "COMPLIANCE"
+	}
+	locked := bucket.Node().DefaultChild().(awss3.CfnBucket)
+	locked.SetObjectLockEnabled(jsii.Bool(true))
+	locked.SetObjectLockConfiguration(&awss3.CfnBucket_ObjectLockConfigurationProperty{
+		ObjectLockEnabled: jsii.String("Enabled"),
+		Rule: &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: &awss3.CfnBucket_DefaultRetentionProperty{
+			Mode: &mode, Days: jsii.Number(days(retention))}},
+	})
 }
 
 // days returns the days of a retention, and 0 for [Off] and [Never].
@@ -40,7 +59,7 @@ func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 // whose default encryption is SSE-KMS (same page).
 func (p *Payhook) newAccessLogs() awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence < 0 {
+	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence == "off" {
 		return nil
 	}
 	return p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)

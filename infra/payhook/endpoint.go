@@ -51,7 +51,7 @@ const (
 
 // newEndpoint creates the API and its domain name. They are created before the function,
 // whose environment contains the id of the API.
-func newEndpoint(p *Payhook) *endpoint {
+func newEndpoint(p *Payhook, ownership awscertificatemanager.ICertificate) *endpoint {
 	conf := p.conf
 	if conf.DomainName == "" {
 		return &endpoint{}
@@ -92,8 +92,8 @@ func newEndpoint(p *Payhook) *endpoint {
 		"DomainNameConfigurations": []any{configuration},
 	}
 	if conf.UsesMTLS() {
-		if conf.OwnershipCertificateARN != "" {
-			configuration["OwnershipVerificationCertificateArn"] = conf.OwnershipCertificateARN
+		if ownership != nil {
+			configuration["OwnershipVerificationCertificateArn"] = ownership.CertificateArn()
 		}
 		properties["MutualTlsAuthentication"] = map[string]any{"TruststoreUri": p.truststoreURI(scope)}
 	}

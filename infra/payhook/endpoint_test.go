@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/paymenttest"
@@ -96,6 +98,23 @@ func TestTheFunctionHasOneEndpoint(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%v (-want +got)\n%s", c.conf, diff)
 		}
+	}
+}
+
+// API Gateway needs a public certificate beside one that was imported.
+func TestTheDomainNameHasAnOwnershipCertificate(t *testing.T) {
+	app := newApp(t, required, mtls("mtls"))
+	stack, props := newStack(t, app, "nowhere")
+	props.OwnershipCertificate = awscertificatemanager.Certificate_FromCertificateArn(stack,
+		jsii.String("Ownership"), jsii.String(someCertificate))
+	create(stack, jsii.String("Default"), props, programs(""))
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+	if got := at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
+		"DomainNameConfigurations", 0, "OwnershipVerificationCertificateArn"); got != someCertificate {
+		t.Errorf("it is %v", got)
 	}
 }
 

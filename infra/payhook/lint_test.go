@@ -14,7 +14,7 @@ var linted = map[string]map[string]any{
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"webhookConcurrency": 100,
 		"subnetIds":          someSubnets["subnetIds"], "securityGroupIds": someSubnets["securityGroupIds"],
-		"encryption": "cmk", "evidence": "7y", "evidenceLock": "compliance",
+		"encryption": "cmk", "evidence": "7y compliance",
 		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
 		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
@@ -18,9 +17,8 @@ var someSubnets = map[string]any{"subnetIds": "subnet-01234567;subnet-0123456789
 // with their roles, and their code cannot.
 func TestFunctionsAreInTheSubnetsOfTheUser(t *testing.T) {
 	app := newApp(t, required)
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
+	stack, props := newStack(t, app, "nowhere")
 	vpc := awsec2.NewVpc(stack, jsii.String("Network"), nil)
-	props := PropsFromContext(stack)
 	for _, subnet := range *vpc.PrivateSubnets() {
 		props.SubnetIDs = append(props.SubnetIDs, *subnet.SubnetId())
 	}

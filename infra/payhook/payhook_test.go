@@ -96,15 +96,10 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	}
 	published := map[string]string{settings.LedgerTableEnv: "Ledger", settings.ClaimBucketEnv: "Claims",
 		settings.ParkingBucketEnv: "Parking", settings.EventBusNameEnv: "payments"}
-	for function, c := range map[string]struct {
-		parse     func(func(string) string) (settings.Function, error)
-		resources []map[string]string
-	}{
-		"webhook": {settings.ParseWebhook, []map[string]string{published,
-			{settings.KeysTableEnv: "Keys", settings.TokenSecretEnv: "Token/Secret.Id"}}},
-		"redrive": {settings.ParseRedrive, []map[string]string{published}},
-		"token": {settings.ParseToken, []map[string]string{
-			{settings.TokenSecretEnv: "Token/Secret.Id", settings.CredentialsSecretEnv: "Token/Credentials.Id"}}},
+	for function, resources := range map[string][]map[string]string{
+		"webhook": {published, {settings.KeysTableEnv: "Keys", settings.TokenSecretEnv: "Token/Secret.Id"}},
+		"redrive": {published},
+		"token":   {{settings.TokenSecretEnv: "Token/Secret.Id", settings.CredentialsSecretEnv: "Token/Credentials.Id"}},
 	} {
 		got := map[string]string{}
 		properties := tm.get(t, functions[function], "AWS::Lambda::Function").Properties
@@ -113,7 +108,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 		}
 		// Go reads the bundle of CA certificates once.
 		want := map[string]string{settings.StackEnv: "Payhook", "SSL_CERT_DIR": "/nonexistent"}
-		for _, resources := range c.resources {
+		for _, resources := range resources {
 			maps.Copy(want, resources)
 		}
 		for _, s := range settings.ReadBy(function) {
@@ -122,7 +117,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", function, diff)
 		}
-		if _, err := c.parse(func(name string) string { return got[name] }); err != nil {
+		if _, err := settings.ParseFunction(function, func(name string) string { return got[name] }); err != nil {
 			t.Errorf("%s would not start: %v", function, err)
 		}
 	}

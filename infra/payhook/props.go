@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/constructs-go/constructs/v10"
-	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
 )
@@ -37,7 +38,11 @@ type Props struct {
 	// Encryption.
 	EncryptionKey awskms.IKey
 
-	context map[string]string // of PropsFromContext: the texts of all context keys that are not the CDK's
+	// OwnershipCertificate is a public certificate of DomainName. Client certificates need it if CertificateARN was
+	// imported or issued by a private CA.
+	OwnershipCertificate awscertificatemanager.ICertificate
+
+	given map[string]settings.Value // of ReadSettings, by their keys
 }
 
 // Durations with a meaning, for the fields whose limits have that word.
@@ -46,62 +51,50 @@ const (
 	Never = settings.Never
 )
 
-// PropsFromContext returns the props that the CDK context of scope sets: -c on the command
-// line, cdk.json, cdk.context.json, and the context of the constructs above scope. Fields
-// that the caller sets replace them. [New] checks both, and reports keys that are no setting.
-func PropsFromContext(scope constructs.Construct) *Props {
-	context, _ := scope.Node().GetAllContext(nil).(map[string]any)
-	texts := settings.Texts(context)
-	delete(texts, environmentKey)
-	return &Props{context: texts}
-}
-
-// StackName returns the name of the app's stack in the context of scope, and the default if
-// there is none or it is invalid, which [New] reports with the other problems.
-func StackName(scope constructs.Construct) *string {
-	return jsii.String(settings.StackName(PropsFromContext(scope).context))
-}
-
-// resolve checks the props and returns the configuration of the deployment in scope. Its error
-// lists all problems, with the name of the context key if the context sets it, and otherwise
-// of the field. Nil props are those without a field.
+// resolve checks the props and returns the configuration of the deployment in scope. Its error lists all problems. Nil
+// props are those without a field.
 func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error) {
 	if p == nil {
 		p = &Props{}
 	}
 	stack := awscdk.Stack_Of(scope)
-	given := settings.Given{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
-		Account: known(stack.Account()), Region: known(stack.Region()),
-		Texts: map[string]string{}, Fields: p.Settings, FieldNames: p.context == nil,
-		Names: map[string]string{}, Unchecked: map[string]bool{}}
-	maps.Copy(given.Texts, p.context)
-	for _, s := range settings.LocalSettings() {
-		if text := contextText(scope, s.Key); text != "" && given.Local {
-			given.Texts[s.Key] = text
+	given := settings.Given{Deployment: deploymentName(scope), Local: isLocal(scope), InGo: p.given == nil,
+		Account: known(stack.Account()), Region: known(stack.Region()), Values: map[string]settings.Value{}}
+	maps.Copy(given.Values, p.given)
+	fields, err := settings.Fields(p.Settings)
+	maps.Copy(given.Values, fields)
+	problems := []error{err, checkAccount(given)}
+	if p.AlarmTopic != nil { // PutMetricAlarm rejects one of another Region ("Invalid region specified")
+		problems = append(problems, place(given, "AlarmTopic", p.AlarmTopic.Env().Region, stack.Account()))
+	}
+	if p.OwnershipCertificate != nil {
+		arn := stack.SplitArn(p.OwnershipCertificate.CertificateArn(), awscdk.ArnFormat_SLASH_RESOURCE_NAME)
+		problems = append(problems, place(given, "OwnershipCertificate", arn.Region, arn.Account))
+		if given.Values["domainName"].Text == "" {
+			problems = append(problems, errors.New("OwnershipCertificate: has no effect without DomainName"))
 		}
 	}
-
-	problems := []error{checkAccount(given), p.checkTopic(given.Region)}
 	// replace sets a setting to the name or ARN of an existing part.
-	replace := func(field, key string, setting, id *string) {
-		if name := settings.Named(key).Name; *setting != "" {
-			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field, name))
-		} else if given.Texts[key] != "" {
-			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field, key))
+	replace := func(field, key string, to settings.Value) {
+		if earlier, ok := given.Values[key]; ok {
+			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field,
+				cmp.Or(earlier.Name, key)))
 		}
-		*setting, given.Names[key] = *id, field
+		to.Name, to.InGo = field, true
+		given.Values[key] = to
 	}
 	if p.EncryptionKey != nil {
-		replace("EncryptionKey", "encryption", &given.Fields.Encryption, p.EncryptionKey.KeyArn())
 		_, alias := p.EncryptionKey.(awskms.IAlias) // permissions name keys
-		given.Unchecked["encryption"] = *awscdk.Token_IsUnresolved(p.EncryptionKey.KeyArn()) && !alias
+		arn := *p.EncryptionKey.KeyArn()
+		replace("EncryptionKey", "encryption",
+			settings.Value{Text: arn, Unchecked: *awscdk.Token_IsUnresolved(arn) && !alias})
 	}
 	if p.Bus != nil {
-		replace("Bus", "eventBusName", &given.Fields.EventBusName, p.Bus.EventBusName())
-		given.Unchecked["eventBusName"] = true // also the bus default
-		given.BusARN = *p.Bus.EventBusArn()
-		if given.Fields.ProtectBus == nil && given.Texts["protectBus"] == "" {
-			given.Fields.ProtectBus = new(false)
+		replace("Bus", "eventBusName",
+			settings.Value{Text: *p.Bus.EventBusName(), Unchecked: true}) // also the bus default
+		problems = append(problems, place(given, "Bus", p.Bus.Env().Region, p.Bus.Env().Account))
+		if given.Values["protectBus"].Text == "" {
+			given.Values["protectBus"] = settings.Value{Text: "false"}
 		}
 	}
 	conf, err := settings.ParseDeployment(given)
@@ -110,12 +103,12 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 		return conf, nil
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "\n  ")
-	if p.context == nil {
+	if p.given == nil {
 		return conf, fmt.Errorf("payhook: these fields of the Props of %s are wrong:\n\n  %s", *scope.Node().Path(),
 			text)
 	}
 	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
-		"NAME=VALUE, or under \"context\" in cdk.json", text)
+		"NAME=VALUE, or in infra/settings.json", text)
 }
 
 // known returns an account or Region, and "" if it is known only in the deployment.
@@ -126,16 +119,18 @@ func known(part *string) string {
 	return *part
 }
 
-// checkTopic returns an error for a topic of another Region than the stack's, which PutMetricAlarm rejects ("Invalid
-// region specified").
-func (p *Props) checkTopic(stack string) error {
-	if p.AlarmTopic == nil || stack == "" {
-		return nil
+// place returns an error for an existing part of another Region or account than the stack's, as far as both are known.
+func place(given settings.Given, field string, region, account *string) error {
+	var problems []error
+	for _, c := range []struct{ what, got, want string }{
+		{"Region", known(region), given.Region}, {"account", known(account), given.Account},
+	} {
+		if c.got != c.want && c.got != "" && c.want != "" {
+			problems = append(problems, fmt.Errorf("%s: must be in the %s %s of the stack, not in %s", field, c.what,
+				c.want, c.got))
+		}
 	}
-	if region := known(p.AlarmTopic.Env().Region); region != "" && region != stack {
-		return fmt.Errorf("AlarmTopic: must be in the Region %s of the stack, not in %s", stack, region)
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // checkAccount returns an error if a local run would be deployed to AWS, as in a shell without the environment of the
@@ -187,9 +182,4 @@ func lettersAndDigits(text string) string {
 		}
 		return -1
 	}, text)
-}
-
-// contextText returns the text of a context key, and "" if there is none.
-func contextText(scope constructs.Construct, key string) string {
-	return settings.Text(scope.Node().TryGetContext(jsii.String(key)))
 }

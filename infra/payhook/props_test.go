@@ -36,12 +36,11 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			[]string{"BaseURL: is required", "AuthURL: is required", "TokenManagerID: is required"}},
 		"a field beside the context": {map[string]any{"successStatus": 100, "keysAuth": "x"},
 			func(_ constructs.Construct, p *Props) { p.SuccessStatus = 99 },
-			[]string{"SuccessStatus: must be a whole number", "keysAuth: must be"}},
+			[]string{"SuccessStatus=99: must be a whole number", "keysAuth=x (-c or cdk.json): must be"}},
 		"tokens": {nil, func(scope constructs.Construct, p *Props) {
 			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
 			p.Scopes, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
-		}, []string{"Scopes: must be a literal", "ClientCertPins: must be a literal",
-			"ClientCertPins: has no effect"}},
+		}, []string{"Scopes=\"${Token", "ClientCertPins=[]string{", "ClientCertPins=[]string{"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},
@@ -54,18 +53,22 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"an alias": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Key_FromKeyArn(scope, jsii.String("Key"),
 				jsii.String("arn:aws:kms:eu-central-1:111122223333:key/a/b"))
-		}, []string{"EncryptionKey: must be aws, cmk, or the ARN of a key"}},
+		}, []string{`EncryptionKey="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or the ARN of a key`}},
 		"an alias of a key that is known later": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Alias_FromAliasName(scope, jsii.String("Alias"), jsii.String("alias/payments"))
-		}, []string{"EncryptionKey: must be"}},
+		}, []string{`EncryptionKey="`}},
 		"an alias in the app": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.NewKey(scope, jsii.String("Key"), nil).AddAlias(jsii.String("alias/payments"))
-		}, []string{"EncryptionKey: must be"}},
+		}, []string{`EncryptionKey="`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack, p := emptyStack(t, "Payhook", c.context), given
 			if c.context != nil {
-				p.context = PropsFromContext(stack).context
+				props, _, err := ReadSettings(stack, "nowhere")
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.given = props.given
 			}
 			c.change(stack, &p)
 			_, err := p.resolve(stack)
@@ -83,7 +86,7 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 					t.Fatalf("got %q, want %q", got, c.want)
 				}
 			}
-			if strings.Contains(err.Error(), "cdk.json") != (c.context != nil) {
+			if strings.Contains(err.Error(), "settings.json") != (c.context != nil) {
 				t.Errorf("the hint is wrong: %v", err)
 			}
 		})
@@ -97,10 +100,13 @@ func TestExistingPartsMustBeWhereTheStackIs(t *testing.T) {
 	elsewhere := awscdk.NewStack(app, jsii.String("Elsewhere"), &awscdk.StackProps{
 		Env: &awscdk.Environment{Account: jsii.String("444455556666"), Region: jsii.String("us-gov-east-1")}})
 	_, err := (&Props{Bus: awsevents.EventBus_FromEventBusArn(stack, jsii.String("Bus"), jsii.String(busARN+"a")),
-		AlarmTopic: awssns.NewTopic(elsewhere, jsii.String("Topic"), nil)}).resolve(stack)
+		AlarmTopic: awssns.NewTopic(elsewhere, jsii.String("Topic"), nil),
+		OwnershipCertificate: awscertificatemanager.Certificate_FromCertificateArn(stack, jsii.String("Certificate"),
+			jsii.String(someCertificate))}).resolve(stack)
 	for _, want := range []string{"DomainName: is required in us-gov-west-1",
 		"AlarmTopic: must be in the Region us-gov-west-1 of the stack, not in us-gov-east-1",
-		"Bus: must be in the Region us-gov-west-1", "Bus: must be in the account 444455556666"} {
+		"Bus: must be in the Region us-gov-west-1", "Bus: must be in the account 444455556666",
+		"OwnershipCertificate: must be in the Region us-gov-west-1", "OwnershipCertificate: has no effect without"} {
 		if err == nil || !strings.Contains(err.Error(), "\n  "+want) {
 			t.Errorf("no %q in %v", want, err)
 		}
@@ -175,8 +181,7 @@ func TestALocalRunIsNotDeployedToAnAccount(t *testing.T) {
 	for account, want := range map[string]string{"": "", settings.LocalAccount: "",
 		"123456789012": "payhook:local: is for the local run, but the credentials are of account 123456789012"} {
 		t.Setenv("CDK_DEFAULT_ACCOUNT", account)
-		stack := emptyStack(t, "Payhook", required, local)
-		if _, err := PropsFromContext(stack).resolve(stack); (err != nil) != (want != "") ||
+		if _, err := parse(t, required, local); (err != nil) != (want != "") ||
 			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", account, err)
 		}
@@ -184,17 +189,14 @@ func TestALocalRunIsNotDeployedToAnAccount(t *testing.T) {
 }
 
 func TestSettingsComeFromTheContext(t *testing.T) {
-	for local, grace := range map[string]string{"true": "1s", "false": "30s"} {
-		// A local run is faster. Null and keys of others are no settings.
-		stack := emptyStack(t, "Payhook", required, map[string]any{settings.LocalKey: local,
-			"payhook:redriveGrace": "1s", "webhookConcurrency": 6, "logRetentionDays": nil, environmentKey: "x",
-			"@aws-cdk/core:something": true, "successStatus": 201, "keysAuth": "bearer"})
-		stack.Node().SetContext(jsii.String("successStatus"), "204")
-		conf, err := PropsFromContext(stack).resolve(stack)
-		if err != nil || conf.Local != (local == "true") || conf.RedriveGrace.String() != grace ||
-			conf.WebhookConcurrency != 6 || conf.LogRetentionDays != 90 || conf.SuccessStatus != 204 ||
-			conf.KeysAuth != "bearer" {
-			t.Errorf("%s: %+v, %v", local, conf, err)
+	for _, local := range []bool{true, false} {
+		// Null and keys of others are no settings.
+		conf, err := parse(t, required, map[string]any{settings.LocalKey: local, "webhookConcurrency": 6,
+			"logRetentionDays": nil, "@aws-cdk/core:something": true, "protectBus": false,
+			"allowedSources": []any{"192.0.2.0/24", "::/1"}})
+		if err != nil || conf.Local != local || conf.WebhookConcurrency != 6 || conf.LogRetentionDays != 90 ||
+			*conf.ProtectBus || len(conf.AllowedSources) != 2 {
+			t.Errorf("%t: %+v, %v", local, conf, err)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func (p *Payhook) newRedrive() {
 		name:        "redrive",
 		description: "Publishes recorded events that are not published yet",
 		memory:      512,
-		timeout:     conf.RedriveTimeout,
+		timeout:     conf.RedriveTimeout(),
 		resources:   p.named(),
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a

@@ -37,7 +37,7 @@ var reviewed = []struct {
 	{"numbers.txt", map[string]any{
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments", "claimRetention": "never",
 		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
-		"evidence": "10d", "evidenceLock": "compliance", "tokenStore": "none",
+		"evidence": "10d compliance", "tokenStore": "none",
 	}},
 }
 

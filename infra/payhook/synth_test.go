@@ -56,8 +56,18 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.App, *Payhook) {
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, conf...)...)
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app)})
-	return app, create(stack, jsii.String("Default"), PropsFromContext(stack), programs(program))
+	stack, props := newStack(t, app, "nowhere")
+	return app, create(stack, jsii.String("Default"), props, programs(program))
+}
+
+// newStack creates the stack of an app whose settings are in its context and in a folder.
+func newStack(t *testing.T, app awscdk.App, folder string) (awscdk.Stack, *Props) {
+	t.Helper()
+	props, stack, err := ReadSettings(app, folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return awscdk.NewStack(app, jsii.String("Payhook"), stack), props
 }
 
 // programs replaces the build of the functions, which then all have one program.
@@ -233,9 +243,8 @@ func flags(t *testing.T) map[string]any {
 // parse reads settings as the app does.
 func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 	t.Helper()
-	app := newApp(t, conf...)
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app)})
-	return PropsFromContext(stack).resolve(stack)
+	stack, props := newStack(t, newApp(t, conf...), "nowhere")
+	return props.resolve(stack)
 }
 
 // With Node 20, whose support has ended, the CDK's library writes a banner. The
@@ -256,8 +265,8 @@ func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
 	if app.ProcessState.ExitCode() != 1 || !strings.HasPrefix(string(output), "payhook: nothing was synthesized") {
 		t.Errorf("%v\n%s", err, output)
 	}
-	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required",
-		"tokenManagerId: is required", "loca: no such setting"} {
+	for _, want := range []string{"baseUrl=nowhere (-c or cdk.json): must be an https URL", "authUrl: is required",
+		"tokenManagerId: is required", "loca=true (-c or cdk.json): no such setting"} {
 		if !strings.Contains(string(output), want) {
 			t.Errorf("no %q in\n%s", want, output)
 		}

@@ -34,3 +34,17 @@ const TokenTimeout = 55 * time.Second
 
 // RedriveAttempts is how often an event is tried before it is parked.
 const RedriveAttempts = 20
+
+// RedriveTimeout is the timeout of one run of the redrive function, which the schedule starts every minute. A local
+// run is faster.
+const (
+	RedriveTimeout      = 55 * time.Second
+	LocalRedriveTimeout = 5 * time.Second
+)
+
+// RedriveGrace is how long redrive waits after the deadline of the function that processes an event: more than the
+// clocks of two functions can differ. In a local run, they have one clock.
+const (
+	RedriveGrace      = 30 * time.Second
+	LocalRedriveGrace = time.Second
+)

@@ -2,13 +2,27 @@ package settings
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"reflect"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
+
+// Value is the value of a setting, and how a person has given it.
+type Value struct {
+	Text string
+	From string // where it is from, such as -c or a file; "" if the name says it
+	Name string // of the setting there, such as BaseURL or --base-url; "" for the key
+	InGo bool   // whether it is a field of a struct
+	// Unchecked is whether the form of the text is not checked: the name or ARN of an existing resource can be unknown
+	// until the deployment.
+	Unchecked bool
+}
 
 // Given are the settings of a deployment.
 type Given struct {
@@ -19,58 +33,115 @@ type Given struct {
 	Local bool
 	// Account and Region are where the stack is deployed; "" if unknown.
 	Account, Region string
-	BusARN          string            // of an existing bus; "" for none
-	Texts           map[string]string // of the CDK context, by their keys
-	Fields          Settings          // replace Texts
-	// FieldNames is whether problems have the names of fields also for settings that are not set.
-	FieldNames bool
-	// Names are the names in problems of settings that are given in another way, by their keys.
-	Names map[string]string
-	// Unchecked are the keys of texts whose form is not checked: names and ARNs of existing
-	// resources, which can be unknown until the deployment.
-	Unchecked map[string]bool
+	Values          map[string]Value // by the keys of the settings
+	InGo            bool             // whether a setting that is not given would be a field
+}
+
+// Texts returns the values that are given by texts, all in the same place.
+func Texts(texts map[string]string, from string) map[string]Value {
+	values := map[string]Value{}
+	for key, text := range texts {
+		values[key] = Value{Text: text, From: from}
+	}
+	return values
+}
+
+// Fields returns the values that fields have which are not zero.
+func Fields(fields Settings) (map[string]Value, error) {
+	values, problems := map[string]Value{}, []error(nil)
+	d := Deployment{Settings: fields}
+	for _, s := range declared {
+		if elements, ok := s.in(&d).(*[]string); ok {
+			if _, err := join(*elements); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", s.Name, err))
+				continue
+			}
+		}
+		if text := d.Text(s); text != "" {
+			values[s.Key] = Value{Text: text, Name: s.Name, InGo: true}
+		}
+	}
+	return values, errors.Join(problems...)
+}
+
+// ReadFile returns the texts of the members of a JSON object in a file, by their names. A list of texts becomes
+// one text. Null and "" are left out. There is none if there is no file.
+func ReadFile(name string) (map[string]string, error) {
+	var members map[string]any
+	content, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &members)
+	}
+	texts := map[string]string{}
+	for key, member := range members {
+		text, failed := Text(member)
+		if failed != nil {
+			err = cmp.Or(err, fmt.Errorf("%s: %w", key, failed))
+		}
+		if text != "" {
+			texts[key] = text
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return texts, nil
+}
+
+// Text returns the text of a JSON value, and "" for null. Numbers and truth values need no quotes.
+func Text(value any) (string, error) {
+	switch v := value.(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
+	case []any:
+		var elements []string
+		for _, element := range v {
+			text, ok := element.(string)
+			if !ok {
+				return "", errors.New("must be a list of texts")
+			}
+			elements = append(elements, text)
+		}
+		return join(elements)
+	}
+	return "", errors.New("must be a text, a number, true, false or a list of texts")
 }
 
 // ParseDeployment parses the settings of a deployment. Its error lists every missing,
 // invalid and unknown setting and every rejected combination, one in a line.
 func ParseDeployment(given Given) (Deployment, error) {
-	texts := map[string]string{"eventBusName": DefaultBusName(given.Deployment)}
-	maps.Copy(texts, given.Texts)
-	names := map[string]string{}
-	r := fromTexts(texts)
-	r.given = given
-	r.name = func(s *Setting) string { return cmp.Or(given.Names[s.Key], names[s.Key], s.Key) }
-	known := declared
-	if !given.Local {
-		known = All()
-		for _, s := range LocalSettings() {
-			delete(texts, s.Key)
+	r := &reader{given: given, value: func(s *Setting) Value {
+		if v, ok := given.Values[s.Key]; ok {
+			return v
 		}
-	}
-	fields := reflect.ValueOf(Deployment{Settings: given.Fields})
-	for _, s := range declared {
-		field := fields.FieldByIndex(s.index)
-		if given.FieldNames || !field.IsZero() {
-			names[s.Key] = s.Name
+		v := Value{Text: s.Default, InGo: given.InGo, From: "default"}
+		if s.Key == "eventBusName" {
+			v.Text = DefaultBusName(given.Deployment)
 		}
-		if !field.IsZero() {
-			texts[s.Key] = textOf(field)
-			r.oneValueEach(s, field)
+		if given.InGo {
+			v.Name = s.Name
 		}
-	}
+		return v
+	}}
 	r.read(declared)
 	r.to.StackName, r.to.Local = given.Deployment, given.Local
 	r.relations()
-	for _, key := range slices.Sorted(maps.Keys(given.Texts)) {
-		if !slices.ContainsFunc(known, func(s *Setting) bool { return s.Key == key }) {
-			r.problem(key, Unknown(key, known))
+	for _, key := range slices.Sorted(maps.Keys(given.Values)) {
+		if !slices.ContainsFunc(declared, func(s *Setting) bool { return s.Key == key }) {
+			r.problem(given.Values[key].shown(key, nil), Unknown(key, declared))
 		}
 	}
 	return r.to, r.err()
 }
-
-// Text returns the text of the setting with a key.
-func (d Deployment) Text(s *Setting) string { return textOf(reflect.ValueOf(d).FieldByIndex(s.index)) }
 
 // DefaultBusName returns the name of the bus of a deployment without the setting
 // eventBusName: that of the deployment, with the name of the stack in lower case.
@@ -91,103 +162,32 @@ func TextIn(texts map[string]string, key string) string {
 	return Named(key).Default
 }
 
-// StackName returns the name of the stack in texts, and the default if there is none or it is
-// invalid, which [ParseDeployment] reports with the other problems.
-func StackName(texts map[string]string) string {
-	if name := TextIn(texts, "stackName"); Named("stackName").check(name) == nil {
-		return name
+// StackName returns the name of a stack, or the default if it is "" or invalid, which [ParseDeployment] reports with
+// the other problems.
+func StackName(name string) string {
+	if s := Named("stackName"); s.check(name) != nil {
+		return s.Default
 	}
-	return TextIn(nil, "stackName")
+	return name
 }
 
-// reader reads settings from one source and collects their problems.
-type reader struct {
-	to       Deployment
-	name     func(*Setting) string
-	text     func(*Setting) string
-	getenv   func(string) string          // of a function
-	file     func(string) ([]byte, error) // of the package of a function
-	given    Given                        // of a deployment
-	problems []error
-	invalid  []*Setting // the settings with a problem
-}
-
-func fromTexts(texts map[string]string) *reader {
-	return &reader{
-		name: func(s *Setting) string { return s.Key },
-		text: func(s *Setting) string { return TextIn(texts, s.Key) },
-	}
-}
-
-// read parses settings.
-func (r *reader) read(list []*Setting) {
-	to := reflect.ValueOf(&r.to).Elem()
-	for _, s := range list {
-		text := r.text(s)
-		token := isToken(text)
-		if text == "" && s.Required && (!s.onlyToken() || r.text(Named("tokenStore")) != NoToken) {
-			r.invalidate(s, "is required")
-		} else if text != "" || s.Default != "" {
-			err := s.set(to.FieldByIndex(s.index), text)
-			switch {
-			case r.given.Unchecked[s.Key] || slices.Contains(r.invalid, s):
-			case token && !s.form.token:
-				r.invalidate(s, "must be a literal, no token of the CDK: it is checked when the template is written")
-			case err != nil:
-				r.invalidate(s, err.Error())
-			}
+// Unknown returns the problem of a key that is none of the settings, with the one that was
+// probably meant: of the longer key, at least two thirds are a common beginning and end. Case
+// does not matter.
+func Unknown(key string, among []*Setting) string {
+	problem, best := "no such setting", 0.0
+	for _, s := range among {
+		a, b := strings.ToLower(key), strings.ToLower(s.Key)
+		short, start, end := min(len(a), len(b)), 0, 0
+		for start < short && a[start] == b[start] {
+			start++
+		}
+		for end < short-start && a[len(a)-1-end] == b[len(b)-1-end] {
+			end++
+		}
+		if same := float64(start+end) / float64(max(len(a), len(b))); same >= 2.0/3 && same > best {
+			problem, best = "no such setting; did you mean "+s.Key+"?", same
 		}
 	}
-}
-
-// oneValueEach reports elements of a list that are not exactly one value.
-func (r *reader) oneValueEach(s *Setting, field reflect.Value) {
-	elements, _ := field.Interface().([]string)
-	for i, element := range elements {
-		if parts, err := list(element); err != nil || len(parts) != 1 {
-			r.invalidate(s, fmt.Sprintf("element %d, %q, must be exactly one value", i+1, element))
-		}
-	}
-}
-
-func (r *reader) err() error { return errors.Join(r.problems...) }
-
-// of returns the setting of a field of r.to.
-func (r *reader) of(field any) *Setting {
-	to := reflect.ValueOf(&r.to).Elem()
-	return declared[slices.IndexFunc(declared, func(s *Setting) bool {
-		return to.FieldByIndex(s.index).Addr().Interface() == field
-	})]
-}
-
-// isGiven reports whether the setting of a field of r.to is given, also with the text of its default.
-func (r *reader) isGiven(field any) bool {
-	s := r.of(field)
-	in := reflect.ValueOf(Deployment{Settings: r.given.Fields})
-	return r.given.Texts[s.Key] != "" || textOf(in.FieldByIndex(s.index)) != ""
-}
-
-// valid reports whether none of the settings of these fields has a problem.
-func (r *reader) valid(fields ...any) bool {
-	return !slices.ContainsFunc(fields, func(field any) bool { return slices.Contains(r.invalid, r.of(field)) })
-}
-
-// nameOf returns the name that the user knows for the setting of a field of r.to.
-func (r *reader) nameOf(field any) string { return r.name(r.of(field)) }
-
-// wrong adds a problem of the setting of a field of r.to.
-func (r *reader) wrong(field any, format string, args ...any) {
-	r.invalidate(r.of(field), fmt.Sprintf(format, args...))
-}
-
-func (r *reader) invalidate(s *Setting, problem string) {
-	r.invalid = append(r.invalid, s)
-	if s.Example != "" {
-		problem += " (example: " + s.Example + ")"
-	}
-	r.problem(r.name(s), problem)
-}
-
-func (r *reader) problem(name, problem string) {
-	r.problems = append(r.problems, fmt.Errorf("%s: %s", name, problem))
+	return problem
 }

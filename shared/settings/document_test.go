@@ -48,7 +48,7 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 		if meaning == "" || s.Group == "" {
 			t.Errorf("%s has no meaning or no group", s.Key)
 		}
-		tables += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Key, byDefault, s.Limits, meaning)
+		tables += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Key, byDefault, s.Limits(), meaning)
 	}
 	const path = "../../infra/README.md"
 	text, err := os.ReadFile(path)

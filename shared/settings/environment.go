@@ -39,6 +39,9 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		env[store], env[CredentialsSecretEnv] = r.Token, r.Credentials
 		return env
 	}
+	if d.Local {
+		env[RedriveGraceEnv] = LocalRedriveGrace.String()
+	}
 	env[LedgerTableEnv], env[EventBusNameEnv] = r.LedgerTable, r.EventBus
 	env[ClaimBucketEnv], env[ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
 	if function == "webhook" && d.UsesMTLS() {
@@ -80,10 +83,17 @@ func (d Deployment) Function(function string, r Resources) (Function, error) {
 		}
 		return text, nil
 	}
-	f, err := map[string]func(*reader) (Function, error){
-		"webhook": parseWebhook, "redrive": parseRedrive, "token": parseToken}[function](from)
+	f, err := from.parse(function)
 	if err != nil {
 		err = fmt.Errorf("the %s function: %w", function, err)
 	}
 	return f, err
+}
+
+// RedriveTimeout returns the timeout of the redrive function.
+func (d Deployment) RedriveTimeout() time.Duration {
+	if d.Local {
+		return LocalRedriveTimeout
+	}
+	return RedriveTimeout
 }

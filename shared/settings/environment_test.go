@@ -25,8 +25,6 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 	resources := settings.Resources{LedgerTable: "ledger", KeysTable: "keys", ClaimBucket: "claims",
 		ParkingBucket: "parking", EvidenceBucket: "evidence", EventBus: "bus", Token: "token", Credentials: "pair",
 		API: "api"}
-	parse := map[string]func(func(string) string) (settings.Function, error){
-		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken}
 	for _, change := range []map[string]string{
 		{},
 		{"keysAuth": "bearer", "captureRejected": "1h", "tokenStore": "parameter", "evidence": "1d"},
@@ -39,14 +37,14 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 			"tokenManagerId": "m",
 			"serviceCA":      filepath.Join(folder, settings.ServiceCAFile)}
 		maps.Copy(texts, change)
-		d, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: texts})
+		d, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Values: settings.Texts(texts, "")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for function, parse := range parse {
+		for function := range functions {
 			env := d.Environment(function, resources)
 			env["LAMBDA_TASK_ROOT"] = folder
-			want, err := parse(func(name string) string { return env[name] })
+			want, err := settings.ParseFunction(function, func(name string) string { return env[name] })
 			if err != nil || env[settings.KeysTableEnv] != want.KeysTable {
 				t.Errorf("%s %v: %v, or the table is not used", function, change, err)
 			}

@@ -54,17 +54,19 @@ var forms = map[string]form{
 	"subject": {example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
 		check: valid(clientcert.ParseSubject)},
 	"network": {example: "192.0.2.0/24;2001:db8:1::/48",
-		check: must("be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by semicolons", isNetwork)},
+		check: must("be networks of IPv4 or IPv6 in CIDR notation without host bits", isNetwork)},
 	// AWS, "Resource IDs" in the EC2 User Guide: 8 or 17 characters.
 	"subnet": {example: "subnet-0123456789abcdef0;subnet-0123456789abcdef1", token: true,
-		check: must("be ids of subnets, joined by semicolons", lazily(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`))},
+		check: must("be ids of subnets", lazily(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`))},
 	"security group": {example: "sg-0123456789abcdef0", token: true,
-		check: must("be ids of security groups, joined by semicolons", lazily(`^sg-([0-9a-f]{8}|[0-9a-f]{17})$`))},
+		check: must("be ids of security groups", lazily(`^sg-([0-9a-f]{8}|[0-9a-f]{17})$`))},
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
 	"encryption": {example: EncryptionCMK, check: must("be aws, cmk, or the ARN of a key (not of an alias)",
 		lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`))},
 
+	"evidence": {example: "7y", check: must("be off, or whole days from 1d to 36500d, which governance (the default) or "+
+		"compliance can follow", isEvidence)},
 	"log days": {check: must("be one of "+logDays, func(text string) bool {
 		return slices.Contains(strings.Fields(logDays), text)
 	})},
@@ -118,6 +120,13 @@ func lazily(expression string) func(string) bool {
 func isPlainAddress(text string) bool {
 	address, err := mail.ParseAddress(text)
 	return err == nil && address.Address == text && strings.Contains(text[strings.LastIndex(text, "@"):], ".")
+}
+
+func isEvidence(text string) bool {
+	duration, mode, ok := strings.Cut(text, " ")
+	d, err := ParseDuration(duration)
+	return text == "off" || err == nil && d >= day && d <= 36500*day && d%day == 0 &&
+		(!ok || mode == "governance" || mode == "compliance")
 }
 
 func notOfScope(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }

@@ -21,7 +21,6 @@ import (
 // deployment.
 type Function struct {
 	Settings
-	Tuning
 
 	// These are what the settings say.
 	KeyService   *url.URL // BaseURL
@@ -42,6 +41,7 @@ type Function struct {
 	EvidenceBucket    string    // takes a record of each accepted delivery; "" for none
 	CaptureUntil      time.Time // until when rejected webhooks are stored; zero: none are
 	MaxEntryBytes     int
+	RedriveGrace      time.Duration
 }
 
 // MTLS is the configuration of client certificates.
@@ -52,21 +52,41 @@ type MTLS struct {
 	Policy     clientcert.Policy
 }
 
-// ParseWebhook parses the environment of the webhook function.
-func ParseWebhook(getenv func(string) string) (Function, error) {
-	return parseWebhook(fromEnvironment(getenv))
+// ParseFunction parses the environment of the webhook, redrive or token function.
+func ParseFunction(name string, getenv func(string) string) (Function, error) {
+	return fromEnvironment(getenv).parse(name)
 }
 
-func parseWebhook(r *reader) (Function, error) {
-	f := r.function("webhook")
+func (r *reader) parse(name string) (Function, error) {
+	f := r.function(name)
 	r.serviceCAs(&f)
+	if name == "token" {
+		r.token(&f)
+		f.CredentialsSecret = r.resource(CredentialsSecretEnv)
+		return f, r.err()
+	}
 	r.publishing(&f)
 	if f.UsesMTLS() {
 		f.MTLS = r.trust(f)
-		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
 	}
-	if f.KeysAuth == BearerToken {
+	// What finds webhooks authentic. The redrive function has it for rejected webhooks, with captureRejected.
+	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
+	if name == "webhook" {
+		r.receiving(&f)
+	}
+	if f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "") {
 		r.token(&f)
+	}
+	return f, r.err()
+}
+
+// receiving sets what only the webhook function has.
+func (r *reader) receiving(f *Function) {
+	if f.UsesSignature() {
+		f.KeysTable = r.resource(KeysTableEnv)
+	}
+	if f.UsesMTLS() {
+		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
 	}
 	if text := r.getenv(CaptureUntilEnv); text != "" {
 		var err error
@@ -74,51 +94,12 @@ func parseWebhook(r *reader) (Function, error) {
 			r.problem(CaptureUntilEnv, "must be a time of RFC 3339")
 		}
 	}
-	if f.UsesSignature() {
-		f.KeysTable = r.resource(KeysTableEnv)
-	}
-	f.EvidenceBucket = r.getenv(EvidenceBucketEnv)
-	return f, r.err()
 }
 
-// ParseRedrive parses the environment of the redrive function.
-func ParseRedrive(getenv func(string) string) (Function, error) {
-	return parseRedrive(fromEnvironment(getenv))
-}
-
-func parseRedrive(r *reader) (Function, error) {
-	f := r.function("redrive")
-	r.serviceCAs(&f)
-	r.publishing(&f)
-	if f.UsesMTLS() {
-		f.MTLS = r.trust(f)
-		return f, r.err()
-	}
-	// The resources for captured webhooks, with captureRejected.
-	if f.KeysTable = r.getenv(KeysTableEnv); f.KeysTable != "" && f.KeysAuth == BearerToken {
-		r.token(&f)
-	}
-	f.EvidenceBucket = r.getenv(EvidenceBucketEnv)
-	return f, r.err()
-}
-
-// ParseToken parses the environment of the token function.
-func ParseToken(getenv func(string) string) (Function, error) {
-	return parseToken(fromEnvironment(getenv))
-}
-
-func parseToken(r *reader) (Function, error) {
-	f := r.function("token")
-	r.serviceCAs(&f)
-	r.token(&f)
-	f.CredentialsSecret = r.resource(CredentialsSecretEnv)
-	return f, r.err()
-}
-
-// ParseProof parses those settings of the CDK context that decide whether the
-// signature of a webhook verifies. texts are the texts by their keys; others are ignored.
+// ParseProof parses those settings that decide whether the signature of a webhook verifies.
+// texts are the texts by their keys; others are ignored.
 func ParseProof(texts map[string]string) (Function, error) {
-	r := fromTexts(texts)
+	r := &reader{value: func(s *Setting) Value { return Value{Text: TextIn(texts, s.Key)} }}
 	f := r.function("proof")
 	r.locations()
 	return f, r.err()
@@ -130,8 +111,7 @@ func ParseProof(texts map[string]string) (Function, error) {
 // required: the names of resources, including the bus, and the required settings.
 func fromEnvironment(getenv func(string) string) *reader {
 	return &reader{
-		name:   (*Setting).Env,
-		text:   func(s *Setting) string { return cmp.Or(getenv(s.Env()), s.Default) },
+		value:  func(s *Setting) Value { return Value{Text: cmp.Or(getenv(s.Env()), s.Default), Name: s.Env()} },
 		getenv: getenv,
 		file:   func(name string) ([]byte, error) { return packaged(getenv, name) },
 	}
@@ -140,9 +120,9 @@ func fromEnvironment(getenv func(string) string) *reader {
 // function returns the settings that a program reads, and what they say.
 func (r *reader) function(program string) Function {
 	r.read(ReadBy(program))
-	f := Function{Settings: r.to.Settings, Tuning: r.to.Tuning, Proof: map[string]string{}}
+	f := Function{Settings: r.to.Settings, Proof: map[string]string{}}
 	for _, s := range ReadBy("proof") {
-		f.Proof[s.Key] = r.text(s)
+		f.Proof[s.Key] = r.value(s).Text
 	}
 	// The problems of texts are reported already.
 	f.KeyService, _ = parseURL(f.BaseURL)
@@ -191,6 +171,13 @@ func (r *reader) publishing(f *Function) {
 	f.MaxEntryBytes = 1 << 20
 	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
 		f.MaxEntryBytes = 256 << 10
+	}
+	f.RedriveGrace = RedriveGrace
+	if text := r.getenv(RedriveGraceEnv); text != "" {
+		var err error
+		if f.RedriveGrace, err = time.ParseDuration(text); err != nil {
+			r.problem(RedriveGraceEnv, "must be a duration")
+		}
 	}
 }
 

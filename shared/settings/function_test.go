@@ -21,28 +21,18 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// functions are how the functions read their environments.
-var functions = map[string]struct {
-	parse     func(getenv func(string) string) (settings.Function, error)
-	resources []string
-}{
-	"webhook": {
-		settings.ParseWebhook,
-		[]string{settings.LedgerTableEnv, settings.EventBusNameEnv, settings.KeysTableEnv,
-			settings.ClaimBucketEnv, settings.ParkingBucketEnv},
-	},
-	"redrive": {
-		settings.ParseRedrive,
-		[]string{settings.LedgerTableEnv, settings.EventBusNameEnv, settings.ClaimBucketEnv,
-			settings.ParkingBucketEnv},
-	},
-	"token": {settings.ParseToken, []string{settings.TokenSecretEnv, settings.CredentialsSecretEnv}},
+// functions are the resources of each function.
+var functions = map[string][]string{
+	"webhook": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.KeysTableEnv, settings.ClaimBucketEnv,
+		settings.ParkingBucketEnv},
+	"redrive": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.ClaimBucketEnv, settings.ParkingBucketEnv},
+	"token":   {settings.TokenSecretEnv, settings.CredentialsSecretEnv},
 }
 
 // environment returns the environment of a function with what it requires, its resources, and changes.
 func environment(function string, change map[string]string) func(string) string {
 	env := map[string]string{}
-	for _, name := range functions[function].resources {
+	for _, name := range functions[function] {
 		env[name] = "the-" + name
 	}
 	for _, s := range settings.ReadBy(function) {
@@ -57,8 +47,8 @@ func environment(function string, change map[string]string) func(string) string 
 // Lambda updates code and configuration in two calls: new code can run with the
 // environment of a template that does not define its newest setting.
 func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
-	for function, f := range functions {
-		needed := slices.Clone(f.resources)
+	for function, resources := range functions {
+		needed := slices.Clone(resources)
 		defaults := map[string]string{"PAYHOOK_A_SETTING_OF_A_LATER_VERSION": "x"}
 		for _, s := range settings.ReadBy(function) {
 			if s.Required {
@@ -67,7 +57,7 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 				defaults[s.Env()] = s.Default
 			}
 		}
-		_, err := f.parse(func(string) string { return "" })
+		_, err := settings.ParseFunction(function, func(string) string { return "" })
 		for _, name := range needed {
 			if !strings.Contains(fmt.Sprint(err), name+": is required") {
 				t.Errorf("%s: %s is not reported", function, name)
@@ -76,8 +66,8 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 		if n := strings.Count(fmt.Sprint(err), "PAYHOOK_"); n != len(needed) {
 			t.Errorf("%s: %d problems, want %d:\n%v", function, n, len(needed), err)
 		}
-		without, err := f.parse(environment(function, nil))
-		with, withErr := f.parse(environment(function, defaults))
+		without, err := settings.ParseFunction(function, environment(function, nil))
+		with, withErr := settings.ParseFunction(function, environment(function, defaults))
 		if err != nil || withErr != nil {
 			t.Fatal(err, withErr)
 		}
@@ -93,13 +83,13 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0",
 		"PAYHOOK_KEYS_AUTH":       "bearer", settings.TokenSecretEnv: "secret", settings.EvidenceBucketEnv: "records",
 		settings.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
-	f, err := settings.ParseWebhook(env)
+	f, err := settings.ParseFunction("webhook", env)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at, _ := signature.ParseLocation("query:at")
 	id, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
-	want := settings.Function{Settings: f.Settings, Tuning: f.Tuning, TokenService: f.TokenService, Proof: f.Proof,
+	want := settings.Function{Settings: f.Settings, TokenService: f.TokenService, Proof: f.Proof,
 		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
 		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: at, KeyID: id},
 		Window:         &signature.Window{Tolerance: 5 * time.Minute},
@@ -108,7 +98,8 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		TokenSecret:    "secret",
 		EvidenceBucket: "records",
 		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
-		MaxEntryBytes:  256 << 10}
+		MaxEntryBytes:  256 << 10,
+		RedriveGrace:   30 * time.Second}
 	if diff := cmp.Diff(want, f, cmp.AllowUnexported(signature.Location{}), cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
@@ -121,12 +112,12 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	for region, want := range map[string]int{"eu-central-1": 1 << 20, "cn-northwest-1": 256 << 10, "": 1 << 20} {
-		f, err := settings.ParseRedrive(environment("redrive", map[string]string{"AWS_REGION": region}))
+		f, err := settings.ParseFunction("redrive", environment("redrive", map[string]string{"AWS_REGION": region}))
 		if err != nil || f.MaxEntryBytes != want {
 			t.Errorf("%s: %d, %v", region, f.MaxEntryBytes, err)
 		}
 	}
-	token, err := settings.ParseToken(environment("token",
+	token, err := settings.ParseFunction("token", environment("token",
 		map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"}))
 	if err != nil || token.TokenService.String() != "http://127.0.0.1:1" || token.CredentialsSecret !=
 		"the-"+settings.CredentialsSecretEnv || token.TokenSecret != "the-"+settings.TokenSecretEnv {
@@ -144,17 +135,17 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 	}{
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1m", "PAYHOOK_TIMESTAMP_TOLERANCE": "off"}, nil},
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEYS_AUTH": "basic",
-			settings.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH: must be none or bearer",
-			"PAYHOOK_DEDUPLICATION_WINDOW: must be", settings.CaptureUntilEnv + ": must be a time of RFC 3339"}},
+			settings.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH=basic: must be none or bearer",
+			"PAYHOOK_DEDUPLICATION_WINDOW=1s: must be", settings.CaptureUntilEnv + ": must be a time of RFC 3339"}},
 		{"webhook", map[string]string{"PAYHOOK_KEYS_AUTH": "bearer"},
 			[]string{settings.TokenSecretEnv + ": is required"}},
 		{"token", map[string]string{settings.TokenSecretEnv: "", settings.CredentialsSecretEnv: "",
 			"PAYHOOK_AUTH_URL": "http://auth.example", "PAYHOOK_TOKEN_MANAGER_ID": "", "PAYHOOK_SCOPES": `a "b"`},
-			[]string{"PAYHOOK_AUTH_URL: must be an https URL; http", "PAYHOOK_TOKEN_MANAGER_ID: is required",
-				"PAYHOOK_SCOPES: must be visible ASCII", settings.TokenSecretEnv + ": is required",
+			[]string{"PAYHOOK_AUTH_URL=http://auth.example: must be an https URL; http", "PAYHOOK_TOKEN_MANAGER_ID: is required",
+				`PAYHOOK_SCOPES="a \"b\"": must be visible ASCII`, settings.TokenSecretEnv + ": is required",
 				settings.CredentialsSecretEnv + ": is required"}},
 	} {
-		_, err := functions[c.function].parse(environment(c.function, c.change))
+		_, err := settings.ParseFunction(c.function, environment(c.function, c.change))
 		var got []string
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
@@ -163,7 +154,7 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 			t.Errorf("%s %v: %q, want %q", c.function, c.change, got, c.want)
 		}
 	}
-	f, err := settings.ParseWebhook(environment("webhook", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}))
+	f, err := settings.ParseFunction("webhook", environment("webhook", map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"}))
 	if err != nil || f.Window != nil || f.MTLS != nil {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -185,19 +176,17 @@ func TestParseProofReadsNoOtherSetting(t *testing.T) {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	texts["keyIdLocation"] = "header:x-svc-signature"
-	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdLocation: must differ") {
+	if _, err := settings.ParseProof(texts); !strings.HasPrefix(fmt.Sprint(err), "keyIdLocation=header:x-svc-signature: must differ") {
 		t.Error(err)
 	}
 }
 
 func TestFunctionReadsTheServiceCAOfItsPackage(t *testing.T) {
 	folder, ca := t.TempDir(), paymenttest.NewCA("Service CA")
-	for name, parse := range map[string]func(func(string) string) (settings.Function, error){
-		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken,
-	} {
+	for name := range functions {
 		env := environment(name, map[string]string{"LAMBDA_TASK_ROOT": folder})
 		file := filepath.Join(folder, settings.ServiceCAFile)
-		if f, err := parse(env); err != nil || f.ServiceCAs != nil {
+		if f, err := settings.ParseFunction(name, env); err != nil || f.ServiceCAs != nil {
 			t.Errorf("%s without the file: %v, %v", name, f.ServiceCAs, err)
 		}
 		if err := os.WriteFile(file, ca.PEM(), 0o600); err != nil {
@@ -208,13 +197,13 @@ func TestFunctionReadsTheServiceCAOfItsPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.AddCert(ca.Certificate)
-		if f, err := parse(env); err != nil || !f.ServiceCAs.Equal(want) {
+		if f, err := settings.ParseFunction(name, env); err != nil || !f.ServiceCAs.Equal(want) {
 			t.Errorf("%s: %v, and other CAs", name, err)
 		}
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parse(env); err == nil || !strings.Contains(err.Error(), "service-ca.pem: ") {
+		if _, err := settings.ParseFunction(name, env); err == nil || !strings.Contains(err.Error(), "service-ca.pem: ") {
 			t.Errorf("%s: an empty file: %v", name, err)
 		}
 		_ = os.Remove(file)
@@ -248,7 +237,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.Remove(file)
-			f, err := settings.ParseWebhook(environment("webhook", change))
+			f, err := settings.ParseFunction("webhook", environment("webhook", change))
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %s", err, c.want)

@@ -18,14 +18,13 @@ import (
 // deployment calls it: a function must also start with the environment of an older template. Settings
 // that are invalid by themselves are ignored.
 func (r *reader) relations() {
-	d, given := &r.to, r.given
-
+	d := &r.to
 	if d.KeysAuth == BearerToken && !d.UsesToken() {
-		r.wrong(&d.KeysAuth, "must be none, as %s is none: no access token is kept", r.nameOf(&d.TokenStore))
+		r.wrong(&d.KeysAuth, "must be none, as no access token is kept with %s", r.shown(&d.TokenStore))
 	}
 	if d.CaptureRejected != Off && !d.UsesSignature() {
-		r.wrong(&d.CaptureRejected, "must be off, as %s is mtls: there is no signature to explain, and the log names "+
-			"what is wrong with a certificate", r.nameOf(&d.Authentication))
+		r.wrong(&d.CaptureRejected, "must be off: with %s, there is no signature to explain, and the log names what is "+
+			"wrong with a certificate", r.shown(&d.Authentication))
 	}
 	// 0.0.0.0/0 and ::/0 allow every address of their version, so that with them no other network restricts anything.
 	if first, second := overlapping(d.AllowedSources); r.valid(&d.AllowedSources) && first != "" {
@@ -34,18 +33,11 @@ func (r *reader) relations() {
 	}
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
-	if d.EventBusName == "default" && !given.Unchecked["eventBusName"] {
+	if d.EventBusName == "default" && !r.value(r.of(&d.EventBusName)).Unchecked {
 		r.wrong(&d.EventBusName, "must not be default, which is the account's own bus: the stack creates one")
 	}
-	if r.isGiven(&d.EvidenceLock) && d.Evidence == Off {
-		r.wrong(&d.EvidenceLock, "has no effect without %s", r.nameOf(&d.Evidence))
-	}
 	if !d.UsesToken() {
-		for _, field := range []any{&d.Scopes, &d.CredentialEncoding} {
-			if r.isGiven(field) {
-				r.wrong(field, "has no effect, as %s is none", r.nameOf(&d.TokenStore))
-			}
-		}
+		r.noEffect("with "+r.shown(&d.TokenStore), &d.Scopes, &d.CredentialEncoding)
 	}
 	r.retention()
 	r.locations()
@@ -56,6 +48,15 @@ func (r *reader) relations() {
 	r.environments()
 	if !d.Local { // the emulator has everything
 		r.place()
+	}
+}
+
+// noEffect reports those settings of fields that are given although they have no effect.
+func (r *reader) noEffect(why string, fields ...any) {
+	for _, field := range fields {
+		if r.isGiven(field) {
+			r.wrong(field, "has no effect %s", why)
+		}
 	}
 }
 
@@ -71,13 +72,13 @@ func (r *reader) retention() {
 	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
 		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
 			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
-				"one lets a webhook be replayed", least, r.nameOf(&d.TimestampTolerance), r.nameOf(&d.WebhookTimeout))
+				"one lets a webhook be replayed", least, r.shown(&d.TimestampTolerance), r.shown(&d.WebhookTimeout))
 		}
 	}
 	if d.CaptureRejected != Off && r.valid(&d.CaptureRejected, &d.DeduplicationWindow) &&
 		d.DeduplicationWindow <= rejectedLife {
-		r.wrong(&d.DeduplicationWindow, "must be longer than %s with %s: for so long, a rejected webhook can be "+
-			"replayed, and would be published again", durationText(rejectedLife), r.nameOf(&d.CaptureRejected))
+		r.wrong(&d.DeduplicationWindow, "must be longer than 72h with %s: for so long, a rejected webhook can be "+
+			"replayed, and would be published again", r.shown(&d.CaptureRejected))
 	}
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
@@ -85,9 +86,9 @@ func (r *reader) retention() {
 	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.ArchiveRetention) {
 		attempts := (RedriveAttempts*time.Hour + day - 1).Truncate(day)
 		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
-			r.wrong(&d.ClaimRetention, "must be at least %s: redrive can publish a reference until its last attempt, "+
-				"the archive can deliver it again for as long as %s says, and a queue retains it for 14 days",
-				durationText(least), r.nameOf(&d.ArchiveRetention))
+			r.wrong(&d.ClaimRetention, "must be at least %d days: redrive can publish a reference until its last "+
+				"attempt, the archive delivers it again with %s, and a queue retains it for 14 days", least/day,
+				r.shown(&d.ArchiveRetention))
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (r *reader) locations() {
 			place = strings.ToLower(place)
 		}
 		if other := at[place]; other != nil && r.valid(part, other) {
-			r.wrong(part, "must differ from %s", r.nameOf(other))
+			r.wrong(part, "must differ from %s", r.shown(other))
 		}
 		at[place] = part
 	}
@@ -136,7 +137,7 @@ func (r *reader) network() {
 		case n > c.most:
 			r.wrong(c.field, "must be at most %d", c.most)
 		case n == 0 && len(*c.other) > 0 && r.valid(c.field):
-			r.wrong(c.field, "is required with %s", r.nameOf(c.other))
+			r.wrong(c.field, "is required with %s", r.shown(c.other))
 		}
 	}
 }
@@ -150,18 +151,14 @@ const maxAPITimeout = 30 * time.Second
 func (r *reader) endpoint() {
 	d := &r.to
 	if d.DomainName == "" {
-		for _, field := range []*string{&d.CertificateARN, &d.OwnershipCertificateARN, &d.HostedZoneID} {
-			if *field != "" {
-				r.wrong(field, "needs %s", r.nameOf(&d.DomainName))
-			}
-		}
+		r.noEffect("without "+r.shown(&d.DomainName), &d.CertificateARN, &d.HostedZoneID)
 		return
 	}
 	if d.CertificateARN == "" && d.HostedZoneID == "" && r.valid(&d.DomainName) {
-		r.wrong(&d.CertificateARN, "or %s is required with %s", r.nameOf(&d.HostedZoneID), r.nameOf(&d.DomainName))
+		r.wrong(&d.CertificateARN, "or %s is required with %s", r.shown(&d.HostedZoneID), r.shown(&d.DomainName))
 	}
 	if d.WebhookTimeout > maxAPITimeout && r.valid(&d.WebhookTimeout, &d.DomainName) {
-		r.wrong(&d.WebhookTimeout, "must be at most 30s with %s, the timeout of API Gateway", r.nameOf(&d.DomainName))
+		r.wrong(&d.WebhookTimeout, "must be at most 30s with %s, the timeout of API Gateway", r.shown(&d.DomainName))
 	}
 }
 
@@ -172,19 +169,16 @@ func (r *reader) clientCertificates(now time.Time) {
 	if !r.valid(&d.Authentication) {
 		return
 	}
+	by := "with " + r.shown(&d.Authentication)
 	if !d.UsesMTLS() {
-		for _, field := range []any{&d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects} {
-			if r.text(r.of(field)) != "" {
-				r.wrong(field, "has no effect, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
-			}
-		}
+		r.noEffect(by, &d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects)
 		return
 	}
 	if d.DomainName == "" {
-		r.wrong(&d.DomainName, "is required, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
+		r.wrong(&d.DomainName, "is required %s", by)
 	}
 	if d.Truststore == "" {
-		r.wrong(&d.Truststore, "is required, as %s is %s", r.nameOf(&d.Authentication), d.Authentication)
+		r.wrong(&d.Truststore, "is required %s", by)
 		return
 	}
 	text, err := os.ReadFile(d.Truststore)
@@ -194,7 +188,7 @@ func (r *reader) clientCertificates(now time.Time) {
 	}
 	truststore, err := clientcert.ParseTruststore(text, now)
 	if err != nil {
-		r.wrong(&d.Truststore, "%s: %s", d.Truststore, strings.ReplaceAll(err.Error(), "\n", "; "))
+		r.wrong(&d.Truststore, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	d.TruststorePEM = truststore.PEM()
@@ -237,12 +231,12 @@ func (r *reader) serviceCA(now time.Time) {
 	}
 	cas, err := clientcert.ReadTruststore(text)
 	if err != nil {
-		r.wrong(&d.ServiceCA, "%s: %v", d.ServiceCA, cmp.Or(errors.Unwrap(err), err))
+		r.wrong(&d.ServiceCA, "%v", cmp.Or(errors.Unwrap(err), err))
 		return
 	}
 	for i, c := range cas.Certificates() {
 		if now.After(c.NotAfter) {
-			r.wrong(&d.ServiceCA, "%s: certificate %d (%s) has expired", d.ServiceCA, i+1, clientcert.Subject(c))
+			r.wrong(&d.ServiceCA, "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
 		}
 	}
 	d.ServiceCAPEM = cas.PEM()
@@ -263,18 +257,17 @@ func (r *reader) place() {
 	if d.ArchiveRetention != Off && region == "ap-east-2" {
 		r.wrong(&d.ArchiveRetention, "must be off in %s, where EventBridge has no archives", region)
 	}
-	r.inPlace(&d.EventBusName, r.given.BusARN)
 	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
 	// the API Gateway Developer Guide).
-	for _, arn := range []*string{&d.CertificateARN, &d.OwnershipCertificateARN, &d.Encryption} {
-		r.inPlace(arn, *arn)
+	for _, arn := range []*string{&d.CertificateARN, &d.Encryption} {
+		r.inPlace(arn)
 	}
 }
 
 // inPlace reports an ARN of another account or Region than the stack's. It does not compare what is unknown: parts
 // that are tokens of the CDK.
-func (r *reader) inPlace(field *string, arn string) {
-	parts := strings.Split(arn, ":")
+func (r *reader) inPlace(field *string) {
+	parts := strings.Split(*field, ":")
 	if len(parts) < 6 || !r.valid(field) {
 		return
 	}

@@ -1,15 +1,14 @@
-// Package settings defines the settings of Payhook: the fields of payhook.Props, the context
-// keys of the CDK app, the environment variables of the functions, defaults and limits. It also
-// has the other names that the deployment and the functions share: those of metrics, outputs and
-// attributes of the tables.
+// Package settings defines the settings of Payhook: the fields of payhook.Props, the keys of the
+// CDK context and of files, the environment variables of the functions, defaults and limits. It
+// also has the other names that the deployment and the functions share: those of metrics, outputs
+// and attributes of the tables.
 //
 // Each setting is declared once, as a field with tags:
 //
 //	group    the title of the fields that follow
-//	key      the context key
+//	key      the key in files, and in the CDK context
 //	default  its text if it is not set; none: the setting can be without a value
-//	limits   the least, the most, and the word for Off or Never
-//	unit     of which a duration must be a multiple: second, hour or day
+//	limits   the least, the most, and the word for Off or Never; a duration is whole units of the least
 //	of       the texts that it can have
 //	form     the form of the text, or of each element of a list (see forms.go)
 //	required whether it must be set
@@ -23,7 +22,10 @@
 // rules.go.
 package settings
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Settings are the settings of a deployment. The zero value of a field is its default.
 //
@@ -71,9 +73,6 @@ type Settings struct {
 	DomainName string `key:"domainName" form:"domain" by:"webhook"`
 	// CertificateARN is the server certificate of DomainName in ACM; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
-	// OwnershipCertificateARN is a public ACM certificate of DomainName; client certificates need it if
-	// CertificateARN was imported or issued by a private CA.
-	OwnershipCertificateARN string `key:"ownershipCertificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
 	// Truststore is the path of a PEM file with the service's CAs, up to the roots (§5.3).
@@ -115,18 +114,16 @@ type Settings struct {
 	_ struct{} `group:"Retention"`
 
 	// DeduplicationWindow is how long an eventId is remembered (§6).
-	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"1m 3650d" by:"webhook redrive"`
+	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
 	// ClaimRetention is how long events of more than 200000 bytes are kept in S3; the bus has references to them.
-	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" unit:"day" by:"redrive"`
+	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ParkedRetention is how long what is parked is kept in S3.
-	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never" unit:"day"`
+	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// ArchiveRetention is how long an archive keeps each published event.
-	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off" unit:"day"`
-	// Evidence is how long a record of each accepted delivery, with its signature, is locked and kept in S3.
-	Evidence time.Duration `key:"evidence" default:"off" limits:"1d 36500d off" unit:"day"`
-	// EvidenceLock is who can delete such records earlier: governance (who has the permission) or compliance
-	// (nobody).
-	EvidenceLock string `key:"evidenceLock" default:"governance" of:"governance compliance"`
+	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
+	// Evidence is for how many days or years a record of each accepted delivery, with its signature, is locked and kept
+	// in S3. With 7y, who has a permission can delete it earlier (governance mode); with 7y compliance, nobody can.
+	Evidence string `key:"evidence" default:"off" form:"evidence"`
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
 
@@ -136,9 +133,9 @@ type Settings struct {
 	AlarmEmail string `key:"alarmEmail" form:"email"`
 	// AlarmSilence is the time without an accepted webhook that raises an alarm. It should be longer than the longest
 	// pause of the service.
-	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off" unit:"hour"`
+	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off"`
 	// WebhookTimeout is the timeout of the webhook function.
-	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m" unit:"second"`
+	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m"`
 	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
 	WebhookConcurrency int `key:"webhookConcurrency" limits:"1 100000"`
 
@@ -177,11 +174,16 @@ const (
 
 	FormEncoded = "form" // credentialEncoding
 
-	Compliance = "compliance" // evidenceLock
-
 	EncryptionAWS = "aws" // encryption: keys of AWS
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates
 )
+
+// EvidenceLock returns for how long a record is locked, 0 if none is stored, and whether in compliance mode.
+func (s Settings) EvidenceLock() (retention time.Duration, compliance bool) {
+	text, mode, _ := strings.Cut(s.Evidence, " ")
+	retention, _ = ParseDuration(text)
+	return retention, mode == "compliance"
+}
 
 // UsesToken reports whether an access token is kept.
 func (s Settings) UsesToken() bool { return s.TokenStore != NoToken }
@@ -192,21 +194,9 @@ func (s Settings) UsesSignature() bool { return s.Authentication != ByMTLS }
 // UsesMTLS reports whether a webhook needs a client certificate.
 func (s Settings) UsesMTLS() bool { return s.Authentication != BySignature }
 
-// Tuning are the settings that only a local run can change, to be faster.
-type Tuning struct {
-	// RedriveTimeout is the timeout of the redrive function.
-	RedriveTimeout time.Duration `key:"payhook:redriveTimeout" default:"55s" limits:"5s 15m" unit:"second"`
-	// RedriveGrace is how long redrive waits after the deadline of the function that processes an event: more than
-	// the clocks of two functions can differ.
-	RedriveGrace time.Duration `key:"payhook:redriveGrace" default:"30s" limits:"1s 1h" by:"webhook redrive"`
-}
-
-// Prefix is the prefix of the context keys that only a local run uses. They are not for users.
-const Prefix = "payhook:"
-
 // LocalKey is the context key of a local run, whose value is then true: a deployment on an
 // emulator on this machine, built for its architecture and without deletion protection.
-const LocalKey = Prefix + "local"
+const LocalKey = "payhook:local"
 
 // LocalAccount is the account of the emulator of a local run. AWS has no such account.
 const LocalAccount = "000000000000"
@@ -217,8 +207,6 @@ type Deployment struct {
 
 	// StackName is the name of the app's stack; another one for each environment in an account and Region.
 	StackName string `group:"Rarely needed" key:"stackName" default:"Payhook" form:"stack"`
-
-	Tuning
 
 	Local         bool
 	TruststorePEM []byte // the certificates of Truststore; nil unless UsesMTLS

@@ -37,7 +37,8 @@ func given(pairs ...string) settings.Given {
 	}
 	local := texts[settings.LocalKey] == "true"
 	delete(texts, settings.LocalKey)
-	return settings.Given{Texts: texts, Local: local, Deployment: settings.StackName(texts)}
+	return settings.Given{Values: settings.Texts(texts, ""), Local: local,
+		Deployment: settings.StackName(texts["stackName"])}
 }
 
 func deployment(t *testing.T, pairs ...string) settings.Deployment {
@@ -68,10 +69,19 @@ func truststore(t *testing.T, text []byte) string {
 	return "truststore=" + path
 }
 
+// areAbout reports whether problems are about these, in their order: each has the name of a setting, and what its
+// problem begins with.
+func areAbout(problems, want []string) bool {
+	return slices.EqualFunc(problems, want, func(problem, want string) bool {
+		name, text, _ := strings.Cut(want, ": ")
+		return strings.HasPrefix(problem, name) && strings.Contains(problem, ": "+text)
+	})
+}
+
 // The extremes of the tags, which the table in infra/README.md shows, are valid, and nothing beyond.
 func TestSettingsHaveLimits(t *testing.T) {
-	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
-		_, limits, ok := strings.Cut(strings.Split(s.Limits, ",")[0], "from ")
+	for _, s := range settings.All() {
+		_, limits, ok := strings.Cut(strings.Split(s.Limits(), ",")[0], "from ")
 		if !ok {
 			continue
 		}
@@ -88,7 +98,7 @@ func TestSettingsHaveLimits(t *testing.T) {
 		for value, want := range values {
 			got := problems(given("payhook:local=true", s.Key+"="+value))
 			if valid := !slices.ContainsFunc(got, func(p string) bool {
-				return strings.HasPrefix(p, s.Key+": must be ") && strings.HasSuffix(p, s.Limits)
+				return strings.HasPrefix(p, s.Key+"=") && strings.Contains(p, s.Limits())
 			}); valid != want {
 				t.Errorf("%s=%q: %q", s.Key, value, got)
 			}
@@ -175,13 +185,12 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"", ""},
 		{"baseUrl= authUrl= tokenManagerId=",
 			"baseUrl: is required (example: https://|authUrl: is required|tokenManagerId: is required"},
-		{"payhook:redriveGrace=1s", "payhook:redriveGrace: no such setting"}, // not local
 
 		// A problem names what is allowed.
 		{"successStatus=1x", "successStatus: must be a whole number from 200 to 299"},
-		{"keyMaxAge=1x", "keyMaxAge: must be a duration from 1h to 90d"},
-		{"captureRejected=1x", "captureRejected: must be a duration from 1m to 7d, or off"},
-		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never"},
+		{"keyMaxAge=1x", "keyMaxAge=1x: must be whole hours from 1h to 90d (example: 24h)"},
+		{"captureRejected=1x", "captureRejected: must be whole minutes from 1m to 7d, or off (example: 1m)"},
+		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never (example: 365d)"},
 		{"webhookTimeout=4.5s", "webhookTimeout: must be whole seconds from 4s to 15m"},
 		{"protectBus=1x", "protectBus: must be false or true"},
 
@@ -189,11 +198,11 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"tokenStore=none authUrl= tokenManagerId=", ""},
 		{"tokenStore=none authUrl= baseUrl=", "baseUrl: is required"},
 		{"tokenStore=none authUrl=x", "authUrl: must be"},
-		{"tokenStore=none keysAuth=bearer", "keysAuth: must be none, as tokenStore is none"},
+		{"tokenStore=none keysAuth=bearer", "keysAuth=bearer: must be none, as no access token is kept with tokenStore=none"},
 		{"tokenStore=parameter keysAuth=bearer", ""},
 		{"tokenStore=parameter authUrl= tokenManagerId=", "authUrl: is required|tokenManagerId: is required"},
 		{"tokenStore=none scopes=a credentialEncoding=literal",
-			"scopes: has no effect, as tokenStore is none|credentialEncoding: has no effect, as tokenStore is none"},
+			"scopes=a: has no effect with tokenStore=none|credentialEncoding: has no effect with tokenStore=none"},
 		{"tokenStore=parameter scopes=a credentialEncoding=form", ""},
 		{"tokenStore=ssm authUrl=", "authUrl: is required|tokenStore: must be secret or parameter or none"},
 
@@ -204,7 +213,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 		// A webhook is accepted 5 minutes early, and repeated 5 minutes late.
 		{"deduplicationWindow=10m30s", "deduplicationWindow: must be at least 10m31s, which is twice " +
-			"timestampTolerance plus webhookTimeout and a second"},
+			"timestampTolerance=5m (default) plus webhookTimeout=30s (default) and a second"},
 		{"deduplicationWindow=10m31s", ""},
 		{"timestampTolerance=24h deduplicationWindow=1d", "deduplicationWindow: must be at least 48h0m31s"},
 		{"webhookTimeout=2m deduplicationWindow=11m", "deduplicationWindow: must be at least 12m1s"},
@@ -213,19 +222,15 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"webhookTimeout=x deduplicationWindow=1m", "webhookTimeout: must be"},
 
 		// Large events outlive references to them.
-		{"claimRetention=34d archiveRetention=20d", "claimRetention: must be at least 35d: redrive can publish a " +
-			"reference until its last attempt, the archive can deliver it again for as long as archiveRetention"},
+		{"claimRetention=34d archiveRetention=20d", "claimRetention: must be at least 35 days: redrive can publish a " +
+			"reference until its last attempt, the archive delivers it again with archiveRetention=20d, and"},
 		{"claimRetention=34d archiveRetention=19d", ""},
 		{"claimRetention=15d archiveRetention=off", ""},
 		{"claimRetention=never archiveRetention=36500d", ""},
-		{"payhook:local=true payhook:redriveGrace=2h", "payhook:redriveGrace: must be"},
-
-		{"evidenceLock=governance", "evidenceLock: has no effect without evidence"},
-		{"evidenceLock=governance evidence=7y", ""},
 
 		// Parts of the proof have different places.
 		{"timestampLocation=header:X-Proof keyIdLocation=header:x-proof",
-			"keyIdLocation: must differ from timestampLocation"},
+			"keyIdLocation: must differ from timestampLocation=header:X-Proof"},
 		{"timestampLocation=header:x-svc-signature", "timestampLocation: must differ from signatureHeader"},
 		{"timestampLocation=query:p keyIdLocation=query:p", "keyIdLocation: must differ from timestampLocation"},
 		{"timestampLocation=query:p keyIdLocation=header:p", ""},
@@ -235,14 +240,13 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		// The endpoint.
 		{"domainName=hook.bank.example hostedZoneId=Z0123456789ABC", ""},
 		{"domainName=hook.bank.example certificateArn=" + certificate, ""},
-		{"domainName=hook.bank.example", "certificateArn: or hostedZoneId is required with domainName"},
+		{"domainName=hook.bank.example", "certificateArn: or hostedZoneId is required with domainName=hook.bank.example"},
 		{"domainName=localhost webhookTimeout=31s", "domainName: must be a domain name"},
-		{"certificateArn=" + certificate + " ownershipCertificateArn=" + certificate + " hostedZoneId=Z1ABC",
-			"certificateArn: needs domainName|ownershipCertificateArn: needs|hostedZoneId: needs"},
+		{"certificateArn=" + certificate + " hostedZoneId=Z1ABC",
+			"certificateArn: has no effect without domainName|hostedZoneId: has no effect"},
 		{mtls + "webhookTimeout=31s", "webhookTimeout: must be at most 30s with domainName"},
 		{mtls + "webhookTimeout=30s", ""},
-		{mtls + "certificateArn=1234 ownershipCertificateArn=arn:aws:iam::1:x",
-			"certificateArn: must be the ARN|ownershipCertificateArn: must be the ARN"},
+		{mtls + "certificateArn=1234", "certificateArn: must be the ARN"},
 
 		// The network.
 		{"subnetIds=" + subnets(16) + " securityGroupIds=" + groups(5), ""},
@@ -267,7 +271,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 		// Authentication.
 		{mtls, ""},
-		{mtls + "authentication=both hostedZoneId=Z1ABC ownershipCertificateArn=" + certificate, ""},
+		{mtls + "authentication=both hostedZoneId=Z1ABC", ""},
 		{mtls + `clientCertSubjects=CN=a\;b,O=c\\;*.d.example revokedKeys=` + strings.ToUpper(pin) +
 			" clientCertPins=" + pin + ";" + pin, ""},
 		{mtls + "clientCertSubjects=d.example;cn=a",
@@ -282,41 +286,38 @@ func TestDeploymentsAreChecked(t *testing.T) {
 				"revokedKeys: element 2 is empty"},
 		{"authentication=tls", "authentication: must be signature or mtls or both"},
 		{mtls + "authentication=TLS", "authentication: must be"},
-		{mtls + "domainName= certificateArn=", "domainName: is required, as authentication is mtls"},
-		{mtls + "authentication=both truststore=", "truststore: is required, as authentication is both"},
-		{mtls + "authentication=signature", "truststore: has no effect, as authentication is signature"},
+		{mtls + "domainName= certificateArn=", "domainName: is required with authentication=mtls"},
+		{mtls + "authentication=both truststore=", "truststore: is required with authentication=both"},
+		{mtls + "authentication=signature", "truststore: has no effect with authentication=signature"},
 		{"clientCertSubjects=CN=a clientCertPins=" + pin, "clientCertPins: has no effect|" +
 			"clientCertSubjects: has no effect"},
-		{mtls + "captureRejected=1h", "captureRejected: must be off, as authentication is mtls"},
+		{mtls + "captureRejected=1h", "captureRejected: must be off: with authentication=mtls"},
 		{mtls + "captureRejected=1h authentication=both", ""},
-		{"captureRejected=1h deduplicationWindow=3d", "deduplicationWindow: must be longer than 3d with"},
+		{"captureRejected=1h deduplicationWindow=3d", "deduplicationWindow: must be longer than 72h with captureRejected=1h"},
 		{"captureRejected=1h deduplicationWindow=73h", ""},
 		{"deduplicationWindow=3d", ""},
 		{mtls + "truststore=/nowhere", "truststore: can't be read"},
 		{service(ca.PEM()), ""},
 		{"serviceCA=/nowhere", "serviceCA: can't be read"},
-		{service([]byte("no CA")), "serviceCA: /"},
+		{service([]byte("no CA")), "serviceCA: there is no certificate in PEM"},
 		{mtls + "tokenStore=none " + service(ca.PEM()), "serviceCA: has no effect"},
-		{service(append(ca.PEM(), expired...)), "serviceCA: /"},
-		{mtls + truststore(t, append(ca.PEM(), client...)), "truststore: /"},
-		{mtls + clients, "truststore: /"},
+		{service(append(ca.PEM(), expired...)),
+			"serviceCA: certificate 2 (CN=Operator CA,O=Payment Service) has expired"},
+		{mtls + truststore(t, append(ca.PEM(), client...)), "truststore: "},
+		{mtls + clients, "truststore: certificate 1 "},
 	} {
 		got := problems(given(strings.Fields(c.settings)...))
 		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '|' })
-		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		if !areAbout(got, want) {
 			t.Errorf("%q:\n%q, want\n%q", c.settings, got, c.want)
 		}
-	}
-	if got := problems(given(service(append(ca.PEM(), expired...)))); !strings.HasSuffix(got[0],
-		"ca.pem: certificate 2 (CN=Operator CA,O=Payment Service) has expired") {
-		t.Errorf("got %v", got)
 	}
 	key, err := paymenttest.EncodePrivateKey(ca.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for problem, text := range map[string]string{"ca.pem: certificate 2 is a ": string(key),
-		"ca.pem: certificate 2 can't be read": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"} {
+	for problem, text := range map[string]string{"certificate 2 is a ": string(key),
+		"certificate 2 can't be read": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"} {
 		if got := problems(given(service(append(ca.PEM(), text...))))[0]; !strings.Contains(got, problem) ||
 			!strings.Contains(got, "(line ") || strings.Contains(got, strings.Split(string(key), "\n")[1]) {
 			t.Errorf("got %s, want %s", got, problem)
@@ -341,112 +342,154 @@ func TestDeploymentsAreChecked(t *testing.T) {
 // others returns a text for each setting that is valid by itself and not its default.
 func others() map[string]string {
 	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "serviceCA": "ca.pem",
-		"protectBus": "false", "tokenStore": "parameter"}
-	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
-		switch limits := strings.Fields(strings.ReplaceAll(s.Limits, ",", "")); {
-		case len(limits) > 0:
-			texts[s.Key] = limits[slices.Index(limits, "from")+1]
-		case s.Example != "":
+		"protectBus": "false", "tokenStore": "parameter", "webhookConcurrency": "7"}
+	for _, s := range settings.All() {
+		if texts[s.Key] == "" {
 			texts[s.Key] = s.Example
 		}
 	}
-	maps.Copy(texts, map[string]string{"keysAuth": "bearer", "credentialEncoding": "form",
-		"authentication": "both", "evidenceLock": "compliance", "successStatus": "201"})
+	maps.Copy(texts, map[string]string{"keysAuth": "bearer", "credentialEncoding": "form", "authentication": "both",
+		"successStatus": "201", "timestampTolerance": "off", "keyMaxAge": "25h", "deduplicationWindow": "40d",
+		"claimRetention": "never", "archiveRetention": "off", "webhookTimeout": "12s"})
 	return texts
 }
 
-// A field of Props means what the text in the context means, and a function what the deployment means.
+// A field of Props means what the text in a file means, and a function what the deployment means.
 func TestEverySettingHasOneMeaning(t *testing.T) {
+	const add = "a new setting: add to others, in this file, a valid text that is not its default"
 	texts := others()
-	fromTexts, _ := settings.ParseDeployment(settings.Given{Texts: texts, Local: true})
-	fromFields, _ := settings.ParseDeployment(settings.Given{Fields: fromTexts.Settings, Local: true})
-	if diff := cmp.Diff(fromTexts.Settings, fromFields.Settings); diff != "" {
-		t.Errorf("(-texts +fields)\n%s", diff)
+	fromTexts, _ := settings.ParseDeployment(settings.Given{Values: settings.Texts(texts, "")})
+	fields, err := settings.Fields(fromTexts.Settings)
+	fromFields, _ := settings.ParseDeployment(settings.Given{Values: fields})
+	if diff := cmp.Diff(fromTexts.Settings, fromFields.Settings); diff != "" || err != nil {
+		t.Errorf("%v: a kind of field that value.go does not parse or write (-texts +fields)\n%s", err, diff)
 	}
 	env := map[string]string{}
-	for _, s := range slices.Concat(settings.All(), settings.LocalSettings()) {
-		if got := fromTexts.Text(s); got != texts[s.Key] && s.Key != "stackName" || got == s.Default {
-			t.Errorf("%s: %q became %q, the default is %q", s.Key, texts[s.Key], got, s.Default)
+	for _, s := range settings.All() {
+		switch got := fromTexts.Text(s); {
+		case s.Key == "stackName": // Given.Deployment
+		case texts[s.Key] == "" || texts[s.Key] == s.Default:
+			t.Errorf("%s: %q: %s", s.Key, texts[s.Key], add)
+		case got != texts[s.Key]:
+			t.Errorf("%s: %q became %q: parse and Text in value.go must agree, or the text in others is invalid", s.Key,
+				texts[s.Key], got)
 		}
 		env[s.Env()] = fromTexts.Text(s)
 	}
-	for function, parse := range map[string]func(func(string) string) (settings.Function, error){
-		"webhook": settings.ParseWebhook, "redrive": settings.ParseRedrive, "token": settings.ParseToken,
-	} {
-		f, _ := parse(func(name string) string { return env[name] })
-		d := settings.Deployment{Settings: f.Settings, Tuning: f.Tuning}
+	for function := range functions {
+		f, _ := settings.ParseFunction(function, func(name string) string { return env[name] })
 		for _, s := range settings.ReadBy(function) {
-			if got := d.Text(s); got != texts[s.Key] {
-				t.Errorf("%s: %s is %q, want %q", function, s.Key, got, texts[s.Key])
+			if got := (settings.Deployment{Settings: f.Settings}).Text(s); got != texts[s.Key] {
+				t.Errorf("%s: %s is %q, want %q: the function must read what the tag \"by\" says", function, s.Key, got,
+					texts[s.Key])
 			}
 		}
 	}
 }
 
-// Each element of a list is one value, also of a field, and words of durations are values.
-func TestFieldsAreChecked(t *testing.T) {
-	d := deployment(t)
+// A problem names the setting as the user has written it, with its value and where that is from. Those of fields are
+// in Go. Each element of a list is one value.
+func TestProblemsShowValuesAndOrigins(t *testing.T) {
+	file := settings.Texts(map[string]string{"baseUrl": "https://a.example", "authUrl": "no where",
+		"evidence": "7y  compliance", "alarmSilence": "90m", "scopes": strings.Repeat("\x07é", 100), "eventBusNam": "b"},
+		"infra/settings.json")
+	both := maps.Clone(file)
+	maps.Copy(both, settings.Texts(map[string]string{"authUrl": "https://b.example", "timestampTolerance": "24h",
+		"deduplicationWindow": "1d"}, "-c"))
+	both["baseUrl"] = settings.Value{Text: "x", Name: "--base-url"}
+	for name, c := range map[string]struct {
+		values map[string]settings.Value
+		want   string
+	}{
+		"a file": {file, `authUrl="no where" (infra/settings.json): must be an https URL (example: https://
+tokenManagerId: is required (example: manager-1)
+scopes="\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\a… (infra/settings.json): must be visible
+evidence="7y  compliance" (infra/settings.json): must be off, or whole days from 1d to 36500d, which governance (the
+alarmSilence=90m (infra/settings.json): must be whole hours from 1h to 7d, or off (example: 1h)
+eventBusNam=b (infra/settings.json): no such setting; did you mean eventBusName?`},
+		"the command line": {both, `--base-url=x: must be an https URL (example:
+tokenManagerId: is required
+scopes=
+evidence=
+alarmSilence=90m (infra/settings.json): must
+deduplicationWindow=1d (-c): must be at least 48h0m31s, which is twice timestampTolerance=24h (-c) plus webhookTimeout=30s
+eventBusNam=`},
+	} {
+		got := problems(settings.Given{Values: c.values})
+		if want := strings.Split(c.want, "\n"); !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), c.want)
+		}
+	}
+
+	complete := settings.Settings{BaseURL: "https://a.example", AuthURL: "https://b.example", TokenManagerID: "c"}
 	for name, c := range map[string]struct {
 		change func(s *settings.Settings)
-		want   []string
+		want   string
 	}{
 		"words": {func(s *settings.Settings) {
 			s.ArchiveRetention, s.ClaimRetention, s.TimestampTolerance = settings.Off, settings.Never, settings.Off
-		}, nil},
-		"a word without meaning": {func(s *settings.Settings) {
-			s.KeyMaxAge, s.ClaimRetention = settings.Off, settings.Off
-		},
-			[]string{"KeyMaxAge: must be a duration", "ClaimRetention: must be whole days"}},
-		"elements": {func(s *settings.Settings) {
-			s.AllowedSources, s.ClientCertPins = []string{""}, []string{pin, " "}
-			s.ClientCertSubjects = []string{"CN=a;CN=b"}
-		}, []string{`ClientCertPins: element 2, " ", must be exactly one value`,
-			`ClientCertSubjects: element 1, "CN=a;CN=b", must be`, `AllowedSources: element 1, "", must be`,
-			"ClientCertPins: has no effect", "ClientCertSubjects: has no effect"}},
-		"relations": {func(s *settings.Settings) { s.DeduplicationWindow = time.Minute },
-			[]string{"DeduplicationWindow: must be at least 10m31s, which is twice TimestampTolerance plus " +
-				"WebhookTimeout"}},
+		}, ""},
+		"a word without meaning": {func(s *settings.Settings) { s.KeyMaxAge, s.ClaimRetention = settings.Off, settings.Off },
+			`KeyMaxAge=payhook.Off: must be whole hours from 1*time.Hour to 2160*time.Hour (example: 24*time.Hour)
+ClaimRetention=payhook.Off: must be whole days from 360*time.Hour to 876000*time.Hour, or payhook.Never (example: 8760*`},
+		"durations": {func(s *settings.Settings) { s.WebhookTimeout, s.AlarmSilence = 12500*time.Millisecond, 90*time.Minute },
+			`AlarmSilence=90*time.Minute: must be whole hours from 1*time.Hour to 168*time.Hour, or payhook.Off
+WebhookTimeout=time.Duration(12500000000): must be whole seconds from 4*time.Second to 15*time.Minute`},
+		"texts and numbers": {func(s *settings.Settings) { s.KeysAuth, s.SuccessStatus = "basic", 99 },
+			`SuccessStatus=99: must be a whole number from 200 to 299
+KeysAuth="basic": must be "none" or "bearer"`},
+		"lists": {func(s *settings.Settings) { s.AllowedSources = []string{"192.0.2.1", "::/0"} },
+			`AllowedSources=[]string{"192.0.2.1", "::/0"}: must be networks of IPv4 or IPv6 in CIDR notation without host bits ` +
+				`(example: []string{"192.0.2.0/24", "2001:db8:1::/48"})`},
+		"relations": {func(s *settings.Settings) { s.DeduplicationWindow, s.Scopes, s.TokenStore = time.Minute, "a", "none" },
+			`Scopes="a": has no effect with TokenStore="none" (example: "payments
+DeduplicationWindow=1*time.Minute: must be at least 10m31s, which is twice TimestampTolerance=5*time.Minute (default) plus`},
 		"tokens": {func(s *settings.Settings) {
 			s.Scopes, s.HostedZoneID = "a ${Token[Ref.2]}", "${Token[Ref.3]}"
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"#{Token[S.4]}"}, []string{"${Token[G.5]}", "sg-01234567"}
-		}, []string{"Scopes: must be a literal", "HostedZoneID: needs DomainName"}},
+		}, `Scopes="a ${Token[Ref.2]}": must be a literal
+HostedZoneID="${Token[Ref.3]}": has no effect without DomainName`},
 		"a token beside another text": {func(s *settings.Settings) {
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"${Token[S.4]}", "subnet-x"}, []string{"${Token[G.5]}"}
-		}, []string{"SubnetIDs: must be ids of subnets"}},
+		}, `SubnetIDs=[]string{"${Token[S.4]}", "subnet-x"}: must be ids of subnets`},
 	} {
-		fields := settings.Settings{BaseURL: d.BaseURL, AuthURL: d.AuthURL, TokenManagerID: d.TokenManagerID}
+		fields := complete
 		c.change(&fields)
-		got := problems(settings.Given{Fields: fields, FieldNames: true, Deployment: "Payhook"})
-		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		values, err := settings.Fields(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := problems(settings.Given{Values: values, InGo: true, Deployment: "Payhook"})
+		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '\n' })
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), c.want)
 		}
 	}
-	// A field replaces the context, and is named by what set it.
-	got := problems(settings.Given{Texts: map[string]string{"successStatus": "100", "keysAuth": "x"},
-		Fields: settings.Settings{SuccessStatus: 99, BaseURL: "x"}})
-	want := []string{"BaseURL: must be", "authUrl: is required", "tokenManagerId: is required",
-		"SuccessStatus: must be a whole number", "keysAuth: must be"}
-	if !slices.EqualFunc(got, want, strings.HasPrefix) {
-		t.Errorf("%q, want %q", got, want)
+	complete.AllowedSources, complete.ClientCertSubjects = []string{"192.0.2.0/24", " "}, []string{"CN=a;CN=b"}
+	_, err := settings.Fields(complete)
+	if got := fmt.Sprint(err); got != `ClientCertSubjects: element 1, "CN=a;CN=b", must be exactly one value
+AllowedSources: element 2, " ", must be exactly one value` {
+		t.Error(got)
 	}
 }
 
 // The names of existing resources can be unknown until the deployment. Combinations are checked.
 func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
-	g := given("eventBusName=default", "encryption=${Token[1]}", "hostedZoneId=${Token[2]}")
-	g.Unchecked = map[string]bool{"eventBusName": true, "encryption": true}
+	g := given("hostedZoneId=${Token[2]}")
+	g.Values["eventBusName"] = settings.Value{Text: "default", Unchecked: true}
+	g.Values["encryption"] = settings.Value{Text: "${Token[1]}", Unchecked: true}
 	d, err := settings.ParseDeployment(g)
 	got := fmt.Sprint(err)
-	if !strings.HasPrefix(got, "hostedZoneId: needs domainName") || strings.Contains(got, "\n") ||
-		d.EventBusName != "default" || d.Encryption != "${Token[1]}" {
+	if !strings.HasPrefix(got, "hostedZoneId=${Token[2]}: has no effect without domainName") ||
+		strings.Contains(got, "\n") || d.EventBusName != "default" || d.Encryption != "${Token[1]}" {
 		t.Errorf("%+v, %s", d, got)
 	}
 }
 
 // problemsIn returns the problems of settings in a Region of the account 111122223333.
-func problemsIn(region, bus string, pairs ...string) []string {
+func problemsIn(region string, pairs ...string) []string {
 	g := given(pairs...)
-	g.Account, g.Region, g.BusARN = "111122223333", region, bus
+	g.Account, g.Region = "111122223333", region
 	return problems(g)
 }
 
@@ -458,16 +501,16 @@ func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
 		if region != "ap-east-2" {
 			want = want[:1]
 		}
-		if got := problemsIn(region, ""); !slices.EqualFunc(got, want, strings.HasPrefix) {
+		if got := problemsIn(region); !areAbout(got, want) {
 			t.Errorf("%s: %q", region, got)
 		}
-		got := problemsIn(region, "", "domainName=hook.bank.example", "hostedZoneId=Z1ABC", "archiveRetention=off")
-		if got = append(got, problemsIn(region, "", "payhook:local=true")...); got != nil {
+		got := problemsIn(region, "domainName=hook.bank.example", "hostedZoneId=Z1ABC", "archiveRetention=off")
+		if got = append(got, problemsIn(region, "payhook:local=true")...); got != nil {
 			t.Errorf("%s, with a domain name or on an emulator: %q", region, got)
 		}
 	}
 	for _, region := range []string{"eu-central-1", "ap-southeast-3", "us-east-1"} {
-		if got := problemsIn(region, ""); got != nil {
+		if got := problemsIn(region); got != nil {
 			t.Errorf("%s: %q", region, got)
 		}
 	}
@@ -475,22 +518,14 @@ func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
 
 func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
 	const here, otherAccount = "arn:aws:kms:us-east-1:111122223333:key/a", "arn:aws:kms:us-east-1:444455556666:key/a"
-	for _, c := range []struct {
-		bus            string
-		settings, want []string
-	}{
-		{here, []string{"encryption=" + here}, nil},
-		{"arn:${Token[P]}:events:${Token[R]}:${Token[A]}:event-bus/b", nil, nil},
-		{"arn:aws:events:eu-west-1:1:event-bus/b", nil, []string{"eventBusName: must be in the Region us-east-1 of " +
-			"the stack, not in eu-west-1", "eventBusName: must be in the account"}},
-		{"arn:aws:events:${Token[R]}:1:event-bus/b", nil, []string{"eventBusName: must be in the account"}},
-		{"", []string{"domainName=hook.bank.example", "certificateArn=" + certificate,
-			"ownershipCertificateArn=" + certificate}, []string{"certificateArn", "ownershipCertificateArn"}},
-		{"", []string{"encryption=" + otherAccount},
-			[]string{"encryption: must be in the account 111122223333 of the stack"}},
+	for text, want := range map[string][]string{
+		"encryption=" + here: nil,
+		"domainName=hook.bank.example certificateArn=" + certificate: {"certificateArn: must be in the Region us-east-1 " +
+			"of the stack, not in eu-central-1"},
+		"encryption=" + otherAccount: {"encryption: must be in the account 111122223333 of the stack"},
 	} {
-		if got := problemsIn("us-east-1", c.bus, c.settings...); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
-			t.Errorf("%s %q: %q, want %q", c.bus, c.settings, got, c.want)
+		if got := problemsIn("us-east-1", strings.Fields(text)...); !areAbout(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -498,9 +533,9 @@ func TestResourcesMustBeWhereTheStackIs(t *testing.T) {
 func TestUnknownKeysAreCorrected(t *testing.T) {
 	for key, meant := range map[string]string{"baseURL": "baseUrl", "base-url": "baseUrl", "aseUrl": "baseUrl",
 		"eventbusname": "eventBusName", "archiveRetentoin": "archiveRetention", "evidenc": "evidence",
-		"evidencelock": "evidenceLock", "keyMaxFage": "keyMaxAge", "pins": "", "webhook_memory": "", "x": "", "tr": "",
+		"keyMaxFage": "keyMaxAge", "pins": "", "webhook_memory": "", "x": "", "tr": "",
 		"scopXX": "scopes", "scoXXX": "", "baseUrlaseUrl": ""} {
-		want := []string{key + ": no such setting"}
+		want := []string{key + "=x: no such setting"}
 		if meant != "" {
 			want[0] += "; did you mean " + meant + "?"
 		}
@@ -508,9 +543,8 @@ func TestUnknownKeysAreCorrected(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := settings.Named("hostedZoneId").Env() + settings.Named("allowedSources").Env() +
-		settings.Named("payhook:redriveGrace").Env(); got !=
-		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCESPAYHOOK_REDRIVE_GRACE" {
+	if got := settings.Named("hostedZoneId").Env() + settings.Named("allowedSources").Env(); got !=
+		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCES" {
 		t.Error(got)
 	}
 }
@@ -530,30 +564,27 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	}
 }
 
-func TestSettingsOfTheContextNeedNoQuotes(t *testing.T) {
-	folder := t.TempDir()
-	for file, text := range map[string]string{
-		"cdk.json": `{"app": "x", "context": {"webhookConcurrency": 6000000, "protectBus": true, "a": null, "scopes": "b",
-			"tokenManagerId": [3], "@aws-cdk/core:x": true, "aws:cdk:x": "x", "acknowledged-issue-numbers": [34892],
-			"cli-telemetry": false, "availability-zones:account=1:region=eu-central-1": ["a"]}}`,
-		"wrong.json": `{`,
+func TestValuesOfFilesNeedNoQuotes(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"webhookConcurrency": 6000000, "protectBus": true, "a": null, "b": "", "scopes": "c", "clientCertSubjects":
+			["CN=a\\;b,O=c", "d"]}`: `map[clientCertSubjects:CN=a\;b,O=c;d protectBus:true scopes:c webhookConcurrency:6000000]`,
+		`{`:                           "unexpected end of JSON input",
+		`[]`:                          "cannot unmarshal array",
+		`{"allowedSources": ["a;b"]}`: `allowedSources: element 1, "a;b", must be exactly one value`,
+		`{"allowedSources": [1]}`:     "allowedSources: must be a list of texts",
+		`{"evidence": {}}`:            "evidence: must be a text, a number, true, false or a list of texts",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+		file := filepath.Join(t.TempDir(), "settings.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for file, want := range map[string]map[string]string{
-		"cdk.json":  {"webhookConcurrency": "6000000", "protectBus": "true", "scopes": "b", "tokenManagerId": "[3]"},
-		"none.json": {},
-	} {
-		if got, err := settings.ReadContext(filepath.Join(folder, file)); err != nil || !maps.Equal(got, want) {
-			t.Errorf("%s: %v, %v", file, got, err)
+		got, err := settings.ReadFile(file)
+		if shown := fmt.Sprint(got); err != nil && (!strings.HasPrefix(err.Error(), file) ||
+			!strings.Contains(err.Error(), want)) || err == nil && shown != want {
+			t.Errorf("%s: %s, %v", text, shown, err)
 		}
 	}
-	if _, err := settings.ReadContext(filepath.Join(folder, "wrong.json")); err == nil {
-		t.Error("no error")
-	}
-	if got := settings.Text(nil); got != "" {
-		t.Errorf("null is %q", got)
+	if got, err := settings.ReadFile(filepath.Join(t.TempDir(), "none.json")); len(got) != 0 || err != nil {
+		t.Errorf("no file: %v, %v", got, err)
 	}
 }

@@ -25,6 +25,9 @@ const CaptureUntilEnv = "PAYHOOK_CAPTURE_REJECTED_UNTIL"
 // each accepted delivery. It is absent unless evidence is set.
 const EvidenceBucketEnv = "PAYHOOK_EVIDENCE_BUCKET"
 
+// RedriveGraceEnv is the environment variable with the redrive grace of a local run. It is absent in others.
+const RedriveGraceEnv = "PAYHOOK_REDRIVE_GRACE"
+
 // APIIDEnv is the environment variable with the id of the HTTP API. The
 // deployment sets it.
 const APIIDEnv = "PAYHOOK_API_ID"

@@ -91,15 +91,15 @@ type deployment struct {
 func deploy(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t}
-	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: map[string]string{
-		"baseUrl": "https://api.payments.example", "tokenStore": settings.NoToken, "captureRejected": "1h"}})
+	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
+		Values: settings.Texts(map[string]string{"baseUrl": "https://api.payments.example", "tokenStore": settings.NoToken, "captureRejected": "1h"}, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	env := deployed.Environment("redrive", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
 		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "bus"})
 	maps.Copy(env, change)
-	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
+	conf, err := settings.ParseFunction("redrive", func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ var effects = map[string]func(t *testing.T){
 	"claimRetention": endsSoon,
 
 	// Package intake tests what a pipeline does with its settings.
-	"deduplicationWindow": remembers, "payhook:redriveGrace": remembers,
+	"deduplicationWindow": remembers,
 
 	"authentication": func(t *testing.T) {
 		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {

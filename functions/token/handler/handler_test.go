@@ -106,7 +106,7 @@ func environment(t *testing.T, authURL string) map[string]string {
 // parse returns the settings of an environment.
 func parse(t *testing.T, env map[string]string) settings.Function {
 	t.Helper()
-	conf, err := settings.ParseToken(func(name string) string { return env[name] })
+	conf, err := settings.ParseFunction("token", func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,15 +45,15 @@ type endpoint struct {
 // conf returns the default settings with some changes.
 func conf(t testing.TB, baseURL string, change map[string]string) settings.Function {
 	t.Helper()
-	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Texts: map[string]string{
-		"baseUrl": baseURL, "tokenStore": settings.NoToken}})
+	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
+		Values: settings.Texts(map[string]string{"baseUrl": baseURL, "tokenStore": settings.NoToken}, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	env := deployed.Environment("webhook", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
 		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "payhook"})
 	maps.Copy(env, change)
-	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
+	s, err := settings.ParseFunction("webhook", func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ var effects = map[string]func(t *testing.T){
 	"keyMaxAge": keptFor("keyMaxAge", "2h", 2*time.Hour),
 
 	// Package intake tests what a pipeline does with its settings.
-	"deduplicationWindow": recorded, "payhook:redriveGrace": recorded,
+	"deduplicationWindow": recorded,
 }
 
 // tokenSource has a token.

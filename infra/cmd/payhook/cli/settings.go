@@ -8,10 +8,17 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// AddSettings reads KEY=VALUE, or several of them separated by spaces. It knows only the settings among.
+// AddSettings reads KEY=VALUE, or several of them separated by spaces. A part without = belongs to the value before it.
+// It knows only the settings among.
 func AddSettings(to map[string]string, text string, among []*settings.Setting) error {
+	last := ""
 	for pair := range strings.FieldsSeq(text) {
 		key, value, ok := strings.Cut(pair, "=")
+		if !ok && last != "" {
+			to[last] += " " + pair
+			continue
+		}
+		last = key
 		named := func(s *settings.Setting) bool { return s.Key == key }
 		switch {
 		case !ok:

@@ -40,8 +40,8 @@ const long = `Names the check that rejects a webhook, and finds settings with wh
 It looks for the signature, timestamps and key ids in all values that are stored,
 fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of the
 timestamp, encodings of the signature, hashes, and usual compositions of the message.
-Settings are printed for cdk.json only if the webhook passes all checks of the signature
-with them. No setting is proposed that weakens the protection: a longer
+Settings are printed for infra/settings.json only if the webhook passes all checks of
+the signature with them. No setting is proposed that weakens the protection: a longer
 timestampTolerance, a fixed keyIdLocation. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that captureRejected stored, or the one of a name, or of its
@@ -208,9 +208,9 @@ func (o *options) print(d *deployment.Deployment, r *report, scheme signature.Sc
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))
 	}
-	title := `Settings for cdk.json, under "context":`
+	title := "Settings for infra/settings.json:"
 	if r.Verdict != otherSettings {
-		title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
+		title = "Settings for infra/settings.json. They are necessary, but not sufficient:"
 	} else if d.Local {
 		restart = cli.Lines{d.Restart(r.Settings)}
 	}

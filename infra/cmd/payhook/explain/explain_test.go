@@ -16,7 +16,7 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// What is printed can be copied into cdk.json, and for the local run into a shell.
+// What is printed can be copied into the file, and for the local run into a shell.
 func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"encryption=a " +
 		"keyIdLocation=header:Key timestampLocation=header:X-Brand-Time\"\n"
@@ -30,7 +30,7 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 		if err := o.explain(t.Context(), d, c.request); err != nil {
 			t.Fatal(err)
 		}
-		_, lines, found := strings.Cut(out.String(), "Settings for cdk.json, under \"context\":\n")
+		_, lines, found := strings.Cut(out.String(), "Settings for infra/settings.json:\n")
 		lines, _, _ = strings.Cut(lines, "\n\n")
 		var printed map[string]string
 		text := "{" + strings.TrimRight(lines, ",\n") + "}"

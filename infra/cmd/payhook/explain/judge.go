@@ -187,7 +187,7 @@ func (e *explainer) judgeUnread(err error) {
 	e.report = report{Verdict: notStored, Outcome: e.Outcome, Cause: e.Cause}
 	e.say("These values are not stored, because the settings did not name them: %s.", strings.Join(e.unread, ", "))
 	e.say("If the signature, the timestamp or the key id is there, set signatureHeader, timestampLocation or " +
-		"keyIdLocation in cdk.json, deploy with captureRejected, and explain the next webhook that is rejected. Ask " +
+		"keyIdLocation in infra/settings.json, deploy with captureRejected, and explain the next webhook that is rejected. Ask " +
 		"the service to send this one again.")
 	e.say("Otherwise, it is no webhook of the service (scanners call every public URL), or the subscription does not " +
 		"ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers.")
@@ -240,7 +240,7 @@ func (e *explainer) propose(ctx context.Context, found match) {
 			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.Window.Tolerance))
 	default:
 		e.Verdict = otherSettings
-		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this " +
+		e.say("Set this in infra/settings.json, or in the Props of the construct, and deploy. The request verifies then; this " +
 			"was tried.")
 	}
 }

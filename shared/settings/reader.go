@@ -1,0 +1,118 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// reader reads settings from one source and collects their problems.
+type reader struct {
+	to       Deployment
+	value    func(*Setting) Value         // also the default, and none as ""
+	getenv   func(string) string          // of a function
+	file     func(string) ([]byte, error) // of the package of a function
+	given    Given                        // of a deployment
+	problems []error
+	invalid  []*Setting // the settings with a problem
+}
+
+// read parses settings.
+func (r *reader) read(list []*Setting) {
+	for _, s := range list {
+		v := r.value(s)
+		switch {
+		case v.Text == "" && s.Required:
+			if token := []string{"token"}; !slices.Equal(s.by, token) || r.value(Named("tokenStore")).Text != NoToken {
+				r.invalidate(s, "is required")
+			}
+			continue
+		case v.Text == "" && s.Default == "":
+			continue
+		}
+		err := s.parse(v.Text, &r.to)
+		switch {
+		case v.Unchecked || err == nil && (s.form.token || !isToken(v.Text)):
+		case isToken(v.Text) && !s.form.token:
+			r.invalidate(s, "must be a literal, no token of the CDK: it is checked when the template is written")
+		case errors.Is(err, errRequirement):
+			r.invalidate(s, s.requirement(v.language(s)))
+		default:
+			r.invalidate(s, err.Error())
+		}
+	}
+}
+
+func (r *reader) err() error { return errors.Join(r.problems...) }
+
+// of returns the setting of a field of r.to.
+func (r *reader) of(field any) *Setting {
+	return declared[slices.IndexFunc(declared, func(s *Setting) bool { return s.in(&r.to) == field })]
+}
+
+// isGiven reports whether the setting of a field of r.to is given, also with the text of its default.
+func (r *reader) isGiven(field any) bool { return r.given.Values[r.of(field).Key].Text != "" }
+
+// valid reports whether none of the settings of these fields has a problem.
+func (r *reader) valid(fields ...any) bool {
+	return !slices.ContainsFunc(fields, func(field any) bool { return slices.Contains(r.invalid, r.of(field)) })
+}
+
+// shown returns the name of the setting of a field of r.to with its value, and where that is from.
+func (r *reader) shown(field any) string {
+	s := r.of(field)
+	return r.value(s).shown(s.Key, s)
+}
+
+// wrong adds a problem of the setting of a field of r.to.
+func (r *reader) wrong(field any, format string, args ...any) {
+	r.invalidate(r.of(field), fmt.Sprintf(format, args...))
+}
+
+func (r *reader) invalidate(s *Setting, problem string) {
+	r.invalid = append(r.invalid, s)
+	v := r.value(s)
+	if s.Example != "" {
+		problem += " (example: " + v.language(s)(s.Example) + ")"
+	}
+	r.problem(v.shown(s.Key, s), problem)
+}
+
+func (r *reader) problem(name, problem string) {
+	r.problems = append(r.problems, fmt.Errorf("%s: %s", name, problem))
+}
+
+// language returns how a text of a setting is written where the value is from.
+func (v Value) language(s *Setting) func(text string) string {
+	if v.InGo {
+		return s.inGo
+	}
+	return func(text string) string { return text }
+}
+
+// shown returns NAME=VALUE (FROM) for a value, of which it shows the beginning; only the name if there is no value. s is
+// nil if there is no setting with the key.
+func (v Value) shown(key string, s *Setting) string {
+	name := cmp.Or(v.Name, key)
+	if v.Text == "" {
+		return name
+	}
+	text := v.Text
+	switch {
+	case s != nil && v.InGo:
+		text = s.inGo(text)
+	case strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }):
+		text = strconv.Quote(text)
+	}
+	if runes := []rune(text); len(runes) > 60 {
+		text = string(runes[:60]) + "…"
+	}
+	if v.From != "" {
+		text += " (" + v.From + ")"
+	}
+	return name + "=" + text
+}
