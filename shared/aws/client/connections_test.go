@@ -150,6 +150,17 @@ func TestAfterOneDeadConnectionNoOtherIsUsed(t *testing.T) {
 	}
 }
 
+// Keys are fetched with GET.
+func TestAGETOnADeadConnectionIsAnswered(t *testing.T) {
+	s, c := startCounting(t, 2)
+	s.at(t, c, 5)
+	response, err := c.Client().Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+}
+
 func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {
 	s, c := startCounting(t, 0)
 	for range 3 {
