@@ -69,6 +69,8 @@ func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 	function := r.URL.Path[1:]
 	var event jsontext.Value
 	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxEvent), &event)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err == nil {
 		event, err = p.prepare(r.Context(), function, event)
 	}
@@ -76,8 +78,6 @@ func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.ledger.earlier = p.leaseEnds()
 	did, err := p.invoke(context.WithoutCancel(r.Context()), function, event)
 	p.ledger.earlier = 0
