@@ -102,10 +102,6 @@ func (i Item) AsClaim(detail []byte) Item {
 // no meaning in a UUID (RFC 9562, section 4).
 func Key(eventID string) string { return strings.ToLower(eventID) }
 
-// Overdue reports whether an event that is pending was due more than two minutes ago. By then, redrive has run
-// twice.
-func (i Item) Overdue(now time.Time) bool { return now.Sub(i.Due) > 2*time.Minute }
-
 // Current reports whether the ledger still knows the event. What is pending or parked is current, however old it
 // is; the rest until its window has passed. An item that is not current may be deleted at any time, and its eventId
 // can be recorded again.

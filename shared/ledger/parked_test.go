@@ -13,16 +13,15 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// open returns how many events are pending, overdue and parked.
-func (b *fixture) open(t *testing.T) (open [3]int) {
+// open returns how many events are pending and parked.
+func (b *fixture) open(t *testing.T) (open [2]int) {
 	t.Helper()
 	pending, err := b.List(t.Context(), ledger.Pending)
 	parked, also := b.List(t.Context(), ledger.Parked)
 	if err := errors.Join(err, also); err != nil {
 		t.Fatal(err)
 	}
-	n := ledger.Count(pending, b.now)
-	return [3]int{n.Pending, n.Overdue, len(parked)}
+	return [2]int{len(pending), len(parked)}
 }
 
 var decision = ledger.Decision{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, time.UTC),
@@ -55,9 +54,9 @@ func TestAParkedEventHasOneHome(t *testing.T) {
 		t.Error(err, diff)
 	}
 	b.now = b.now.Add(10 * window)
-	if got := b.open(t); got != [3]int{0, 0, 1} || len(b.due(t)) != 0 ||
+	if got := b.open(t); got != [2]int{0, 1} || len(b.due(t)) != 0 ||
 		!b.find(t, e).ExpiresAt.IsZero() {
-		t.Errorf("a window later, %v are pending, overdue and parked", got)
+		t.Errorf("a window later, %v are pending and parked", got)
 	}
 
 	due := b.now.Add(time.Minute)
@@ -85,7 +84,7 @@ func TestAParkedEventHasOneHome(t *testing.T) {
 	}
 	b.publish(t, again.Item)
 	if got := b.find(t, e); got.State != ledger.Published || got.Decision != decision || got.Detail != nil ||
-		!got.ExpiresAt.Equal(b.now.Add(window)) || b.open(t) != [3]int{} {
+		!got.ExpiresAt.Equal(b.now.Add(window)) || b.open(t) != [2]int{} {
 		t.Errorf("published: %+v, %v", got, b.open(t))
 	}
 }
@@ -121,7 +120,7 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 		want := ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: sent.DeliveryID, RecordedAt: b.now,
 			State: ledger.Pending, Detail: sent.Detail, Size: len(sent.Detail), Claimed: claimed, Shard: got.Shard,
 			Due: b.now, Holder: holder}
-		if diff := cmp.Diff(want, got); diff != "" || b.open(t) != [3]int{1, 0, 0} {
+		if diff := cmp.Diff(want, got); diff != "" || b.open(t) != [2]int{1, 0} {
 			t.Errorf("claimed %v: %v %s", claimed, b.open(t), diff)
 		}
 		if l := b.lease(t); l.Item.Attempts != 1 || l.Item.DeliveryID != sent.DeliveryID {
@@ -186,7 +185,7 @@ func TestAnItemThatCannotBeDecodedIsParkedOnce(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			b.now = b.now.Add(time.Hour)
-			if got := b.open(t); got != [3]int{0, 0, 1} || len(b.due(t)) != 0 {
+			if got := b.open(t); got != [2]int{0, 1} || len(b.due(t)) != 0 {
 				t.Errorf("%s: %v, %d due", name, got, len(b.due(t)))
 			}
 			if items := b.store.Items(); parked == nil {

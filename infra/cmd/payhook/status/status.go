@@ -218,9 +218,12 @@ func lines(checks []check) cli.Rows {
 	return rows
 }
 
-// wrap splits a text into lines of about 90 characters.
+// wrap splits a text into lines of about 90 characters, unless it has lines, of which one is a command to copy.
 func wrap(text string) (lines []string) {
 	const width = 90
+	if strings.Contains(text, "\n") {
+		return strings.Split(text, "\n")
+	}
 	for word := range strings.FieldsSeq(text) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+len(word) < width {
 			lines[last] += " " + word
@@ -240,9 +243,9 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	t, err := d.token.Bearer(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone):
-		return []check{{"token", attention, cli.Cause(err.Error()), "store the client credentials: aws " +
-			"secretsmanager put-secret-value --secret-id " + d.CredentialsSecret + " --secret-string " +
-			`'{"client_id":"…","client_secret":"…"}'; if they are stored: ` + logs}}, nil
+		return []check{{"token", attention, cli.Cause(err.Error()), "store the client credentials:\n" +
+			"aws secretsmanager put-secret-value --secret-id " + d.CredentialsSecret + " --secret-string " +
+			`'{"client_id":"…","client_secret":"…"}'` + "\nif they are stored, the cause is in the log:\n" + logs}}, nil
 	case errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, cli.Cause(err.Error()), logs}}, nil
 	case err != nil:
@@ -271,7 +274,7 @@ func oldSecret(ctx context.Context, d *stack, _ time.Time) (checks []check, err 
 			// The filter compares the beginning, and no case.
 			if arn := aws.ToString(s.ARN); arn != d.TokenSecret && aws.ToString(s.Description) == description {
 				checks = append(checks, check{"old secret", ok, "tokenStore was changed, and " + arn + " is retained",
-					"when no caller reads it: aws secretsmanager delete-secret --secret-id " + arn})
+					"when no caller reads it:\naws secretsmanager delete-secret --secret-id " + arn})
 			}
 		}
 	}

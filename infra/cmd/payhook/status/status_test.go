@@ -35,7 +35,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/storetest"
@@ -132,9 +131,7 @@ func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsI
 		if s, ok := w.alarms[name]; ok {
 			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s,
 				StateTransitionedTimestamp: aws.Time(w.now.Add(-time.Hour)),
-				AlarmDescription: aws.String(
-					"It is bad. " + name + " is bad." + settings.WhatToDo + "Mend it.",
-				)})
+				AlarmDescription:           aws.String(name + " is bad." + settings.WhatToDo + "Fix it.")})
 		}
 	}
 	return out, nil
@@ -241,37 +238,33 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["Payhook_Reports-parked"] = types.StateValueAlarm
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
-		"left to redrive, and no alarm": {func(w *world) { w.record(time.Hour) }, "healthy",
+		"left to redrive, and no alarm": {func(w *world) { w.insert(ledger.Pending, time.Hour) }, "healthy",
 			"pending   ok     1 event, the oldest for 1h\n"},
-		"under way": {func(w *world) { w.record(time.Second) }, "healthy",
+		"under way": {func(w *world) { w.insert(ledger.Pending, time.Second) }, "healthy",
 			"pending   ok     1 event, the oldest for 1s"},
 		"published since": {func(w *world) {
-			i := w.record(time.Hour)
+			i := w.insert(ledger.Pending, time.Hour)
 			w.table.Lag(true)
-			w.publish(i)
+			w.table.Delete(w.t.Context(), i.EventID)
 		}, "healthy", "pending   ok     nothing is pending\n"},
 		"damaged": {func(w *world) {
-			i := w.record(2 * time.Second)
-			i.Err = errors.New("can't decode attempts")
-			w.table.Delete(w.t.Context(), i.EventID)
-			w.table.Insert(w.t.Context(), []ledger.Item{i})
-			w.record(time.Second)
+			w.insert(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("can't decode attempts") })
+			w.insert(ledger.Pending, time.Second)
 		}, "NOT HEALTHY", "pending   attention  2 events, the oldest for 2s, 1 damaged\n" +
 			"                       payhook logs redrive --since 1h --stack Bank\n"},
 		"parked": {func(w *world) {
 			w.park(proof.Proof{Reason: proof.Invalid})
 			w.park(proof.Proof{Reason: proof.Conflict})
 		}, "NOT HEALTHY", "parked    attention  0 events, 1 invalid, 1 conflict open\n"},
-		"a parked event": {func(w *world) { w.parkEvent(w.record(time.Hour)) }, "NOT HEALTHY",
+		"a parked event": {func(w *world) { w.insert(ledger.Parked, time.Hour) }, "NOT HEALTHY",
 			"parked    attention  1 event, 0 invalid, 0 conflicts open\n"},
-		"a parked event is not pending": {func(w *world) { w.parkEvent(w.record(time.Hour)) }, "NOT HEALTHY",
+		"a parked event is not pending": {func(w *world) { w.insert(ledger.Parked, time.Hour) }, "NOT HEALTHY",
 			"pending   ok         nothing is pending\n"},
-		"a parked claim check": {func(w *world) {
-			w.parkEvent(w.record(time.Hour).AsClaim([]byte(`{"eventName":"a"}`)))
-		}, "NOT HEALTHY", "1 event, 0 invalid, 0 conflicts open\n"},
+		"a parked claim check": {func(w *world) { w.insert(ledger.Parked, time.Hour, claimed) }, "NOT HEALTHY",
+			"1 event, 0 invalid, 0 conflicts open\n"},
 		"a parked claim check whose event ends soon": {func(w *world) {
 			w.ends = "20d"
-			w.parkEvent(w.record(time.Hour).AsClaim([]byte(`{"eventName":"a"}`)))
+			w.insert(ledger.Parked, time.Hour, claimed)
 		}, "NOT HEALTHY", " (in 19d23h)\n"},
 		"anybody can have sent a rejected webhook": {func(w *world) {
 			w.park(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
@@ -286,8 +279,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
 		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
 			"token     attention  the stored token has expired\n                       payhook logs token"},
-		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY", "store the client credentials: aws " +
-			"secretsmanager put-secret-value --secret-id credentials"},
+		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY", "                       aws secretsmanager put-secret-value --secret-id credentials --secret-string '{"},
 		"the secret of another store": {func(w *world) {
 			w.secrets = []secretstypes.SecretListEntry{{ARN: aws.String("arn:old"),
 				Description: aws.String("The access token of Payhook, refreshed by Payhook")}}
@@ -318,7 +310,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"requests that API Gateway does not pass on": {func(w *world) { w.metrics["Payhook NotInvoked"] = 2 }, "healthy",
 			"3 × 401, 2 refused by AWS"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm }, "NOT HEALTHY",
-			" (1h ago). It is bad. Payhook-parked is bad.\n                           Mend it.\n"},
+			" (1h ago). Payhook-parked is bad.\n                           Fix it.\n"},
 		// Nothing is healthy by default.
 		"no metrics": {func(w *world) { w.metrics = nil }, "healthy", "webhooks  ok     0 accepted in 15m"},
 		"no alarms":  {func(w *world) { w.named = []string{} }, "UNKNOWN", "alarms    not measured"},
@@ -531,53 +523,21 @@ func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 	return d.Querier.Query(ctx, q)
 }
 
-// record records an event that was due that long ago, less a minute, and returns its item.
-func (w *world) record(age time.Duration) ledger.Item {
-	w.t.Helper()
-	event, err := payment.DecodeRawEvent([]byte(fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
-		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":1}}`, uuid.New().String())))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+// insert inserts an event that was recorded that long ago, and was due a minute later.
+func (w *world) insert(state ledger.State, age time.Duration, change ...func(*ledger.Item)) ledger.Item {
 	at := w.now.Add(-age)
-	l := ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return at }})
-	e := ledger.NewItem(event, uuid.New().String(), at)
-	if r := l.Record(w.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at.Add(time.Minute))[0]; r.Err != nil {
-		w.t.Fatal(r.Err)
+	i := ledger.Item{EventID: uuid.New().String(), DeliveryID: uuid.New().String(), State: state, RecordedAt: at,
+		Shard: string(state) + "/0", Due: at.Add(time.Minute)}
+	for _, c := range change {
+		c(&i)
 	}
-	return w.table.Items()[e.EventID]
-}
-
-// ledger returns the ledger at the present time.
-func (w *world) ledger() *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return w.now }})
-}
-
-// lease lets redrive lease an event so often.
-func (w *world) lease(i ledger.Item, times int) {
-	for range times {
-		until := w.now.Add(time.Hour)
-		w.ledger().Lease(w.t.Context(), []ledger.Item{i}, ledger.NewHolder(), until)
-		i.Due = until
-	}
-}
-
-func (w *world) publish(i ledger.Item) {
-	w.t.Helper()
-	if err := w.ledger().MarkPublished(w.t.Context(), []ledger.Item{i})[0]; err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// parkEvent parks an event, as it is.
-func (w *world) parkEvent(i ledger.Item) {
-	w.t.Helper()
-	w.table.Delete(w.t.Context(), i.EventID)
 	w.table.Insert(w.t.Context(), []ledger.Item{i})
-	if err := w.ledger().Park(w.t.Context(), i, "attempts", "why"); err != nil {
-		w.t.Fatal(err)
-	}
+	return i
 }
+
+func claimed(i *ledger.Item) { i.Claimed = true }
+
+func tried(i *ledger.Item) { i.Attempts, i.Due = 1, i.RecordedAt.Add(time.Hour) }
 
 func (w *world) park(p proof.Proof) {
 	w.t.Helper()
@@ -590,20 +550,16 @@ func (w *world) park(p proof.Proof) {
 func TestTheOldestEventsAreListed(t *testing.T) {
 	w := newWorld(t)
 	for range mostListed {
-		w.record(time.Second)
+		w.insert(ledger.Pending, time.Second)
 	}
-	old := w.record(2 * time.Second)
-	if out, _ := w.status(false); strings.Contains(out, old.EventID) {
-		t.Error(out)
-	}
-	w.lease(old, 1)
+	old := w.insert(ledger.Pending, 2*time.Second, tried)
 	out, _ := w.status(false)
 	asJSON, _ := w.status(true)
 	var shown struct{ Oldest []waiting }
 	if err := json.Unmarshal([]byte(asJSON), &shown); err != nil || len(shown.Oldest) != 1 {
 		t.Fatalf("%v: %s", err, asJSON)
 	}
-	want := waiting{old.RecordedAt, w.now.Add(time.Hour), 1, old.EventID, old.DeliveryID, ""}
+	want := waiting{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}
 	if shown.Oldest[0] != want || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) {
 		t.Errorf("%+v, want %+v\n%s", shown.Oldest[0], want, out)
 	}
