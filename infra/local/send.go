@@ -77,7 +77,7 @@ func sendCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cli.ChoiceVar(cmd, (*string)(&s.order.Flaw), "kind", "`kind` of webhook (default one that is authentic and new)",
 		words(append(paymenttest.Flaws(), paymenttest.Duplicate, paymenttest.Conflict))...)
 	cli.DurationVar(f, &s.order.Age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
-	certificates := words(append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate))
+	certificates := words(paymenttest.CertificateFlaws())
 	cli.ChoiceVar(cmd, (*string)(&s.order.Certificate), "certificate", "`flaw`: what is wrong with the client "+
 		"certificate: "+strings.Join(certificates, ", "), certificates...)
 	f.StringVar(&s.expect, "expect", "2xx", "expected status, such as 401 or 4xx")
