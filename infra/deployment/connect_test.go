@@ -236,7 +236,8 @@ func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 	if err := os.WriteFile("go.mod", []byte("module payments.example/client\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := Connect(t.Context(), Deployment{Local: true}); err != nil || d.Name != "stack Payhook (the local run)" {
+	if d, err := Connect(t.Context(), Deployment{Local: true}); err != nil ||
+		d.Name != "stack Payhook (the local run)" {
 		t.Error(err)
 	}
 	if _, err := Connect(t.Context(), Deployment{}); err == nil {

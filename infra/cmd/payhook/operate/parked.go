@@ -235,41 +235,45 @@ func (p *program) rows(list []listed) cli.Rows {
 // none does, or several.
 func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
 	kind := redrive.KindOf(text)
-	folder, _, isFile := strings.Cut(text, "/")
-	isFile = isFile && slices.Contains(reasons, proof.Reason(folder))
-	var found []string
-	switch {
-	case kind == redrive.Event:
+	if kind == redrive.Event {
 		return ledger.Key(text), nil
-	case isFile && kind != "" && strings.HasSuffix(text, ".json"):
+	}
+	if slices.Contains(reasons, proof.Reason(kind)) && strings.HasSuffix(text, ".json") {
 		return text, nil
-	case isFile:
-		for o, err := range objects.All(ctx, s.parking, text, "") {
-			if err != nil {
-				return "", err
-			}
-			if found = append(found, o.Key); len(found) > 1 {
-				break
-			}
-		}
-	case text != "": // as of a variable of the shell that is not set
-		items, err := ledger.List(ctx, s.ledger, ledger.Parked)
-		if err != nil {
-			return "", err
-		}
-		for _, i := range items {
-			if strings.HasPrefix(i.EventID, ledger.Key(text)) {
-				found = append(found, i.EventID)
-			}
-		}
 	}
-	switch len(found) {
-	case 0:
+	found, err := s.beginningWith(ctx, text)
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
 		return "", p.nothing(text)
-	case 1:
-		return found[0], nil
+	case len(found) > 1:
+		return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
 	}
-	return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
+	return found[0], nil
+}
+
+// beginningWith returns names that begin with a text, of stored deliveries two at most.
+func (s *stack) beginningWith(ctx context.Context, text string) (found []string, err error) {
+	folder, _, isFile := strings.Cut(text, "/")
+	if isFile && slices.Contains(reasons, proof.Reason(folder)) {
+		for o, err := range objects.All(ctx, s.parking, text, "") {
+			if found = append(found, o.Key); err != nil || len(found) > 1 {
+				return found, err
+			}
+		}
+		return found, nil
+	}
+	if text == "" { // of a variable of the shell that is not set
+		return nil, nil
+	}
+	items, err := ledger.List(ctx, s.ledger, ledger.Parked)
+	for _, i := range items {
+		if strings.HasPrefix(i.EventID, ledger.Key(text)) {
+			found = append(found, i.EventID)
+		}
+	}
+	return found, err
 }
 
 // nothing says that nothing is parked under a name.

@@ -106,7 +106,8 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 		}
 	}
 	if v.Where == "" {
-		v.Where = "Payhook does not store it any more. Consumers have it, and for archiveRetention the archive of the bus."
+		v.Where = "Payhook does not store it any more. Consumers have it, and for archiveRetention the archive of " +
+			"the bus."
 		if s.EvidenceBucket != "" {
 			name, found, err := s.inEvidence(ctx, c)
 			if found != nil {

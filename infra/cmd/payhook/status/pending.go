@@ -26,7 +26,7 @@ type waiting struct {
 	Cause      string    `json:"cause,omitempty"` // what can't be decoded
 }
 
-// pending counts what is in the index of pending events, and looks at the oldest.
+// pending counts what is in the index of pending events, and lists the oldest that are left to redrive.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	index, err := ledger.List(ctx, d.ledger, ledger.Pending)
 	if err != nil {
@@ -34,34 +34,22 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	}
 	// What fails again and again is among the oldest; the index is in the order of due. What has no time is first.
 	slices.SortStableFunc(index, func(x, y ledger.Item) int { return x.RecordedAt.Compare(y.RecordedAt) })
-	ids := make([]string, min(len(index), mostListed))
-	for i := range ids {
-		ids[i] = index[i].EventID
+	first, err := d.read(ctx, index[:min(len(index), mostListed)])
+	if err != nil {
+		return nil, err
 	}
-	found := map[string]ledger.Item{}
-	if len(ids) > 0 {
-		if found, err = d.ledger.Get(ctx, ids, false); err != nil {
-			return nil, err
+	for _, item := range first {
+		w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
+		if item.Err != nil {
+			w.Cause = cli.Cause(item.Err.Error())
+		}
+		if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
+			d.oldest = append(d.oldest, w)
 		}
 	}
-	n, damaged, oldest := 0, 0, now
-	for i, item := range index {
-		if i < len(ids) {
-			whole := found[item.EventID]
-			if whole.State != ledger.Pending { // the index follows the table with a delay
-				continue
-			}
-			whole.Err = cmp.Or(whole.Err, item.Err)
-			item = whole
-			w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
-			if item.Err != nil {
-				w.Cause = cli.Cause(item.Err.Error())
-			}
-			if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
-				d.oldest = append(d.oldest, w)
-			}
-		}
-		n++
+	all := slices.Concat(first, index[min(len(index), mostListed):])
+	damaged, oldest := 0, now
+	for _, item := range all {
 		if item.Err != nil {
 			damaged++
 		}
@@ -69,15 +57,35 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			oldest = at
 		}
 	}
-	c := check{"pending", ok, "nothing is pending", ""}
-	if n > 0 {
-		c.Text = fmt.Sprintf("%s, the oldest for %s", cli.Counted(n, "event", "events"), cli.Readable(now.Sub(oldest)))
+	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
+		cli.Readable(now.Sub(oldest)))
+	switch {
+	case damaged > 0:
+		return []check{{"pending", attention, fmt.Sprintf("%s, %d damaged", text, damaged),
+			d.hint("logs redrive --since 1h")}}, nil
+	case len(all) == 0:
+		text = "nothing is pending"
 	}
-	if damaged > 0 {
-		c = check{"pending", attention, fmt.Sprintf("%s, %d damaged", c.Text, damaged),
-			d.hint("logs redrive --since 1h")}
+	return []check{{"pending", ok, text, ""}}, nil
+}
+
+// read returns the items of the table for those of the index, which follows with a delay, if they are still pending.
+func (d *stack) read(ctx context.Context, index []ledger.Item) (items []ledger.Item, err error) {
+	var ids []string
+	for _, i := range index {
+		ids = append(ids, i.EventID)
 	}
-	return []check{c}, nil
+	if ids == nil {
+		return nil, nil
+	}
+	found, err := d.ledger.Get(ctx, ids, false)
+	for _, i := range index {
+		if item := found[i.EventID]; item.State == ledger.Pending {
+			item.Err = cmp.Or(item.Err, i.Err)
+			items = append(items, item)
+		}
+	}
+	return items, err
 }
 
 // table is what is shown of the oldest pending events.

@@ -248,7 +248,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.table.Delete(w.t.Context(), i.EventID)
 		}, "healthy", "pending   ok     nothing is pending\n"},
 		"damaged": {func(w *world) {
-			w.insert(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("can't decode attempts") })
+			w.insert(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("no attempts") })
 			w.insert(ledger.Pending, time.Second)
 		}, "NOT HEALTHY", "pending   attention  2 events, the oldest for 2s, 1 damaged\n" +
 			"                       payhook logs redrive --since 1h --stack Bank\n"},
@@ -279,7 +279,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
 		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
 			"token     attention  the stored token has expired\n                       payhook logs token"},
-		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY", "                       aws secretsmanager put-secret-value --secret-id credentials --secret-string '{"},
+		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY",
+			"                       aws secretsmanager put-secret-value --secret-id credentials --secret-string '{"},
 		"the secret of another store": {func(w *world) {
 			w.secrets = []secretstypes.SecretListEntry{{ARN: aws.String("arn:old"),
 				Description: aws.String("The access token of Payhook, refreshed by Payhook")}}
@@ -287,7 +288,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"secrets of others": {func(w *world) {
 			w.secrets = []secretstypes.SecretListEntry{
 				{ARN: aws.String("token"), Description: aws.String(settings.TokenSecretDescription("Payhook"))},
-				{ARN: aws.String("arn:else"), Description: aws.String("the access token of Payhook, refreshed by Payhook")}}
+				{ARN: aws.String("arn:else"),
+					Description: aws.String("the access token of Payhook, refreshed by Payhook")}}
 		}, "healthy", "17 accepted"},
 		"every answer": {func(w *world) {
 			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
@@ -307,8 +309,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "healthy", "17 accepted, 3 × 401 in 15m; 1 run failed or did not start"},
 		"certificates are rejected": {func(w *world) { w.metrics["Payhook ClientErrors"] = 5 }, "healthy",
 			"3 × 401, 2 refused by AWS"},
-		"requests that API Gateway does not pass on": {func(w *world) { w.metrics["Payhook NotInvoked"] = 2 }, "healthy",
-			"3 × 401, 2 refused by AWS"},
+		"requests that API Gateway does not pass on": {func(w *world) { w.metrics["Payhook NotInvoked"] = 2 },
+			"healthy", "3 × 401, 2 refused by AWS"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm }, "NOT HEALTHY",
 			" (1h ago). Payhook-parked is bad.\n                           Fix it.\n"},
 		// Nothing is healthy by default.
@@ -465,8 +467,9 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 		healthy bool
 		want    string
 	}{
-		"the same":     {func(*world) {}, true, "every function is the same; built from "},
-		"truststore":   {func(w *world) { w.functions["redrive"][settings.TruststoreFile] = "CA" }, true, "is the same"},
+		"the same": {func(*world) {}, true, "every function is the same; built from "},
+		"truststore": {func(w *world) { w.functions["redrive"][settings.TruststoreFile] = "CA" }, true,
+			"is the same"},
 		"service's CA": {func(w *world) { w.functions["token"][settings.ServiceCAFile] = "CA" }, true, "is the same"},
 		"version":      {func(*world) {}, true, ", the stack has commit"},
 		"a tag": {func(w *world) {
@@ -478,7 +481,8 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 		}, true, "built from commit"},
 		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differs; "},
 		"layers":     {func(w *world) { w.layers = []lambdatypes.Layer{{}} }, false, "redrive has layers, "},
-		"weights":    {func(w *world) { w.weights = map[string]float64{"7": 0.1} }, false, "redrive also runs version 7; "},
+		"weights": {func(w *world) { w.weights = map[string]float64{"7": 0.1} }, false,
+			"redrive also runs version 7; "},
 		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differs; "},
 		"two programs": {func(w *world) { w.functions["token"]["bootstrap"], w.twice = "prograM", true }, false,
 			"token differs; "},
