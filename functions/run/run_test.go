@@ -83,7 +83,7 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 	const events = "../../events/"
 	for want, args := range map[string][]string{
 		`make up SETTINGS="authentication=mtls"`:                 {"--setting", "authentication=mtls"},
-		`make up SETTINGS="authentication=both"`:                 {"invoke", "--setting=authentication=both", "token", "x"},
+		`make up SETTINGS="authentication=both"`:                 {"invoke", "--setting=authentication=both"},
 		"sucessStatus=200 (--setting): no such setting; did you": {"--setting", "sucessStatus=200"},
 		"successStatus=9 (--setting): must be a whole number":    {"--setting", "keysAuth=bearer successStatus=9"},
 		"logRetentionDays=8 (--setting): must be one of":         {"--setting", "logRetentionDays=8"},
