@@ -85,7 +85,7 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 		`make up SETTINGS="authentication=mtls"`:                 {"--setting", "authentication=mtls"},
 		`make up SETTINGS="authentication=both"`:                 {"invoke", "--setting=authentication=both"},
 		"sucessStatus=200 (--setting): no such setting; did you": {"--setting", "sucessStatus=200"},
-		"successStatus=9 (--setting): must be a whole number":    {"--setting", "keysAuth=bearer successStatus=9"},
+		"successStatus=9 (--setting): must be a status":          {"--setting", "keysAuth=bearer successStatus=9"},
 		"logRetentionDays=8 (--setting): must be one of":         {"--setting", "logRetentionDays=8"},
 		"keyMaxAge=1m (--setting): must be whole hours":          {"--setting", "keyMaxAge=1m"},
 		`"xx" must be KEY=VALUE`:                                 {"--setting", "xx"},

@@ -139,21 +139,21 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
 				"evidence bucket could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause with status 503 (`payhook logs --not-accepted --since 24h`). After it is fixed, " +
-				"ask the service to send what the list still has again. `payhook event ID` shows " +
-				"whether an event has arrived since."},
+				"ask the service to send what the list still has again. `payhook event ID` shows whether an event " +
+				"has arrived since."},
 		{name: "parked", metric: over(5, sum, ownMetric(conf, settings.ParkedMetric)), threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
 				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
-				"replay (`payhook replay --all`). Otherwise send the service the deliveryId and the cause, " +
-				"and dismiss what they have sent again correctly (`payhook dismiss`)."},
+				"replay (`payhook replay --all`). Otherwise send the service the deliveryId and the cause, and " +
+				"dismiss what they have sent again correctly (`payhook dismiss`)."},
 		{name: "conflicts", metric: over(5, sum, ownMetric(conf, settings.ConflictsMetric)), threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"is published.",
 			action: "Compare both versions (`payhook parked show NAME`), and ask the service which is right before a " +
-				"payment is made or booked. Then replay it with `--version first` or `--version parked` " +
-				"(`payhook replay`)."},
+				"payment is made or booked. Then replay it with `--version first` or `--version parked` (`payhook " +
+				"replay`)."},
 		{name: "rejected-by-aws", metric: over(5, sum, ownMetric(conf, settings.NotInvokedMetric)), threshold: 1,
 			notifyOK: true,
 			description: "AWS answered webhooks without a run of the function: they are too large for Lambda (413); " +
@@ -162,8 +162,9 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			action: "With a domain name, look up the lines of the access log (log group of Endpoint/AccessLog) whose " +
 				"lambdaStatus is not 200 and whose status is neither 403 nor 404. Otherwise there is no log line: " +
 				"ask the service for the status. 413: agree with the service on the size in the output " +
-				"SubscriptionDetails. 429: raise webhookConcurrency, or the throttling of the API's stage (100 a second). 500: check that the policy of " +
-				"the function's alias live names this API. Then ask the service to send the webhooks again."},
+				"SubscriptionDetails. 429: raise webhookConcurrency, or the throttling of the API's stage (100 a " +
+				"second). 500: check that the policy of the function's alias live names this API. Then ask the " +
+				"service to send the webhooks again."},
 		// A failed run can lose a webhook, so the first one raises the alarm. If Lambda has sent one of the metrics
 		// only, the other counts as 0. FILL could hide what arrives late in the last period
 		// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/using-metric-math.html).
@@ -181,24 +182,24 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			threshold: refused,
 			description: "Many webhooks were answered 4xx: a setting does not match the service, a key, the " +
 				"service's certificate or addresses changed, or someone sends forged webhooks.",
-			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks " +
-				"are accepted and nearly all " +
-				"others have the same outcome, a setting or a key has changed: ask the service. If `payhook keys ID` " +
-				"shows that they return another key, drop it (`payhook keys ID --drop`). Otherwise the " +
-				"webhooks are forged and have no effect. 403: compare cause with the service's addresses, and " +
-				"correct allowedSources; with mTLS and no line, compare the service's certificate with the " +
-				"truststore (`payhook keys`) and rotate it (infra/README, \"Rotation\"). 400: cause says if it is no webhook. " +
-				"405: Payhook accepts POST, PUT and PATCH. 422: see parked. Then replay " +
-				"what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest again."},
+			action: "Run `payhook logs --not-accepted --since 24h` and compare outcome. 401: if few webhooks are " +
+				"accepted and nearly all others have the same outcome, a setting or a key has changed: ask the " +
+				"service. If `payhook keys ID` shows that they return another key, drop it (`payhook keys ID " +
+				"--drop`). Otherwise the webhooks are forged and have no effect. 403: compare cause with the " +
+				"service's addresses, and correct allowedSources; with mTLS and no line, compare the service's " +
+				"certificate with the truststore (`payhook keys`) and rotate it (infra/README, \"Rotation\"). 400: " +
+				"cause says if it is no webhook. 405: Payhook accepts POST, PUT and PATCH. 422: see parked. Then " +
+				"replay what was captured (`payhook replay NAME --reason TEXT`), and have the service send the rest " +
+				"again."},
 		{name: "key-unavailable", metric: over(5, sum, ownMetric(conf, settings.KeyUnavailableMetric)),
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because their key is not cached and could not be fetched: the " +
-				"service's key endpoint does not answer, or more than 60 unknown key ids a minute arrived. " +
-				"Unless the service sends them again, they are lost.",
-			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: " +
-				"`payhook keys ID` shows what their URL answers. If that fails, contact the service; otherwise check " +
-				"keysAuth. key-out-of-budget: if the ids are the service's, ask why it has so many. " +
-				"Otherwise someone sends invented ids; cached keys are not affected."},
+				"service's key endpoint does not answer, or more than 60 unknown key ids a minute arrived. Unless " +
+				"the service sends them again, they are lost.",
+			action: "Run `payhook logs --not-accepted --since 24h`. key-unavailable: `payhook keys ID` shows what " +
+				"their URL answers. If that fails, contact the service; otherwise check keysAuth. key-out-of-budget: " +
+				"if the ids are the service's, ask why it has so many. Otherwise someone sends invented ids; cached " +
+				"keys are not affected."},
 		{name: "key-stale", metric: over(5, sum, ownMetric(conf, settings.KeyStaleMetric)), threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
@@ -233,10 +234,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"function as if it existed: the events of webhooks are lost until it does.",
 			action: "Create it now: `aws events create-event-bus --name NAME` with the output EventBusName, or " +
 				"deploy the right bus if a wrong one was given. Have consumers add their rules; what is pending is " +
-				"published then. The events that were accepted since it was deleted are lost: take them from " +
-				"the records of evidence, or ask the service for them, and put them on the bus yourself, because a " +
-				"repeated webhook is a duplicate. Then replace the stack (runbook, \"Replace a stack\"): the policy and the " +
-				"archive of the bus are gone."},
+				"published then. The events that were accepted since it was deleted are lost: take them from the " +
+				"records of evidence, or ask the service for them, and put them on the bus yourself, because a " +
+				"repeated webhook is a duplicate. Then replace the stack (runbook, \"Replace a stack\"): the policy " +
+				"and the archive of the bus are gone."},
 	}
 	if conf.UsesToken() {
 		all = append(all, alarm{name: "token-life",

@@ -13,7 +13,8 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 	app := newApp(t, map[string]any{"env": "staging"})
 	stack, props := newStack(t, app, "..")
 	create(stack, jsii.String("Default"), props, programs(""))
-	if *stack.StackName() != "PayhookStaging" || *stack.Region() != "eu-central-1" || *stack.Account() != "111122223333" {
+	if *stack.StackName() != "PayhookStaging" || *stack.Region() != "eu-central-1" ||
+		*stack.Account() != "111122223333" {
 		t.Error(*stack.StackName(), *stack.Region(), *stack.Account())
 	}
 	if err := synthesize(app); err != nil {

@@ -42,8 +42,8 @@ const (
 
 // throttleRate is how many requests a second the API forwards on average, and throttleBurst how many at once. A flood
 // must not use up the quotas that all APIs and functions of the account share: 10,000 requests a second, or less in
-// some Regions, and 1,000 concurrent runs (AWS, "Throttle requests to your HTTP APIs" in the API Gateway Developer Guide,
-// and "Lambda quotas").
+// some Regions, and 1,000 concurrent runs (AWS, "Throttle requests to your HTTP APIs" in the API Gateway Developer
+// Guide, and "Lambda quotas"). To raise it at once: aws apigatewayv2 update-stage --default-route-settings.
 const (
 	throttleRate  = 100
 	throttleBurst = 2 * throttleRate

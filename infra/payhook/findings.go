@@ -39,9 +39,9 @@ func findings(conf settings.Deployment) []finding {
 			unless: conf.WebhookConcurrency > 0, reason: concurrency},
 		{id: "CKV_AWS_115", kind: "AWS::Lambda::Function", path: "[RT]*/Function", reason: concurrency},
 		{id: "CKV_AWS_116", kind: "AWS::Lambda::Function",
-			reason: "No invocation holds the only copy of anything. A webhook is invoked synchronously and " +
-				"its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles " +
-				"and runs that are missing raise alarms."},
+			reason: "No invocation holds the only copy of anything. A webhook is invoked synchronously and its " +
+				"sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles and " +
+				"runs that are missing raise alarms."},
 		{id: "CKV_AWS_117", kind: "AWS::Lambda::Function", unless: len(conf.SubnetIDs) > 0,
 			reason: "The function reaches nothing in a VPC: it calls AWS and the payment service's public " +
 				"endpoints, over TLS. The setting subnetIds puts it into subnets."},
@@ -75,8 +75,7 @@ func findings(conf settings.Deployment) []finding {
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "[RW]*/Role/DefaultPolicy", reason: wildcard},
 		{id: "AwsSolutions-IAM5", kind: "AWS::IAM::Policy", path: "*/Role/Network",
 			reason: "Lambda makes these calls for network interfaces, and AWS requires all resources. The code of " +
-				"the " +
-				"function cannot make them."},
+				"the function cannot make them."},
 	}
 }
 

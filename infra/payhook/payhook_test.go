@@ -99,7 +99,8 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	for function, resources := range map[string][]map[string]string{
 		"webhook": {published, {settings.KeysTableEnv: "Keys", settings.TokenSecretEnv: "Token/Secret.Id"}},
 		"redrive": {published},
-		"token":   {{settings.TokenSecretEnv: "Token/Secret.Id", settings.CredentialsSecretEnv: "Token/Credentials.Id"}},
+		"token": {{settings.TokenSecretEnv: "Token/Secret.Id",
+			settings.CredentialsSecretEnv: "Token/Credentials.Id"}},
 	} {
 		got := map[string]string{}
 		properties := tm.get(t, functions[function], "AWS::Lambda::Function").Properties

@@ -36,7 +36,7 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			[]string{"BaseURL: is required", "AuthURL: is required", "TokenManagerID: is required"}},
 		"a field beside the context": {map[string]any{"successStatus": 100, "keysAuth": "x"},
 			func(_ constructs.Construct, p *Props) { p.SuccessStatus = 99 },
-			[]string{"SuccessStatus=99: must be a whole number", "keysAuth=x (-c or cdk.json): must be"}},
+			[]string{"SuccessStatus=99: must be a status", "keysAuth=x (-c or cdk.json): must be"}},
 		"tokens": {nil, func(scope constructs.Construct, p *Props) {
 			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
 			p.Scopes, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
@@ -53,7 +53,7 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"an alias": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Key_FromKeyArn(scope, jsii.String("Key"),
 				jsii.String("arn:aws:kms:eu-central-1:111122223333:key/a/b"))
-		}, []string{`EncryptionKey="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or the ARN of a key`}},
+		}, []string{`EncryptionKey="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or`}},
 		"an alias of a key that is known later": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Alias_FromAliasName(scope, jsii.String("Alias"), jsii.String("alias/payments"))
 		}, []string{`EncryptionKey="`}},

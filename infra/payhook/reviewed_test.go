@@ -35,7 +35,8 @@ var reviewed = []struct {
 		"archiveRetention": "off",
 	}},
 	{"numbers.txt", map[string]any{
-		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments", "claimRetention": "never",
+		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments",
+		"claimRetention":  "never",
 		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
 		"evidence": "10d compliance", "tokenStore": "none",
 	}},

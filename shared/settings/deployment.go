@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,13 +47,11 @@ func Texts(texts map[string]string, from string) map[string]Value {
 
 // Fields returns the values that fields have which are not zero.
 func Fields(fields Settings) (map[string]Value, error) {
-	values, problems := map[string]Value{}, []error(nil)
-	d := Deployment{Settings: fields}
+	values, d, problems := map[string]Value{}, Deployment{Settings: fields}, []error(nil)
 	for _, s := range declared {
 		if elements, ok := s.in(&d).(*[]string); ok {
 			if _, err := join(*elements); err != nil {
 				problems = append(problems, fmt.Errorf("%s: %w", s.Name, err))
-				continue
 			}
 		}
 		if text := d.Text(s); text != "" {
@@ -79,7 +76,7 @@ func ReadFile(name string) (map[string]string, error) {
 	for key, member := range members {
 		text, failed := Text(member)
 		if failed != nil {
-			err = cmp.Or(err, fmt.Errorf("%s: %w", key, failed))
+			err = fmt.Errorf("%s: %w", key, failed)
 		}
 		if text != "" {
 			texts[key] = text

@@ -29,7 +29,7 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
 		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
 		// certificates of the system.
-		env[CertificateFoldersEnv] = NoCertificateFolders
+		env["SSL_CERT_DIR"] = "/nonexistent"
 	}
 	store := TokenSecretEnv
 	if d.TokenStore == InParameter {
@@ -39,11 +39,11 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		env[store], env[CredentialsSecretEnv] = r.Token, r.Credentials
 		return env
 	}
+	env[LedgerTableEnv], env[EventBusNameEnv] = r.LedgerTable, r.EventBus
+	env[ClaimBucketEnv], env[ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
 	if d.Local {
 		env[RedriveGraceEnv] = LocalRedriveGrace.String()
 	}
-	env[LedgerTableEnv], env[EventBusNameEnv] = r.LedgerTable, r.EventBus
-	env[ClaimBucketEnv], env[ParkingBucketEnv] = r.ClaimBucket, r.ParkingBucket
 	if function == "webhook" && d.UsesMTLS() {
 		env[APIIDEnv] = r.API
 	}

@@ -30,6 +30,7 @@ var forms = map[string]form{
 		func(text string) bool { return strings.TrimSpace(text) != "" })},
 	"url": {example: "https://api.payments.example", check: valid(parseURL)},
 
+	"status":   {check: must("be a status from 200 to 299", lazily(`^2\d\d$`))},
 	"header":   {example: "X-Signature", check: must("be the name of a header", httpguts.ValidHeaderFieldName)},
 	"location": {example: "query:timestamp", check: valid(signature.ParseLocation)},
 	"key id":   {example: "header:X-Key-Id", check: valid(signature.ParseKeyIDLocation)},
@@ -65,8 +66,9 @@ var forms = map[string]form{
 	"encryption": {example: EncryptionCMK, check: must("be aws, cmk, or the ARN of a key (not of an alias)",
 		lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`))},
 
-	"evidence": {example: "7y", check: must("be off, or whole days from 1d to 36500d, which governance (the default) or "+
-		"compliance can follow", isEvidence)},
+	"evidence": {example: "7y", check: must("be off, or whole days from 1d to 36500d, which governance (the "+
+		"default) or compliance can follow", isEvidence)},
+	"concurrency": {check: must("be a number from 1 to 100000", lazily(`^([1-9]\d{0,4}|100000)$`))},
 	"log days": {check: must("be one of "+logDays, func(text string) bool {
 		return slices.Contains(strings.Fields(logDays), text)
 	})},

@@ -65,35 +65,33 @@ func (r *reader) parse(name string) (Function, error) {
 		f.CredentialsSecret = r.resource(CredentialsSecretEnv)
 		return f, r.err()
 	}
-	r.publishing(&f)
+	f.LedgerTable, f.EventBusName = r.resource(LedgerTableEnv), r.resource(EventBusNameEnv)
+	f.ClaimBucket, f.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
+	f.RedriveGrace = cmp.Or(variable(r, RedriveGraceEnv, time.ParseDuration), RedriveGrace)
+	// The limit of the total size of a request of PutEvents, which must be less, depends on
+	// the Region (AWS, "PutEvents" in the EventBridge API reference, and in the reference
+	// for China). Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
+	f.MaxEntryBytes = 1 << 20
+	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
+		f.MaxEntryBytes = 256 << 10
+	}
 	if f.UsesMTLS() {
 		f.MTLS = r.trust(f)
 	}
 	// What finds webhooks authentic. The redrive function has it for rejected webhooks, with captureRejected.
 	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
-	if name == "webhook" {
-		r.receiving(&f)
+	if name == "webhook" && f.UsesSignature() {
+		f.KeysTable = r.resource(KeysTableEnv)
+	}
+	if name == "webhook" && f.UsesMTLS() {
+		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
 	}
 	if f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "") {
 		r.token(&f)
 	}
+	f.CaptureUntil = variable(r, CaptureUntilEnv,
+		func(text string) (time.Time, error) { return time.Parse(time.RFC3339, text) })
 	return f, r.err()
-}
-
-// receiving sets what only the webhook function has.
-func (r *reader) receiving(f *Function) {
-	if f.UsesSignature() {
-		f.KeysTable = r.resource(KeysTableEnv)
-	}
-	if f.UsesMTLS() {
-		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
-	}
-	if text := r.getenv(CaptureUntilEnv); text != "" {
-		var err error
-		if f.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
-			r.problem(CaptureUntilEnv, "must be a time of RFC 3339")
-		}
-	}
 }
 
 // ParseProof parses those settings that decide whether the signature of a webhook verifies.
@@ -153,31 +151,24 @@ func (r *reader) resource(env string) string {
 	return v
 }
 
+// variable parses a variable, which can be absent.
+func variable[T any](r *reader, env string, parse func(text string) (T, error)) (v T) {
+	text := r.getenv(env)
+	if text == "" {
+		return v
+	}
+	v, err := parse(text)
+	if err != nil {
+		r.problem(env, err.Error())
+	}
+	return v
+}
+
 // token sets where the access token is kept.
 func (r *reader) token(f *Function) {
 	f.TokenParameter, f.TokenKey = r.getenv(TokenParameterEnv), r.getenv(TokenKeyEnv)
 	if f.TokenParameter == "" {
 		f.TokenSecret = r.resource(TokenSecretEnv)
-	}
-}
-
-// publishing sets the resources of a function that publishes.
-func (r *reader) publishing(f *Function) {
-	f.LedgerTable, f.EventBusName = r.resource(LedgerTableEnv), r.resource(EventBusNameEnv)
-	f.ClaimBucket, f.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
-	// The limit of the total size of a request of PutEvents, which must be less, depends on
-	// the Region (AWS, "PutEvents" in the EventBridge API reference, and in the reference
-	// for China). Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
-	f.MaxEntryBytes = 1 << 20
-	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
-		f.MaxEntryBytes = 256 << 10
-	}
-	f.RedriveGrace = RedriveGrace
-	if text := r.getenv(RedriveGraceEnv); text != "" {
-		var err error
-		if f.RedriveGrace, err = time.ParseDuration(text); err != nil {
-			r.problem(RedriveGraceEnv, "must be a duration")
-		}
 	}
 }
 

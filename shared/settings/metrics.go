@@ -8,9 +8,6 @@ const (
 	MetricDimension = "StackName"
 )
 
-// StackEnv is the environment variable with the name of the deployment.
-const StackEnv = "PAYHOOK_STACK"
-
 // Metric is a metric of a function's log line. As JSON, it is a MetricDefinition of the
 // embedded metric format.
 type Metric struct {
@@ -23,18 +20,14 @@ type Metric struct {
 // shorter.
 type Unit string
 
-// Seconds is the unit of a time.
 const Seconds Unit = "Seconds"
 
 // The metrics of the webhook function. Each counts webhooks, unless it says events. A
 // webhook writes those that are not 0, and the zeros of ClientErrorsMetric.
 var (
-	AcceptedMetric   = Metric{Name: "Accepted"}
-	BadRequestMetric = Metric{Name: "BadRequest", Status: 400}
-	// UnauthenticatedMetric counts webhooks that have no proof or whose proof does not
-	// verify.
-	UnauthenticatedMetric = Metric{Name: "Unauthenticated", Status: 401}
-	// SourceNotAllowedMetric shows that a sender has a new address.
+	AcceptedMetric         = Metric{Name: "Accepted"}
+	BadRequestMetric       = Metric{Name: "BadRequest", Status: 400}
+	UnauthenticatedMetric  = Metric{Name: "Unauthenticated", Status: 401}
 	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Status: 403}
 	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405}
 	InvalidMetric          = Metric{Name: "Invalid", Status: 422}
@@ -42,10 +35,8 @@ var (
 	// answers of 403. It is part of Lambda's Url4xxCount, which also contains the requests that AWS
 	// itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors"}
-	// NotStoredMetric counts authentic webhooks answered 503.
-	NotStoredMetric = Metric{Name: "NotStored", Status: 503}
-	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
-	// authentic.
+	// NotStoredMetric counts authentic webhooks, and KeyUnavailableMetric those of which it is not known.
+	NotStoredMetric      = Metric{Name: "NotStored", Status: 503}
 	KeyUnavailableMetric = Metric{Name: "KeyUnavailable", Status: 503}
 	// KeyStaleMetric counts webhooks whose key is due to be fetched again, while the
 	// service's key endpoint does not answer or reports it as unknown.
@@ -56,11 +47,10 @@ var (
 	ConflictsMetric    = Metric{Name: "Conflicts"}
 	// DeviationsMetric counts webhooks with a value of another type than the interface's, or an unusual key.
 	DeviationsMetric = Metric{Name: "Deviations"}
-	// ParkedMetric is written by the webhook function and by redrive.
-	ParkedMetric = Metric{Name: "Parked"}
+	ParkedMetric     = Metric{Name: "Parked"} // also of redrive
 )
 
-// The metrics of the redrive function.
+// The metrics of the redrive function, and of other parts.
 var (
 	// OldestPendingMetric is written by every run that could read the whole ledger. It is
 	// 0 if nothing is pending. An event is also pending while its receiver publishes it.
@@ -71,22 +61,19 @@ var (
 	// truststore, written by every run if a client certificate is required; and of the chain of
 	// the client certificate, written by the webhook function with each webhook that it accepts.
 	TrustDaysLeftMetric = Metric{Name: "TrustDaysLeft"}
+	// TokenShortfallMetric is by how much the remaining lifetime of the token is less than callers need: the remaining
+	// lifetime at which the token is refreshed, but at most 185 s (three runs and the last 5 s, in which the token is
+	// not used) and at least 65 s (one run and these 5 s). A token that was due three runs ago is too old as well. If
+	// the endpoint has just returned the stored token again, there is no newer one, and a token that has not expired
+	// is enough. Every run of the token function that could read the store writes it.
+	TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds}
+	// NotInvokedMetric counts requests that API Gateway answered without a run of the webhook function, except 403
+	// and 404. It is made from the lines of the access log.
+	NotInvokedMetric = Metric{Name: "NotInvoked"}
 )
 
 // MinTrustDays is the number of days below which TrustDaysLeftMetric needs attention.
 const MinTrustDays = 30
-
-// TokenShortfallMetric is by how much the remaining lifetime of the token is less than
-// callers need: the remaining lifetime at which the token is refreshed, but at most 185 s
-// (three runs and the last 5 s, in which the token is not used) and at least 65 s (one
-// run and these 5 s). A token that was due three runs ago is too old as well. If the
-// endpoint has just returned the stored token again, there is no newer one, and a token
-// that has not expired is enough. Every run that could read the secret writes it.
-var TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds}
-
-// NotInvokedMetric counts requests that API Gateway answered without a run of the webhook function, except 403
-// and 404. It is made from the lines of the access log.
-var NotInvokedMetric = Metric{Name: "NotInvoked"}
 
 // Metrics returns every metric in the namespace.
 func Metrics() []Metric {

@@ -25,23 +25,17 @@ type reader struct {
 func (r *reader) read(list []*Setting) {
 	for _, s := range list {
 		v := r.value(s)
-		switch {
-		case v.Text == "" && s.Required:
-			if token := []string{"token"}; !slices.Equal(s.by, token) || r.value(Named("tokenStore")).Text != NoToken {
-				r.invalidate(s, "is required")
-			}
-			continue
-		case v.Text == "" && s.Default == "":
+		if v.Text == "" && s.Required && (r.value(Named("tokenStore")).Text != NoToken || s.Key == "baseUrl") {
+			r.invalidate(s, "is required")
+		}
+		if v.Text == "" && s.Default == "" {
 			continue
 		}
-		err := s.parse(v.Text, &r.to)
-		switch {
-		case v.Unchecked || err == nil && (s.form.token || !isToken(v.Text)):
-		case isToken(v.Text) && !s.form.token:
-			r.invalidate(s, "must be a literal, no token of the CDK: it is checked when the template is written")
-		case errors.Is(err, errRequirement):
-			r.invalidate(s, s.requirement(v.language(s)))
-		default:
+		err := s.parse(v.Text, &r.to, v.language(s))
+		if isToken(v.Text) && !s.form.token {
+			err = errors.New("must be a literal, no token of the CDK: it is checked when the template is written")
+		}
+		if err != nil && !v.Unchecked {
 			r.invalidate(s, err.Error())
 		}
 	}
@@ -53,9 +47,6 @@ func (r *reader) err() error { return errors.Join(r.problems...) }
 func (r *reader) of(field any) *Setting {
 	return declared[slices.IndexFunc(declared, func(s *Setting) bool { return s.in(&r.to) == field })]
 }
-
-// isGiven reports whether the setting of a field of r.to is given, also with the text of its default.
-func (r *reader) isGiven(field any) bool { return r.given.Values[r.of(field).Key].Text != "" }
 
 // valid reports whether none of the settings of these fields has a problem.
 func (r *reader) valid(fields ...any) bool {
@@ -91,18 +82,16 @@ func (v Value) language(s *Setting) func(text string) string {
 	if v.InGo {
 		return s.inGo
 	}
-	return func(text string) string { return text }
+	return asText
 }
 
-// shown returns NAME=VALUE (FROM) for a value, of which it shows the beginning; only the name if there is no value. s is
-// nil if there is no setting with the key.
+// shown returns NAME=VALUE (FROM) for a value, of which it shows the beginning; only the name if there is no value.
+// s is nil if there is no setting with the key.
 func (v Value) shown(key string, s *Setting) string {
-	name := cmp.Or(v.Name, key)
-	if v.Text == "" {
-		return name
-	}
-	text := v.Text
+	name, text := cmp.Or(v.Name, key), v.Text
 	switch {
+	case text == "":
+		return name
 	case s != nil && v.InGo:
 		text = s.inGo(text)
 	case strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }):

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -23,8 +22,8 @@ func (r *reader) relations() {
 		r.wrong(&d.KeysAuth, "must be none, as no access token is kept with %s", r.shown(&d.TokenStore))
 	}
 	if d.CaptureRejected != Off && !d.UsesSignature() {
-		r.wrong(&d.CaptureRejected, "must be off: with %s, there is no signature to explain, and the log names what is "+
-			"wrong with a certificate", r.shown(&d.Authentication))
+		r.wrong(&d.CaptureRejected, "must be off: with %s, there is no signature to explain, and the log names what "+
+			"is wrong with a certificate", r.shown(&d.Authentication))
 	}
 	// 0.0.0.0/0 and ::/0 allow every address of their version, so that with them no other network restricts anything.
 	if first, second := overlapping(d.AllowedSources); r.valid(&d.AllowedSources) && first != "" {
@@ -39,12 +38,17 @@ func (r *reader) relations() {
 	if !d.UsesToken() {
 		r.noEffect("with "+r.shown(&d.TokenStore), &d.Scopes, &d.CredentialEncoding)
 	}
+	// Lambda rejects one without the other (AWS, "VpcConfig" in the Lambda API reference).
+	for _, pair := range [][2]*[]string{{&d.SubnetIDs, &d.SecurityGroupIDs}, {&d.SecurityGroupIDs, &d.SubnetIDs}} {
+		if len(*pair[0]) == 0 && len(*pair[1]) > 0 && r.valid(pair[0]) {
+			r.wrong(pair[0], "is required with %s", r.shown(pair[1]))
+		}
+	}
 	r.retention()
 	r.locations()
-	r.network()
 	r.endpoint()
-	r.clientCertificates(time.Now())
-	r.serviceCA(time.Now())
+	r.clientCertificates()
+	r.serviceCA()
 	r.environments()
 	if !d.Local { // the emulator has everything
 		r.place()
@@ -54,7 +58,7 @@ func (r *reader) relations() {
 // noEffect reports those settings of fields that are given although they have no effect.
 func (r *reader) noEffect(why string, fields ...any) {
 	for _, field := range fields {
-		if r.isGiven(field) {
+		if r.given.Values[r.of(field).Key].Text != "" {
 			r.wrong(field, "has no effect %s", why)
 		}
 	}
@@ -125,27 +129,6 @@ func (r *reader) locations() {
 	}
 }
 
-// network reports subnets without security groups, and the reverse, which Lambda rejects, and more than it takes (AWS,
-// "VpcConfig" in the Lambda API reference).
-func (r *reader) network() {
-	d := &r.to
-	for _, c := range []struct {
-		field, other *[]string
-		most         int
-	}{{&d.SubnetIDs, &d.SecurityGroupIDs, 16}, {&d.SecurityGroupIDs, &d.SubnetIDs, 5}} {
-		switch n := len(*c.field); {
-		case n > c.most:
-			r.wrong(c.field, "must be at most %d", c.most)
-		case n == 0 && len(*c.other) > 0 && r.valid(c.field):
-			r.wrong(c.field, "is required with %s", r.shown(c.other))
-		}
-	}
-}
-
-// maxAPITimeout is the longest time that an HTTP API waits for an integration
-// (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
-const maxAPITimeout = 30 * time.Second
-
 // endpoint reports combinations of settings of the endpoint that API Gateway rejects or
 // that have no effect.
 func (r *reader) endpoint() {
@@ -157,24 +140,23 @@ func (r *reader) endpoint() {
 	if d.CertificateARN == "" && d.HostedZoneID == "" && r.valid(&d.DomainName) {
 		r.wrong(&d.CertificateARN, "or %s is required with %s", r.shown(&d.HostedZoneID), r.shown(&d.DomainName))
 	}
-	if d.WebhookTimeout > maxAPITimeout && r.valid(&d.WebhookTimeout, &d.DomainName) {
+	// AWS, "Quotas for configuring and running an HTTP API in API Gateway".
+	if d.WebhookTimeout > 30*time.Second && r.valid(&d.WebhookTimeout, &d.DomainName) {
 		r.wrong(&d.WebhookTimeout, "must be at most 30s with %s, the timeout of API Gateway", r.shown(&d.DomainName))
 	}
 }
 
 // clientCertificates reports settings of client certificates that are missing or have no
-// effect, and reads the truststore. Its certificates must be valid at the time now.
-func (r *reader) clientCertificates(now time.Time) {
-	d := &r.to
-	if !r.valid(&d.Authentication) {
+// effect, and reads the truststore, whose certificates must be valid now.
+func (r *reader) clientCertificates() {
+	d, by := &r.to, "with "+r.shown(&r.to.Authentication)
+	switch {
+	case !r.valid(&d.Authentication):
 		return
-	}
-	by := "with " + r.shown(&d.Authentication)
-	if !d.UsesMTLS() {
+	case !d.UsesMTLS():
 		r.noEffect(by, &d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects)
 		return
-	}
-	if d.DomainName == "" {
+	case d.DomainName == "":
 		r.wrong(&d.DomainName, "is required %s", by)
 	}
 	if d.Truststore == "" {
@@ -182,16 +164,41 @@ func (r *reader) clientCertificates(now time.Time) {
 		return
 	}
 	text, err := os.ReadFile(d.Truststore)
-	if err != nil {
-		r.wrong(&d.Truststore, "can't be read: %v", err)
-		return
+	var cas *clientcert.Truststore
+	if err == nil {
+		cas, err = clientcert.ParseTruststore(text, time.Now())
 	}
-	truststore, err := clientcert.ParseTruststore(text, now)
 	if err != nil {
 		r.wrong(&d.Truststore, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
-	d.TruststorePEM = truststore.PEM()
+	d.TruststorePEM = cas.PEM()
+}
+
+// serviceCA reads the CAs of the service, which must not have expired.
+func (r *reader) serviceCA() {
+	d := &r.to
+	if d.ServiceCA == "" {
+		return
+	}
+	if !d.UsesSignature() && !d.UsesToken() {
+		r.wrong(&d.ServiceCA, "has no effect, as neither keys nor tokens are fetched")
+	}
+	text, err := os.ReadFile(d.ServiceCA)
+	var cas *clientcert.Truststore
+	if err == nil {
+		cas, err = clientcert.ReadTruststore(text)
+	}
+	if err != nil {
+		r.wrong(&d.ServiceCA, "%v", cmp.Or(errors.Unwrap(err), err))
+		return
+	}
+	for i, c := range cas.Certificates() {
+		if time.Now().After(c.NotAfter) {
+			r.wrong(&d.ServiceCA, "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
+		}
+	}
+	d.ServiceCAPEM = cas.PEM()
 }
 
 // environments reports the longest setting of a function whose environment is larger than the 4 KB that Lambda takes
@@ -208,38 +215,11 @@ func (r *reader) environments() {
 		text, _ := json.Marshal(env)
 		if size := len(text) + ofResources; size > most {
 			s := slices.MaxFunc(all, func(a, b *Setting) int { return len(env[a.Env()]) - len(env[b.Env()]) })
-			r.invalidate(s, fmt.Sprintf("is too long: with its %d bytes, the environment variables of the %s function "+
-				"have about %d, and Lambda takes %d", len(env[s.Env()]), function, size, most))
+			r.wrong(s.in(&r.to), "is too long: with its %d bytes, the environment variables of the %s function have "+
+				"about %d, and Lambda takes %d", len(env[s.Env()]), function, size, most)
 			return
 		}
 	}
-}
-
-// serviceCA reads the CAs of the service, which must not have expired at the time now.
-func (r *reader) serviceCA(now time.Time) {
-	d := &r.to
-	if d.ServiceCA == "" {
-		return
-	}
-	if !d.UsesSignature() && !d.UsesToken() {
-		r.wrong(&d.ServiceCA, "has no effect, as neither keys nor tokens are fetched")
-	}
-	text, err := os.ReadFile(d.ServiceCA)
-	if err != nil {
-		r.wrong(&d.ServiceCA, "can't be read: %v", err)
-		return
-	}
-	cas, err := clientcert.ReadTruststore(text)
-	if err != nil {
-		r.wrong(&d.ServiceCA, "%v", cmp.Or(errors.Unwrap(err), err))
-		return
-	}
-	for i, c := range cas.Certificates() {
-		if now.After(c.NotAfter) {
-			r.wrong(&d.ServiceCA, "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
-		}
-	}
-	d.ServiceCAPEM = cas.PEM()
 }
 
 // withoutFunctionURLs matches the Regions in which CloudFormation has no AWS::Lambda::Url (its registry, November
@@ -258,24 +238,18 @@ func (r *reader) place() {
 		r.wrong(&d.ArchiveRetention, "must be off in %s, where EventBridge has no archives", region)
 	}
 	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
-	// the API Gateway Developer Guide).
+	// the API Gateway Developer Guide). Parts that are tokens of the CDK are unknown.
 	for _, arn := range []*string{&d.CertificateARN, &d.Encryption} {
-		r.inPlace(arn)
-	}
-}
-
-// inPlace reports an ARN of another account or Region than the stack's. It does not compare what is unknown: parts
-// that are tokens of the CDK.
-func (r *reader) inPlace(field *string) {
-	parts := strings.Split(*field, ":")
-	if len(parts) < 6 || !r.valid(field) {
-		return
-	}
-	for _, c := range []struct{ what, got, want string }{
-		{"Region", parts[3], r.given.Region}, {"account", parts[4], r.given.Account},
-	} {
-		if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
-			r.wrong(field, "must be in the %s %s of the stack, not in %s", c.what, c.want, c.got)
+		parts := strings.Split(*arn, ":")
+		if len(parts) < 6 || !r.valid(arn) {
+			continue
+		}
+		for _, c := range []struct{ what, got, want string }{
+			{"Region", parts[3], region}, {"account", parts[4], r.given.Account},
+		} {
+			if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
+				r.wrong(arn, "must be in the %s %s of the stack, not in %s", c.what, c.want, c.got)
+			}
 		}
 	}
 }

@@ -50,8 +50,8 @@ type Settings struct {
 	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
 	// send it.
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
-	// SuccessStatus is the status of the answer to an accepted webhook (§7).
-	SuccessStatus int `key:"successStatus" default:"200" limits:"200 299" by:"webhook"`
+	// SuccessStatus is the status of the answer to an accepted webhook (§7), from 200 to 299.
+	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
 	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
 	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"proof"`
 	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.
@@ -137,7 +137,7 @@ type Settings struct {
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m"`
 	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
-	WebhookConcurrency int `key:"webhookConcurrency" limits:"1 100000"`
+	WebhookConcurrency int `key:"webhookConcurrency" form:"concurrency"`
 
 	_ struct{} `group:"Rarely needed"`
 

@@ -33,117 +33,90 @@ func (d Deployment) Text(s *Setting) string {
 	return ""
 }
 
-// errRequirement is the error of a text that is not as [Setting.requirement] says.
-var errRequirement = errors.New("settings: not as required")
-
-// parse sets the field of the setting to what a text means.
-func (s *Setting) parse(text string, d *Deployment) (err error) {
+// parse sets the field of the setting to what a text means. Its error is in a language of values.
+func (s *Setting) parse(text string, d *Deployment, language func(text string) string) (err error) {
 	switch to := s.in(d).(type) {
 	case *string:
 		*to = text
 		return s.check(text)
 	case **bool:
 		*to = new(text == "true")
-		if text != "true" && text != "false" {
-			return errRequirement
-		}
+		return isOneOf(text, "false", "true")
 	case *int:
-		if *to, err = strconv.Atoi(text); len(s.limits) == 0 {
-			return s.check(text)
-		}
-		least, _ := strconv.Atoi(s.limits[0])
-		most, _ := strconv.Atoi(s.limits[1])
-		if err != nil || *to < least || *to > most {
-			return errRequirement
-		}
+		*to, _ = strconv.Atoi(text)
+		return s.check(text)
 	case *time.Duration:
-		if text != "" && slices.Contains(s.limits[2:], text) {
+		if slices.Contains(s.limits[2:], text) {
 			*to = words[text]
 			return nil
 		}
 		least, _ := ParseDuration(s.limits[0])
 		most, _ := ParseDuration(s.limits[1])
 		*to, err = ParseDuration(text)
-		if err != nil || *to < least || *to > most || *to%units[s.limits[0][len(s.limits[0])-1]].length != 0 {
-			return errRequirement
+		if err != nil || *to < least || *to > most || *to%s.unit().length != 0 {
+			return errors.New("must be " + s.limitsIn(language))
 		}
 	case *[]string:
 		*to, err = list(text)
 		for _, element := range *to {
 			err = cmp.Or(err, s.check(element))
 		}
-		return err
 	}
-	return nil
+	return err
 }
 
 // check checks a text of a setting, or an element of its list.
 func (s *Setting) check(text string) error {
 	switch {
-	case len(s.texts) > 0 && !slices.Contains(s.texts, text):
-		return errRequirement
+	case len(s.texts) > 0:
+		return isOneOf(text, s.texts...)
 	case s.form.check == nil || s.form.token && isToken(text):
 		return nil
 	}
 	return s.form.check(text)
 }
 
+func isOneOf(text string, options ...string) error {
+	if !slices.Contains(options, text) {
+		return errors.New("must be " + strings.Join(options, " or "))
+	}
+	return nil
+}
+
 // isToken reports whether a text has a token of the CDK: ${Token[…]}, or #{Token[…]} for a list.
 func isToken(text string) bool { return strings.Contains(text, "{Token[") }
 
 // Limits returns the limits as a person reads them, such as "whole days from 1d to 90d, or off"; "" for none.
-func (s *Setting) Limits() string { return s.limitsIn(func(text string) string { return text }) }
+func (s *Setting) Limits() string { return s.limitsIn(asText) }
+
+func asText(text string) string { return text }
 
 func (s *Setting) limitsIn(language func(text string) string) string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("from %s to %s", language(s.limits[0]), language(s.limits[1]))
-	if unit, ok := units[s.limits[0][len(s.limits[0])-1]]; ok {
-		text = "whole " + unit.name + "s " + text
-	}
+	text := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]), language(s.limits[1]))
 	for _, word := range s.limits[2:] {
 		text += ", or " + language(word)
 	}
 	return text
 }
 
-// requirement returns what a setting with limits, texts or a truth value must be, with values in a language.
-func (s *Setting) requirement(language func(text string) string) string {
-	limits := s.limitsIn(language)
-	switch s.in(new(Deployment)).(type) {
-	case *int:
-		return "must be a whole number " + limits
-	case *time.Duration:
-		return "must be " + limits
-	case **bool:
-		return "must be false or true"
-	}
-	var texts []string
-	for _, text := range s.texts {
-		texts = append(texts, language(text))
-	}
-	return "must be " + strings.Join(texts, " or ")
-}
-
-// inGo returns the value that a text means in Go, for a field of payhook.Props.
+// inGo returns a value in Go, as a field of payhook.Props has it.
 func (s *Setting) inGo(text string) string {
 	switch s.in(new(Deployment)).(type) {
 	case *int:
 		return text
 	case *[]string:
 		elements, _ := list(text)
-		for i, element := range elements {
-			elements[i] = strconv.Quote(element)
-		}
-		return "[]string{" + strings.Join(elements, ", ") + "}"
+		return fmt.Sprintf("%#v", elements)
 	case *time.Duration:
 		d, err := ParseDuration(text)
 		if err != nil { // a word
 			return "payhook." + strings.ToUpper(text[:1]) + text[1:]
 		}
-		for _, letter := range []byte("hms") {
-			if u := units[letter]; d%u.length == 0 {
+		for _, u := range units[1:] {
+			if d%u.length == 0 {
 				return fmt.Sprintf("%d*time.%s%s", d/u.length, strings.ToUpper(u.name[:1]), u.name[1:])
 			}
 		}
@@ -154,11 +127,17 @@ func (s *Setting) inGo(text string) string {
 
 const day = 24 * time.Hour
 
-// units are the units of durations, by their letters.
-var units = map[byte]struct {
+type unit struct {
 	name   string
 	length time.Duration
-}{'s': {"second", time.Second}, 'm': {"minute", time.Minute}, 'h': {"hour", time.Hour}, 'd': {"day", day}}
+}
+
+var units = []unit{{"day", day}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}}
+
+// unit returns the unit of the least duration, of which each is a multiple.
+func (s *Setting) unit() unit {
+	return units[slices.IndexFunc(units, func(u unit) bool { return strings.HasSuffix(s.limits[0], u.name[:1]) })]
+}
 
 // words are the texts of durations that are not measured.
 var words = map[string]time.Duration{"off": Off, "never": Never}

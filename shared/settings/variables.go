@@ -1,10 +1,9 @@
 package settings
 
-// The environment variables that name the resources of the stack. The deployment
-// sets them, both for resources that the stack creates and for existing resources
-// that a setting names. [payhook.example/shared/settings.Setting.Env] returns the
-// names of the variables that carry settings.
+// The environment variables that the deployment sets beside those of settings ([Setting.Env]): names of resources,
+// also of existing ones that a setting names, and what is known at the deployment.
 const (
+	StackEnv         = "PAYHOOK_STACK" // the name of the deployment
 	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
 	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
 	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
@@ -15,34 +14,17 @@ const (
 	TokenParameterEnv    = "PAYHOOK_TOKEN_PARAMETER"    // the access token, in place of a secret; a name
 	TokenKeyEnv          = "PAYHOOK_TOKEN_KEY"          // the customer managed key of that parameter; an ARN
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN
+
+	APIIDEnv          = "PAYHOOK_API_ID"                 // of the HTTP API, with client certificates
+	EvidenceBucketEnv = "PAYHOOK_EVIDENCE_BUCKET"        // with the setting evidence
+	CaptureUntilEnv   = "PAYHOOK_CAPTURE_REJECTED_UNTIL" // with captureRejected; a time in RFC 3339
+	RedriveGraceEnv   = "PAYHOOK_REDRIVE_GRACE"          // in a local run
 )
 
-// CaptureUntilEnv is the environment variable with the time in RFC 3339 until which the
-// webhook function stores rejected requests. It is absent unless captureRejected is set.
-const CaptureUntilEnv = "PAYHOOK_CAPTURE_REJECTED_UNTIL"
-
-// EvidenceBucketEnv is the environment variable with the name of the bucket that takes a record of
-// each accepted delivery. It is absent unless evidence is set.
-const EvidenceBucketEnv = "PAYHOOK_EVIDENCE_BUCKET"
-
-// RedriveGraceEnv is the environment variable with the redrive grace of a local run. It is absent in others.
-const RedriveGraceEnv = "PAYHOOK_REDRIVE_GRACE"
-
-// APIIDEnv is the environment variable with the id of the HTTP API. The
-// deployment sets it.
-const APIIDEnv = "PAYHOOK_API_ID"
-
-// TruststoreFile is the name of the truststore in the function's package.
-const TruststoreFile = "truststore.pem"
-
-// ServiceCAFile is the name of the file with the CAs of serviceCA in the function's package.
-const ServiceCAFile = "service-ca.pem"
-
-// CertificateFoldersEnv is the environment variable of crypto/x509 with the folders of CA certificates that
-// Go reads in addition to a bundle of them. NoCertificateFolders is a folder that does not exist.
+// The files in the packages of functions: the truststore, and the CAs of serviceCA.
 const (
-	CertificateFoldersEnv = "SSL_CERT_DIR"
-	NoCertificateFolders  = "/nonexistent"
+	TruststoreFile = "truststore.pem"
+	ServiceCAFile  = "service-ca.pem"
 )
 
 // Methods returns the HTTP methods of webhooks. The interface does not specify the one that the
