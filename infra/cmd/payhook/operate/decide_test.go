@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 )
@@ -34,9 +35,9 @@ func (w *world) names() (all []string) {
 
 func TestRequestSaysWhatIsDecided(t *testing.T) {
 	w := newWorld(t)
-	name, event, rejected := w.parkMany(1)[0], w.parkEvent(w.newItem(time.Hour)), w.rejected(nil, 0)
+	name, event, rejected := w.parkMany(1)[0], w.insert(ledger.Parked, w.newItem(time.Hour)), w.rejected(nil, 0)
 	conflict, _ := w.park(time.Hour, proof.Conflict)
-	w.parkEvent(w.newItem(time.Hour))
+	w.insert(ledger.Parked, w.newItem(time.Hour))
 	id := event.EventID
 	for call, want := range map[string]redrive.Request{
 		"replay " + name + " " + name:                      {Replay: []string{name}},
@@ -72,10 +73,10 @@ func TestOnlyAUniqueBeginningOfANameIsEnough(t *testing.T) {
 	w.decide(proof.Replayed, names[0], proof.Note{At: w.now})
 	first, second := w.newItem(time.Hour), w.newItem(time.Hour)
 	first.EventID, second.EventID = "00"+first.EventID[2:], "00"+second.EventID[2:]
-	w.parkEvent(first)
-	w.parkEvent(second)
+	w.insert(ledger.Parked, first)
+	w.insert(ledger.Parked, second)
 	one := newWorld(t)
-	one.parkEvent(one.newItem(time.Hour))
+	one.insert(ledger.Parked, one.newItem(time.Hour))
 	if _, err, status := one.operate("dismiss", "", "--reason", "why"); status != cli.StatusFailed ||
 		!strings.Contains(err, "nothing is parked under the name ;") {
 		t.Errorf("without a name: %d, %s", status, err)
@@ -132,7 +133,7 @@ func TestAllThatIsOpenIsDecided(t *testing.T) {
 	w.decide(proof.Replayed, all[3], proof.Note{At: w.now})
 	conflict, _ := w.park(0, proof.Conflict)
 	w.rejected(nil, 0)
-	event := w.parkEvent(w.newItem(time.Hour))
+	event := w.insert(ledger.Parked, w.newItem(time.Hour))
 	_, err := w.expect(0, "replay", "--all", "--yes")
 	open := slices.Concat([]string{event.EventID}, all[:3], all[4:])
 	if !slices.Equal(w.names(), open) {

@@ -207,35 +207,19 @@ func (w *world) newItem(age time.Duration) ledger.Item {
 	return ledger.NewItem(paymentOf(uuid.New().String(), secretAmount), uuid.New().String(), w.now.Add(-age))
 }
 
-// ledger returns the ledger as of a time.
-func (w *world) ledger(now time.Time) *ledger.Ledger {
-	return ledger.New(&w.table, ledger.Options{Window: 30 * 24 * time.Hour, Now: func() time.Time { return now }})
-}
-
-// record records an event as of its recordedAt, due a minute later, and returns the item of the table.
-func (w *world) record(i ledger.Item) ledger.Item {
-	w.t.Helper()
-	if r := w.ledger(i.RecordedAt).Record(w.t.Context(), []ledger.Item{i}, ledger.NewHolder(),
-		i.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
-		w.t.Fatalf("%+v", r)
+// insert inserts an event in a state that it has got now, and returns the item of the table.
+func (w *world) insert(state ledger.State, i ledger.Item) ledger.Item {
+	i.State, i.Shard, i.Due = state, string(state)+"/0", i.RecordedAt.Add(time.Minute)
+	switch state {
+	case ledger.Pending:
+		i.EventTimestamp = time.Time{}
+	case ledger.Parked:
+		i.Due, i.Cause, i.Problem, i.EventTimestamp = w.now, "attempts", "it failed", time.Time{}
+	case ledger.Published:
+		i.Shard, i.Due, i.PublishedAt, i.ExpiresAt, i.Detail = "", time.Time{}, w.now, w.now.Add(30*24*time.Hour), nil
 	}
-	return w.table.Items()[i.EventID]
-}
-
-func (w *world) publish(i ledger.Item) {
-	w.t.Helper()
-	if err := w.ledger(w.now).MarkPublished(w.t.Context(), []ledger.Item{i})[0]; err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// parkEvent records and parks an event.
-func (w *world) parkEvent(i ledger.Item) ledger.Item {
-	w.t.Helper()
-	i = w.record(i)
-	if err := w.ledger(w.now).Park(w.t.Context(), i, "attempts", "it failed"); err != nil {
-		w.t.Fatal(err)
-	}
+	w.table.Delete(w.t.Context(), i.EventID)
+	w.table.Insert(w.t.Context(), []ledger.Item{i})
 	return w.table.Items()[i.EventID]
 }
 
@@ -356,7 +340,7 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 // No command shows what is in a payload, but for the one flag that asks for it.
 func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	w := newWorld(t)
-	event := w.parkEvent(w.newItem(time.Hour))
+	event := w.insert(ledger.Parked, w.newItem(time.Hour))
 	name, delivery := w.park(time.Hour, proof.Invalid)
 	rejected := w.rejected(delivery.Payload, len(delivery.Payload))
 	for _, call := range []string{
@@ -400,12 +384,6 @@ func (w *world) conflict(id string, first ledger.Item) (name string, p proof.Pro
 
 // published publishes an event of 100.00.
 func (w *world) published() ledger.Item {
-	w.t.Helper()
-	i := w.record(ledger.NewItem(paymentOf(uuid.New().String(), "100.00"), uuid.New().String(), w.now.Add(-time.Hour)))
-	i, err := i.WithEvent()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.publish(i)
-	return w.table.Items()[i.EventID]
+	return w.insert(ledger.Published,
+		ledger.NewItem(paymentOf(uuid.New().String(), "100.00"), uuid.New().String(), w.now.Add(-time.Hour)))
 }

@@ -217,7 +217,7 @@ func eventOf(item ledger.Item) eventState {
 		e.Decision = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
 	}
 	if item.Err != nil {
-		e.State, e.Cause = damaged, item.Err.Error()
+		e.State, e.Cause = damaged, cli.Cause(item.Err.Error())
 	}
 	return e
 }

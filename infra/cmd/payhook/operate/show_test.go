@@ -28,7 +28,7 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	w.decide(proof.Replayed, replayed, proof.Note{At: w.now})
 	dismissed, _ := w.park(30*time.Minute, proof.Conflict)
 	w.decide(proof.Dismissed, dismissed, proof.Note{At: w.now})
-	event := w.parkEvent(w.newItem(2 * time.Hour))
+	event := w.insert(ledger.Parked, w.newItem(2*time.Hour))
 	out, err := w.expect(0, "parked", "list", "--state", "any")
 	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict  open                 "+open+"\n",
 		"2026-01-31T11:00:00.000Z (1h ago)   invalid   replayed             "+replayed+"\n",
@@ -47,9 +47,7 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 		t.Error(diff)
 	}
 	w.decide(proof.Replayed, open, proof.Note{At: w.now})
-	if r := w.ledger(w.now).Replay(t.Context(), event, ledger.Decision{At: w.now}, w.now); !r.Done {
-		t.Fatalf("%+v", r)
-	}
+	w.insert(ledger.Pending, event)
 	if out, _ = w.expect(0, "parked", "list"); out != "" {
 		t.Errorf("%q", out)
 	}
@@ -57,14 +55,14 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 
 func TestFiltersFindExactlyWhatTheyName(t *testing.T) {
 	w := newWorld(t)
-	parked := w.parkEvent(w.newItem(36 * time.Hour))
+	parked := w.insert(ledger.Parked, w.newItem(36*time.Hour))
 	event, other := parked.EventID, uuid.New().String()
 	old, delivery := w.park(48*time.Hour, proof.Conflict, about(event, other))
 	mid, _ := w.park(25*time.Hour, proof.Invalid, about(event))
 	now, _ := w.park(time.Hour, proof.Conflict, about(other), func(p *proof.Proof) { p.DeliveryID = parked.DeliveryID })
 	w.decide(proof.Replayed, mid, proof.Note{At: w.now})
 	rejected := w.rejected(nil, 0)
-	pending := w.record(w.newItem(time.Hour))
+	pending := w.insert(ledger.Pending, w.newItem(time.Hour))
 	for filters, want := range map[string][]string{
 		"":                                  {old, event, now},
 		"--kind event":                      {event},
@@ -113,8 +111,8 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 		w := newWorld(t)
 		w.setting = [2]string{"PAYHOOK_CLAIM_RETENTION", retention}
 		i := w.newItem(time.Hour)
-		i = w.parkEvent(i.AsClaim(i.Detail))
-		small := w.parkEvent(w.newItem(time.Hour))
+		i = w.insert(ledger.Parked, i.AsClaim(i.Detail))
+		small := w.insert(ledger.Parked, w.newItem(time.Hour))
 		out, _ := w.expect(0, "parked", "list", "--json")
 		for _, l := range lines[listed](t, out) {
 			if l.Name == small.EventID && !l.ClaimEnds.IsZero() || l.Name == i.EventID && l.ClaimEnds != want {
@@ -165,7 +163,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 
 func TestWhatIsNotParkedIsNotShown(t *testing.T) {
 	w := newWorld(t)
-	pending := w.record(w.newItem(time.Hour))
+	pending := w.insert(ledger.Pending, w.newItem(time.Hour))
 	for _, name := range []string{invalidName, uuid.New().String(), pending.EventID} {
 		out, err := w.expect(cli.StatusFailed, "parked", "show", name, "--payload")
 		w.contains(err, "nothing is parked under the name "+name)
@@ -179,32 +177,22 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w := newWorld(t)
 	out, _ := w.expect(cli.StatusFailed, "event", uuid.New().String())
 	w.contains(out, "unknown")
-	e := w.record(w.newItem(2 * time.Minute))
-	if r := w.ledger(w.now).Lease(t.Context(), []ledger.Item{e}, ledger.NewHolder(),
-		w.now.Add(time.Minute)); !r[0].Held {
-		t.Fatalf("%+v", r)
-	}
-	e = w.table.Items()[e.EventID]
+	e := w.newItem(2 * time.Minute)
+	e.Attempts = 1
+	w.insert(ledger.Pending, e)
 	out, _ = w.expect(0, "event", e.EventID)
-	w.contains(out, "pending", e.DeliveryID, "2026-01-31T11:58:00.000Z (2m ago)", "(in 1m)", "attempts    1")
-
-	if err := w.ledger(w.now).Park(t.Context(), e, "attempts", "the bus is down"); err != nil {
-		t.Fatal(err)
-	}
+	w.contains(out, "pending", e.DeliveryID, "2026-01-31T11:58:00.000Z (2m ago)", "due         2026-01-31T11:59",
+		"attempts    1")
+	w.insert(ledger.Parked, e)
 	for _, call := range []string{"event", "parked show"} {
 		out, _, status := w.operate(append(strings.Fields(call), e.EventID)...)
-		w.contains(out, "state       parked", "attempts    1", "the bus is down", "parkedAt    2026-01-31T12")
+		w.contains(out, "state       parked", "attempts    1", "it failed", "parkedAt    2026-01-31T12")
 		if (call == "event") != (status == cli.StatusFailed) || strings.Contains(out, "due  ") {
 			t.Errorf("%s: %d %s", call, status, out)
 		}
 	}
-	by := ledger.Decision{By: "ann", At: noon, Reason: "why not"}
-	w.ledger(w.now).Replay(t.Context(), w.table.Items()[e.EventID], by, w.now)
-	e, err := w.table.Items()[e.EventID].WithEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.publish(e)
+	e.Decision, e.Attempts = ledger.Decision{By: "ann", At: noon, Reason: "why not"}, 0
+	e = w.insert(ledger.Published, e)
 	conflict, _ := w.park(0, proof.Conflict, about(e.EventID))
 	out, _ = w.expect(cli.StatusFailed, "event", e.EventID)
 	w.contains(out, "published", "(in 30d)", "conflict  open          "+conflict)
@@ -221,10 +209,10 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		t.Error(diff)
 	}
 	i := w.newItem(time.Hour)
-	i.State, i.Err = ledger.Pending, errors.New("can't decode attempts")
-	w.table.Insert(t.Context(), []ledger.Item{i})
+	i.Err = errors.New("ledger: can't decode attempts")
+	w.insert(ledger.Pending, i)
 	out, _ = w.expect(cli.StatusFailed, "event", i.EventID)
-	w.contains(out, "damaged", "can't decode attempts", i.DeliveryID)
+	w.contains(out, "damaged", "cause       can't decode attempts", i.DeliveryID)
 }
 
 // first returns what is shown of the first version of a conflict.
@@ -264,7 +252,7 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	if v := w.first(name); v.State != unknown || v.Amount != "100.00" || v.Currency != "EUR" {
 		t.Errorf("%+v", v)
 	}
-	w.record(ledger.NewItem(paymentOf(first.EventID, "9250.00"), uuid.New().String(), w.now))
+	w.insert(ledger.Pending, ledger.NewItem(paymentOf(first.EventID, "9250.00"), uuid.New().String(), w.now))
 	if v := w.first(name); v.State != replaced || v.Amount != "100.00" || v.Status != "" {
 		t.Errorf("%+v", v)
 	}
@@ -300,11 +288,11 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			i.Amount, i.Currency = "", "" // as while it is pending
 			switch test.state {
 			case ledger.Parked:
-				i = w.parkEvent(i)
+				i = w.insert(ledger.Parked, i)
 			case ledger.Published:
-				w.publish(w.record(i))
+				w.insert(ledger.Published, i)
 			default:
-				i = w.record(i)
+				i = w.insert(ledger.Pending, i)
 			}
 			parked, _ := w.conflict(id, i)
 			if v := w.first(parked); v.Amount != "100.00" || v.Currency != "EUR" || v.Status != "RELEASED" ||
