@@ -111,7 +111,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 		}
 		err = cli.Unreachable(err)
 	} else {
-		err = files(ctx, where, got)
+		err = readFiles(ctx, where, got)
 	}
 	if err != nil {
 		return err

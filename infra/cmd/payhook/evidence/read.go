@@ -233,8 +233,8 @@ func (o *Object) read(ctx context.Context, client *s3.Client, bucket string) err
 	return nil
 }
 
-// files calls got for each file of a record in a folder and below.
-func files(ctx context.Context, folder string, got func(Object)) error {
+// readFiles calls got for each file of a record in a folder and below.
+func readFiles(ctx context.Context, folder string, got func(Object)) error {
 	return filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil || entry.IsDir() || filepath.Ext(name) != ".json" {
 			return cmp.Or(err, ctx.Err())

@@ -41,6 +41,19 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	}
 }
 
+func TestSettingsThatAreNotSufficientAreMarked(t *testing.T) {
+	c := sent(t)
+	c.move("X-SVC-Key-Id", "Key")
+	c.sign(at + "." + body)
+	var out bytes.Buffer
+	o := options{Program: &cli.Program{Out: &out}}
+	if err := o.explain(t.Context(), &deployment.Deployment{Local: true}, c.request); err != cli.ErrAttention ||
+		!strings.Contains(out.String(), "They are necessary, but not sufficient:\n  \"keyIdLocation\"") ||
+		strings.Contains(out.String(), "make up") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
 func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 	var bucket objects.Memory
 	put := func(p proof.Proof) string {

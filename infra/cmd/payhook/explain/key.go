@@ -104,9 +104,6 @@ var hashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.S
 // accepts is decided by package signature.
 func kindsOf(key *rsa.PublicKey, signature []byte) (kinds []kind, certain bool) {
 	s := new(big.Int).SetBytes(signature)
-	if len(signature) != key.Size() || s.Cmp(key.N) >= 0 {
-		return nil, false
-	}
 	encoded := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
 	for _, hash := range hashes {
 		digest := encoded[len(encoded)-hash.Size():]

@@ -35,7 +35,7 @@ type cloudWatch struct {
 	// replays are the messages of the log group of redrive.
 	replays []event
 	// fail, if set, answers with a status, unless it is 0, by the number of pages before it.
-	fail func(page int) (status int, code string)
+	fail func(group string, page int) (status int, code string)
 }
 
 type event struct {
@@ -78,7 +78,7 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.pages++
 	if c.fail != nil {
-		if status, code := c.fail(c.pages - 1); status != 0 {
+		if status, code := c.fail(in.LogGroupName, c.pages-1); status != 0 {
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
 			return
@@ -92,7 +92,8 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		NextToken string  `json:"nextToken,omitempty"`
 	}
 	if in.LogGroupName == "/redrive" {
-		out.Events = c.replays
+		early := func(e event) bool { return e.Timestamp < in.StartTime }
+		out.Events = slices.DeleteFunc(slices.Clone(c.replays), early)
 	}
 	skip, _ := strconv.Atoi(in.NextToken)
 	from := slices.IndexFunc(c.events, func(e event) bool { return e.Timestamp >= in.StartTime })
@@ -120,7 +121,7 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return newTail(client, map[string]string{"webhook": "/webhook"}, noon)
+	return newTail(client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, noon)
 }
 
 func texts(entries []entry) string {
@@ -186,12 +187,12 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 }
 
 func TestNothingIsMissedAfterAnOutage(t *testing.T) {
-	c := &cloudWatch{}
+	c := &cloudWatch{replays: []event{{"r", noon.UnixMilli(), "redrive"}}}
 	for _, text := range []string{"a", "b", "c"} {
 		c.add(0, text)
 	}
-	c.fail = func(page int) (status int, code string) {
-		if page > 0 && page < 50 { // the second page of the first reading fails first
+	c.fail = func(group string, page int) (status int, code string) {
+		if group == "/redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
 			return http.StatusServiceUnavailable, "InternalError"
 		}
 		return 0, ""
@@ -201,7 +202,10 @@ func TestNothingIsMissedAfterAnOutage(t *testing.T) {
 			c.add(3600*reading, strconv.Itoa(reading))
 		}
 	})
-	if err != nil || shown != "a b c 10 20 30 40 50 60" || strings.Count(said, "trying again") != 1 {
+	got := strings.Fields(shown)
+	slices.Sort(got)
+	if want := strings.Fields("10 20 30 40 50 60 a b c redrive"); err != nil || !slices.Equal(got, want) ||
+		strings.Count(said, "trying again") != 1 {
 		t.Errorf("shown %q, said %q, %v", shown, said, err)
 	}
 }
@@ -211,7 +215,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 		"ThrottlingException": false} {
 		c := &cloudWatch{}
 		_, said, err := followed(t, c, 3, func(int) {
-			c.fail = func(int) (int, string) { return http.StatusBadRequest, code }
+			c.fail = func(string, int) (int, string) { return http.StatusBadRequest, code }
 		})
 		if rejects && (err == nil || !strings.Contains(err.Error(), code)) || !rejects && err != nil ||
 			strings.Contains(said, "trying again") == rejects {
@@ -222,7 +226,8 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 
 const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook","outcome":"signature-mismatch",` +
 	`"status":401,"cause":"signature: does not verify","keyId":"","ms":{"authenticate":0.5,"record":0},` +
-	`"Recorded":0,"ok":false,"list":[],"StackName":"f","_aws":{"Timestamp":1},"requestId":"r","x":"a\u001b[1m"}`
+	`"Recorded":0,"ok":false,"list":[],"none":null,"StackName":"f","_aws":{"Timestamp":1},"requestId":"r",` +
+	`"x":"a\u001b[1m"}`
 
 // call runs payhook logs against c.
 func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
@@ -292,6 +297,7 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		"--since=-1m":             "--since must not be negative",
 		"--not-accepted --follow": "--not-accepted takes no",
 		"--not-accepted webhook":  "--not-accepted takes no",
+		"--not-accepted --all":    "--not-accepted takes no",
 	} {
 		if _, stderr, status := call(t, c, strings.Fields(args)...); status != cli.StatusUsage ||
 			!strings.HasPrefix(stderr, "payhook: "+want) {
@@ -369,7 +375,7 @@ func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
 	for failing := range 4 {
 		c := &cloudWatch{}
 		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
-		c.fail = func(int) (int, string) {
+		c.fail = func(string, int) (int, string) {
 			if len(c.starts) < failing {
 				return 0, ""
 			}

@@ -43,6 +43,9 @@ func newWorld(t *testing.T) *world { return &world{t: t, window: 30 * 24 * time.
 
 func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
 	w.gets++
+	if sorted := slices.Sorted(slices.Values(ids)); len(slices.Compact(sorted)) < len(ids) {
+		return nil, errors.New("DynamoDB: Provided list of item keys contains duplicates")
+	}
 	return w.table.Get(ctx, ids, content)
 }
 
@@ -224,7 +227,8 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 	}
 	// One that is open decides, and of several decisions a replay.
 	p.EventIDs = []string{id}
-	for _, decisions := range [][]func(string){{w.dismiss}, {w.dismiss}, {w.replay}, {w.replay, w.dismiss}} {
+	dismiss, replay := []func(string){w.dismiss}, []func(string){w.replay, w.dismiss}
+	for _, decisions := range [][]func(string){dismiss, dismiss, dismiss, dismiss, replay, replay[:1]} {
 		name := w.put(p)
 		w.check(events, id, false, parked)
 		for _, decide := range decisions {
@@ -291,16 +295,19 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	whole := []payment.Event{w.record(ledger.Published, second), w.record(ledger.Published, second)}
 	name, invalid := w.park()
 	sent := accepted(whole...) // the same events in another delivery
+	again := proof.Proof{Payload: paymenttest.RawDelivery(second, paymenttest.Encode(whole[0]))}.AsAccepted()
+	conflict := w.put(proof.Proof{Reason: proof.Conflict, DeliveryID: second, EventIDs: []string{whole[0].EventID}})
 	text := strings.Join([]string{first, second, invalid.DeliveryID, sent.DeliveryID}, "\r\n\r\n") + "\r\n" + first
 	r := by("deliveryId")
-	for in, want := range map[evidence.Section]string{{}: "missing 0 [];", {From: noon}: "published 2 [];"} {
-		r.in, w.evidence = in, []proof.Proof{sent}
+	for in, want := range map[evidence.Section]string{{}: "missing 0 [];",
+		{From: noon}: "published 2 [" + conflict + "];"} {
+		r.in, w.evidence = in, []proof.Proof{sent, again}
 		rows, _, _ := w.reconcile(r, text)
 		got := map[string]string{}
 		for _, r := range rows {
 			got[r.ID] = fmt.Sprintf("%s %d %v;", r.State, len(r.Events), r.Parked)
 		}
-		want = fmt.Sprintf("pending 2 [];published 2 [];parked 0 [%s];", name) + want
+		want = fmt.Sprintf("pending 2 [];published 2 [%s];parked 0 [%s];", conflict, name) + want
 		if got := got[first] + got[second] + got[invalid.DeliveryID] + got[sent.DeliveryID]; got != want {
 			t.Errorf("%v: %s, want %s", in, got, want)
 		}
@@ -330,6 +337,7 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, pending},
 		{"paymentRequestId", "another", []proof.Proof{known}, nil, missing},
 		{"eventId", lost.EventIDs[0], nil, []proof.Proof{lost}, older},
+		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, []proof.Proof{lost}, older},
 		// Its record was stored, and the ledger does not have it although it remembers this time.
 		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, nil, missing},
 		{"eventId", event.EventID, []proof.Proof{known}, nil, published},
@@ -392,11 +400,11 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 		"id\tat\nP-2\tx\n":            {format{by: texts}, "line 1: has several columns"},
 		`{"eventId":"` + id + "\"}\n": {format{by: uuids}, "line 1"},
 	} {
-		list, _, err := test.f.read(payment.WithoutBOM([]byte(text)))
+		list, repeated, err := test.f.read(payment.WithoutBOM([]byte(text)))
 		if test.says == "" {
-			if err != nil || len(list) != 1 || list[0].id != id ||
-				test.f.timeColumn != "" && list[0].at.Year() != 2026 {
-				t.Errorf("%.200q: %+v, %v", text, list, err)
+			if err != nil || len(list) != 1 || list[0].id != id || repeated != max(0, strings.Count(text, id)-1) ||
+				test.f.timeColumn != "" && (list[0].at.Year() != 2026 || list[0].at.Hour() != 23) {
+				t.Errorf("%.200q: %+v, %d, %v", text, list, repeated, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%.200q: %v", text, err)
