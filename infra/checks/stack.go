@@ -71,9 +71,9 @@ type Certificates struct {
 // current one of the identity.
 func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]string) {
 	c := Certificates{Next: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next()}
-	revoked := clientcert.PinOf(c.Revoked.Leaf).String()
+	revoked := clientcert.PinOf(c.Revoked.Leaf)
 	return c, map[string]string{"revokedKeys": revoked, "clientCertPins": strings.Join([]string{
-		clientcert.PinOf(identity.Certificate().Leaf).String(), clientcert.PinOf(c.Next.Leaf).String(), revoked}, ";")}
+		clientcert.PinOf(identity.Certificate().Leaf), clientcert.PinOf(c.Next.Leaf), revoked}, ";")}
 }
 
 // SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.

@@ -68,18 +68,14 @@ func reject(reason Reason, format string, args ...any) error {
 	return &Error{reason, fmt.Sprintf(format, args...)}
 }
 
-// Pin is the SHA-256 of a certificate's subject public key info (RFC 7469, section 2.4). Unlike a certificate's
-// fingerprint, it has only one value for a key.
-type Pin [sha256.Size]byte
-
 // Policy restricts the certificates that are accepted, in addition to the truststore.
 type Policy struct {
-	// Pins are the accepted keys; every key if it is empty.
-	Pins []Pin
+	// Pins are the accepted keys, as [PinOf] returns them; every key if it is empty.
+	Pins []string
 	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A certificate must have one of
 	// them, unless it is empty. With Pins, it must match both.
 	Subjects []string
-	// Revoked has keys, by their [Pin], and certificates, by their fingerprint, that are rejected. If one is that of a
+	// Revoked has keys, by their pins, and certificates, by their fingerprint, that are rejected. If one is that of a
 	// CA, all certificates that it issued are rejected.
 	Revoked Revocations
 }
@@ -143,11 +139,8 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 		// RFC 5280, section 4.1.2.2.
 		return nil, reject(Malformed, "the serial number is not a positive number of at most 20 octets")
 	}
-	switch {
-	case now.Before(c.NotBefore):
-		return nil, reject(NotYetValid, "before %s", c.NotBefore.UTC().Format(time.RFC3339))
-	case now.After(c.NotAfter):
-		return nil, reject(Expired, "at %s", c.NotAfter.UTC().Format(time.RFC3339))
+	if reason, text := validity(c, now); reason != "" {
+		return nil, reject(reason, "it %s", text)
 	}
 	if err := checkStrength(c); err != nil {
 		return nil, reject(Weak, "it %s", err)
@@ -184,7 +177,7 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 // last chain.
 func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
 	// The keys of revoked certificates: another certificate of one does not help, as the client chooses intermediates.
-	var revoked []Pin
+	var revoked []string
 	for _, chain := range chains {
 		for i, c := range chain {
 			issuer := chain[min(i+1, len(chain)-1)]
@@ -223,7 +216,7 @@ func twin(c, issuer *x509.Certificate) []byte {
 	return text
 }
 
-func checkChain(chain []*x509.Certificate, revoked []Pin) error {
+func checkChain(chain []*x509.Certificate, revoked []string) error {
 	if cas := len(chain) - 1; cas > MaxChain {
 		return reject(Untrusted, "its chain has %d CAs, more than %d", cas, MaxChain)
 	}
@@ -278,29 +271,20 @@ func nameOf(raw []byte) string {
 	return name.String()
 }
 
-// PinOf returns the pin of a certificate's key.
-func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
-
-// String returns a pin in hexadecimal.
-func (p Pin) String() string { return hex.EncodeToString(p[:]) }
+// PinOf returns the SHA-256 of a certificate's subject public key info (RFC 7469, section 2.4) in hexadecimal. Unlike a
+// certificate's fingerprint, it has only one value for a key.
+func PinOf(c *x509.Certificate) string { return hexSHA256(c.RawSubjectPublicKeyInfo) }
 
 // Fingerprint returns the SHA-256 of a certificate in hexadecimal.
-func Fingerprint(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
+func Fingerprint(c *x509.Certificate) string { return hexSHA256(c.Raw) }
+
+func hexSHA256(data []byte) string {
+	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
 // plain returns the text of an error of crypto/x509 without its prefix.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "x509: ") }
-
-// ParsePin parses a pin: 64 hexadecimal digits, with or without colons.
-func ParsePin(text string) (p Pin, err error) {
-	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), ":", ""))
-	if err != nil || copy(p[:], raw) != len(p) || len(raw) != len(p) {
-		return Pin{}, errors.New("must be a SHA-256 in hexadecimal, 64 digits")
-	}
-	return p, nil
-}
 
 // subjectForm is a DNS name, or a name as pkix.RDNSequence writes it. It does not contain the replacement character,
 // which stands for different bytes.

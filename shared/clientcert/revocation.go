@@ -22,16 +22,30 @@ func ParseRevocation(text string) (string, error) {
 	if id, ok := payment.KeyID(text); ok {
 		return id, nil
 	}
+	if sum, ok := parseSHA256(text); ok {
+		return sum, nil
+	}
+	return "", errors.New("must be a key id (UUID), the thumbprint of a JWK (43 characters of base64url), or the " +
+		"SHA-256 of a certificate or of its key (64 hexadecimal digits)")
+}
+
+// ParsePin returns a pin as [PinOf] does. Its text has the forms that [ParseRevocation] reads.
+func ParsePin(text string) (string, error) {
+	if sum, ok := parseSHA256(text); ok {
+		return sum, nil
+	}
+	return "", errors.New("must be the SHA-256 of a key (64 hexadecimal digits, or 43 characters of base64)")
+}
+
+// parseSHA256 returns a SHA-256 in lower-case hexadecimal.
+func parseSHA256(text string) (sum string, ok bool) {
+	text = strings.TrimSpace(text)
 	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil {
 		url := strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimSuffix(text, "="))
 		raw, err = base64.RawURLEncoding.Strict().DecodeString(url)
 	}
-	if err != nil || len(raw) != sha256.Size {
-		return "", errors.New("must be a key id (UUID), the thumbprint of a JWK (43 characters of base64url), or the " +
-			"SHA-256 of a certificate or of its key (64 hexadecimal digits)")
-	}
-	return hex.EncodeToString(raw), nil
+	return hex.EncodeToString(raw), err == nil && len(raw) == sha256.Size
 }
 
 // Has reports whether l has the key or certificate of that name, in any form that [ParseRevocation] reads.
@@ -45,6 +59,5 @@ func (l Revocations) Has(name string) bool {
 
 // HasSHA256 reports whether l has the SHA-256 of data.
 func (l Revocations) HasSHA256(data []byte) bool {
-	sum := sha256.Sum256(data)
-	return slices.Contains(l, hex.EncodeToString(sum[:]))
+	return slices.Contains(l, hexSHA256(data))
 }

@@ -178,11 +178,8 @@ func DaysLeft(certificates []*x509.Certificate, now time.Time) float64 {
 
 // problemsOf returns the problems of one certificate.
 func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []string) {
-	switch {
-	case now.Before(c.NotBefore):
-		problems = append(problems, "is not valid before "+c.NotBefore.UTC().Format(time.RFC3339))
-	case now.After(c.NotAfter):
-		problems = append(problems, "expired at "+c.NotAfter.UTC().Format(time.RFC3339))
+	if reason, text := validity(c, now); reason != "" {
+		problems = append(problems, text)
 	}
 	if err := checkStrength(c); err != nil {
 		problems = append(problems, err.Error())
@@ -199,6 +196,17 @@ func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []
 		problems = append(problems, "has the subject of an earlier certificate")
 	}
 	return problems
+}
+
+// validity returns the reason why a certificate is not valid at that time, and a text that says it.
+func validity(c *x509.Certificate, now time.Time) (Reason, string) {
+	switch {
+	case now.Before(c.NotBefore):
+		return NotYetValid, "is not valid before " + c.NotBefore.UTC().Format(time.RFC3339)
+	case now.After(c.NotAfter):
+		return Expired, "expired at " + c.NotAfter.UTC().Format(time.RFC3339)
+	}
+	return "", ""
 }
 
 // chainProblems returns the problems of the chains.

@@ -101,9 +101,9 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 		w, p := certified(t, alone)
 		client, issuing := certificateOf(t, p, 0), certificateOf(t, p, 1)
 		names := map[string]intake.Outcome{
-			clientcert.PinOf(client).String(): intake.CertificateOutcome(clientcert.Revoked),
-			clientcert.Fingerprint(client):    intake.CertificateOutcome(clientcert.Revoked),
-			clientcert.Fingerprint(issuing):   intake.CertificateOutcome(clientcert.Revoked),
+			clientcert.PinOf(client):        intake.CertificateOutcome(clientcert.Revoked),
+			clientcert.Fingerprint(client):  intake.CertificateOutcome(clientcert.Revoked),
+			clientcert.Fingerprint(issuing): intake.CertificateOutcome(clientcert.Revoked),
 		}
 		if !alone {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
@@ -140,7 +140,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
-	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate).String()}
+	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate)}
 	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}

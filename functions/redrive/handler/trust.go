@@ -21,10 +21,10 @@ func (t *trust) report(now time.Time) *redrive.Certificates {
 		return &redrive.Certificates{Authentication: settings.BySignature}
 	}
 	out := &redrive.Certificates{Authentication: t.authentication, DaysLeft: t.daysLeft(now),
-		Subjects: t.Policy.Subjects, Pins: texts(t.Policy.Pins)}
+		Subjects: t.Policy.Subjects, Pins: t.Policy.Pins}
 	for _, c := range t.Truststore.Certificates() {
 		out.CAs = append(out.CAs, redrive.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
-			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c).String(), NotAfter: c.NotAfter.UTC()})
+			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c), NotAfter: c.NotAfter.UTC()})
 	}
 	return out
 }
@@ -32,11 +32,4 @@ func (t *trust) report(now time.Time) *redrive.Certificates {
 // daysLeft returns the number of days until the first CA of the truststore expires.
 func (t *trust) daysLeft(now time.Time) float64 {
 	return clientcert.DaysLeft(t.Truststore.Certificates(), now)
-}
-
-func texts(pins []clientcert.Pin) (texts []string) {
-	for _, pin := range pins {
-		texts = append(texts, pin.String())
-	}
-	return texts
 }

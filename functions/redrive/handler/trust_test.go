@@ -59,7 +59,7 @@ func TestCertificatesAreReported(t *testing.T) {
 	if c.Authentication != "both" || c.DaysLeft < 365 || len(c.CAs) != 2 ||
 		c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
 		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
-		c.CAs[0].Pin != clientcert.PinOf(ca.Certificate).String() ||
+		c.CAs[0].Pin != clientcert.PinOf(ca.Certificate) ||
 		!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) {
 		t.Errorf("got %+v", c)
 	}

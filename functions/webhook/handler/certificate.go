@@ -57,5 +57,5 @@ func newCertificate(chain []*x509.Certificate) *certificate {
 	}
 	c := chain[0]
 	return &certificate{clientcert.Subject(c), clientcert.Issuer(c), c.SerialNumber.Text(16), clientcert.Fingerprint(c),
-		clientcert.PinOf(c).String()}
+		clientcert.PinOf(c)}
 }

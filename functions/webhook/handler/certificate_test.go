@@ -64,7 +64,7 @@ func TestMTLSNeedsOnlyACertificate(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{
 		"subject": "CN=webhooks.payments.example,O=Payment Service", "issuer": "CN=Operator CA,O=Payment Service",
 		"serialNumber": client.Leaf.SerialNumber.Text(16), "fingerprint": clientcert.Fingerprint(client.Leaf),
-		"pin": clientcert.PinOf(client.Leaf).String(),
+		"pin": clientcert.PinOf(client.Leaf),
 	}, e.line(t)["certificate"]); diff != "" {
 		t.Error(diff)
 	}
