@@ -72,7 +72,7 @@ func newHook(t *testing.T, service *paymenttest.Server, withTLS *tls.Config) *ho
 		}
 		proof, err := paymenttest.DefaultScheme().Extract(headers, r.URL.RawQuery)
 		if err != nil || signature.Verify(&service.Key().Private.PublicKey, payload, proof) != nil ||
-			(&signature.Window{Tolerance: time.Minute}).Check(proof.Timestamp, time.Now()) != nil {
+			signature.CheckTime(proof.Timestamp, time.Now(), time.Minute) != nil {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}))

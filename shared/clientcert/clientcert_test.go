@@ -348,8 +348,8 @@ func TestPinsAndRevocations(t *testing.T) {
 		},
 	} {
 		for _, policy := range policies {
-			_, err := verify(text(client), policy, ca.Certificate, issuing.Certificate)
-			if expect(t, err, want); t.Failed() {
+			chain, err := verify(text(client), policy, ca.Certificate, issuing.Certificate)
+			if expect(t, err, want); t.Failed() || err != nil && (len(chain) != 1 || !chain[0].Equal(client)) {
 				t.Fatalf("%+v", policy)
 			}
 		}
@@ -448,8 +448,8 @@ func TestACertificateIsValidInItsLastSecond(t *testing.T) {
 		t.Errorf("the error does not contain the time of expiry: %v", err)
 	}
 	for days, want := range map[int]float64{45: 45, 0: 0, -1: 0} {
-		both := []*x509.Certificate{ca.Certificate, client}
-		if got := clientcert.DaysLeft(both, end.AddDate(0, 0, -days)); got != want {
+		store := clientcert.TruststoreOf(ca.Certificate, client)
+		if got := clientcert.DaysLeft(store.Certificates(), end.AddDate(0, 0, -days)); got != want {
 			t.Errorf("%v days are left, want %v", got, want)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/signature"
 )
 
 // keyCache has one key, and records its calls.
@@ -63,7 +62,7 @@ func newSigned(t *testing.T, revoked ...string) (*keyCache, *world) {
 	t.Helper()
 	r, w := &keyCache{key: paymenttest.NewKey(2048)}, newWorld(t)
 	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(),
-		Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r, Revoked: revoked}
+		Tolerance: 5 * time.Minute, Keys: r, Revoked: revoked}
 	return r, w
 }
 

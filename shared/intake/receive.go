@@ -72,9 +72,9 @@ type Mechanisms struct {
 
 // Signature is the authentication by signature.
 type Signature struct {
-	Scheme signature.Scheme  // where the proof travels
-	Window *signature.Window // how old it may be; nil: of any age
-	Keys   Keys
+	Scheme    signature.Scheme // where the proof travels
+	Tolerance time.Duration    // of the timestamp, as for [signature.CheckTime]
+	Keys      Keys
 	// Revoked has the ids and the JWK thumbprints of keys, and the SHA-256 of their subject
 	// public key infos, that are rejected.
 	Revoked clientcert.Revocations
@@ -170,7 +170,7 @@ func (s *Signature) authenticate(ctx context.Context, d Delivery,
 		return parts, key, "", err
 	}
 	// The checks without a call come first.
-	if err := s.Window.Check(parts.Timestamp, cmp.Or(d.ArrivedAt, now)); err != nil {
+	if err := signature.CheckTime(parts.Timestamp, cmp.Or(d.ArrivedAt, now), s.Tolerance); err != nil {
 		return parts, key, "", err
 	}
 	// What can't be a signature of any key must not use the budget of key lookups.

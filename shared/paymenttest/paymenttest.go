@@ -129,7 +129,7 @@ func (s *Server) Key() Key {
 
 // use signs with a key from now on. The previous keys stay published.
 func (s *Server) use(key Key) {
-	if id, ok := signature.StaticKeyID(s.opts.Scheme.KeyID.String()); ok {
+	if id, ok := signature.StaticKeyID(string(s.opts.Scheme.KeyID)); ok {
 		key.ID = id
 	}
 	s.mu.Lock()

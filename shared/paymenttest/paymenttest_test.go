@@ -50,7 +50,7 @@ func do(t *testing.T, r *http.Request) (status int, body string) {
 func verify(key paymenttest.Key, w paymenttest.Signed) error {
 	proof, err := paymenttest.DefaultScheme().Extract(w.Headers, w.Query)
 	if err == nil {
-		err = (&signature.Window{Tolerance: 5 * time.Minute}).Check(proof.Timestamp, time.Now())
+		err = signature.CheckTime(proof.Timestamp, time.Now(), 5*time.Minute)
 	}
 	if err == nil && proof.KeyID != key.ID {
 		err = errUnknownKey
@@ -99,7 +99,7 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	check(paymenttest.Webhook{Age: -10 * time.Minute}, signature.ErrOutsideWindow)
 
 	static := paymenttest.DefaultScheme()
-	static.KeyID, _ = signature.ParseKeyIDLocation("static:" + uuid.New().String())
+	static.KeyID = signature.Location("static:" + uuid.New().String())
 	for flaw, scheme := range map[paymenttest.Flaw]signature.Scheme{"no-such-flaw": {},
 		paymenttest.KeyIDChanged: static, paymenttest.KeyIDRepeated: static} {
 		sender.Scheme = scheme

@@ -81,9 +81,8 @@ type Sender struct {
 
 // DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature, X-SVC-Timestamp and X-SVC-Key-Id.
 func DefaultScheme() signature.Scheme {
-	timestamp, _ := signature.ParseLocation("header:X-SVC-Timestamp")
-	keyID, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
-	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
+	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: "header:X-SVC-Timestamp",
+		KeyID: "header:X-SVC-Key-Id"}
 }
 
 // Request returns the HTTP request of w.
@@ -93,8 +92,8 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	}
 	// The part of the proof that a flaw is about, and where it is.
 	part, kind, _ := strings.Cut(string(w.Flaw), "-")
-	at := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader, "timestamp": s.Scheme.Timestamp.String(),
-		"keyid": s.Scheme.KeyID.String()}[part]
+	at := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader, "timestamp": string(s.Scheme.Timestamp),
+		"keyid": string(s.Scheme.KeyID)}[part]
 	switch _, static := signature.StaticKeyID(at); {
 	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
 		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)

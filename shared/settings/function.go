@@ -26,7 +26,6 @@ type Function struct {
 	KeyService   *url.URL // BaseURL
 	TokenService *url.URL // AuthURL
 	Scheme       signature.Scheme
-	Window       *signature.Window      // nil: the check is disabled
 	Networks     []netip.Prefix         // AllowedSources; none: every source address
 	MTLS         *MTLS                  // nil: no client certificate is required
 	ServiceCAs   *x509.CertPool         // those of the system and of ServiceCA; nil: those of the system
@@ -125,12 +124,8 @@ func (r *reader) function(program string) Function {
 	// The problems of texts are reported already.
 	f.KeyService, _ = parseURL(f.BaseURL)
 	f.TokenService, _ = parseURL(f.AuthURL)
-	f.Scheme.SignatureHeader = f.SignatureHeader
-	f.Scheme.Timestamp, _ = signature.ParseLocation(f.TimestampLocation)
-	f.Scheme.KeyID, _ = signature.ParseKeyIDLocation(f.KeyIDLocation)
-	if f.TimestampTolerance > 0 {
-		f.Window = &signature.Window{Tolerance: f.TimestampTolerance}
-	}
+	f.Scheme = signature.Scheme{SignatureHeader: f.SignatureHeader,
+		Timestamp: signature.Location(f.TimestampLocation), KeyID: signature.Location(f.KeyIDLocation)}
 	for _, text := range f.AllowedSources {
 		network, _ := netip.ParsePrefix(text)
 		f.Networks = append(f.Networks, network)

@@ -72,7 +72,7 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 		if err != nil || withErr != nil {
 			t.Fatal(err, withErr)
 		}
-		if diff := cmp.Diff(with, without, cmp.AllowUnexported(signature.Location{})); diff != "" {
+		if diff := cmp.Diff(with, without); diff != "" {
 			t.Errorf("%s (-with +without)\n%s", function, diff)
 		}
 	}
@@ -87,12 +87,9 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, _ := signature.ParseLocation("query:at")
-	id, _ := signature.ParseKeyIDLocation("header:X-SVC-Key-Id")
 	want := settings.Function{Settings: f.Settings, TokenService: f.TokenService, Proof: f.Proof,
 		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
-		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: at, KeyID: id},
-		Window:         &signature.Window{Tolerance: 5 * time.Minute},
+		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: "query:at", KeyID: "header:X-SVC-Key-Id"},
 		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
 		KeysTable:      "the-" + settings.KeysTableEnv,
 		TokenSecret:    "secret",
@@ -100,7 +97,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 		MaxEntryBytes:  256 << 10,
 		RedriveGrace:   30 * time.Second}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(signature.Location{}), cmp.Comparer(func(a, b netip.Prefix) bool {
+	if diff := cmp.Diff(want, f, cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -158,7 +155,7 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
 		}
-		if !slices.EqualFunc(got, c.want, strings.HasPrefix) || err == nil && (f.Window != nil || f.MTLS != nil) {
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) || err == nil && (f.TimestampTolerance > 0 || f.MTLS != nil) {
 			t.Errorf("%s %v: %q, want %q", c.function, c.change, got, c.want)
 		}
 	}
@@ -176,7 +173,7 @@ func TestParseProofReadsNoOtherSetting(t *testing.T) {
 		}
 	}
 	got, err := settings.ParseProof(texts)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Location{})); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	texts["keyIdLocation"] = "header:x-svc-signature"

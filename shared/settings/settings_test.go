@@ -258,7 +258,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "clientCertSubjects=d.example;cn=a",
 			"clientCertSubjects: must be a DNS name, or a subject exactly as the line of a webhook shows it"},
 		{mtls + "revokedKeys=12@CN=a clientCertPins=" + pin[1:],
-			"clientCertPins: must be a SHA-256|revokedKeys: must be a key id (UUID), the thumbprint of a JWK"},
+			"clientCertPins: must be the SHA-256|revokedKeys: must be a key id (UUID), the thumbprint of a JWK"},
 		{"revokedKeys=" + pin + ";5F0C1B7E-3d43-4f26-9c0d-2f1f6a5b7c8d;5f0c1b7e3d434f269c0d2f1f6a5b7c8d;" +
 			"NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs", ""},
 		{"revokedKeys=" + pin + ";5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8", "revokedKeys: must be a key id"},

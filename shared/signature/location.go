@@ -14,12 +14,10 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Location is the part of a request where a value is. The interface does not specify the locations of timestamp and key
-// id, so each is a setting.
-type Location struct {
-	kind string // header, query or static
-	name string // of the header or query parameter, or the static value
-}
+// Location is the part of a request where a value is: "header:NAME", "query:NAME", or "static:UUID" for a key id that
+// the service does not send. The interface does not specify the locations of timestamp and key id, so each is a
+// setting.
+type Location string
 
 const (
 	inHeader = "header"
@@ -27,39 +25,44 @@ const (
 	isStatic = "static"
 )
 
-// ParseLocation parses "header:NAME" or "query:NAME".
+// split returns what kind of location it is, and the name of the header or query parameter, or the static value.
+func (l Location) split() (kind, name string) {
+	kind, name, _ = strings.Cut(string(l), ":")
+	return kind, name
+}
+
+// ParseLocation returns a text that is "header:NAME" or "query:NAME".
 func ParseLocation(text string) (Location, error) {
-	kind, name, _ := strings.Cut(text, ":")
-	switch kind {
+	switch kind, name := Location(text).split(); kind {
 	case inHeader:
 		if !httpguts.ValidHeaderFieldName(name) {
-			return Location{}, errors.New("header: must be followed by the name of a header")
+			return "", errors.New("header: must be followed by the name of a header")
 		}
 	case inQuery:
 		if name == "" || url.QueryEscape(name) != name {
-			return Location{}, errors.New("query: must be followed by the name of a query parameter: " +
-				"letters, digits, '-', '_' and '.'")
+			return "", errors.New("query: must be followed by the name of a query parameter: letters, digits, '-', " +
+				"'_' and '.'")
 		}
 	default:
-		return Location{}, errors.New("must be header:NAME or query:NAME")
+		return "", errors.New("must be header:NAME or query:NAME")
 	}
-	return Location{kind, name}, nil
+	return Location(text), nil
 }
 
 // ParseKeyIDLocation parses a location as [ParseLocation] does. It also accepts "static:UUID", for a service that signs
 // with one key and does not send its id.
 func ParseKeyIDLocation(text string) (Location, error) {
-	if id, static := StaticKeyID(text); static {
-		return Location{isStatic, id}, nil
+	if _, static := StaticKeyID(text); static {
+		return Location(text), nil
 	}
 	if strings.HasPrefix(text, isStatic+":") {
-		return Location{}, errors.New("static: must be followed by a UUID")
+		return "", errors.New("static: must be followed by a UUID")
 	}
 	l, err := ParseLocation(text)
 	if err != nil {
-		return l, fmt.Errorf("%w, or static:UUID", err)
+		err = fmt.Errorf("%w, or static:UUID", err)
 	}
-	return l, nil
+	return l, err
 }
 
 // StaticKeyID returns the key id of a location "static:UUID", with or without hyphens. It reports false for every other
@@ -70,15 +73,14 @@ func StaticKeyID(location string) (id string, ok bool) {
 	return id, ok && isKeyID
 }
 
-// String returns the location in the form that [ParseLocation] parses.
-func (l Location) String() string { return l.kind + ":" + l.name }
-
 // Scheme defines the locations of the three [Parts].
 type Scheme struct {
 	SignatureHeader string
 	Timestamp       Location
 	KeyID           Location
 }
+
+func (s Scheme) signature() Location { return Location(inHeader + ":" + s.SignatureHeader) }
 
 // Extract returns the proof of a request. headers maps names, in any case, to values; several values of one name are
 // joined by commas, as Lambda function URLs do. rawQuery is the query string without its question mark.
@@ -97,19 +99,19 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Parts, erro
 		location Location
 		to       *string
 	}{
-		{"signature value", Location{inHeader, s.SignatureHeader}, &p.Signature},
-		{"timestamp", s.Timestamp, &p.Timestamp},
+		{"signature value", s.signature(), &p.Signature}, {"timestamp", s.Timestamp, &p.Timestamp},
 		{"key id", s.KeyID, &p.KeyID},
 	} {
 		value, err := part.location.find(headers, rawQuery, part.to == &p.Timestamp)
-		if value == Redacted {
+		switch {
+		case err != nil:
+		case value == "" || value == Redacted:
 			err = ErrMissing
+		case strings.ContainsFunc(value, unicode.IsControl):
+			err = ErrMalformed
 		}
 		if err != nil {
 			return Parts{}, fmt.Errorf("%w: %s", err, part.name)
-		}
-		if strings.ContainsFunc(value, unicode.IsControl) {
-			return Parts{}, fmt.Errorf("%w: %s", ErrMalformed, part.name)
 		}
 		*part.to = value
 	}
@@ -153,81 +155,66 @@ func (s Scheme) Redact(headers map[string]string, rawQuery string, also ...strin
 }
 
 // reads reports whether a part of the proof is in a header or query parameter whose name is that.
-func (s Scheme) reads(kind string, is func(name string) bool) bool {
-	return slices.ContainsFunc([]Location{{inHeader, s.SignatureHeader}, s.Timestamp, s.KeyID},
-		func(l Location) bool { return l.kind == kind && is(l.name) })
+func (s Scheme) reads(in string, is func(name string) bool) bool {
+	return slices.ContainsFunc([]Location{s.signature(), s.Timestamp, s.KeyID}, func(l Location) bool {
+		kind, name := l.split()
+		return kind == in && is(name)
+	})
 }
 
 // Attach adds a proof to a request. [Scheme.Extract] reads it back.
 func (s Scheme) Attach(r *http.Request, p Parts) {
-	r.Header.Set(s.SignatureHeader, p.Signature)
-	s.Timestamp.attach(r, p.Timestamp)
-	s.KeyID.attach(r, p.KeyID)
-}
-
-func (l Location) attach(r *http.Request, value string) {
-	switch l.kind {
-	case inHeader:
-		r.Header.Set(l.name, value)
-	case inQuery:
-		q := r.URL.Query()
-		q.Set(l.name, value)
-		r.URL.RawQuery = q.Encode()
+	query := r.URL.Query()
+	for _, part := range [][2]string{{string(s.signature()), p.Signature}, {string(s.Timestamp), p.Timestamp},
+		{string(s.KeyID), p.KeyID}} {
+		switch kind, name := Location(part[0]).split(); kind {
+		case inHeader:
+			r.Header.Set(name, part[1])
+		case inQuery:
+			query.Set(name, part[1])
+			r.URL.RawQuery = query.Encode()
+		}
 	}
 }
 
+// find returns the only value at a location; "" if there is none.
 func (l Location) find(headers map[string]string, rawQuery string, timestamp bool) (string, error) {
 	isTime := func(value string) bool { _, ok := TimeOf(value); return timestamp && ok }
-	switch l.kind {
+	kind, name := l.split()
+	var values []string
+	switch kind {
 	case inHeader:
-		value, err := single(headers, l.name)
-		if err == nil && strings.Contains(value, ",") && !isTime(value) {
-			err = ErrRepeated
+		for k, v := range headers {
+			if sameHeader(k, name) {
+				values = append(values, v)
+			}
 		}
-		return value, err
+		if len(values) == 1 && strings.Contains(values[0], ",") && !isTime(values[0]) {
+			return "", ErrRepeated
+		}
 	case inQuery:
 		query, err := url.ParseQuery(rawQuery)
 		if err != nil {
 			return "", ErrMalformed
 		}
-		switch values := query[l.name]; {
-		case len(values) > 1:
-			return "", ErrRepeated
-		case len(values) == 0 || values[0] == "":
-			return "", ErrMissing
-		default:
-			value := values[0]
-			if strings.Contains(rawQuery, "+") && !isTime(value) {
-				query, _ = url.ParseQuery(strings.ReplaceAll(rawQuery, "+", "%2B"))
-				if sent := query.Get(l.name); isTime(sent) {
-					value = sent
-				}
+		values = query[name]
+		if len(values) == 1 && strings.Contains(rawQuery, "+") && !isTime(values[0]) {
+			query, _ = url.ParseQuery(strings.ReplaceAll(rawQuery, "+", "%2B"))
+			if sent := query.Get(name); isTime(sent) {
+				return sent, nil
 			}
-			return value, nil
 		}
 	default:
-		return l.name, nil
+		return name, nil
 	}
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
+	}
+	return "", ErrRepeated
 }
 
 // sameHeader compares names of headers without the letters beyond ASCII that [strings.EqualFold] takes for some of it.
 func sameHeader(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
-
-// single returns the value of the only header with the given name.
-func single(headers map[string]string, name string) (string, error) {
-	var value string
-	found := 0
-	for k, v := range headers {
-		if sameHeader(k, name) {
-			value = v
-			found++
-		}
-	}
-	switch {
-	case found > 1:
-		return "", ErrRepeated
-	case value == "":
-		return "", ErrMissing
-	}
-	return value, nil
-}

@@ -4,7 +4,7 @@
 // received. Section 5.4 of the payment service's interface defines the signature: RSASSA-PKCS1-v1_5 with SHA-256 (RFC
 // 8017, section 8.2). [Sign] and [Verify] build the message with the same function.
 //
-// A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age with [Window.Check], looks up the key
+// A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age with [CheckTime], looks up the key
 // that it names and calls [Verify]. A sender calls [Sign] and [Scheme.Attach].
 package signature
 

@@ -25,7 +25,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/signature"
 )
 
 const (
@@ -201,7 +200,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 // mechanisms returns how the deliveries of a world are authenticated.
 func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanisms) {
 	if w.mechanism != byMTLS {
-		m.Signature = &intake.Signature{Scheme: scheme, Window: &signature.Window{Tolerance: 5 * time.Minute},
+		m.Signature = &intake.Signature{Scheme: scheme, Tolerance: 5 * time.Minute,
 			Keys: fixedKeys{}}
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}

@@ -46,11 +46,11 @@ type explainer struct {
 // wraps ctx's.
 func explain(ctx context.Context, r request, conf settings.Function, service *keyRing,
 	given []string) (*report, error) {
-	keyID := conf.Scheme.KeyID.String()
+	keyID := string(conf.Scheme.KeyID)
 	if id, ok := signature.StaticKeyID(keyID); ok {
 		given = append([]string{id}, given...)
 	}
-	configured := []string{"header:" + conf.Scheme.SignatureHeader, conf.Scheme.Timestamp.String(), keyID}
+	configured := []string{"header:" + conf.Scheme.SignatureHeader, string(conf.Scheme.Timestamp), keyID}
 	e := &explainer{Settings: map[string]string{}, request: r, settings: maps.Clone(r.Settings),
 		conf: conf, keys: service}
 	e.values, e.unread = valuesOf(r, configured, given)
@@ -80,7 +80,7 @@ func (e *explainer) check(ctx context.Context, conf settings.Function) error {
 	if size == 0 {
 		return intake.ErrPayloadEmpty
 	}
-	s := intake.Signature{Scheme: conf.Scheme, Window: conf.Window, Keys: e.keys}
+	s := intake.Signature{Scheme: conf.Scheme, Tolerance: conf.TimestampTolerance, Keys: e.keys}
 	return s.Check(ctx, intake.Delivery{Payload: e.request.Payload, Headers: e.request.Headers,
 		RawQuery: e.request.RawQuery}, e.request.ReceivedAt)
 }
@@ -206,7 +206,7 @@ func (e *explainer) propose(ctx context.Context, found match) {
 	e.compare("signed message", strconv.Quote(found.composition), strconv.Quote(compositions[0]))
 	if at.location != "" {
 		e.set("timestampLocation", at.location)
-		if _, known := signature.TimeOf(at.text); !known && e.conf.Window != nil {
+		if _, known := signature.TimeOf(at.text); !known && e.conf.TimestampTolerance > 0 {
 			e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
 		}
 	}
@@ -237,7 +237,7 @@ func (e *explainer) propose(ctx context.Context, found match) {
 		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request "+
 			"was delayed or repeated, or a clock or its time zone is wrong. Compare both times with the service. No "+
 			"longer tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
-			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.Window.Tolerance))
+			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.TimestampTolerance))
 	default:
 		e.Verdict = otherSettings
 		e.say("Set this in infra/settings.json, or in the Props of the construct, and deploy. The request verifies then; this " +

@@ -9,18 +9,11 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Window is the range of accepted timestamps around the current time. A nil *Window accepts every timestamp, whatever
-// its text; then only the ledger detects repeated deliveries.
-type Window struct {
-	// Tolerance is the largest accepted difference, in both directions. With zero, only the current time itself is
-	// accepted.
-	Tolerance time.Duration
-}
-
-// Check returns nil if text is a timestamp within the window around now, and an error that wraps [ErrMalformed] or
-// [ErrOutsideWindow] otherwise. It is safe for concurrent use.
-func (w *Window) Check(text string, now time.Time) error {
-	if w == nil {
+// CheckTime returns nil if text is a timestamp that differs from now by at most tolerance, in either direction, and an
+// error that wraps [ErrMalformed] or [ErrOutsideWindow] otherwise. With a tolerance of 0 or less, it accepts every
+// timestamp, whatever its text; then only the ledger detects repeated deliveries. It is safe for concurrent use.
+func CheckTime(text string, now time.Time, tolerance time.Duration) error {
+	if tolerance <= 0 {
 		return nil
 	}
 	at, ok := TimeOf(text)
@@ -28,7 +21,7 @@ func (w *Window) Check(text string, now time.Time) error {
 		return fmt.Errorf("%w: timestamp", ErrMalformed)
 	}
 	// Times are compared, not their difference: time.Time.Sub saturates.
-	if at.Before(now.Add(-w.Tolerance)) || at.After(now.Add(w.Tolerance)) {
+	if at.Before(now.Add(-tolerance)) || at.After(now.Add(tolerance)) {
 		return fmt.Errorf("%w: timestamp", ErrOutsideWindow)
 	}
 	return nil
