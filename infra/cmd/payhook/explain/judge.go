@@ -102,7 +102,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		return
 	case isDown(err):
 		e.Verdict = keysDown
-		e.say("The key service at baseUrl (%s) is down: %s.", e.conf.KeyService, cli.Cause(err.Error()))
+		e.say("The key service at baseUrl (%s) is down: %v.", e.conf.KeyService, err)
 		e.say("If webhooks were accepted with these settings before, nothing is wrong with the settings. When the " +
 			"service is up again, ask it to send the webhooks again that were answered 503.")
 		return
@@ -161,6 +161,7 @@ func (e *explainer) find(ctx context.Context, signatures []signed) *match {
 			for _, k := range kinds {
 				for m := range messages(e.request.Payload, id.text, e.values) {
 					if k.of(m.text) {
+						e.Differences, e.Advice = nil, nil // of other signatures
 						return &match{s, m, k.name, id}
 					}
 				}
@@ -187,10 +188,9 @@ func (e *explainer) judgeUnread(err error) {
 	e.report = report{Verdict: notStored, Outcome: e.Outcome, Cause: e.Cause}
 	e.say("These values are not stored, because the settings did not name them: %s.", strings.Join(e.unread, ", "))
 	e.say("If the signature, the timestamp or the key id is there, set signatureHeader, timestampLocation or " +
-		"keyIdLocation in infra/settings.json, deploy with captureRejected, and explain the next webhook that is rejected. Ask " +
-		"the service to send this one again.")
-	e.say("Otherwise, it is no webhook of the service (scanners call every public URL), or the subscription does not " +
-		"ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers.")
+		"keyIdLocation in infra/settings.json, deploy with captureRejected, and explain the next webhook that is " +
+		"rejected. Ask the service to send this one again.")
+	e.say("Otherwise: " + noWebhook)
 }
 
 // propose reports how the request verifies.
@@ -240,8 +240,8 @@ func (e *explainer) propose(ctx context.Context, found match) {
 			cli.Readable(e.request.ReceivedAt.Sub(sent)), cli.Readable(conf.TimestampTolerance))
 	default:
 		e.Verdict = otherSettings
-		e.say("Set this in infra/settings.json, or in the Props of the construct, and deploy. The request verifies then; this " +
-			"was tried.")
+		e.say("Set this in infra/settings.json, or in the Props of the construct, and deploy. The request verifies " +
+			"then; this was tried.")
 	}
 }
 
@@ -259,6 +259,10 @@ func (e *explainer) set(key, value string) {
 	}
 }
 
+const noWebhook = "Either this request is not a webhook of the service (scanners call every public URL), or the " +
+	"subscription does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers " +
+	"that it does not know."
+
 // adviseNoSignature says what is in the request instead of a signature.
 func (e *explainer) adviseNoSignature() {
 	name := e.conf.Scheme.SignatureHeader
@@ -267,9 +271,7 @@ func (e *explainer) adviseNoSignature() {
 			"It was shortened, or it is an HMAC, a JSON Web Signature or something else.", name, len(e.values[i].text))
 		return
 	}
-	e.say("Either this request is not a webhook of the service (scanners call every public URL), or the subscription " +
-		"does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers that it " +
-		"does not know.")
+	e.say(noWebhook)
 }
 
 func (e *explainer) adviseNoKey() {
@@ -295,9 +297,9 @@ func (e *explainer) adviseNoKey() {
 }
 
 func (e *explainer) differs(format string, args ...any) {
-	e.Differences = append(e.Differences, fmt.Sprintf(format, args...))
+	e.Differences = append(e.Differences, cli.Cause(fmt.Sprintf(format, args...)))
 }
 
 func (e *explainer) say(format string, args ...any) {
-	e.Advice = append(e.Advice, fmt.Sprintf(format, args...))
+	e.Advice = append(e.Advice, cli.Cause(fmt.Sprintf(format, args...)))
 }
