@@ -98,13 +98,6 @@ type Reader interface {
 	objects.Lister
 }
 
-// FindEvent returns the names of the invalid deliveries and conflicts that concern an event. It reads all of them,
-// as [Concerned] does.
-func FindEvent(ctx context.Context, r Reader, id string, progress func(more int)) ([]string, error) {
-	all, err := Concerned(ctx, r, progress)
-	return all[strings.ToLower(id)], err
-}
-
 // atOnce is how many proofs are read at the same time.
 const atOnce = 16
 

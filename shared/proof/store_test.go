@@ -129,15 +129,15 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 		put(t, &bucket, parkedAt(Invalid, noon.Add(time.Hour)))
 	}
 	read := 0
-	progress := func(more int) { read += more }
-	for id, want := range map[string][]string{one: names, strings.ToUpper(other): names[:1], uuid.New().String(): nil,
-		first.DeliveryID: names[:1], "": nil} {
-		if got, err := FindEvent(t.Context(), &bucket, id, progress); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", id, got, err)
-		}
+	all, err := Concerned(t.Context(), &bucket, func(more int) { read += more })
+	if err != nil || read != 302 {
+		t.Errorf("%d were read, %v", read, err)
 	}
-	if read != 5*302 {
-		t.Errorf("%d were read", read)
+	for id, want := range map[string][]string{one: names, other: names[:1], uuid.New().String(): nil,
+		strings.ToLower(first.DeliveryID): names[:1], "": nil} {
+		if got := all[id]; !slices.Equal(got, want) {
+			t.Errorf("%s: %v", id, got)
+		}
 	}
 	for _, id := range []string{first.DeliveryID, strings.ToLower(first.DeliveryID)} {
 		if got, err := FindDelivery(t.Context(), &bucket, id); err != nil || !slices.Equal(got, names[:1]) {
@@ -152,7 +152,7 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 	if err := bucket.Put(t.Context(), names[0], []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FindEvent(t.Context(), &bucket, one, nil); !errors.Is(err, ErrDamaged) {
+	if _, err := Concerned(t.Context(), &bucket, nil); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
 }
@@ -233,8 +233,8 @@ func TestEveryErrorOfTheBucketIsReturned(t *testing.T) {
 			_, err := FindDelivery(ctx, bucket, p.DeliveryID)
 			return err
 		}},
-		"FindEvent": {[]string{"invalid/", "conflict/", name}, func(ctx context.Context) error {
-			_, err := FindEvent(ctx, bucket, event, nil)
+		"Concerned": {[]string{"invalid/", "conflict/", name}, func(ctx context.Context) error {
+			_, err := Concerned(ctx, bucket, nil)
 			return err
 		}},
 		"Decide": {[]string{"dismissed/"}, func(ctx context.Context) error {

@@ -160,7 +160,8 @@ func (p *program) stored(ctx context.Context, s *stack, f filter) (names []strin
 	case f.kind == redrive.Event:
 		return nil, nil
 	case f.event != "":
-		return proof.FindEvent(ctx, s.parking, f.event, p.Counter("delivery", "deliveries"))
+		all, err := proof.Concerned(ctx, s.parking, p.Counter("delivery", "deliveries"))
+		return all[strings.ToLower(f.event)], err
 	case f.delivery != "":
 		return proof.FindDelivery(ctx, s.parking, f.delivery)
 	}
