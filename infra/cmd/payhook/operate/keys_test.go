@@ -66,7 +66,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 		"absent": {func(*world) {}, 1, nil},
 		"revoked": {func(w *world) {
 			w.cache(id, jwk, time.Minute, 0)
-			w.setting = [2]string{"PAYHOOK_REVOKED_KEYS", "CN=a; " + keys.Thumbprint(key)}
+			w.setting = map[string]string{"PAYHOOK_REVOKED_KEYS": "CN=a; " + keys.Thumbprint(key)}
 		}, 1, []string{keys.Thumbprint(key)}},
 	} {
 		t.Run(state, func(t *testing.T) {
@@ -88,8 +88,9 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 // service serves a key; nil for none.
 func (w *world) service(jwk []byte) {
 	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/v1/keys/") {
-			w.t.Errorf("%s %s", r.Method, r.URL)
+		bearer := w.setting["PAYHOOK_KEYS_AUTH"] == "bearer"
+		if !strings.HasPrefix(r.URL.Path, "/v1/keys/") || bearer != (r.Header.Get("Authorization") == "Bearer access-1") {
+			w.t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
 		if jwk == nil {
 			out.WriteHeader(http.StatusNotFound)
@@ -97,7 +98,7 @@ func (w *world) service(jwk []byte) {
 		out.Write(jwk)
 	}))
 	w.t.Cleanup(s.Close)
-	w.setting = [2]string{"PAYHOOK_BASE_URL", s.URL}
+	w.setting = map[string]string{"PAYHOOK_BASE_URL": s.URL}
 }
 
 func TestDroppedKeyIsDeleted(t *testing.T) {
@@ -159,7 +160,9 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.service(keys.FormatJWK(id, &two[1].PublicKey))
 	out, _ := w.expect(0, "keys", id)
 	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(&two[1].PublicKey))
-	w.setting[1] = "http://127.0.0.1:1"
+	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
+	w.expect(0, "keys", id)
+	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
 }
@@ -203,7 +206,7 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 		ids[i] = uuid.New().String()
 	}
 	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
-	w.setting = [2]string{"PAYHOOK_REVOKED_KEYS", strings.ToUpper(withdrawn)}
+	w.setting = map[string]string{"PAYHOOK_REVOKED_KEYS": strings.ToUpper(withdrawn)}
 	w.cache(unknown, nil, time.Second, 0)
 	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), time.Hour, 0)
 	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), time.Hour-time.Second, 0)

@@ -43,7 +43,7 @@ type world struct {
 	requests []redrive.Request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
 	redrive func(redrive.Request) (payload string, err error)
-	setting [2]string // the environment variable of a function, and its value
+	setting map[string]string // of the functions, by the environment variables
 
 	answer   io.Reader // what the person types
 	terminal bool
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context()}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
-	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", ClaimBucket: "claims",
+	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", ClaimBucket: "claims", TokenSecret: "token",
 		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live"},
 		AWS:       deployment.EmulatorConfig(server.URL, "us-east-1")}
 	return w
@@ -87,8 +87,11 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		}
 		io.WriteString(out, payload)
 	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
-		fmt.Fprintf(out, `{"Environment":{"Variables":{%q:%q}}}`, w.setting[0],
-			w.setting[1])
+		json.MarshalWrite(out, map[string]any{"Environment": map[string]any{"Variables": w.setting}})
+	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue":
+		now := time.Now().UTC()
+		fmt.Fprintf(out, `{"SecretString":%q}`, fmt.Sprintf(`{"access_token":"access-1","token_type":"Bearer",`+
+			`"issued_at":%q,"expires_at":%q}`, now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)

@@ -109,7 +109,7 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 	for retention, want := range map[string]time.Time{"40d": {}, "30d": noon.Add(30*24*time.Hour - time.Hour),
 		"never": {}, "": {}} {
 		w := newWorld(t)
-		w.setting = [2]string{"PAYHOOK_CLAIM_RETENTION", retention}
+		w.setting = map[string]string{"PAYHOOK_CLAIM_RETENTION": retention}
 		i := w.newItem(time.Hour)
 		i = w.insert(ledger.Parked, i.AsClaim(i.Detail))
 		small := w.insert(ledger.Parked, w.newItem(time.Hour))
@@ -270,6 +270,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 		"parked":              {ledger.Parked, false, "the ledger", noon},
 		"large and pending":   {ledger.Pending, true, "s3://claims/events/", noon.Add(-time.Hour)},
 		"large and published": {ledger.Published, true, "s3://claims/events/", noon},
+		"large and dismissed": {ledger.Dismissed, true, "s3://claims/events/", noon.Add(-time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -286,14 +287,8 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 				}
 			}
 			i.Amount, i.Currency = "", "" // as while it is pending
-			switch test.state {
-			case ledger.Parked:
-				i = w.insert(ledger.Parked, i)
-			case ledger.Published:
-				w.insert(ledger.Published, i)
-			default:
-				i = w.insert(ledger.Pending, i)
-			}
+			i.Decision.At = noon.Add(-time.Minute)
+			i = w.insert(test.state, i)
 			parked, _ := w.conflict(id, i)
 			if v := w.first(parked); v.Amount != "100.00" || v.Currency != "EUR" || v.Status != "RELEASED" ||
 				!strings.HasPrefix(v.Where, test.where) || v.State != test.state || v.At != test.at {

@@ -290,7 +290,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 				{ARN: aws.String("token"), Description: aws.String(settings.TokenSecretDescription("Payhook"))},
 				{ARN: aws.String("arn:else"),
 					Description: aws.String("the access token of Payhook, refreshed by Payhook")}}
-		}, "healthy", "17 accepted"},
+		}, "healthy", "webhooks  ok     17 accepted"}, // the column is as wide as without them
 		"every answer": {func(w *world) {
 			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
 				"Invalid", "NotStored", "KeyUnavailable"} {
