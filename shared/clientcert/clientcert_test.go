@@ -110,7 +110,7 @@ func TestEachCertificateHasItsReason(t *testing.T) {
 
 		// A serial number has at most 20 octets (RFC 5280, section 4.1.2.2).
 		"serial number 0":       {clientcert.Malformed, "", serial(new(big.Int)), nil},
-		"the last of 20 octets": {"", "", serial(new(big.Int).Sub(new(big.Int).Rsh(octets(20), 1), big.NewInt(1))), nil},
+		"the last of 20 octets": {"", "", serial(new(big.Int).Sub(octets(20).Rsh(octets(20), 1), big.NewInt(1))), nil},
 		"21 octets":             {clientcert.Malformed, "", serial(octets(20)), nil},
 		"an extension twice": {clientcert.Malformed, "", func(c *x509.Certificate) {
 			extension := pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1}, Value: []byte{5, 0}}
@@ -327,7 +327,7 @@ func TestPinsAndRevocations(t *testing.T) {
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	client := issuing.Client(func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, "CN=a") }).Leaf
 	other, subject := issuing.Client(nil).Leaf, clientcert.Subject(client)
-	pin, print := clientcert.PinOf, clientcert.Fingerprint
+	pin, fingerprint := clientcert.PinOf, clientcert.Fingerprint
 	for want, policies := range map[clientcert.Reason][]clientcert.Policy{
 		"": {
 			{Pins: []string{pin(other), pin(client)}}, {Subjects: []string{"CN=other", subject}},
@@ -340,10 +340,10 @@ func TestPinsAndRevocations(t *testing.T) {
 			{Subjects: []string{"CN=a"}}, // everything in a subject is chosen by a CA: a DNS name is not a subject
 		},
 		clientcert.Revoked: {
-			{Revoked: clientcert.Revocations{pin(client)}}, {Revoked: clientcert.Revocations{print(client)}},
+			{Revoked: clientcert.Revocations{pin(client)}}, {Revoked: clientcert.Revocations{fingerprint(client)}},
 			{Pins: []string{pin(client)}, Revoked: clientcert.Revocations{pin(client)}},
 			{Revoked: clientcert.Revocations{pin(issuing.Certificate)}},
-			{Revoked: clientcert.Revocations{print(issuing.Certificate)}},
+			{Revoked: clientcert.Revocations{fingerprint(issuing.Certificate)}},
 			{Revoked: clientcert.Revocations{pin(other), pin(ca.Certificate)}},
 		},
 	} {
@@ -505,8 +505,8 @@ func FuzzVerify(f *testing.F) {
 		strings.ReplaceAll(good, "\n", "\r\n"), others, text(ca.SelfSigned(asClient()))} {
 		f.Add(seed)
 	}
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate, issuing.Certificate), clientcert.Policy{})
-	now := time.Now()
+	store := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
+	verifier, now := clientcert.NewVerifier(store, clientcert.Policy{}), time.Now()
 	f.Fuzz(func(t *testing.T, text string) {
 		chain, err := verifier.Verify(text, now)
 		if err == nil {

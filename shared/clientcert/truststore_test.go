@@ -65,7 +65,8 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 			missing + "webhooks.payments.example"},
 		with(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }): {other + "expired at"},
 		with(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }):   {other + "is not valid before"},
-		with(func(c *x509.Certificate) { c.IsCA = false }):                            {other + "is not the certificate of a CA"},
+		with(func(c *x509.Certificate) { c.IsCA = false }): {
+			other + "is not the certificate of a CA"},
 		with(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }): {
 			other + "is not the certificate of a CA"},
 		self(asClient(x509.ExtKeyUsageServerAuth)): {noClient},

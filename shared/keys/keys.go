@@ -9,20 +9,18 @@
 // # Withdrawal
 //
 // The interface does not specify error bodies (section 7), so a 404 or 410 of the service cannot be distinguished from
-// that of a gateway in front of it. For an id without a cached key, both mean "unknown". A cached key is removed only
-// if the service answers "unknown" again at least Options.UnknownGrace after the first such answer, and has not
-// returned the key in between. Until then the key is used, and each Found that contains it is Stale and Withdrawn. The
-// time of the first answer is stored in the table with the key, so the rule applies to all functions together. While
-// the table fails, it applies to each process on its own.
+// that of a gateway in front of it. A cached key is removed only if the service answers "unknown" again at least
+// Options.UnknownGrace after the first such answer, and has not returned the key in between. Until then the key is
+// used, and each Found that contains it is Stale and Withdrawn. The table has the time of the first answer, so the rule
+// applies to all functions together; while the table fails, it applies to each process on its own.
 //
 // During that time the service is called for the key at most every 10 seconds, over all functions together (two
-// concurrent calls are both sent), and only if a webhook needs the key. These calls are not counted against a budget,
-// because the key is known.
+// concurrent calls are both sent), and only if a webhook needs the key. No budget counts these calls.
 //
-// A JWK that the policy rejects removes the cached key at once, because it says that the key with this id must not be
-// used. The reason is stored in the table, so all functions return the same [*PolicyError]. Any other answer, with any
-// status, means that the service is unavailable ([ErrNotJWK]): anyone can make the functions call the service, so an
-// answer that does not name the key must not remove it.
+// A JWK that the policy rejects removes the cached key at once. The reason is stored in the table, so all functions
+// return the same [*PolicyError]. Any other answer, with any status, means that the service is unavailable
+// ([ErrNotJWK]): anyone can make the functions call the service, so an answer that does not name the key must not
+// remove it.
 //
 // # Key ids
 //
@@ -32,15 +30,14 @@
 //
 // # Budgets
 //
-// Every key id has its own URL, so invented ids could cause any number of calls of the service. Two budgets limit
-// these, over all functions together: Options.MissBudget calls a minute for all callers, and when these are used up, as
-// many calls a minute for source addresses that have sent an authentic webhook within a week ([Cache.RecordSource]). So
-// invented ids from unknown sources cannot block the ids of new real keys. The service is called at most 2 * MissBudget
-// times a minute for ids that are not cached.
+// Anyone can invent key ids, and each is a call of the service. Two budgets limit these, over all functions together:
+// Options.MissBudget calls a minute for all callers, and when these are used up, as many for source addresses that have
+// sent an authentic webhook within a week ([Cache.RecordSource]). So invented ids from unknown sources cannot block the
+// ids of new real keys.
 //
-// The cost in the table is one conditional write for each function process, source address and day, after a webhook was
-// verified; it changes the item once a day. When the budget of a minute is used up, it is one read for each process,
-// source address and minute. A webhook whose key is in memory causes no call.
+// The cost in the table is one conditional write for each function process, source address and day. When the budget of
+// a minute is used up, it is one read for each process, source address and minute. A webhook whose key is in memory
+// causes no call.
 package keys
 
 import (
@@ -86,8 +83,7 @@ type Options struct {
 }
 
 // Freshness is how long a key is used before it is fetched again (the interface, section 5.4), so that a key which the
-// service withdraws is used for little longer. It is one call of the service an hour for each key. The least setting
-// keyMaxAge is not shorter.
+// service withdraws is used for little longer. The least setting keyMaxAge is not shorter.
 const Freshness = time.Hour
 
 // missBudget limits the calls of the service a minute for keys that are not cached (the interface, section 8). A
@@ -124,10 +120,8 @@ type Found struct {
 	// sends a key that the policy rejects. If Key is not nil, it is within Options.UnknownGrace; otherwise it was
 	// removed.
 	Withdrawn bool
-	// TableFailed reports that a call of the shared table failed.
-	TableFailed bool
-	// UnexpectedType is the type of the service's answer in this lookup, unless it is JSON.
-	UnexpectedType string
+	TableFailed bool // a call of the shared table failed
+	UnexpectedType string // of the service's answer in this lookup, unless it is JSON
 
 	written func() error // waits for the write of the shared table; nil: there is none
 }
@@ -300,7 +294,6 @@ func (l *lookup) current(e *entry, from Source) (Found, error, bool) {
 	return e.found(from), nil, age < l.opts.MaxAge && (from != Stale || now.Before(e.retryAt))
 }
 
-// find looks in the table and then calls the service.
 func (l *lookup) find(ctx context.Context) (Found, error) {
 	// Another call can have ended since the caller looked in memory.
 	if found, err, ok := l.remembered(); ok {
@@ -359,7 +352,7 @@ func (l *lookup) fetch(ctx context.Context) (Found, error) {
 	var found Found
 	switch {
 	case errors.Is(err, ErrUnknown):
-		return l.notKnown(ctx)
+		return l.notKnown(ctx, err)
 	case isRejected:
 		e := l.gone()
 		e.Rejected = rejected.Violations
@@ -382,9 +375,9 @@ func (l *lookup) save(ctx context.Context, e *entry) Found {
 	found := e.found(Service)
 	if !l.tableFailed {
 		written := make(chan error, 1)
+		w := *l // the caller reads l meanwhile
 		go func() {
-			put := func(ctx context.Context) error { return l.store.Put(ctx, e.Record) }
-			written <- l.Cache.withTable(ctx, put)
+			written <- w.withTable(ctx, func(ctx context.Context) error { return w.store.Put(ctx, e.Record) })
 		}()
 		found.written = sync.OnceValue(func() error { return <-written })
 	}
@@ -400,13 +393,13 @@ func (l *lookup) stale(cached entry) Found {
 
 // notKnown handles the answer that the service does not know the id. It removes a cached key if the service has given
 // the first such answer long enough ago. While the table fails, each process decides on its own.
-func (l *lookup) notKnown(ctx context.Context) (Found, error) {
+func (l *lookup) notKnown(ctx context.Context, unknown error) (Found, error) {
 	// The grace starts at the answer: Lambda can freeze the process during the call.
 	since := l.opts.Now().Truncate(time.Millisecond)
 	if l.cached == nil {
 		// The table can contain a key that could not be read.
 		if l.cached = l.remove(ctx, time.Time{}); l.cached == nil {
-			return l.removed()
+			return l.removed(), unknown
 		}
 		if l.cached.SentAs != l.sentAs { // the service was asked for another spelling
 			return l.stale(*l.cached), nil
@@ -429,7 +422,7 @@ func (l *lookup) notKnown(ctx context.Context) (Found, error) {
 	l.cached = &last
 	if graceEnd := l.asked.Add(-l.opts.UnknownGrace); !last.UnknownSince.After(graceEnd) &&
 		l.remove(ctx, graceEnd) == nil {
-		return l.removed()
+		return l.removed(), unknown
 	}
 	return l.stale(last), nil
 }
@@ -453,29 +446,22 @@ func (l *lookup) gone() *entry {
 // reported as unknown by oldest; nil for none.
 func (l *lookup) remove(ctx context.Context, oldest time.Time) (kept *entry) {
 	gone := l.gone()
-	return l.fromTable(
-		ctx,
-		func(ctx context.Context) (*Record, error) { return l.store.Remove(ctx, gone.Record, oldest) },
-	)
+	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
+		return l.store.Remove(ctx, gone.Record, oldest)
+	})
 }
 
-// removed stores in memory that the service does not know the id, and returns this result.
-func (l *lookup) removed() (Found, error) {
+func (l *lookup) removed() Found {
 	e := l.gone()
 	l.remember(e)
-	return e.found(Service), fmt.Errorf("%w to the service", ErrUnknown)
+	return e.found(Service)
 }
 
-// withTable makes a call of the table with its timeout.
-func (c *Cache) withTable(ctx context.Context, call func(context.Context) error) error {
+// withTable makes a call of the table with its timeout, and records in l if it fails.
+func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
-	return call(ctx)
-}
-
-// withTable makes a call of the table, and records in l if it fails.
-func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
-	err := l.Cache.withTable(ctx, call)
+	err := call(ctx)
 	l.tableFailed = l.tableFailed || err != nil
 	return err
 }

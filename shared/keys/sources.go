@@ -50,23 +50,23 @@ func sourceName(source netip.Prefix) string {
 // An attacker who repeats a captured webhook within its time window also becomes a known source. This gives access only
 // to the reserve.
 func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
-	source, now := network(from), c.opts.Now()
+	l, now := &lookup{Cache: c, source: network(from)}, c.opts.Now()
 	c.mu.Lock()
-	last := c.known[source]
+	last := c.known[l.source]
 	c.mu.Unlock()
-	if !source.IsValid() || now.Before(last.recordAt) {
+	if !l.source.IsValid() || now.Before(last.recordAt) {
 		return
 	}
+	var at time.Time
 	s := sighting{now, now.Add(sourcePause)}
-	_ = c.withTable(ctx, func(ctx context.Context) error {
-		at, err := c.store.RecordSource(ctx, sourceName(source), now.Truncate(time.Millisecond), now.Add(-recordEvery),
+	if err := l.withTable(ctx, func(ctx context.Context) (err error) {
+		at, err = c.store.RecordSource(ctx, sourceName(l.source), now.Truncate(time.Millisecond), now.Add(-recordEvery),
 			now.Add(knownFor))
-		if err == nil {
-			s = sighting{at, at.Add(recordEvery)}
-		}
 		return err
-	})
-	c.know(source, s)
+	}); err == nil {
+		s = sighting{at, at.Add(recordEvery)}
+	}
+	c.know(l.source, s)
 }
 
 func (c *Cache) know(source netip.Prefix, s sighting) {

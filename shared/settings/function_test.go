@@ -88,8 +88,9 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := settings.Function{Settings: f.Settings, TokenService: f.TokenService, Proof: f.Proof,
-		KeyService:     &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
-		Scheme:         signature.Scheme{SignatureHeader: "X-Signature", Timestamp: "query:at", KeyID: "header:X-SVC-Key-Id"},
+		KeyService: &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
+		Scheme: signature.Scheme{SignatureHeader: "X-Signature", Timestamp: "query:at",
+			KeyID: "header:X-SVC-Key-Id"},
 		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
 		KeysTable:      "the-" + settings.KeysTableEnv,
 		TokenSecret:    "secret",
@@ -155,7 +156,8 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
 		}
-		if !slices.EqualFunc(got, c.want, strings.HasPrefix) || err == nil && (f.TimestampTolerance > 0 || f.MTLS != nil) {
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) || err == nil && (f.TimestampTolerance > 0 ||
+			f.MTLS != nil) {
 			t.Errorf("%s %v: %q, want %q", c.function, c.change, got, c.want)
 		}
 	}

@@ -179,8 +179,8 @@ func TestVerifyAcceptsOneTextPerSignature(t *testing.T) {
 	for want, texts := range map[error][]string{
 		nil: {s, s + "=="},
 		ErrMalformed: {
-			s + "=", s + "===", s + "..", s[:100] + "\n" + s[100:], s + "=\n", s[:340] + "\n\n", s + "\r\n", " " + s, s + " ",
-			strings.Repeat("-_", 171), strings.Repeat("+/", 171), stray, encode(append([]byte{0}, raw...)), encode(raw[:255]),
+			s + "=", s + "===", s + "..", s[:100] + "\n" + s[100:], s + "=\n", s[:340] + "\n\n", s + "\r\n", " " + s,
+			s + " ", strings.Repeat("+/", 171), stray, encode(append([]byte{0}, raw...)), encode(raw[:255]),
 			hex.EncodeToString(raw), "", strings.Repeat("A", 1<<20),
 		},
 		ErrMismatch: {encode(make([]byte, 256))},
