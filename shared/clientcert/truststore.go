@@ -212,18 +212,12 @@ func validity(c *x509.Certificate, now time.Time) (Reason, string) {
 // chainProblems returns the problems of the chains.
 func (t *Truststore) chainProblems() (problems []error) {
 	for _, c := range t.certificates {
-		length := 1
-		for at := c; !selfSigned(at); length++ {
-			issuer := t.issuerOf(at)
-			if issuer == nil {
-				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(at),
-					Subject(at)))
-				break
-			}
-			if length > len(t.certificates) {
-				break // the certificates form a cycle
-			}
-			at = issuer
+		if !selfSigned(c) && t.issuerOf(c) == nil {
+			problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(c), Subject(c)))
+		}
+		length := 0 // certificates can form a cycle
+		for at := c; at != nil && length <= len(t.certificates); at = t.issuerOf(at) {
+			length++
 		}
 		if length > MaxChain {
 			problems = append(problems, fmt.Errorf("the chain of %s has %d certificates, but API Gateway accepts %d",
@@ -233,9 +227,10 @@ func (t *Truststore) chainProblems() (problems []error) {
 	return problems
 }
 
+// issuerOf returns the certificate that issued another; nil for none.
 func (t *Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
 	for _, other := range t.certificates {
-		if bytes.Equal(other.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(other) == nil {
+		if bytes.Equal(other.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(other) == nil && !selfSigned(c) {
 			return other
 		}
 	}

@@ -189,68 +189,6 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 }
 
-// Each case makes calls of the table. TableFailed is true if and only if one of them fails, whichever it is.
-func TestTableFailedReportsEveryCall(t *testing.T) {
-	// fetched prepares a cache with a key that is due, and what the service answers then.
-	fetched := func(then string) func(f *fleet, c *Cache) {
-		return func(f *fleet, c *Cache) {
-			_, _ = f.lookup(c, id, sender)
-			f.service = then
-			f.pass(time.Hour)
-		}
-	}
-	flooded := func(f *fleet, c *Cache) {
-		c.RecordSource(t.Context(), sender)
-		f.flood(f.cache(), stranger, 2)
-	}
-	for name, test := range map[string]struct {
-		calls   int
-		refetch bool
-		prepare func(f *fleet, c *Cache)
-	}{
-		"a new key":     {3, false, func(*fleet, *Cache) {}},
-		"an unknown id": {3, false, func(f *fleet, _ *Cache) { f.service = "404" }},
-		"a key of the table": {1, false, func(f *fleet, _ *Cache) {
-			_, _ = f.lookup(f.cache(), id, sender)
-		}},
-		"a key that is due":             {2, false, fetched("key")},
-		"due, and no service":           {1, false, fetched("503")},
-		"a first report":                {2, false, fetched("404")},
-		"a refetch":                     {3, true, fetched("key2")},
-		"a source that memory knows":    {4, false, flooded},
-		"a source that the table knows": {5, false, func(f *fleet, _ *Cache) { flooded(f, f.cache()) }},
-		"a removal": {3, false, func(f *fleet, c *Cache) {
-			fetched("404")(f, c)
-			_, _ = f.lookup(c, id, sender)
-			f.pass(time.Hour)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for fails := -1; fails < test.calls; fails++ {
-				f := newFleet(t, budgetOf(1))
-				c := f.cache()
-				test.prepare(f, c)
-				before := f.db.count("")
-				if fails >= 0 {
-					f.db.fail(strings.Repeat(".", fails) + "x")
-				}
-				look := func() (Found, error) { return f.lookup(c, id, sender) }
-				if test.refetch {
-					old := Found{Key: &generated(0).PublicKey}
-					look = func() (Found, error) { return f.refetch(c, id, old, sender) }
-				}
-				found, err := look()
-				if found.TableFailed != (fails >= 0) || name == "a new key" && err != nil {
-					t.Errorf("call %d fails: TableFailed is %t, %v", fails, found.TableFailed, err)
-				}
-				if n := f.db.count("") - before; fails < 0 && n != test.calls {
-					t.Errorf("%d calls of the table, want %d", n, test.calls)
-				}
-			}
-		})
-	}
-}
-
 // Invented ids cannot use up what a key in use, or a source of authentic webhooks, needs.
 func TestBudgetsLimitInventedIDsOverAllFunctions(t *testing.T) {
 	f := newFleet(t)

@@ -155,6 +155,33 @@ func TestHistoriesOfAKey(t *testing.T) {
 			1h 410 . a key stale 1 withdrawn
 			5m .   x b unknown origin 1 withdrawn table-failed
 			stored <nil> since 1h0m0s until 25h0m0s`,
+		// One call more than there are does not fail.
+		"each call of the table fails": `
+			0   key x    new key origin 1 table-failed
+			0   .   .x   new key origin 1 table-failed
+			0   .   ..x  a   key origin 1 table-failed
+			0   .   ...x new key origin 1
+			0   .   .x   new key table 0
+			1h  .   x    a   key origin 1 table-failed
+			1h  .   .x   a   key origin 1 table-failed
+			1h  .   ..x  a   key origin 1
+			1m  .   x    a+  none origin 1 table-failed
+			1m  .   .x   a+  none origin 1 table-failed
+			1m  .   ..x  a+  none origin 1 table-failed
+			1m  .   ...x a+  none origin 1
+			1h  503 x    a   key stale 1 table-failed
+			10s .   .x   a   key stale 1
+			10s 404 .x   a   key stale 1 withdrawn table-failed
+			10s .   ..x  a   key stale 1 withdrawn
+			5m  .   ..x  a   unknown origin 1 withdrawn table-failed
+			drop
+			0   .   x    new unknown origin 1 table-failed
+			drop
+			0   .   .x   new unknown origin 1 table-failed
+			drop
+			0   .   ..x  new unknown origin 1 table-failed
+			drop
+			0   .   ...x new unknown origin 1`,
 		"a report without the table": `
 			0  key .    a   key origin 1
 			1h 410 down a   key stale 1 withdrawn table-failed

@@ -92,9 +92,9 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	}
 	// The part of the proof that a flaw is about, and where it is.
 	part, kind, _ := strings.Cut(string(w.Flaw), "-")
-	at := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader, "timestamp": string(s.Scheme.Timestamp),
-		"keyid": string(s.Scheme.KeyID)}[part]
-	switch _, static := signature.StaticKeyID(at); {
+	locations := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader,
+		"timestamp": string(s.Scheme.Timestamp), "keyid": string(s.Scheme.KeyID)}
+	switch _, static := signature.StaticKeyID(locations[part]); {
 	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
 		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
 	case static:
@@ -112,13 +112,27 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 		r.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	r.Header.Set("Content-Type", cmp.Or(w.ContentType, "application/json"))
-	s.Scheme.Attach(r, proof)
+	attach(r, locations["signature"], proof.Signature)
+	attach(r, locations["timestamp"], proof.Timestamp)
+	attach(r, locations["keyid"], proof.KeyID)
 	if w.Flaw == SignatureMissing {
 		r.Header.Del(s.Scheme.SignatureHeader)
 	} else if kind == "repeated" {
-		repeat(r, at)
+		repeat(r, locations[part])
 	}
 	return r, nil
+}
+
+// attach puts a part of the proof where [signature.Scheme.Extract] reads it.
+func attach(r *http.Request, location, value string) {
+	switch kind, name, _ := strings.Cut(location, ":"); kind {
+	case "header":
+		r.Header.Set(name, value)
+	case "query":
+		q := r.URL.Query()
+		q.Set(name, value)
+		r.URL.RawQuery = q.Encode()
+	}
 }
 
 // prove returns the payload of w and its proof, with the flaws of their content.

@@ -3,7 +3,6 @@ package signature
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -160,21 +159,6 @@ func (s Scheme) reads(in string, is func(name string) bool) bool {
 		kind, name := l.split()
 		return kind == in && is(name)
 	})
-}
-
-// Attach adds a proof to a request. [Scheme.Extract] reads it back.
-func (s Scheme) Attach(r *http.Request, p Parts) {
-	query := r.URL.Query()
-	for _, part := range [][2]string{{string(s.signature()), p.Signature}, {string(s.Timestamp), p.Timestamp},
-		{string(s.KeyID), p.KeyID}} {
-		switch kind, name := Location(part[0]).split(); kind {
-		case inHeader:
-			r.Header.Set(name, part[1])
-		case inQuery:
-			query.Set(name, part[1])
-			r.URL.RawQuery = query.Encode()
-		}
-	}
 }
 
 // find returns the only value at a location; "" if there is none.

@@ -5,7 +5,7 @@
 // 8017, section 8.2). [Sign] and [Verify] build the message with the same function.
 //
 // A receiver reads the [Parts] of a request with [Scheme.Extract], checks its age with [CheckTime], looks up the key
-// that it names and calls [Verify]. A sender calls [Sign] and [Scheme.Attach].
+// that it names and calls [Verify]. A sender calls [Sign].
 package signature
 
 import (

@@ -13,8 +13,6 @@ import (
 	"maps"
 	"math"
 	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -323,21 +321,21 @@ func TestCheckForm(t *testing.T) {
 	}
 }
 
-func TestExtractReadsWhatAttachWrote(t *testing.T) {
+func TestExtractReadsEachLocation(t *testing.T) {
 	want := Parts{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
-	for _, scheme := range []Scheme{
-		{"X-SVC-Signature", "header:X-SVC-Timestamp", "header:X-SVC-Key-Id"},
-		{"X-Other", "query:ts", "query:kid"}, {"X-SVC-Signature", "query:ts", "static:" + keyID},
+	at, kid := "2026-01-31T12%3A00:00.000Z", "&kid="+keyID
+	for _, c := range []struct {
+		scheme  Scheme
+		headers map[string]string
+		query   string
+	}{
+		{Scheme{"X-Signature", "header:X-Timestamp", "header:Kid"},
+			map[string]string{"x-signature": "c2ln", "X-TIMESTAMP": want.Timestamp, "kid": keyID}, "Kid=a&at=b"},
+		{Scheme{"X-Other", "query:ts", "query:kid"}, map[string]string{"x-other": "c2ln", "ts": "a"}, "a=b&ts=" + at + kid},
+		{Scheme{"X-Other", "query:ts", Location("static:" + keyID)}, map[string]string{"X-other": "c2ln"}, "ts=" + at},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "https://example.com/?a=b", nil)
-		scheme.Attach(r, want)
-		headers := map[string]string{}
-		for name := range r.Header {
-			headers[strings.ToLower(name)] = r.Header.Get(name)
-		}
-		got, err := scheme.Extract(headers, r.URL.RawQuery)
-		if err != nil || got != want {
-			t.Errorf("%v: got %+v, %v", scheme, got, err)
+		if got, err := c.scheme.Extract(c.headers, c.query); err != nil || got != want {
+			t.Errorf("%v: got %+v, %v", c.scheme, got, err)
 		}
 	}
 }
