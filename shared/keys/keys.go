@@ -119,8 +119,8 @@ type Found struct {
 	// Withdrawn reports that the service returned this key earlier and no longer does: it reports the id as unknown, or
 	// sends a key that the policy rejects. If Key is not nil, it is within Options.UnknownGrace; otherwise it was
 	// removed.
-	Withdrawn bool
-	TableFailed bool // a call of the shared table failed
+	Withdrawn      bool
+	TableFailed    bool   // a call of the shared table failed
 	UnexpectedType string // of the service's answer in this lookup, unless it is JSON
 
 	written func() error // waits for the write of the shared table; nil: there is none

@@ -505,9 +505,10 @@ func TestParseLocation(t *testing.T) {
 			t.Errorf("ParseKeyIDLocation(%q): %q, %v", text, at, err)
 		}
 		at, err = ParseLocation(text)
-		if static := strings.HasPrefix(text, "static:"); (err == nil) != (want == "" && !static) ||
-			err == nil && at != Location(text) {
-			t.Errorf("ParseLocation(%q): %q, %v", text, at, err)
+		id, static := StaticKeyID(text)
+		if (err == nil) != (want == "" && !static) || err == nil && at != Location(text) ||
+			static != (want == "" && text == "static:"+id) {
+			t.Errorf("ParseLocation(%q): %q, %v; the static id is %q", text, at, err, id)
 		}
 	}
 }
