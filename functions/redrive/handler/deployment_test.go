@@ -47,31 +47,17 @@ func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, err
 	return b.Memory.Create(ctx, key, body)
 }
 
-// table is a ledger in memory. It calls before with the context of each call, if that is set.
+// table is a ledger in memory. It calls before with the context of each insert, if that is set.
 type table struct {
 	ledger.Memory
 	before func(context.Context)
 }
 
-func (t *table) called(ctx context.Context) {
+func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
 	if t.before != nil {
 		t.before(ctx)
 	}
-}
-
-func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
-	t.called(ctx)
 	return t.Memory.Insert(ctx, items)
-}
-
-func (t *table) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
-	t.called(ctx)
-	return t.Memory.Change(ctx, changes)
-}
-
-func (t *table) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
-	t.called(ctx)
-	return t.Memory.Get(ctx, ids, content)
 }
 
 // deployment is the function with its own set-up and stores in memory. It is noon.
@@ -92,7 +78,8 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t}
 	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
-		Values: settings.Texts(map[string]string{"baseUrl": "https://api.payments.example", "tokenStore": settings.NoToken, "captureRejected": "1h"}, "")})
+		Values: settings.Texts(map[string]string{"baseUrl": "https://api.payments.example",
+			"tokenStore": settings.NoToken, "captureRejected": "1h"}, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,19 +141,36 @@ func (d *deployment) line() (line map[string]any) {
 	return line
 }
 
-// record writes an event that is due.
-func (d *deployment) record(event []byte) {
+// record writes an event that is due, a large one as a claim check.
+func (d *deployment) record(event []byte) ledger.Item {
 	d.t.Helper()
-	raw, err := payment.DecodeRawEvent(event)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	raw := decoded(d.t, event)
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewItem(raw, uuid.New().String(), at)
-	if err := ledger.New(&d.table, ledger.Options{Window: time.Hour}).Record(d.t.Context(), []ledger.Item{e},
-		ledger.NewHolder(), at)[0].Err; err != nil {
+	if len(event) > settings.ClaimCheckBytes {
+		detail, err := bus.NewClaims(&d.claims, "claims").Put(d.t.Context(), raw)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		e = e.AsClaim(detail)
+	}
+	if err := d.ledger().Record(d.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
+	return e
+}
+
+func (d *deployment) ledger() *ledger.Ledger {
+	return ledger.New(&d.table, ledger.Options{Window: time.Hour})
+}
+
+func decoded(t *testing.T, raw []byte) payment.RawEvent {
+	t.Helper()
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return event
 }
 
 // park parks an authentic delivery, for a reason.
@@ -179,7 +183,7 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 		JWK: keys.FormatJWK(signingKey().ID, &signingKey().Private.PublicKey),
 	}
 	for _, raw := range inConflict {
-		digest, id := ledger.DigestOf(raw), ledger.Key(idOf(d.t, raw))
+		digest, id := ledger.DigestOf(raw), ledger.Key(decoded(d.t, raw).EventID)
 		p.EventIDs = append(p.EventIDs, id)
 		p.Contents = append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
 	}
@@ -202,25 +206,11 @@ func (d *deployment) parkIt(p proof.Proof) string {
 // parkEvent parks an event in the ledger, and returns its eventId.
 func (d *deployment) parkEvent(event []byte) string {
 	d.t.Helper()
-	d.record(event)
-	l := ledger.New(&d.table, ledger.Options{Window: time.Hour})
-	item, _, err := l.Find(d.t.Context(), idOf(d.t, event))
-	if err == nil {
-		err = l.Park(d.t.Context(), item, "attempts", "no answer")
-	}
-	if err != nil {
+	item := d.record(event)
+	if err := d.ledger().Park(d.t.Context(), item, "attempts", "no answer"); err != nil {
 		d.t.Fatal(err)
 	}
 	return item.EventID
-}
-
-func idOf(t *testing.T, raw []byte) string {
-	t.Helper()
-	event, err := payment.DecodeRawEvent(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return event.EventID
 }
 
 // decided fails the test unless there is that decision about a name.

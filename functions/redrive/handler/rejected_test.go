@@ -30,7 +30,7 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 }
 
 // reject stores a rejected webhook that arrived and was signed that long ago.
-func (d *deployment) reject(w paymenttest.Webhook, change ...func(*proof.Proof)) string {
+func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) string {
 	d.t.Helper()
 	signed, err := paymenttest.Sender{Key: signingKey()}.Sign(d.t.Context(), w)
 	if err != nil {
@@ -39,8 +39,8 @@ func (d *deployment) reject(w paymenttest.Webhook, change ...func(*proof.Proof))
 	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.Request{
 		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost,
 		SourceIP: "192.0.2.10", Headers: signed.Headers, PayloadBytes: len(signed.Payload)}}
-	for _, f := range change {
-		f(&p)
+	if change != nil {
+		change(&p)
 	}
 	return d.parkIt(p)
 }
@@ -60,7 +60,7 @@ func (d *deployment) replayIt(name string, acceptAge, again bool) (redrive.Repla
 // who replayed it.
 func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 	d := withRejected(t, nil)
-	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)})
+	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	noted := proof.Note{By: "ann", At: noon, Reason: "wrong header"}
 	for i, want := range []redrive.Replayed{{Recorded: 2}, {Duplicates: 2}} {
 		want.Name, want.Outcome = name, "accepted"
@@ -87,7 +87,7 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 // What an operator is told is published is on the bus.
 func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	d := withRejected(t, nil)
-	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)})
+	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	d.bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
 	for i, want := range []redrive.Replayed{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
 		want.Name, want.Outcome = name, "accepted"
@@ -98,7 +98,7 @@ func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	}
 	event := paymenttest.Event()
 	event.EventData.Amount = "99999999999999999999" // which EventBridge rejects
-	name = d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+	name = d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(event)}, nil)
 	got, _, _ := d.replayIt(name, false, false)
 	if got.Outcome != "accepted" || got.Pending != 0 || !strings.Contains(got.Cause, "parked") {
 		t.Errorf("%+v", got)
@@ -108,68 +108,55 @@ func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 // Each check of a fresh webhook is made, with the present settings.
 func TestARejectedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 	payload := paymenttest.Delivery(paymenttest.Event())
-	signed := paymenttest.Webhook{Payload: payload}
+	sources := func(list string) map[string]string { return map[string]string{"PAYHOOK_ALLOWED_SOURCES": list} }
 	for name, c := range map[string]struct {
 		change    map[string]string
-		webhook   paymenttest.Webhook
+		age       time.Duration
 		captured  func(*proof.Proof)
 		acceptAge bool
 		want      intake.Outcome
 	}{
-		"changed": {webhook: signed, captured: func(p *proof.Proof) { p.Payload = append(p.Payload, ' ') },
+		"changed": {captured: func(p *proof.Proof) { p.Payload = append(p.Payload, ' ') },
 			want: intake.SignatureMismatch},
-		"without a signature": {webhook: signed,
-			captured: func(p *proof.Proof) { delete(p.Request.Headers, "x-svc-signature") },
-			want:     intake.SignatureMissing},
-		"old": {webhook: paymenttest.Webhook{Payload: payload, Age: time.Hour}, want: intake.TimestampOutside},
-		"old, and accepted": {webhook: paymenttest.Webhook{Payload: payload, Age: time.Hour}, acceptAge: true,
-			want: intake.Accepted},
-		"too old when it arrived": {webhook: paymenttest.Webhook{Payload: payload, Age: time.Hour}, acceptAge: true,
-			captured: func(p *proof.Proof) { p.Request.ReceivedAt = time.Now().Add(-50 * time.Minute) },
-			want:     intake.TimestampOutside},
-		"no delivery": {webhook: paymenttest.Webhook{Payload: []byte("{}")}, want: intake.Invalid},
-		"from elsewhere": {webhook: signed, change: map[string]string{"PAYHOOK_ALLOWED_SOURCES": "198.51.100.0/24"},
-			want: intake.SourceNotAllowed},
-		"from an allowed source": {webhook: signed,
-			change: map[string]string{"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}, want: intake.Accepted},
-		"another method": {webhook: signed, captured: func(p *proof.Proof) { p.Request.Method = "GET" },
+		"without a signature": {captured: func(p *proof.Proof) { delete(p.Request.Headers, "x-svc-signature") },
+			want: intake.SignatureMissing},
+		"old":               {age: time.Hour, want: intake.TimestampOutside},
+		"old, and accepted": {age: time.Hour, acceptAge: true, want: intake.Accepted},
+		"too old when it arrived": {age: time.Hour, acceptAge: true, want: intake.TimestampOutside,
+			captured: func(p *proof.Proof) { p.Request.ReceivedAt = time.Now().Add(-50 * time.Minute) }},
+		"no delivery":            {want: intake.Invalid},
+		"from elsewhere":         {change: sources("198.51.100.0/24"), want: intake.SourceNotAllowed},
+		"from an allowed source": {change: sources("192.0.2.0/24"), want: intake.Accepted},
+		"another method": {captured: func(p *proof.Proof) { p.Request.Method = "GET" },
 			want: intake.MethodNotAllowed},
-		"with PUT": {webhook: signed, captured: func(p *proof.Proof) { p.Request.Method = "PUT" },
-			want: intake.Accepted},
-		"not captured whole": {webhook: paymenttest.Webhook{
-			Payload: []byte(strings.Repeat(" ", proof.MaxCapturedPayload+1))},
-			captured: func(p *proof.Proof) { p.Payload = nil }, want: incomplete},
-		"captureRejected is off": {webhook: signed, change: map[string]string{settings.KeysTableEnv: ""},
-			want: captureRejectedOff},
+		"with PUT": {captured: func(p *proof.Proof) { p.Request.Method = "PUT" }, want: intake.Accepted},
+		"not captured whole": {captured: func(p *proof.Proof) { p.Payload, p.Request.PayloadBytes = nil, 1 },
+			want: incomplete},
+		"captureRejected is off": {change: map[string]string{settings.KeysTableEnv: ""}, want: captureRejectedOff},
 	} {
-		t.Run(name, func(t *testing.T) {
-			d := withRejected(t, c.change)
-			var change []func(*proof.Proof)
-			if c.captured != nil {
-				change = append(change, c.captured)
-			}
-			got, state, note := d.replayIt(d.reject(c.webhook, change...), c.acceptAge, false)
-			published, done := 0, c.want == intake.Accepted
-			if done {
-				published = 1
-			}
-			if got.Outcome != c.want.Name || (got.Cause == "") != done || len(d.bus.Entries()) != published ||
-				note.AgeAccepted != c.acceptAge && done {
-				t.Errorf("%+v, noted %+v, %d events", got, note, len(d.bus.Entries()))
-			}
-			// A person has decided about what is accepted or parked.
-			if decided := done || got.Parked != ""; decided != (state == proof.Replayed) ||
-				(got.Parked != "") != (c.want == intake.Invalid) {
-				t.Errorf("%+v is %s", got, state)
-			}
-		})
+		d := withRejected(t, c.change)
+		w := paymenttest.Webhook{Payload: payload, Age: c.age}
+		if c.want == intake.Invalid {
+			w.Payload = []byte("{}")
+		}
+		got, state, note := d.replayIt(d.reject(w, c.captured), c.acceptAge, false)
+		published, done := 0, c.want == intake.Accepted
+		if done {
+			published = 1
+		}
+		// A person has decided about what is accepted or parked.
+		if got.Outcome != c.want.Name || (got.Cause == "") != done || len(d.bus.Entries()) != published ||
+			note.AgeAccepted != c.acceptAge && done || (got.Parked != "") != (c.want == intake.Invalid) ||
+			(state == proof.Replayed) != (done || got.Parked != "") {
+			t.Errorf("%s: %+v is %s, noted %+v, %d events", name, got, state, note, len(d.bus.Entries()))
+		}
 	}
 }
 
 func TestARejectedWebhookHasNoClientCertificate(t *testing.T) {
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		d := withRejected(t, withCertificates(t, authentication, paymenttest.NewCA("Operator CA")))
-		name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
+		name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)
 		got, state, _ := d.replayIt(name, true, false)
 		if got.Outcome != noCertificate.Name || !strings.Contains(got.Cause, "certificate") || state != proof.Open {
 			t.Errorf("%s: %+v", authentication, got)
@@ -190,7 +177,7 @@ func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 			t.Errorf("%+v is accepted", e)
 		}
 	}
-	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
+	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)
 	d.parked.fails = func(string) error { return http.ErrServerClosed }
 	if got, _, _ := d.replayIt(name, false, false); got.Outcome != "accepted" || got.Cause == "" ||
 		d.line()["level"] != "WARN" {

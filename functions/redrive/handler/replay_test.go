@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,8 +21,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
 	d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, first))
-	unmarked, missing := d.park(proof.Invalid, nil, newEvent()), "invalid/2026/01/31/12/20260131T120000.000Z-unknown-"+
-		"00000000000000000000000000000000.json"
+	unmarked := d.park(proof.Invalid, nil, newEvent())
 	d.parked.fails = func(key string) error {
 		if key == "replayed/"+unmarked {
 			return errors.New("the bucket is down")
@@ -34,53 +32,53 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	d.record(pending)
 	const wait = "intake: an event is recorded and not published yet: redrive publishes or parks it; " +
 		"repeat the replay later"
-	for name, test := range map[string]struct {
-		object string
-		want   redrive.Replayed
-		level  any
-		kind   proof.Reason
-		state  proof.Decision
+	for _, test := range []struct {
+		want  redrive.Replayed // with the name
+		kind  proof.Reason
+		state proof.Decision
 	}{
-		"accepted": {d.park(proof.Invalid, nil, newEvent()), redrive.Replayed{Outcome: "accepted", Recorded: 1}, nil,
+		{redrive.Replayed{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
 			proof.Invalid, proof.Replayed},
-		"accepted, and not marked": {unmarked, redrive.Replayed{Outcome: "accepted", Recorded: 1,
-			Cause: "proof: replayed " + unmarked + ": the bucket is down"}, "WARN", proof.Invalid, proof.Open},
-		"with a conflict": {d.park(proof.Invalid, nil, first, newEvent(), other), redrive.Replayed{Outcome: "conflict",
-			Recorded: 1, Duplicates: 1, Conflicts: 1}, "WARN", proof.Invalid, proof.Replayed},
-		"an event is pending": {d.park(proof.Invalid, nil, pending, newEvent()), redrive.Replayed{
-			Outcome: "pending", Recorded: 1, Pending: 1, Duplicates: 1, Cause: wait}, "WARN", proof.Invalid,
-			proof.Open},
-		"a conflict without a version": {d.park(proof.Conflict, [][]byte{other}, other),
-			redrive.Replayed{Outcome: "version-missing"}, "WARN", proof.Conflict, proof.Open},
-		"not parked": {missing, redrive.Replayed{Cause: "proof: " + missing + ": " + objects.ErrNotFound.Error()},
-			"WARN", proof.Invalid, proof.Open},
+		{redrive.Replayed{Name: unmarked, Outcome: "accepted", Recorded: 1,
+			Cause: "proof: replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
+		{redrive.Replayed{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
+			Recorded: 1, Duplicates: 1, Conflicts: 1}, proof.Invalid, proof.Replayed},
+		{redrive.Replayed{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
+			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
+		{redrive.Replayed{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "version-missing"},
+			proof.Conflict, proof.Open},
+		{redrive.Replayed{Name: missing, Cause: "proof: " + missing + ": " + objects.ErrNotFound.Error()},
+			proof.Invalid, proof.Open},
 	} {
-		got := d.replayed(redrive.Request{By: "ann", Reason: "why"}, test.object)
+		got := d.replayed(redrive.Request{By: "ann", Reason: "why"}, test.want.Name)
 		if (got.Parked != "") != (got.Outcome == "conflict") {
-			t.Errorf("%s: parked as %q", name, got.Parked)
+			t.Errorf("%s: parked as %q", got.Outcome, got.Parked)
 		}
-		test.want.Name, got.Parked = test.object, ""
+		got.Parked = ""
 		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 		line := d.line()
 		delete(line, "deliveryId")
 		delete(line, "parked")
-		want := map[string]any{"msg": "replay", "name": test.object, "kind": string(test.kind), "by": "ann",
+		want := map[string]any{"msg": "replay", "name": got.Name, "kind": string(test.kind), "by": "ann",
 			"reason": "why", "outcome": got.Outcome, "recorded": float64(got.Recorded),
 			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts)}
-		for name, value := range map[string]any{"cause": got.Cause, "level": test.level,
-			"pending": float64(got.Pending)} {
-			if value != nil && value != "" && value != 0.0 {
-				want[name] = value
-			}
+		if got.Cause != "" {
+			want["cause"] = got.Cause
+		}
+		if got.Pending > 0 {
+			want["pending"] = float64(got.Pending)
+		}
+		if got.Outcome != "accepted" || got.Cause != "" {
+			want["level"] = "WARN"
 		}
 		if diff := cmp.Diff(want, line); diff != "" {
-			t.Errorf("%s: the line (-want +got):\n%s", name, diff)
+			t.Errorf("%s: the line (-want +got):\n%s", got.Outcome, diff)
 		}
-		if note := d.decided(test.object, test.state); test.state == proof.Replayed &&
+		if note := d.decided(got.Name, test.state); test.state == proof.Replayed &&
 			note != (proof.Note{By: "ann", At: noon, Reason: "why"}) {
-			t.Errorf("%s: noted %+v", name, note)
+			t.Errorf("%s: noted %+v", got.Outcome, note)
 		}
 	}
 }
@@ -88,7 +86,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 // The ledger stores who decided about a parked event.
 func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	d := deploy(t, nil)
-	replayed, dismissed, published := d.parkEvent(newEvent()), d.parkEvent(newEvent()), newEvent()
+	replayed, dismissed := d.parkEvent(newEvent()), d.parkEvent(newEvent())
 	e := redrive.Request{By: "ann", Reason: "why"}
 	if got := d.replayed(e, replayed); got != (redrive.Replayed{Name: replayed, Outcome: "accepted", Recorded: 1,
 		Pending: 1}) || d.line()["kind"] != "event" {
@@ -101,19 +99,14 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	if got := d.handle(e).Dismissed[0]; got.Cause != "" || d.line()["kind"] != "event" {
 		t.Errorf("dismissed: %+v", got)
 	}
-	d.record(published)
 	d.handle(redrive.Request{})
-	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed",
-		idOf(t, published): "published"} {
+	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
 		if item := d.table.Items()[id]; string(item.State) != want ||
-			item.Decision.By != "" && item.Decision != (ledger.Decision{By: "ann", At: noon, Reason: "why"}) {
+			item.Decision != (ledger.Decision{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
 		}
-	}
-	for id, want := range map[string]string{dismissed: "already-dismissed", idOf(t, published): "already-published",
-		uuid.New().String(): "not-parked"} {
-		if got := d.replayed(redrive.Request{}, id); got.Outcome != want || got.Cause == "" {
-			t.Errorf("want %s: %+v", want, got)
+		if got := d.replayed(redrive.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {
+			t.Errorf("again: %+v", got)
 		}
 	}
 }
@@ -124,6 +117,7 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	first, other := twoContents()
 	d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, first))
 	conflict := d.park(proof.Conflict, [][]byte{other}, newEvent(), other)
+	ann, bob := proof.Note{By: "ann", At: noon, Version: "first"}, proof.Note{By: "bob", At: noon, Version: "parked"}
 	for i, step := range []struct {
 		event redrive.Request
 		want  redrive.Replayed
@@ -131,23 +125,18 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		note  proof.Note
 	}{
 		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "first-kept"},
-			proof.Dismissed, proof.Note{By: "ann", At: noon, Version: "first"}},
+			proof.Dismissed, ann},
 		{redrive.Request{Version: redrive.ParkedVersion, By: "bob"}, redrive.Replayed{Outcome: "already-dismissed",
-			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed,
-			proof.Note{By: "ann", At: noon, Version: "first"}},
+			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed, ann},
 		{redrive.Request{Version: redrive.ParkedVersion, By: "bob", Again: true}, redrive.Replayed{
-			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed,
-			proof.Note{By: "bob", At: noon, Version: "parked"}},
+			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, bob},
 		{redrive.Request{Version: redrive.ParkedVersion}, redrive.Replayed{Outcome: "already-replayed",
-			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed,
-			proof.Note{By: "bob", At: noon, Version: "parked"}},
+			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed, bob},
 	} {
 		step.want.Name = conflict
-		if diff := cmp.Diff(step.want, d.replayed(step.event, conflict)); diff != "" {
-			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
-		if note := d.decided(conflict, step.state); note != step.note {
-			t.Errorf("step %d: noted %+v", i, note)
+		got := d.replayed(step.event, conflict)
+		if note := d.decided(conflict, step.state); got != step.want || note != step.note {
+			t.Errorf("step %d: %+v, noted %+v, want %+v", i, got, note, step.want)
 		}
 	}
 }
@@ -167,7 +156,7 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 		}
 	}
 	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
-		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})} {
+		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
 		before := calls
 		r, err := d.Handle(ctx, redrive.Request{Replay: []string{replay}, Reason: "why"})
 		if err != nil || r.Replayed[0].Outcome != "accepted" || calls == before {
@@ -176,10 +165,11 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 	}
 }
 
+const missing = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
+
 func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	d := deploy(t, nil)
 	name := d.park(proof.Invalid, nil, newEvent())
-	missing := "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
 	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
 	for name, cause := range map[string]string{name: "",
 		missing: "proof: " + missing + ": " + objects.ErrNotFound.Error(), "x": "proof: not a name"} {
@@ -197,9 +187,9 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 		t.Errorf("noted %+v", got)
 	}
 	d.decided(missing, proof.Open)
-	for _, e := range []redrive.Request{{Dismiss: []string{name}}, {Dismiss: []string{name}, Reason: " "},
-		{Dismiss: []string{name}, Replay: []string{name}, Reason: "why"},
-		{Dismiss: []string{name}, Reason: strings.Repeat("x", proof.MaxNote)}} {
+	long := strings.Repeat("x", proof.MaxNote)
+	for _, e := range []redrive.Request{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
+		e.Dismiss = []string{name}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)
 		}

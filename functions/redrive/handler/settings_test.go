@@ -6,12 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"uuid"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/ledger"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
@@ -46,35 +43,6 @@ func reported(key, value string, field func(*redrive.Certificates) []string) fun
 	}
 }
 
-// endsSoon tests that a replay says when the event of a claim check is deleted.
-func endsSoon(t *testing.T) {
-	for value, want := range map[string]bool{"29d": true, "31d": false, "never": false} {
-		d := deploy(t, map[string]string{"PAYHOOK_CLAIM_RETENTION": value})
-		event := paymenttest.Event()
-		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", settings.ClaimCheckBytes)
-		raw, err := payment.DecodeRawEvent(paymenttest.Encode(event))
-		if err != nil {
-			t.Fatal(err)
-		}
-		detail, err := bus.NewClaims(&d.claims, "claims").Put(t.Context(), raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := ledger.New(&d.table, ledger.Options{Window: time.Hour})
-		item := ledger.NewItem(raw, uuid.New().String(), time.Now()).AsClaim(detail)
-		if r := l.Record(t.Context(), []ledger.Item{item}, ledger.NewHolder(), time.Now())[0]; r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		if err := l.Park(t.Context(), item, "attempts", ""); err != nil {
-			t.Fatal(err)
-		}
-		if got := d.replayed(redrive.Request{}, item.EventID); got.Outcome != "accepted" ||
-			!got.ClaimEnds.IsZero() != want {
-			t.Errorf("%s: %+v", value, got)
-		}
-	}
-}
-
 // effects has for every setting a test that the function's set-up passes it on.
 var effects = map[string]func(t *testing.T){
 	// The test of rejected webhooks.
@@ -84,20 +52,31 @@ var effects = map[string]func(t *testing.T){
 	"timestampTolerance": verifies, "baseUrl": verifies, "keysAuth": verifies,
 	"keyMaxAge": verifies,
 
-	"claimRetention": endsSoon,
-
-	// Package intake tests what a pipeline does with its settings.
-	"deduplicationWindow": remembers,
-
-	"authentication": func(t *testing.T) {
-		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
-			d := deploy(t, withCertificates(t, value, paymenttest.NewCA("Operator CA")))
-			if got := d.handle(redrive.Request{Certificates: true}).Certificates; got.Authentication != value ||
-				(len(got.CAs) > 0) != (value != settings.BySignature) {
-				t.Errorf("%s: reported %+v", value, got)
+	"claimRetention": func(t *testing.T) {
+		for value, soon := range map[string]bool{"29d": true, "31d": false, "never": false} {
+			d := deploy(t, map[string]string{"PAYHOOK_CLAIM_RETENTION": value})
+			event := paymenttest.Event()
+			event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", settings.ClaimCheckBytes)
+			got := d.replayed(redrive.Request{}, d.parkEvent(paymenttest.Encode(event)))
+			if got.Outcome != "accepted" || !got.ClaimEnds.IsZero() != soon {
+				t.Errorf("%s: %+v", value, got)
 			}
 		}
 	},
+
+	// Package intake tests what a pipeline does with its settings.
+	"deduplicationWindow": func(t *testing.T) {
+		d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
+		d.record(newEvent())
+		d.handle(redrive.Request{})
+		for _, item := range d.table.Items() {
+			if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
+				t.Errorf("an eventId is remembered for %s", got)
+			}
+		}
+	},
+
+	"authentication": TestEachRunWritesTheDaysThatTheTrustLasts,
 	"clientCertPins": reported("clientCertPins", strings.Repeat("ab", 32),
 		func(c *redrive.Certificates) []string { return c.Pins }),
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
@@ -111,7 +90,7 @@ var effects = map[string]func(t *testing.T){
 		if !slices.Equal(got.RevokedKeys, []string{id}) {
 			t.Errorf("by signature: reported %v", got)
 		}
-		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}),
+		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil),
 			true, false)
 		parked := d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, newEvent()))
 		if rejected.Outcome != "key-revoked" || parked.Outcome != "key-revoked" || len(d.bus.Entries()) > 0 {
@@ -135,20 +114,8 @@ func verifies(t *testing.T) {
 		"PAYHOOK_BASE_URL":            {"http://127.0.0.1:1", intake.KeyUnavailable},
 	} {
 		d := withRejected(t, map[string]string{key: c.value})
-		if got, _, _ := d.replayIt(d.reject(w), false, false); got.Outcome != c.want.Name {
+		if got, _, _ := d.replayIt(d.reject(w, nil), false, false); got.Outcome != c.want.Name {
 			t.Errorf("%s=%s: %+v", key, c.value, got)
-		}
-	}
-}
-
-// remembers tests that the function remembers what it publishes with its settings.
-func remembers(t *testing.T) {
-	d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
-	d.record(newEvent())
-	d.handle(redrive.Request{})
-	for _, item := range d.table.Items() {
-		if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
-			t.Errorf("an eventId is remembered for %s", got)
 		}
 	}
 }

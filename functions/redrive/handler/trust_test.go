@@ -2,7 +2,6 @@ package handler
 
 import (
 	"crypto/x509"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -15,57 +14,33 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// daysLeft returns the metric of a run, or NaN.
-func (d *deployment) daysLeft() float64 {
-	d.t.Helper()
-	d.handle(redrive.Request{})
-	days, ok := d.line()[settings.TrustDaysLeftMetric.Name].(float64)
-	if !ok {
-		return math.NaN()
-	}
-	return days
-}
-
 // If a CA has expired, no webhook arrives: only the schedule reports it.
 func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
-		d := deploy(t, withCertificates(t, authentication, ca))
-		now := ca.Certificate.NotAfter.Add(-20 * 24 * time.Hour)
-		d.now = func() time.Time { return now }
-		if got := d.daysLeft(); got != 20 {
-			t.Errorf("%s: %v days, want 20", authentication, got)
-		}
-		now = ca.Certificate.NotAfter.Add(time.Hour)
-		if got := d.daysLeft(); got != 0 {
-			t.Errorf("%s: %v days after the end", authentication, got)
-		}
-	}
-	if got := deploy(t, nil).daysLeft(); !math.IsNaN(got) {
-		t.Errorf("%v days, although no certificate is required", got)
-	}
-}
-
-func TestCertificatesAreReported(t *testing.T) {
 	root := paymenttest.NewCA("Root CA")
 	ca := root.NewIntermediate("Issuing CA", nil)
-	d := deploy(t, withCertificates(t, settings.ByBoth, ca))
-	d.now = time.Now
-	r, err := d.Handle(t.Context(), redrive.Request{Certificates: true})
-	if err != nil {
-		t.Fatal(err)
+	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
+		d := deploy(t, withCertificates(t, authentication, ca))
+		for days, at := range map[float64]time.Time{20: ca.Certificate.NotAfter.AddDate(0, 0, -20),
+			0: ca.Certificate.NotAfter.Add(time.Hour)} {
+			d.now = func() time.Time { return at }
+			c := d.handle(redrive.Request{Certificates: true}).Certificates
+			if c.Authentication != authentication || c.DaysLeft != days || len(c.CAs) != 2 ||
+				c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
+				c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
+				c.CAs[0].Pin != clientcert.PinOf(ca.Certificate) ||
+				!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) {
+				t.Errorf("reported %+v", c)
+			}
+			if d.handle(redrive.Request{}); d.line()[settings.TrustDaysLeftMetric.Name] != days {
+				t.Errorf("%v, want %v days", d.line(), days)
+			}
+		}
 	}
-	c := r.Certificates
-	if c.Authentication != "both" || c.DaysLeft < 365 || len(c.CAs) != 2 ||
-		c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
-		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
-		c.CAs[0].Pin != clientcert.PinOf(ca.Certificate) ||
-		!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) {
-		t.Errorf("got %+v", c)
-	}
-	if r, err = deploy(t, nil).Handle(t.Context(), redrive.Request{Certificates: true}); err != nil ||
-		r.Certificates == nil || r.Certificates.Authentication != "signature" {
-		t.Errorf("with signatures: %+v, %v", r.Certificates, err)
+	d := deploy(t, nil)
+	c := d.handle(redrive.Request{Certificates: true}).Certificates
+	if d.handle(redrive.Request{}); c.Authentication != settings.BySignature ||
+		d.line()[settings.TrustDaysLeftMetric.Name] != nil {
+		t.Errorf("no certificate is required: %+v, %v", c, d.line())
 	}
 }
 
