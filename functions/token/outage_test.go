@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,40 +21,32 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	for store, operations := range map[string][]string{
-		"secret": {"GetSecretValue", "PutSecretValue"}, "parameter": {"GetParameter", "GetSecretValue", "PutParameter"},
+		settings.TokenSecretEnv:    {"GetSecretValue", "PutSecretValue"},
+		settings.TokenParameterEnv: {"GetParameter", "PutParameter"},
 	} {
 		for _, operation := range operations {
-			for _, lasts := range []time.Duration{time.Second, 3 * time.Second} {
-				values := awstest.NewValues(t)
-				values.Create("token", "")
-				values.Create("credentials", `{"client_id":"c","client_secret":"s"}`)
-				server := awstest.NewOutage(t, lasts,
-					func(r *http.Request) bool {
-						return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation)
-					},
-					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-					values.Config.Handler.ServeHTTP)
-				env := map[string]string{settings.TokenSecretEnv: "token", settings.CredentialsSecretEnv: "credentials",
-					"PAYHOOK_CREDENTIAL_ENCODING": "literal",
-					"PAYHOOK_TOKEN_MANAGER_ID":    "manager"}
-				maps.Copy(env, map[string]string{"PAYHOOK_AUTH_URL": endpoint.URL, "AWS_ENDPOINT_URL": server.URL,
-					"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
-				if store == "parameter" {
-					delete(env, settings.TokenSecretEnv)
-					env[settings.TokenParameterEnv] = "parameter"
+			values := awstest.NewValues(t)
+			values.Create("token", "")
+			values.Create("credentials", `{"client_id":"c","client_secret":"s"}`)
+			server := awstest.NewOutage(t, 3*time.Second,
+				func(r *http.Request) bool { return strings.HasSuffix(r.Header.Get(awstest.TargetHeader), operation) },
+				func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+				values.Config.Handler.ServeHTTP)
+			env := map[string]string{store: "token", settings.CredentialsSecretEnv: "credentials",
+				"PAYHOOK_CREDENTIAL_ENCODING": "literal", "PAYHOOK_TOKEN_MANAGER_ID": "manager",
+				"PAYHOOK_AUTH_URL": endpoint.URL, "AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-central-1",
+				"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+			synctest.Test(t, func(t *testing.T) {
+				h, err := newFunction(func(name string) string { return env[name] })
+				if err != nil {
+					t.Fatal(err)
 				}
-				synctest.Test(t, func(t *testing.T) {
-					h, err := newFunction(func(name string) string { return env[name] })
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r, err := h.Handle(t.Context(), handler.Event{Refresh: true}); r.Outcome != token.Refreshed {
-						t.Errorf("%s, %s for %s: %+v, %v", store, operation, lasts, r, err)
-					}
-				})
-				if server.Failed.Load() == 0 {
-					t.Errorf("%s, %s: no call failed", store, operation)
+				if r, err := h.Handle(t.Context(), handler.Event{Refresh: true}); r.Outcome != token.Refreshed {
+					t.Errorf("%s, %s: %+v, %v", store, operation, r, err)
 				}
+			})
+			if server.Failed.Load() == 0 {
+				t.Errorf("%s, %s: no call failed", store, operation)
 			}
 		}
 	}
