@@ -33,9 +33,8 @@ func main() {
 	os.Exit(status)
 }
 
-// synthesize writes the template. The CDK and Payhook report problems with a panic whose
-// value is an error. Its stack trace does not help a user who deploys. Other panics are bugs
-// and keep their stack trace.
+// synthesize writes the template. The CDK and Payhook report problems with a panic whose value is an error. Its stack
+// trace does not help a user who deploys. Other panics are bugs and keep their stack trace.
 func synthesize() (err error) {
 	defer func() {
 		switch p := recover().(type) {

@@ -17,8 +17,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// alarm is a CloudWatch alarm for a problem that needs a person. It watches one
-// metric, so that its cause is clear.
+// alarm is a CloudWatch alarm for a problem that needs a person. It watches one metric, so that its cause is clear.
 type alarm struct {
 	name        string // without the stack's name
 	description string // the problem and its consequence
@@ -74,9 +73,8 @@ func ownMetric(conf settings.Deployment, m settings.Metric) awscloudwatch.Metric
 	return newMetric(settings.MetricNamespace, m.Name, settings.MetricDimension, jsii.String(conf.StackName))
 }
 
-// lambdaMetric returns a metric that Lambda writes for the function. With only the
-// dimension FunctionName, it covers all versions and aliases (AWS, "Viewing metrics
-// for Lambda functions" in the Lambda developer guide).
+// lambdaMetric returns a metric that Lambda writes for the function. With only the dimension FunctionName, it covers
+// all versions and aliases (AWS, "Viewing metrics for Lambda functions" in the Lambda developer guide).
 func (f function) lambdaMetric(name string) awscloudwatch.Metric {
 	return f.Metric(jsii.String(name), nil)
 }
@@ -97,18 +95,15 @@ const (
 // The policy of a given topic is not changed: the default policy lets CloudWatch publish
 // (AWS, "Notifying users on alarm changes" in the CloudWatch User Guide).
 //
-// A problem that causes a loss or a delay until a person acts raises its alarm at the
-// first occurrence. A problem that the next run or retry can solve raises its alarm
-// when it persists. A missing count is treated as not breaching, because functions
-// write counts that are not 0. So no alarm on a count needs consecutive periods:
-// CloudWatch can look further back when data is missing (AWS, "Configuring how CloudWatch
-// alarms treat missing data",
+// A problem that causes a loss or a delay until a person acts raises its alarm at the first occurrence. A problem that
+// the next run or retry can solve raises its alarm when it persists. A missing count is treated as not breaching,
+// because functions write counts that are not 0. So no alarm on a count needs consecutive periods: CloudWatch can look
+// further back when data is missing (AWS, "Configuring how CloudWatch alarms treat missing data",
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
 //
-// The two alarms on metrics that every run of a schedule writes treat missing data as
-// breaching: oldest-pending and token-life. So they are raised if a run is not started, is
-// throttled, fails, or cannot read its data, as soon as no older data is in the range that
-// CloudWatch evaluates.
+// The two alarms on metrics that every run of a schedule writes treat missing data as breaching: oldest-pending and
+// token-life. So they are raised if a run is not started, is throttled, fails, or cannot read its data, as soon as no
+// older data is in the range that CloudWatch evaluates.
 func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	scope := constructs.NewConstruct(p, jsii.String("Alarms"))
 	if p.alarmTopic = topic; topic == nil {
@@ -214,11 +209,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"log where KeyWithdrawn is 1. If they did not, their key endpoint must return it again within 5 " +
 				"minutes of the time that `payhook keys ID` shows, and they must send the rejected webhooks again. " +
 				"If they did, they must stop signing with it. To reject it earlier, add it to revokedKeys and deploy."},
-		// Events that are accepted and do not reach the bus.
-		// An event is pending until its receiver publishes it, or until the run of
-		// redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is
-		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm
-		// needs 5 consecutive periods, because a run can start or write late.
+		// Events that are accepted and do not reach the bus. An event is pending until its receiver publishes it, or
+		// until the run of redrive after the receiver's deadline and the grace: 2 minutes by default. An event that is
+		// pending for four runs longer belongs to a backlog, or fails and is postponed. The alarm needs 5 consecutive
+		// periods, because a run can start or write late.
 		{name: "oldest-pending", metric: over(1, maximum, ownMetric(conf, settings.OldestPendingMetric)),
 			threshold: int((conf.WebhookTimeout + settings.RedriveGrace + 4*time.Minute).Seconds()),
 			times:     5, among: 5, missingBreaches: true, notifyOK: true,
@@ -277,9 +271,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	}
 
 	if webhook.api == nil {
-		// CloudWatch receives the function's counts later than those of Lambda, so the
-		// newest period can differ without a cause. With two of twelve periods, the older
-		// one is complete.
+		// CloudWatch receives the function's counts later than those of Lambda, so the newest period can differ without
+		// a cause. With two of twelve periods, the older one is complete.
 		rejected := &all[slices.IndexFunc(all, func(a alarm) bool { return a.name == "rejected-by-aws" })]
 		rejected.times, rejected.among = 2, 12
 		rejected.metric = math(5, "FILL(m0,0)-FILL(m1,0)-FILL(m2,0)", webhook.lambdaMetric("Url4xxCount"),
@@ -304,6 +297,8 @@ func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 		MasterKey:   p.key,
 	})
 	p.stores(topic)
+	p.explainUnlessEncrypted(topic, "CKV_AWS_26", "Alarms hold nothing of a payment, and CloudWatch can publish to an "+
+		"encrypted topic only with a customer managed key: see the setting encryption.")
 	// A custom policy replaces the default policy, which lets every service of the
 	// account publish. Without this statement, CloudWatch could not publish alarms.
 	stack := awscdk.Stack_Of(scope)

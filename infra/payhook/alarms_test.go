@@ -71,7 +71,7 @@ func outputTable(t *testing.T) string {
 	keys := string(readFile(t, filepath.Join("..", "..", "shared", "settings", "outputs.go")))
 	var rows []string
 	for _, file := range files {
-		for _, found := range regexp.MustCompile(`p\.output\(settings\.(\w+), +"(.+?)"`).FindAllStringSubmatch(
+		for _, found := range regexp.MustCompile(`settings\.(\w+Output),\s+"(.+?)"`).FindAllStringSubmatch(
 			string(readFile(t, file)), -1) {
 			key := regexp.MustCompile(found[1] + ` += "(\w+)"`).FindStringSubmatch(keys)
 			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", key[1], found[2]))

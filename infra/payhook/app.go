@@ -95,10 +95,9 @@ func readEnvironment(folder, name string, env *awscdk.Environment) (map[string]s
 	return settings.Texts(texts, file), nil
 }
 
-// ofCDK reports whether a context key is one of the CDK: feature flags
-// (@aws-cdk/…), lookups (availability-zones:…), information about the invocation
-// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. That of a local run
-// (payhook:local) is no setting for users either.
+// ofCDK reports whether a context key is one of the CDK: feature flags (@aws-cdk/…), lookups (availability-zones:…),
+// information about the invocation (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. That of a local
+// run (payhook:local) is no setting for users either.
 func ofCDK(key string) bool {
 	return strings.HasPrefix(key, "@") || strings.Contains(key, ":") ||
 		key == "acknowledged-issue-numbers" || key == "cli-telemetry"

@@ -10,17 +10,14 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newArchive creates the archive from which operators replay published events
-// again. It contains every event with the source that Payhook publishes with, whatever
-// its detail-type. It does nothing if the setting archiveRetention is off.
+// newArchive creates the archive from which operators replay published events again. It contains every event with the
+// source that Payhook publishes with, whatever its detail-type. It does nothing if the setting archiveRetention is off.
 //
-// EventBridge does not archive what it replays: the rule that it creates and manages
-// for an archive also requires that an event has no replay-name
-// (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-archive.html).
+// EventBridge does not archive what it replays: the rule that it creates and manages for an archive also requires that
+// an event has no replay-name (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-archive.html).
 //
-// The archive is deleted with the stack, as the bus is: EventBridge replays an archive
-// only to the bus that it was created for
-// (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html).
+// The archive is deleted with the stack, as the bus is: EventBridge replays an archive only to the bus that it was
+// created for (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html).
 func (p *Payhook) newArchive() {
 	conf := p.conf
 	if conf.ArchiveRetention < 0 {

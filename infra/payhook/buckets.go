@@ -11,9 +11,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// buckets are the buckets that contain payments: large events that the bus refers to,
-// parked deliveries and rejected webhooks, and records of accepted
-// deliveries, which is nil without the setting evidence.
+// buckets are the buckets that contain payments: large events that the bus refers to, parked deliveries and rejected
+// webhooks, and records of accepted deliveries, which is nil without the setting evidence.
 type buckets struct{ claims, parking, evidence awss3.IBucket }
 
 func (p *Payhook) newBuckets() buckets {
@@ -50,10 +49,8 @@ func lock(bucket awss3.IBucket, retention time.Duration, compliance bool) {
 // days returns the days of a retention, and 0 for [Off] and [Never].
 func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 
-// newAccessLogs creates the bucket into which S3 writes the requests to the other
-// buckets. S3 delivers the records
-// on a best-effort basis, most within hours (AWS, "Logging requests with server access
-// logging" in the S3 User Guide).
+// newAccessLogs creates the bucket into which S3 writes the requests to the other buckets. S3 delivers the records on a
+// best-effort basis, most within hours (AWS, "Logging requests with server access logging" in the S3 User Guide).
 //
 // It is always encrypted with keys of S3: S3 does not deliver access logs to a bucket
 // whose default encryption is SSE-KMS (same page).
@@ -62,7 +59,10 @@ func (p *Payhook) newAccessLogs() awss3.IBucket {
 	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence == "off" {
 		return nil
 	}
-	return p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)
+	bucket := p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)
+	explain(bucket, "CKV_AWS_18", "It holds the access logs of the other buckets. A bucket that logs its own requests "+
+		"writes a log for every log.")
+	return bucket
 }
 
 // parkingID is the construct of the bucket for parked deliveries and rejected webhooks.
@@ -91,11 +91,10 @@ func in(bucket awss3.IBucket, folders ...string) (arns []*string) {
 // object can be restored from its noncurrent version.
 const recoverable = 30
 
-// newBucket creates a bucket that is encrypted, versioned and private, requires TLS, and
-// is retained when the stack is deleted unless the stack is local. Its objects expire
-// after the given number of days; 0 means never. S3 logs the requests to it in
-// accessLogs, unless that is nil. If existing is the name of a bucket, newBucket returns
-// that bucket unchanged.
+// newBucket creates a bucket that is encrypted, versioned and private, requires TLS, and is retained when the stack is
+// deleted unless the stack is local. Its objects expire after the given number of days; 0 means never. S3 logs the
+// requests to it in accessLogs, unless that is nil. If existing is the name of a bucket, newBucket returns that bucket
+// unchanged.
 func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
 	if existing != "" {
 		return awss3.Bucket_FromBucketName(p, jsii.String(id), jsii.String(existing))
@@ -113,12 +112,11 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 		})
 	}
 	if id == parkingID {
-		// The rule is there without captureRejected as well, so that what was stored is
-		// deleted after the setting was removed. S3 adds a day to the time of creation and
-		// rounds up to the next midnight UTC. Then the object becomes noncurrent, and is
-		// deleted a day later, rounded in the same way
-		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html).
-		// Of two rules that expire an object, the shorter one is applied
+		// The rule is there without captureRejected as well, so that what was stored is deleted after the setting was
+		// removed. S3 adds a day to the time of creation and rounds up to the next midnight UTC. Then the object
+		// becomes noncurrent, and is deleted a day later, rounded in the same way
+		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html). Of two rules that expire
+		// an object, the shorter one is applied
 		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html).
 		rules = append(rules, &awss3.LifecycleRule{
 			Id:                          jsii.String("Rejected"),
@@ -173,21 +171,20 @@ func (p *Payhook) named() settings.Resources {
 // folders, because the keys of objects depend on their content.
 func (b buckets) allowWrite(f function) {
 	f.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
+	explain(f.role.Node().FindChild(jsii.String("DefaultPolicy")), "AwsSolutions-IAM5", "An object cannot be named "+
+		"before it exists: the wildcard matches the objects of one folder of one bucket.")
 }
 
-// allowReplay lets the function read parked deliveries, and record that they were replayed
-// or dismissed.
+// allowReplay lets the function read parked deliveries, and record that they were replayed or dismissed.
 //
-// It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404
-// only to callers with this permission, and with 403 to all others (AWS, "GetObject" in
-// the S3 API reference). Without it, a name that does not exist looks like a missing
-// permission. The statement has no condition on s3:prefix: that key is part of requests
-// that list a bucket (AWS, "Actions, resources, and condition keys for Amazon S3" in the
-// Service Authorization Reference), and AWS does not document that a GetObject satisfies
-// a condition on it. The function can write to most folders of the bucket anyway.
+// It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404 only to callers with this
+// permission, and with 403 to all others (AWS, "GetObject" in the S3 API reference). Without it, a name that does not
+// exist looks like a missing permission. The statement has no condition on s3:prefix: that key is part of requests that
+// list a bucket (AWS, "Actions, resources, and condition keys for Amazon S3" in the Service Authorization Reference),
+// and AWS does not document that a GetObject satisfies a condition on it. The function can write to most folders of the
+// bucket anyway.
 //
-// It may list the bucket of large events as well, to find out whether one still exists, but
-// not read them.
+// It may list the bucket of large events as well, to find out whether one still exists, but not read them.
 func (b buckets) allowReplay(f function) {
 	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
 	f.allow([]string{"s3:GetObject"}, in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)

@@ -40,20 +40,18 @@ func (p *Payhook) ownsBus() bool { return *p.bus.Node().Scope().Node().Path() ==
 // onlyPayhookPublishes is the id of the only statement of the policy of the bus.
 const onlyPayhookPublishes = "OnlyPayhookPublishes"
 
-// protectBus denies PutEvents on the bus to every principal except the functions that
-// publish, so that no other principal of the account can publish events that look
-// authenticated. Without the policy, every principal with events:PutEvents can. protectBus
-// does nothing unless the setting protectBus is true. A bus can have this policy from one
-// construct only, because a second one would deny what the first one publishes. It is
-// an error for one bus construct, and for two imports in one stack, which the CDK reports.
+// protectBus denies PutEvents on the bus to every principal except the functions that publish, so that no other
+// principal of the account can publish events that look authenticated. Without the policy, every principal with
+// events:PutEvents can. protectBus does nothing unless the setting protectBus is true. A bus can have this policy from
+// one construct only, because a second one would deny what the first one publishes. It is an error for one bus
+// construct, and for two imports in one stack, which the CDK reports.
 //
 // For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
 // session (AWS, "AWS global condition context keys" in the IAM User Guide).
 //
-// The statement does not apply to AWS services, because EventBridge itself publishes the
-// events of a replay from an archive. This gives no access: a service has no identity
-// policy, and no other statement allows it to publish. A bus of another account, and a
-// rule with this bus as its target, publish with a role, which is denied.
+// The statement does not apply to AWS services, because EventBridge itself publishes the events of a replay from an
+// archive. This gives no access: a service has no identity policy, and no other statement allows it to publish. A bus
+// of another account, and a rule with this bus as its target, publish with a role, which is denied.
 func (p *Payhook) protectBus() {
 	if !*p.conf.ProtectBus {
 		return
@@ -69,8 +67,7 @@ func (p *Payhook) protectBus() {
 	awsevents.NewCfnEventBusPolicy(p, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
 		EventBusName: p.bus.EventBusName(),
 		StatementId:  jsii.String(onlyPayhookPublishes),
-		// ToJSON of a PolicyStatement would write jsii's internal form of a map into the
-		// template.
+		// ToJSON of a PolicyStatement would write jsii's internal form of a map into the template.
 		Statement: map[string]any{
 			"Sid":       onlyPayhookPublishes,
 			"Effect":    "Deny",

@@ -272,8 +272,7 @@ func (s sids) take(beginning string) (actions []string) {
 	return slices.Compact(actions)
 }
 
-// callsIn returns the actions of a program in a folder. It fails on one that uses AWS in another way than callers
-// says.
+// callsIn returns the actions of a program in a folder. It fails on one that uses AWS in another way than callers says.
 func callsIn(t *testing.T, folder string) []string {
 	t.Helper()
 	made := regexp.MustCompile(`&(\w+\.\w+)Input\{`)

@@ -11,8 +11,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// everyAlarm are settings with which every alarm but that of function URLs, and every
-// metric, exists.
+// everyAlarm are settings with which every alarm but that of function URLs, and every metric, exists.
 var everyAlarm = mtls("both")
 
 // dashboard returns the text of the dashboard, with references as written by render, and the metrics on it, as

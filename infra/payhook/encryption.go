@@ -16,10 +16,9 @@ import (
 // newKey returns the key of the setting encryption, which it creates unless the key exists. It returns nil if the
 // setting is aws: then the services use keys of AWS.
 //
-// Three things use keys of AWS in any case: the access logs, which S3 does not deliver
-// to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
-// messages while the key cannot be used; and the functions' environments, which
-// contain names and settings but no secrets.
+// Three things use keys of AWS in any case: the access logs, which S3 does not deliver to a bucket with SSE-KMS; the
+// dead-letter queue of the bus, which must accept messages while the key cannot be used; and the functions'
+// environments, which contain no secrets.
 func (p *Payhook) newKey(given awskms.IKey) awskms.IKey {
 	if p.conf.Encryption == settings.EncryptionAWS {
 		return nil
@@ -107,11 +106,10 @@ func (p *Payhook) UseKey(key awskms.IKey) {
 // name the services through which a role uses a key, and not the tables. What a role reads and
 // writes through these services is limited by its other permissions.
 //
-// For a request, DynamoDB decrypts the table's key on behalf of the caller, so a caller needs
-// only kms:Decrypt (AWS, "DynamoDB encryption at rest usage notes" in the DynamoDB Developer
-// Guide). To write a secret or to send a message to a queue, a caller needs both (AWS, "Secret
-// encryption and decryption in AWS Secrets Manager" in the Secrets Manager User Guide, and "Key
-// management" in the SQS Developer Guide).
+// For a request, DynamoDB decrypts the table's key on behalf of the caller, so a caller needs only kms:Decrypt (AWS,
+// "DynamoDB encryption at rest usage notes" in the DynamoDB Developer Guide). To write a secret or to send a message to
+// a queue, a caller needs both (AWS, "Secret encryption and decryption in AWS Secrets Manager" in the Secrets Manager
+// User Guide, and "Key management" in the SQS Developer Guide).
 func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
 	read, redrive := []string{"dynamodb"}, []string{"dynamodb", "s3"}
 	if p.conf.KeysAuth == settings.BearerToken {
@@ -147,11 +145,10 @@ func allowUse(role awsiam.Role, id string, key *string, decrypt, generate []stri
 			useOf(keys, decrypt, nil, "kms:Decrypt"), useOf(keys, generate, nil, "kms:GenerateDataKey")}})
 }
 
-// useOf returns the permission to use keys through services, and only with an encryption
-// context if that is not nil. AWS lists the names of services with the suffix amazonaws.com
-// (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the
-// Regions of China, there are policies with amazonaws.com.cn
-// (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
+// useOf returns the permission to use keys through services, and only with an encryption context if that is not nil.
+// AWS lists the names of services with the suffix amazonaws.com
+// (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the Regions of China, there are
+// policies with amazonaws.com.cn (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
 func useOf(keys []*string, services []string, context map[string]any, actions ...string) awsiam.PolicyStatement {
 	var via []string
 	for _, service := range services {
@@ -199,12 +196,11 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+string(text)))
 }
 
-// keyStatements returns the statements of the key policy for the three services that
-// use the key with their own principal. The policy also needs a statement that lets IAM
-// policies of the account give access to the key. A statement refers to no resource of
-// the stack, because these resources need the key first. For a key that is given by its
-// ARN, they do not even refer to the stack's account and Region, so that a person can add
-// them to the policy before the deployment.
+// keyStatements returns the statements of the key policy for the three services that use the key with their own
+// principal. The policy also needs a statement that lets IAM policies of the account give access to the key. A
+// statement refers to no resource of the stack, because these resources need the key first. For a key that is given by
+// its ARN, they do not even refer to the stack's account and Region, so that a person can add them to the policy before
+// the deployment.
 func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicyStatement {
 	stack := awscdk.Stack_Of(p)
 	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
@@ -236,17 +232,15 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	}
 	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 	statements := []awsiam.PolicyStatement{
-		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
-		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
-		// groups, which begin with that of the stack.
+		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service" in the CloudWatch Logs User
+		// Guide. CloudFormation chooses the names of the log groups, which begin with that of the stack.
 		statement("LogsOfThisStack", "logs."+*region+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
 				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *topStack(p).StackName()+"-*",
 					awscdk.ArnFormat_COLON_RESOURCE_NAME),
 			}}),
-		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
-		// SNS topic?".
+		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon SNS topic?".
 		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
 			map[string]any{"StringEquals": fromHere}),
 	}
@@ -263,11 +257,10 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 				}}))
 	}
 	if p.conf.ArchiveRetention > 0 {
-		// AWS documents these actions, and no other condition than on the context. For
-		// the value of the context, the text says the ARN of the archive, and the example
-		// has the ARN of the bus
-		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html).
-		// Both name the account, so no other account can use the key.
+		// AWS documents these actions, and no other condition than on the context. For the value of the context, the
+		// text says the ARN of the archive, and the example has the ARN of the bus
+		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). Both name the account,
+		// so no other account can use the key.
 		statements = append(statements, statement("ArchiveOfThisStack", "events.amazonaws.com",
 			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
 			map[string]any{operator: map[string]any{eventBridgeContext: []*string{
@@ -280,14 +273,14 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 // eventBridgeContext is the condition on the encryption context of EventBridge.
 const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
-// newBusFailures creates the dead-letter queue that AWS recommends for a bus with a
-// customer managed key, and the alarm on it. EventBridge accepts an event, and sends it
-// to this queue if the key cannot be used when the event is processed (AWS, "Using
-// dead-letter queues to capture encrypted event errors in EventBridge" in the
-// EventBridge User Guide). The message contains the event encrypted with the key, so
-// the queue itself does not need the key.
+// newBusFailures creates the dead-letter queue that AWS recommends for a bus with a customer managed key, and the alarm
+// on it. EventBridge accepts an event, and sends it to this queue if the key cannot be used when the event is processed
+// (AWS, "Using dead-letter queues to capture encrypted event errors in EventBridge" in the EventBridge User Guide). The
+// message contains the event encrypted with the key, so the queue itself does not need the key.
 func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	queue := newFailureQueue(scope, "BusFailures", nil)
+	explain(queue, "CKV_AWS_27", "It is encrypted with a key of SQS, so that it takes messages while the customer "+
+		"managed key cannot be used. The events in them are encrypted with that key.")
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
 		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},

@@ -218,8 +218,7 @@ func TestThreeServicesCanUseAKeyThatExists(t *testing.T) {
 	}
 }
 
-// A nested stack depends on a key of the stack that contains it, so the key cannot depend on the
-// nested stack.
+// A nested stack depends on a key of the stack that contains it, so the key cannot depend on the nested stack.
 func TestAKeyCanEncryptWhatIsInANestedStack(t *testing.T) {
 	app := newApp(t)
 	stack := awscdk.NewStack(app, jsii.String("Bank"), nil)

@@ -17,8 +17,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// endpoint is the endpoint for webhooks: a function URL, or an HTTP API of API Gateway
-// if there is a domain name.
+// endpoint is the endpoint for webhooks: a function URL, or an HTTP API of API Gateway if there is a domain name.
 type endpoint struct {
 	// These are nil for a function URL.
 	scope       constructs.Construct
@@ -69,9 +68,8 @@ func newEndpoint(p *Payhook, ownership awscertificatemanager.ICertificate) *endp
 
 	certificate := jsii.String(conf.CertificateARN)
 	if conf.CertificateARN == "" {
-		// CloudFormation creates the validation record in the zone (AWS,
-		// "AWS::CertificateManager::Certificate DomainValidationOption" in the
-		// CloudFormation Template Reference).
+		// CloudFormation creates the validation record in the zone (AWS, "AWS::CertificateManager::Certificate
+		// DomainValidationOption" in the CloudFormation Template Reference).
 		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"),
 			&awscertificatemanager.CfnCertificateProps{
 				DomainName:       jsii.String(conf.DomainName),
@@ -110,9 +108,8 @@ func newAPIResource(scope constructs.Construct, id, kind string, properties map[
 }
 
 // truststoreURI adds the truststore as an asset and returns its S3 URI. It is the file in the packages of the
-// functions, with the certificates alone. The CDK names an
-// asset by its content, so a new truststore is a new object: API Gateway does not read an
-// object again when its content changes (AWS, "Updating your truststore" in the API
+// functions, with the certificates alone. The CDK names an asset by its content, so a new truststore is a new object:
+// API Gateway does not read an object again when its content changes (AWS, "Updating your truststore" in the API
 // Gateway Developer Guide).
 func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
@@ -124,11 +121,10 @@ func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 func (e *endpoint) connect(p *Payhook, f function) {
 	conf := p.conf
 	if e.api == nil {
-		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
-			// The sender has no AWS identity. The function authenticates each request
-			// before it processes it.
-			AuthType: awslambda.FunctionUrlAuthType_NONE,
-		}).Url()
+		url := f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
+		explain(url, "CKV_AWS_258", "The payment service has no AWS identity. The function verifies each request's "+
+			"signature before it does anything else with it.")
+		e.url = url.Url()
 		return
 	}
 	e.url = jsii.String("https://" + conf.DomainName + routePath)
@@ -144,13 +140,20 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		"PayloadFormatVersion": "2.0",
 		"TimeoutInMillis":      apiTimeout,
 	})
+	public := "The payment service has no AWS identity, so that no authorizer of API Gateway fits. The function " +
+		"authenticates each request before it does anything else with it."
+	if conf.UsesMTLS() {
+		public += " API Gateway rejects clients without a certificate of a CA in the truststore, and no other way " +
+			"leads to the function: the execute-api endpoint is disabled and there is no function URL."
+	}
 	for _, method := range settings.Methods() {
-		newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
+		route := newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
 			"ApiId":             e.api.Ref(),
 			"RouteKey":          method + " " + routePath,
 			"AuthorizationType": "NONE", // as for the function URL
 			"Target":            "integrations/" + *integration.Ref(),
 		})
+		explain(route, "AwsSolutions-APIG4", public)
 		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
 			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
 			Action:    jsii.String("lambda:InvokeFunction"),
@@ -167,10 +170,9 @@ func (e *endpoint) connect(p *Payhook, f function) {
 	e.publishName(p)
 }
 
-// accessLog returns the fields of the access log. They contain no data of the request
-// except its source, and only the identification of a client certificate. The keys are
-// names of JSON members, the values are variables of API Gateway (AWS, "Customize HTTP
-// API access logs" in the API Gateway Developer Guide).
+// accessLog returns the fields of the access log. They contain no data of the request except its source, and only the
+// identification of a client certificate. The keys are names of JSON members, the values are variables of API Gateway
+// (AWS, "Customize HTTP API access logs" in the API Gateway Developer Guide).
 func accessLog(conf settings.Deployment) map[string]string {
 	log := map[string]string{
 		"time":              "$context.requestTime",
@@ -195,19 +197,16 @@ func accessLog(conf settings.Deployment) map[string]string {
 	return log
 }
 
-// notInvoked is the pattern of the metric filter for requests that API Gateway answered
-// without a run of the function. A run has the Lambda status 200 even if it fails. The
-// service does not send requests for other routes (404). Requests without a valid
-// certificate (403) also come from other senders.
+// notInvoked is the pattern of the metric filter for requests that API Gateway answered without a run of the function.
+// A run has the Lambda status 200 even if it fails. The service does not send requests for other routes (404). Requests
+// without a valid certificate (403) also come from other senders.
 const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
 
-// forbidden is the pattern of the metric filter for requests that API Gateway rejects
-// because of their client certificate. Those that the function answers 403, because of
-// allowedSources, have the Lambda status 200.
+// forbidden is the pattern of the metric filter for requests that API Gateway rejects because of their client
+// certificate. Those that the function answers 403, because of allowedSources, have the Lambda status 200.
 const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
-// newStage creates the stage, its access log, and the metrics of the requests that do
-// not reach the function.
+// newStage creates the stage, its access log, and the metrics of the requests that do not reach the function.
 func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 	conf, logs := p.conf, p.newLogGroup(e.scope, "AccessLog")
 	format, err := json.Marshal(accessLog(conf))
@@ -250,8 +249,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern strin
 	})
 }
 
-// publishName creates the DNS records of the domain name, or an output with the value of
-// the record to create.
+// publishName creates the DNS records of the domain name, or an output with the value of the record to create.
 func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {

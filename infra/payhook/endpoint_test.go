@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
 const someCertificate = "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555"
@@ -133,45 +132,5 @@ func TestNewTruststoreIsANewObject(t *testing.T) {
 	writeFile(t, elsewhere, "# The CA\n"+string(readFile(t, files[0]))+"Bag Attributes\n") // only certificates count
 	if first, second := uri(files[0]), uri(elsewhere); first != second {
 		t.Errorf("one content has two names: %s and %s", first, second)
-	}
-}
-
-// Replacing the domain name or the API would interrupt the endpoint.
-func TestSwitchingTheMechanismReplacesNothing(t *testing.T) {
-	before := payhook(t, onDomain)
-	for _, mechanism := range []string{settings.ByMTLS, settings.ByBoth} {
-		after := payhook(t, mtls(mechanism))
-		var got []string
-		for name := range before.Resources {
-			if after.Resources[name] == nil {
-				got = append(got, "-"+name)
-			} else if !cmp.Equal(before.Resources[name].Properties, after.Resources[name].Properties) {
-				got = append(got, name)
-			}
-		}
-		for name := range after.Resources {
-			if before.Resources[name] == nil {
-				got = append(got, "+"+name)
-			}
-		}
-		slices.Sort(got)
-		// A function has a new version, and its alias moves to it.
-		want := []string{
-			"+Alarms/trust-expires", "+Endpoint/ClientErrors",
-			"Endpoint/Domain", "Endpoint/Stage", "Monitoring/Dashboard",
-			"Redrive/Alias", "Redrive/Function", "Webhook/Alias", "Webhook/Function",
-		}
-		if mechanism == settings.ByMTLS { // the keys table is not used
-			want = append(want, "Webhook/Role/DefaultPolicy")
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", mechanism, diff)
-		}
-		for id, name := range before.names {
-			kind := before.Resources[name].Type
-			if kind != "AWS::Lambda::Version" && kind != "AWS::IAM::Policy" && after.names[id] != name {
-				t.Errorf("%s: %s %s is replaced", mechanism, kind, name)
-			}
-		}
 	}
 }

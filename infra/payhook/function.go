@@ -37,6 +37,7 @@ func (p *Payhook) newLogGroup(scope constructs.Construct, id string) awslogs.Log
 		RemovalPolicy: keptUnlessLocal(p.conf), EncryptionKey: p.key,
 	})
 	p.stores(logs)
+	p.explainUnlessEncrypted(logs, "CKV_AWS_158", ownKeys+" No line holds a payload, a signature or a secret.")
 	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetentionDays))
 	return logs
 }
@@ -75,6 +76,15 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
 	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
+	if options.concurrency == 0 {
+		explain(made, "CKV_AWS_115", "Reserved concurrency is a setting of the webhook function: the figure depends "+
+			"on the account's quota and on the load. It also keeps concurrency for the other two.")
+	}
+	explain(made, "CKV_AWS_116", "No invocation holds the only copy of anything. A webhook is invoked synchronously "+
+		"and its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles and "+
+		"runs that are missing raise alarms.")
+	explain(made, "CKV_AWS_173", "The environment holds names and settings and no secret; Lambda encrypts it with a "+
+		"key of AWS.")
 	f := function{made, newAlias(scope, made), role, logs}
 	f.connect(deployment)
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
@@ -88,6 +98,8 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 // (https://docs.aws.amazon.com/lambda/latest/dg/permissions-source-function-arn.html).
 func (f function) connect(conf settings.Deployment) {
 	if len(conf.SubnetIDs) == 0 {
+		explain(f.Function, "CKV_AWS_117", "The function reaches nothing in a VPC: it calls AWS and the payment "+
+			"service's public endpoints, over TLS. The setting subnetIds puts it into subnets.")
 		return
 	}
 	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
@@ -99,8 +111,10 @@ func (f function) connect(conf settings.Deployment) {
 		Resources:  jsii.Strings("*"),
 		Conditions: &map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}},
 	})
-	awsiam.NewPolicy(f.role, jsii.String("Network"), &awsiam.PolicyProps{Roles: &[]awsiam.IRole{f.role},
+	policy := awsiam.NewPolicy(f.role, jsii.String("Network"), &awsiam.PolicyProps{Roles: &[]awsiam.IRole{f.role},
 		Statements: &[]awsiam.PolicyStatement{manage}})
+	explain(policy, "AwsSolutions-IAM5", "Lambda makes these calls for network interfaces, and AWS requires all "+
+		"resources. The code of the function cannot make them.")
 }
 
 // allow lets the function perform actions on resources, which are ARNs.

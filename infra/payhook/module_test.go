@@ -190,8 +190,7 @@ func TestFeatureFlagsOfTheAppDoNotMatter(t *testing.T) {
 	}
 }
 
-// order sorts every list: the CDK sorts actions and resources of policies only with a flag of
-// the app.
+// order sorts every list: the CDK sorts actions and resources of policies only with a flag of the app.
 func order(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

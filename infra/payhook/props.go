@@ -19,10 +19,9 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Props are the settings of a deployment, and the parts of it that exist already. The fields of
-// Settings are fields of Props, also in a literal: Props{BaseURL: "https://api.payments.example"}.
-// The zero value of a field is its default. BaseURL, AuthURL and TokenManagerID are required.
-// [New] reports all problems together.
+// Props are the settings of a deployment, and the parts of it that exist already. The fields of Settings are fields of
+// Props, also in a literal: Props{BaseURL: "https://api.payments.example"}. The zero value of a field is its default.
+// BaseURL, AuthURL and TokenManagerID are required. [New] reports all problems together.
 //
 // Strings and the elements of lists must be literals, except the ARNs of certificates and the ids of
 // the hosted zone, subnets and security groups, which can be tokens of the CDK. No element of a list is blank.
@@ -34,8 +33,7 @@ type Props struct {
 	Bus awsevents.IEventBus
 	// AlarmTopic is an existing topic in the Region of the stack that every alarm notifies. Nil: a topic is created.
 	AlarmTopic awssns.ITopic
-	// EncryptionKey is an existing key, not an alias, in the account and Region of the stack, in place of
-	// Encryption.
+	// EncryptionKey is an existing key, not an alias, in the account and Region of the stack, in place of Encryption.
 	EncryptionKey awskms.IKey
 
 	// OwnershipCertificate is a public certificate of DomainName. Client certificates need it if CertificateARN was

@@ -37,10 +37,6 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"a field beside the context": {map[string]any{"successStatus": 100, "keysAuth": "x"},
 			func(_ constructs.Construct, p *Props) { p.SuccessStatus = 99 },
 			[]string{"SuccessStatus=99: must be a status", "keysAuth=x (-c or cdk.json): must be"}},
-		"tokens": {nil, func(scope constructs.Construct, p *Props) {
-			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
-			p.Scopes, p.ClientCertPins = *awscdk.Fn_Ref(jsii.String("A")), []string{*(*list)[0]}
-		}, []string{"Scopes=\"${Token", "ClientCertPins=[]string{", "ClientCertPins=[]string{"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},

@@ -7,9 +7,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newRedrive creates the function that publishes, every minute, the events that the
-// webhook function recorded and could not publish. It also replays parked deliveries
-// and events, and rejected webhooks, on request.
+// newRedrive creates the function that publishes, every minute, the events that the webhook function recorded and could
+// not publish. It also replays parked deliveries and events, and rejected webhooks, on request.
 func (p *Payhook) newRedrive() {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Redrive"))

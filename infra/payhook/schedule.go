@@ -28,18 +28,17 @@ func (p *Payhook) scheduled() []scheduled {
 	return []scheduled{p.redrive, p.token.scheduled}
 }
 
-// runEveryMinute creates a schedule that invokes the function once a minute, with a role
-// that has only this permission.
+// runEveryMinute creates a schedule that invokes the function once a minute, with a role that has only this permission.
 //
-// A run contains no data that could be lost: the next run does the work that a failed
-// one did not finish. The alarm on a metric that every run writes is raised if the function
-// has not run for minutes, or has failed in each run. It does not matter whether EventBridge
-// Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the runs
-// failed. In the first case, the dead-letter queue has a message with the reason for 14 days.
-// In the others, Lambda counts throttles and errors.
+// A run contains no data that could be lost: the next run does the work that a failed one did not finish. The alarm on
+// a metric that every run writes is raised if the function has not run for minutes, or has failed in each run. It does
+// not matter whether EventBridge Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the
+// runs failed. In the first case, the dead-letter queue has a message with the reason for 14 days. In the others,
+// Lambda counts throttles and errors.
 func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
 	p.stores(failed)
+	p.explainUnlessEncrypted(failed, "CKV_AWS_27", ownKeys)
 	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
 			// Without this condition, a schedule in any account could use this role.
@@ -81,9 +80,12 @@ func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) aws
 	if key != nil {
 		encryption = awssqs.QueueEncryption_KMS
 	}
-	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+	queue := awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
 		Encryption: encryption, EncryptionMasterKey: key,
 		EnforceSSL:      jsii.Bool(true),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
 	})
+	explain(queue, "AwsSolutions-SQS3", "It is a dead-letter queue itself, of a schedule or of the bus, which the "+
+		"rule does not look for.")
+	return queue
 }

@@ -6,16 +6,14 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// mechanisms are the names of the authentication mechanisms in the interface (section
-// 5.2).
+// mechanisms are the names of the authentication mechanisms in the interface (section 5.2).
 var mechanisms = map[string]string{
 	settings.BySignature: "signature verification",
 	settings.ByMTLS:      "mTLS",
 	settings.ByBoth:      "both mTLS and signature verification",
 }
 
-// exchange lists the certificates that both sides exchange out of band (the interface,
-// section 5.3).
+// exchange lists the certificates that both sides exchange out of band (the interface, section 5.3).
 const exchange = `
 Needed from you for mTLS:
 - the certificate of the CA that issues your client certificate, with every intermediate CA up to the root, in PEM
@@ -26,14 +24,12 @@ Needed from you for mTLS:
 - a contact for rotation, and a notice of 30 days before a new client certificate or CA is used
 `
 
-// newSubscriptionDetails creates the output with the information that the service's
-// operator needs for a subscription (the interface, section 5.2), and with the
-// information that is needed from the operator.
-func (p *Payhook) newSubscriptionDetails() {
+// subscriptionDetails returns the information that the service's operator needs for a subscription (the interface,
+// section 5.2), and what is needed from the operator.
+func (p *Payhook) subscriptionDetails() *string {
 	conf := p.conf
-	// Amazon Trust Services issues the public certificates of AWS Certificate Manager and
-	// those of function URLs (AWS, "AWS Certificate Manager public certificate
-	// characteristics and limitations").
+	// Amazon Trust Services issues the public certificates of AWS Certificate Manager and those of function URLs (AWS,
+	// "AWS Certificate Manager public certificate characteristics and limitations").
 	server := "issued by Amazon Trust Services, whose root certificates are at https://www.amazontrust.com/repository/"
 	if arn := conf.CertificateARN; arn != "" {
 		server = "that of " + arn + " in AWS Certificate Manager; the CA's certificate is attached if the CA is not " +
@@ -53,5 +49,5 @@ Answer to an accepted webhook: %d
 	if conf.UsesMTLS() {
 		details += exchange
 	}
-	p.output(settings.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
+	return &details
 }

@@ -51,8 +51,7 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	})
 }
 
-// newPayhook creates the construct in a stack of its own app, with functions that all
-// have one program.
+// newPayhook creates the construct in a stack of its own app, with functions that all have one program.
 func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.App, *Payhook) {
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, conf...)...)
@@ -80,7 +79,7 @@ func programs(program string) func(arch string) (map[string][]byte, error) {
 
 // synthesize does what a deployment does, including its error report, but prints no warnings about settings.
 func synthesize(app awscdk.App) (err error) {
-	for _, key := range []string{"alarmEmail", "eventBusName", "timestampTolerance", useKeyWarning} {
+	for _, key := range []string{"alarmEmail", useKeyWarning} {
 		awscdk.Annotations_Of(app).AcknowledgeWarning(jsii.String("payhook:"+key), nil)
 	}
 	defer func() {
@@ -212,8 +211,7 @@ func (tm *template) render(value any) string {
 	return fmt.Sprint(value)
 }
 
-// at returns the value at a path of member names and element positions,
-// or nil if there is none.
+// at returns the value at a path of member names and element positions, or nil if there is none.
 func at(value any, path ...any) any {
 	for _, step := range path {
 		switch s := step.(type) {

@@ -32,11 +32,10 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
 			NonKeyAttributes: jsii.Strings(settings.LedgerProjection()...),
 		}},
-		// A protected table cannot be deleted by any user or process (AWS,
-		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the
-		// rollback of a failed creation. If the rollback tried to delete it, the rollback
-		// would fail. So the table is retained there as well: an empty table costs nothing,
-		// and its generated name does not block a later attempt.
+		// A protected table cannot be deleted by any user or process (AWS, "AWS::DynamoDB::GlobalTable" in the
+		// CloudFormation reference), including the rollback of a failed creation. If the rollback tried to delete it,
+		// the rollback would fail. So the table is retained there as well: an empty table costs nothing, and its
+		// generated name does not block a later attempt.
 		DeletionProtection: jsii.Bool(!conf.Local),
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
@@ -58,8 +57,7 @@ func (p *Payhook) newKeysTable() awsdynamodb.ITableV2 {
 	})
 }
 
-// newTable creates a table with on-demand billing and point-in-time recovery for 35
-// days.
+// newTable creates a table with on-demand billing and point-in-time recovery for 35 days.
 func (p *Payhook) newTable(id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	props.Billing = awsdynamodb.Billing_OnDemand(nil)
 	props.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{

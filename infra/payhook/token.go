@@ -35,16 +35,16 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
 			"PARAMETER_ARN"}
 	}
-	secret := p.newSecret(scope, "Secret", settings.TokenSecretDescription(p.conf.StackName))
+	secret := p.newSecret(scope, "Secret", settings.TokenSecretDescription(p.conf.StackName),
+		"The token function replaces the token before it expires, which is more often than rotation could.")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
 		secret.AttrId(), secret.AttrId(), "SecretARN"}
 }
 
-// newToken creates the function that checks the access token every minute and refreshes
-// it in time, the store of the token, and the secret in which a person stores the
-// client credentials, without a value.
+// newToken creates the function that checks the access token every minute and refreshes it in time, the store of the
+// token, and the secret in which a person stores the client credentials, without a value.
 func (p *Payhook) newToken() token {
 	if !p.conf.UsesToken() {
 		return token{}
@@ -52,7 +52,9 @@ func (p *Payhook) newToken() token {
 	scope := constructs.NewConstruct(p, jsii.String("Token"))
 	store := p.newTokenStore(scope)
 	credentials := p.newSecret(scope, "Credentials",
-		"The client id and secret for the payment service, stored by a person")
+		"The client id and secret for the payment service, stored by a person",
+		"The payment service issues client credentials out of band, so that nothing can rotate them without its "+
+			"operator. events/README.md describes the procedure (Rotate the client credentials).")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
 	f := p.newFunction(scope, functionOptions{
@@ -68,11 +70,14 @@ func (p *Payhook) newToken() token {
 }
 
 // newSecret creates a secret without a value. The L2 construct would generate a value,
-// which a reader cannot distinguish from a real one.
-func (p *Payhook) newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
+// which a reader cannot distinguish from a real one. It has no rotation, for a reason.
+func (p *Payhook) newSecret(scope constructs.Construct, id, description,
+	noRotation string) awssecretsmanager.CfnSecret {
 	secret := awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
 		Description: jsii.String(description), KmsKeyId: p.keyARN(),
 	})
 	p.stores(secret)
+	p.explainUnlessEncrypted(secret, "CKV_AWS_149", ownKeys)
+	explain(secret, "AwsSolutions-SMG4", noRotation)
 	return secret
 }

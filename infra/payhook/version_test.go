@@ -62,9 +62,8 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	}
 }
 
-// While an alias moves, the version in use and the next one both have their permissions: no
-// deployment changes a policy, the next version waits for the new one, and the old one is deleted
-// in the cleanup of the deployment.
+// While an alias moves, the version in use and the next one both have their permissions: no deployment changes a
+// policy, the next version waits for the new one, and the old one is deleted in the cleanup of the deployment.
 func TestNoDeploymentChangesAPolicyInUse(t *testing.T) {
 	webhook, both := []string{"Webhook/Role/DefaultPolicy"},
 		[]string{"Redrive/Role/DefaultPolicy", "Webhook/Role/DefaultPolicy"}

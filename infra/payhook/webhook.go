@@ -12,8 +12,7 @@ type webhook struct {
 	*endpoint
 }
 
-// newWebhook creates the function that receives webhooks, and connects it to the
-// endpoint.
+// newWebhook creates the function that receives webhooks, and connects it to the endpoint.
 func (p *Payhook) newWebhook(endpoint *endpoint) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))

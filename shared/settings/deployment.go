@@ -168,9 +168,8 @@ func StackName(name string) string {
 	return name
 }
 
-// Unknown returns the problem of a key that is none of the settings, with the one that was
-// probably meant: of the longer key, at least two thirds are a common beginning and end. Case
-// does not matter.
+// Unknown returns the problem of a key that is none of the settings, with the one that was probably meant: of the
+// longer key, at least two thirds are a common beginning and end. Case does not matter.
 func Unknown(key string, among []*Setting) string {
 	problem, best := "no such setting", 0.0
 	for _, s := range among {

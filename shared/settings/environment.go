@@ -25,10 +25,9 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		env[s.Env()] = d.Text(s)
 	}
 	if !d.Local {
-		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders
-		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
-		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
-		// certificates of the system.
+		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders that hold the same
+		// certificates again (https://go.dev/issue/79018), in each start. On a user's machine the bundle may be
+		// incomplete, and on macOS the variable replaces the certificates of the system.
 		env["SSL_CERT_DIR"] = "/nonexistent"
 	}
 	store := TokenSecretEnv

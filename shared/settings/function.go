@@ -16,9 +16,8 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Function is the configuration of a function: the settings and the resources that it reads.
-// Others are zero. LedgerTable, ClaimBucket, ParkingBucket and EventBusName are those of the
-// deployment.
+// Function is the configuration of a function: the settings and the resources that it reads. Others are zero.
+// LedgerTable, ClaimBucket, ParkingBucket and EventBusName are those of the deployment.
 type Function struct {
 	Settings
 
@@ -102,10 +101,9 @@ func ParseProof(texts map[string]string) (Function, error) {
 	return f, r.err()
 }
 
-// fromEnvironment returns a reader of a function's environment. A missing variable
-// means the default of its setting, so a function starts with the environment of a
-// template that does not define the setting yet. Variables without a default are
-// required: the names of resources, including the bus, and the required settings.
+// fromEnvironment returns a reader of a function's environment. A missing variable means the default of its setting, so
+// a function starts with the environment of a template that does not define the setting yet. Variables without a
+// default are required: the names of resources, including the bus, and the required settings.
 func fromEnvironment(getenv func(string) string) *reader {
 	return &reader{
 		value:  func(s *Setting) Value { return Value{Text: cmp.Or(getenv(s.Env()), s.Default), Name: s.Env()} },

@@ -8,16 +8,14 @@ const (
 	MetricDimension = "StackName"
 )
 
-// Metric is a metric of a function's log line. As JSON, it is a MetricDefinition of the
-// embedded metric format.
+// Metric is a metric of a function's log line. As JSON, it is a MetricDefinition of the embedded metric format.
 type Metric struct {
 	Name   string
 	Unit   Unit `json:",omitempty"`
 	Status int  `json:"-"` // of the answers that it counts; 0 if it counts something else, or 2xx
 }
 
-// Unit is the unit of a metric (AWS, MetricDatum). A count has none, so that its line is
-// shorter.
+// Unit is the unit of a metric (AWS, MetricDatum). A count has none, so that its line is shorter.
 type Unit string
 
 const Seconds Unit = "Seconds"
@@ -31,9 +29,8 @@ var (
 	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Status: 403}
 	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405}
 	InvalidMetric          = Metric{Name: "Invalid", Status: 422}
-	// ClientErrorsMetric counts answers of 400 to 499, and with client certificates API Gateway's
-	// answers of 403. It is part of Lambda's Url4xxCount, which also contains the requests that AWS
-	// itself rejects as too large or throttled.
+	// ClientErrorsMetric counts answers of 400 to 499, and with client certificates API Gateway's answers of 403. It is
+	// part of Lambda's Url4xxCount, which also contains the requests that AWS itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors"}
 	// NotStoredMetric counts authentic webhooks, and KeyUnavailableMetric those of which it is not known.
 	NotStoredMetric      = Metric{Name: "NotStored", Status: 503}

@@ -70,9 +70,8 @@ const rejectedLife = 3 * day
 // retention reports what is deleted while it is needed.
 func (r *reader) retention() {
 	d := &r.to
-	// A webhook is accepted from timestampTolerance before its timestamp until
-	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
-	// of the ledger expire at a whole second.
+	// A webhook is accepted from timestampTolerance before its timestamp until timestampTolerance after it, and is
+	// recorded up to webhookTimeout later. Items of the ledger expire at a whole second.
 	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
 		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
 			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
@@ -129,8 +128,7 @@ func (r *reader) locations() {
 	}
 }
 
-// endpoint reports combinations of settings of the endpoint that API Gateway rejects or
-// that have no effect.
+// endpoint reports combinations of settings of the endpoint that API Gateway rejects or that have no effect.
 func (r *reader) endpoint() {
 	d := &r.to
 	if d.DomainName == "" {

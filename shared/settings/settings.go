@@ -1,7 +1,6 @@
-// Package settings defines the settings of Payhook: the fields of payhook.Props, the keys of the
-// CDK context and of files, the environment variables of the functions, defaults and limits. It
-// also has the other names that the deployment and the functions share: those of metrics, outputs
-// and attributes of the tables.
+// Package settings defines the settings of Payhook: the fields of payhook.Props, the keys of the CDK context and of
+// files, the environment variables of the functions, defaults and limits. It also has the other names that the
+// deployment and the functions share: those of metrics, outputs and attributes of the tables.
 //
 // Each setting is declared once, as a field with tags:
 //
@@ -16,10 +15,9 @@
 //	         for what decides whether the signature of a webhook verifies, which webhook and
 //	         redrive read as well
 //
-// The CDK app and the functions parse it with the same code. So the functions accept what the
-// deployment accepted, and synthesis rejects every invalid value. All invalid and missing
-// settings are reported in one error. What must be true of several settings together is in
-// rules.go.
+// The CDK app and the functions parse it with the same code. So the functions accept what the deployment accepted, and
+// synthesis rejects every invalid value. All invalid and missing settings are reported in one error. What must be true
+// of several settings together is in rules.go.
 package settings
 
 import (

@@ -26,8 +26,7 @@ const (
 // required are the settings that must be set.
 var required = []string{"baseUrl=https://api.example/base/", "authUrl=https://auth.example", "tokenManagerId=manager-1"}
 
-// given returns the settings of KEY=VALUE, of which a later one replaces an earlier one, beside the
-// required ones.
+// given returns the settings of KEY=VALUE, of which a later one replaces an earlier one, beside the required ones.
 func given(pairs ...string) settings.Given {
 	texts := map[string]string{}
 	for _, pair := range slices.Concat(required, pairs) {

@@ -175,9 +175,8 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// list splits text at semicolons, because names of certificates have commas and spaces. A
-// semicolon after a backslash is part of a name. No part is blank, so that a variable without a
-// value does not remove a restriction.
+// list splits text at semicolons, because names of certificates have commas and spaces. A semicolon after a backslash
+// is part of a name. No part is blank, so that a variable without a value does not remove a restriction.
 func list(text string) (parts []string, err error) {
 	start, escaped := 0, false
 	for i, c := range text + ";" {
