@@ -19,9 +19,7 @@ import (
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/storetest"
 	"payhook.example/shared/token"
@@ -54,12 +52,11 @@ func (f *fixture) testStores(t *testing.T) {
 		each := func(ctx context.Context, found func(ledger.Item)) error {
 			return dynamodb.NewLedgerLister(client, events).Each(ctx, func() error { return nil }, found)
 		}
-		storetest.Ledger(t, seed, 500, indexDelay, storetest.LedgerInMemory(),
+		storetest.Ledger(t, seed, 500, indexDelay,
 			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
-		memory, table := &keys.Memory{}, dynamodb.NewKeys(client, ids)
-		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: memory, InspectStore: memory},
-			storetest.KeyStore{Store: table, InspectStore: dynamodb.NewKeysInspector(client, ids)})
-		storetest.Objects(t, seed, 500, &objects.Memory{}, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
+		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: dynamodb.NewKeys(client, ids),
+			InspectStore: dynamodb.NewKeysInspector(client, ids)})
+		storetest.Objects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testToken(t, seed)
 	}
 	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS), "none")
@@ -75,7 +72,7 @@ func (f *fixture) testToken(t *testing.T, seed uint64) {
 	if _, err := client.CreateSecret(t.Context(), &sdksecretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
-	stores := []token.Store{&token.Memory{}, secretsmanager.NewStore(client, name),
+	stores := []token.Store{secretsmanager.NewStore(client, name),
 		parameterstore.NewStore(parameterstore.NewClient(f.AWS), "/"+name, "")}
 	for _, s := range stores { // the emulator returns "" for a secret without a value
 		if err := s.Save(t.Context(), "first"); err != nil {

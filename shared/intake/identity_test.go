@@ -205,7 +205,8 @@ func TestAPendingItemInAnotherSpellingIsPublished(t *testing.T) {
 	w := newWorld(t)
 	id := w.pend(1)[0]
 	other := respelled(t, w.table.Items()[id].Detail)
-	w.table.Memory.Change(t.Context(), []ledger.Change{{EventID: id, Set: ledger.Item{Detail: other}}})
+	w.table.Memory.Write(t.Context(), []ledger.Write{{Item: ledger.Item{EventID: id, Detail: other}, If: &ledger.Item{},
+		Keep: ledger.Rest}})
 	if r := w.redrive(); r.Published != 1 || r.Errors != 0 {
 		t.Errorf("%+v", r)
 	}

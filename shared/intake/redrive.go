@@ -196,10 +196,10 @@ func (r *run) lease(ctx context.Context, pending []ledger.Item) (items []ledger.
 	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
 		r.note(l.Err)
 		switch {
-		case l.Held && l.Err != nil:
-			corrupt = append(corrupt, failure{l.Item, l.Err})
-		case l.Held:
-			items = append(items, l.Item)
+		case l.Done && l.Err != nil:
+			corrupt = append(corrupt, failure{*l.Found, l.Err})
+		case l.Done:
+			items = append(items, *l.Found)
 		}
 	}
 	r.result.Leased += len(items) + len(corrupt)

@@ -270,7 +270,8 @@ func TestADamagedItemIsParkedOnceAndNotReplayed(t *testing.T) {
 		w := newWorld(t)
 		ids := w.pend(3)
 		bad := ids[1]
-		w.table.Memory.Change(t.Context(), []ledger.Change{{EventID: bad, Set: test.set}})
+		test.set.EventID = bad
+		w.table.Memory.Write(t.Context(), []ledger.Write{{Item: test.set, If: &ledger.Item{}, Keep: ledger.Rest}})
 		w.table.read = func(i *ledger.Item) {
 			if i.EventID == bad && i.State != "" && test.read != nil { // not of the index
 				test.read(i)

@@ -80,21 +80,21 @@ func (r *Replayer) decide(ctx context.Context, eventID string,
 	change func(ledger.Item) ledger.Result) (ledger.Item, error) {
 	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
 	if err == nil || item.Err != nil {
-		err = parkedEvent(item)
+		err = parkedEvent(&item)
 	}
 	if err == nil {
 		done := change(item)
 		if err = done.Err; err == nil && !done.Done {
-			err = cmp.Or(parkedEvent(done.Item), errPending) // it is parked anew
+			err = cmp.Or(parkedEvent(done.Found), errPending) // it is parked anew
 		}
 	}
 	return item, err
 }
 
 // parkedEvent returns an error unless the ledger has an event as parked.
-func parkedEvent(i ledger.Item) error {
+func parkedEvent(i *ledger.Item) error {
 	switch {
-	case i.EventID == "":
+	case i == nil || i.EventID == "":
 		return errNotParked
 	case i.State == ledger.Pending:
 		return errPending

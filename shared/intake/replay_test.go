@@ -240,8 +240,8 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			if gets++; gets < 2 {
 				return nil
 			}
-			w.table.Memory.Change(ctx, []ledger.Change{{EventID: idOf(t, first),
-				Set: ledger.Item{Digest: ledger.Digest{1}, Amount: "7"}}})
+			w.table.Memory.Write(ctx, []ledger.Write{{If: &ledger.Item{}, Keep: ledger.Rest,
+				Item: ledger.Item{EventID: idOf(t, first), Digest: ledger.Digest{1}, Amount: "7"}}})
 			return err
 		}
 		_, r := w.send(other)
@@ -445,7 +445,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		event, want := item.EventID, intake.Result{DeliveryID: item.DeliveryID, Events: 1}
 		w.table.Fails, want.Outcome = fails("replay "+event), intake.LedgerUnavailable
 		expect(name+" that can't be written", w.replayEvent(event), want,
-			"intake: not every event could be recorded: ledger: "+event+" from parked to pending: it is down")
+			"intake: not every event could be recorded: ledger: replay "+event+": it is down")
 		w.table.Fails = fails("get")
 		expect(name+" that can't be read", w.replayEvent(event), intake.Result{Outcome: intake.LedgerUnavailable,
 			Events: 1}, "intake: not every event could be recorded: ledger: find ")

@@ -77,33 +77,28 @@ func (t *table) fails(ctx context.Context, call, key string) error {
 	return t.Fails(ctx, call, key)
 }
 
-func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
-	return write(ctx, t, "insert", items, func(i ledger.Item) string { return i.EventID }, t.Memory.Insert)
-}
-
-func (t *table) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
-	call := string(changes[0].Set.State)
-	switch set := changes[0].Set; {
-	case changes[0].Lease:
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+	call := string(writes[0].Item.State)
+	switch w := writes[0]; {
+	case w.If == nil:
+		call = "insert"
+	case w.Lease:
 		call = "lease"
-	case set.State == "":
+	case w.Item.State == "":
 		call = "postpone"
-	case set.State == ledger.Pending && set.Digest == ledger.Digest{}:
+	case w.Item.State == ledger.Pending && w.Keep != ledger.Nothing:
 		call = "replay"
 	}
-	return write(ctx, t, call, changes, func(c ledger.Change) string { return c.EventID }, t.Memory.Change)
-}
-
-func write[T any](ctx context.Context, t *table, call string, all []T, id func(T) string,
-	do func(context.Context, []T) []ledger.Result) []ledger.Result {
 	if err := t.fails(ctx, call, ""); err != nil {
-		return slices.Repeat([]ledger.Result{{Err: err}}, len(all))
+		return slices.Repeat([]ledger.Result{{Err: err}}, len(writes))
 	}
-	results := make([]ledger.Result, len(all))
-	for n, one := range all {
-		if results[n].Err = t.fails(ctx, call, id(one)); results[n].Err == nil {
-			results[n] = do(ctx, []T{one})[0]
-			results[n].Item = t.seen(results[n].Item)
+	results := make([]ledger.Result, len(writes))
+	for n, w := range writes {
+		if results[n].Err = t.fails(ctx, call, w.Item.EventID); results[n].Err == nil {
+			results[n] = t.Memory.Write(ctx, writes[n:n+1])[0]
+			if found := results[n].Found; found != nil {
+				*found = t.seen(*found)
+			}
 		}
 	}
 	return results

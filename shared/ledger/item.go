@@ -76,13 +76,6 @@ const maxDecision = 1000
 // ErrDecisionTooLong is returned for a decision whose texts have more than 1,000 bytes.
 var ErrDecisionTooLong = errors.New("who decided and the reason have more than 1,000 bytes together")
 
-func (d Decision) check() error {
-	if len(d.By)+len(d.Reason) > maxDecision {
-		return ErrDecisionTooLong
-	}
-	return nil
-}
-
 // NewItem returns the item of a signed event that is published as it is.
 func NewItem(event payment.RawEvent, deliveryID string, recordedAt time.Time) Item {
 	return Item{
@@ -124,7 +117,7 @@ func (i Item) Outcome(digest Digest, now time.Time) Outcome {
 }
 
 // pending returns what is stored of an item that becomes pending.
-func (i Item) pending(holder Holder, due time.Time) Item {
+func (i *Item) pending(holder Holder, due time.Time) Item {
 	return Item{
 		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
 		Detail: i.Detail, Size: len(i.Detail), Claimed: i.Claimed,
@@ -134,8 +127,8 @@ func (i Item) pending(holder Holder, due time.Time) Item {
 
 // recording returns the condition that an item is in a state, and still has the recording of i. Of i, what could not
 // be decoded is not compared.
-func (i Item) recording(state State) Item {
-	return Item{State: state, Digest: i.Digest, RecordedAt: i.RecordedAt}
+func (i *Item) recording(state State) *Item {
+	return &Item{State: state, Digest: i.Digest, RecordedAt: i.RecordedAt}
 }
 
 // ErrCorrupt is returned when the event of an item is not the one that was

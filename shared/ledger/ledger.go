@@ -23,10 +23,15 @@ package ledger
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json/jsontext"
+	"fmt"
+	"slices"
 	"time"
+
+	"payhook.example/shared/objects"
 )
 
 // Shards is how many partitions of the index the items of a state are spread over.
@@ -67,6 +72,42 @@ func New(store Store, opts Options) *Ledger {
 		opts.Now = time.Now
 	}
 	return &Ledger{store, opts}
+}
+
+// maxBatchBytes is the largest sum of events in a batch of requests or, if it leases them,
+// of answers. No event is as large. AWS
+// documents no limit for BatchExecuteStatement; BatchWriteItem takes 16 MB.
+const maxBatchBytes = 1 << 20
+
+// write makes writes in batches, several at the same time, and returns the result of each. The answers have the events
+// of these items; nil for none. An error says what was tried.
+func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes ...Write) []Result {
+	var batches [][]Write
+	begin, bytes := 0, 0
+	for n := range writes {
+		next := len(writes[n].Item.Detail)
+		if answers != nil {
+			next = answers[n].Size
+		}
+		if n-begin == l.opts.Batch || bytes+next > maxBatchBytes {
+			batches = append(batches, writes[begin:n])
+			begin, bytes = n, 0
+		}
+		bytes += next
+	}
+	if len(writes) > 0 {
+		batches = append(batches, writes[begin:])
+	}
+	results := make([][]Result, len(batches))
+	objects.Parallel(len(batches), l.opts.Parallel, func(n int) {
+		results[n] = l.store.Write(ctx, batches[n])
+		for i := range results[n] {
+			if r := &results[n][i]; r.Err != nil {
+				r.Err = fmt.Errorf("ledger: %s %s: %w", what, batches[n][i].Item.EventID, r.Err)
+			}
+		}
+	})
+	return slices.Concat(results...)
 }
 
 // Digest identifies an event's content.

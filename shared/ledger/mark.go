@@ -13,33 +13,31 @@ import (
 // bus, by which an archive of the bus is searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, items []Item) []error {
 	now := l.opts.Now()
-	changes := make([]Change, len(items))
-	for n, i := range items {
-		set := Item{State: Published, PublishedAt: now, ExpiresAt: l.expiry(i), Amount: i.Amount, Currency: i.Currency}
+	writes := make([]Write, len(items))
+	for n := range items {
+		i, w := &items[n], &writes[n]
+		w.Item = Item{EventID: i.EventID, State: Published, PublishedAt: now, ExpiresAt: l.expiry(i.RecordedAt),
+			Amount: i.Amount, Currency: i.Currency}
 		// An event whose time the SDK can't represent has that of the PutEvents request on the bus.
 		if t := i.EventTimestamp; t.Equal(time.Unix(0, t.UnixNano())) {
-			set.EventTimestamp = t
+			w.Item.EventTimestamp = t
 		}
-		changes[n] = Change{EventID: i.EventID, Where: Item{State: Pending, Digest: i.Digest}, Set: set}
+		w.If, w.Keep = &Item{State: Pending, Digest: i.Digest}, Identity
 	}
-	results := make([]error, len(items))
-	l.inBatches(len(items), ofNoSize, func(begin, end int) {
-		for n, r := range l.store.Change(ctx, changes[begin:end]) {
-			if r.Err != nil {
-				results[begin+n] = fmt.Errorf("ledger: mark %s: %w", items[begin+n].EventID, r.Err)
-			}
-		}
-	})
-	return results
+	errs := make([]error, len(items))
+	for n, r := range l.write(ctx, "mark", nil, writes...) {
+		errs[n] = r.Err
+	}
+	return errs
 }
 
 // expiry returns the end of the window of an item that is published or dismissed now. The window does not begin at
 // recordedAt: an event may be published long after it was recorded. The clock of the receiver that recorded it may be
 // ahead.
-func (l *Ledger) expiry(i Item) time.Time {
+func (l *Ledger) expiry(recordedAt time.Time) time.Time {
 	begin := l.opts.Now()
-	if i.RecordedAt.After(begin) {
-		begin = i.RecordedAt
+	if recordedAt.After(begin) {
+		begin = recordedAt
 	}
 	return begin.Add(l.opts.Window)
 }
@@ -56,13 +54,9 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 	}
 	where := i.recording(Pending)
 	where.Holder = i.Holder
-	r := l.change(ctx, Change{EventID: i.EventID, Where: where, Set: Item{
+	return l.write(ctx, "park", nil, Write{If: where, Keep: Content, Item: Item{EventID: i.EventID,
 		State: Parked, Shard: shardOf(Parked, i.EventID), Due: l.opts.Now(), Attempts: i.Attempts, Cause: cause,
-		Problem: problem, Amount: i.Amount, Currency: i.Currency}})
-	if r.Err != nil {
-		return fmt.Errorf("ledger: park %s: %w", i.EventID, r.Err)
-	}
-	return nil
+		Problem: problem, Amount: i.Amount, Currency: i.Currency}})[0].Err
 }
 
 // Replay makes a parked event pending again, for redrive to publish from due on. Of i, which the caller has read,
@@ -71,37 +65,31 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 // anew, or none.
 func (l *Ledger) Replay(ctx context.Context, i Item, d Decision, due time.Time) Result {
 	holder := NewHolder()
-	r := l.decide(ctx, i, d, Item{State: Pending, Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder})
+	r := l.decide(ctx, "replay", i, Write{Keep: Content, Item: Item{EventID: i.EventID, State: Pending,
+		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder, Decision: d}})
 	// It may be our own write, whose answer was lost before it was tried again.
-	r.Done = r.Done || r.Err == nil && r.Item.Holder == holder
+	r.Done = r.Done || r.Found != nil && r.Found.Holder == holder
 	return r
 }
 
 // Dismiss removes the bytes of a parked event. It keeps the digest for the length of the window: until then, the
 // same content sent again is a duplicate. What it requires and returns is as with [Ledger.Replay].
 func (l *Ledger) Dismiss(ctx context.Context, i Item, d Decision) Result {
-	r := l.decide(ctx, i, d, Item{State: Dismissed, ExpiresAt: l.expiry(i)})
-	found := r.Item.Decision
-	own := found.By == d.By && found.Reason == d.Reason && found.At.UnixMilli() == d.At.UnixMilli()
-	r.Done = r.Done || r.Err == nil && r.Item.State == Dismissed && own
+	r := l.decide(ctx, "dismiss", i, Write{Keep: Identity,
+		Item: Item{EventID: i.EventID, State: Dismissed, ExpiresAt: l.expiry(i.RecordedAt), Decision: d}})
+	if f := r.Found; f != nil { // likewise
+		r.Done = r.Done || f.State == Dismissed && f.Decision.By == d.By && f.Decision.Reason == d.Reason &&
+			f.Decision.At.UnixMilli() == d.At.UnixMilli()
+	}
 	return r
 }
 
 // decide changes a parked item.
-func (l *Ledger) decide(ctx context.Context, i Item, d Decision, set Item) Result {
-	if err := d.check(); err != nil {
-		return Result{Err: fmt.Errorf("ledger: %s %s: %w", set.State, i.EventID, err)}
+func (l *Ledger) decide(ctx context.Context, what string, i Item, w Write) Result {
+	if d := w.Item.Decision; len(d.By)+len(d.Reason) > maxDecision {
+		return Result{Err: fmt.Errorf("ledger: %s %s: %w", what, i.EventID, ErrDecisionTooLong)}
 	}
-	set.Decision = d
-	where := i.recording(Parked)
-	where.Due = i.Due // when it was parked
-	r := l.change(ctx, Change{EventID: i.EventID, Where: where, Set: set})
-	if r.Err != nil {
-		r.Err = fmt.Errorf("ledger: %s from %s to %s: %w", i.EventID, Parked, set.State, r.Err)
-	}
-	return r
-}
-
-func (l *Ledger) change(ctx context.Context, c Change) Result {
-	return l.store.Change(ctx, []Change{c})[0]
+	w.If = i.recording(Parked)
+	w.If.Due = i.Due // when it was parked
+	return l.write(ctx, what, nil, w)[0]
 }

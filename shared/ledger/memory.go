@@ -1,16 +1,17 @@
 package ledger
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 )
 
-// Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use.
+// Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use. What is
+// written with an Err is read with it.
 type Memory struct {
 	mu      sync.Mutex
 	items   map[string]Item
@@ -18,130 +19,75 @@ type Memory struct {
 	lagging bool
 }
 
-// Insert implements [Store].
-func (m *Memory) Insert(_ context.Context, items []Item) []Result {
+// Write implements [Store].
+func (m *Memory) Write(_ context.Context, writes []Write) []Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	results := make([]Result, len(items))
-	for n, i := range items {
-		if _, exists := m.items[i.EventID]; !exists {
-			m.set(i)
-			results[n].Done = true
-		}
+	results := make([]Result, len(writes))
+	for n := range writes {
+		results[n] = m.write(&writes[n])
 	}
 	return results
 }
 
-// Change implements [Store].
-func (m *Memory) Change(_ context.Context, changes []Change) []Result {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	results := make([]Result, len(changes))
-	for n, c := range changes {
-		old, exists := m.items[c.EventID]
-		c.Where = c.Where.stored()
-		if !exists || !each(func(f field) bool { return f.zero(&c.Where) || f.equal(&c.Where, &old) }) {
-			results[n].Item = old
-			continue
-		}
-		changed := old
-		each(func(f field) bool {
-			if !f.zero(&c.Set) || !c.Keeps(f.part) {
-				f.copy(&changed, &c.Set)
-			}
-			return true
-		})
-		if c.Lease {
-			changed.Attempts++
-		}
-		m.set(changed)
-		results[n].Done = true
-		if c.Lease {
-			results[n].Item = m.items[c.EventID]
-			results[n].Item.Size = 0
+func (m *Memory) write(w *Write) Result {
+	i, exists := m.items[w.Item.EventID]
+	if exists != (w.If != nil) {
+		return Result{}
+	}
+	if exists && !i.meets(w.If) {
+		found := i
+		return Result{Found: &found}
+	}
+	set := w.Item.stored()
+	for _, f := range Fields {
+		if from := f.of(&set); f.Part > w.Keep || !from.IsZero() {
+			f.of(&i).Set(from)
 		}
 	}
-	return results
-}
-
-// field is a field of an item.
-type field struct {
-	part  Part
-	zero  func(*Item) bool
-	equal func(a, b *Item) bool
-	copy  func(to, from *Item)
-}
-
-func of[T any](part Part, at func(*Item) *T, equal func(a, b T) bool) field {
-	var zero T
-	return field{
-		part,
-		func(i *Item) bool { return equal(*at(i), zero) },
-		func(a, b *Item) bool { return equal(*at(a), *at(b)) },
-		func(to, from *Item) { *at(to) = *at(from) },
+	i.Err = cmp.Or(w.Item.Err, i.Err)
+	r := Result{Done: true}
+	if w.Lease {
+		i.Attempts++
+		leased := i
+		r.Found = &leased
 	}
+	if m.items == nil {
+		m.items, m.index = map[string]Item{}, map[string]Item{}
+	}
+	m.items[i.EventID] = i
+	m.project(i.EventID)
+	return r
 }
 
-func same[T comparable](a, b T) bool { return a == b }
+func (f Field) of(i *Item) reflect.Value { return reflect.ValueOf(f.At(i)).Elem() }
 
-func sameTime(a, b time.Time) bool { return a.Equal(b) }
-
-// fields are the fields of an item that a table has, except EventID.
-var fields = []field{
-	of(Identity, func(i *Item) *Digest { return &i.Digest }, same),
-	of(Identity, func(i *Item) *string { return &i.DeliveryID }, same),
-	of(Identity, func(i *Item) *time.Time { return &i.RecordedAt }, sameTime),
-	of(Identity, func(i *Item) *string { return &i.Decision.By }, same),
-	of(Identity, func(i *Item) *time.Time { return &i.Decision.At }, sameTime),
-	of(Identity, func(i *Item) *string { return &i.Decision.Reason }, same),
-	of(Identity, func(i *Item) *string { return &i.Amount }, same),
-	of(Identity, func(i *Item) *string { return &i.Currency }, same),
-	of(Content, func(i *Item) *[]byte { return &i.Detail }, bytes.Equal),
-	of(Content, func(i *Item) *int { return &i.Size }, same),
-	of(Content, func(i *Item) *bool { return &i.Claimed }, same),
-	of(Rest, func(i *Item) *State { return &i.State }, same),
-	of(Rest, func(i *Item) *string { return &i.Shard }, same),
-	of(Rest, func(i *Item) *time.Time { return &i.Due }, sameTime),
-	of(Rest, func(i *Item) *int { return &i.Attempts }, same),
-	of(Rest, func(i *Item) *Holder { return &i.Holder }, same),
-	of(Rest, func(i *Item) *string { return &i.Cause }, same),
-	of(Rest, func(i *Item) *string { return &i.Problem }, same),
-	of(Rest, func(i *Item) *time.Time { return &i.EventTimestamp }, sameTime),
-	of(Rest, func(i *Item) *time.Time { return &i.PublishedAt }, sameTime),
-	of(Rest, func(i *Item) *time.Time { return &i.ExpiresAt }, sameTime),
-}
-
-// each reports whether holds returns true for each field. It stops at the first that it does not.
-func each(holds func(field) bool) bool {
-	for _, f := range fields {
-		if !holds(f) {
+// meets reports whether i has the values of those fields of a condition that are not zero.
+func (i Item) meets(condition *Item) bool {
+	wanted := condition.stored()
+	for _, f := range Fields {
+		want := f.of(&wanted)
+		if !want.IsZero() && !reflect.DeepEqual(want.Interface(), f.of(&i).Interface()) {
 			return false
 		}
 	}
 	return true
 }
 
-// set stores an item, with times as precise as those of a table.
-func (m *Memory) set(i Item) {
-	i = i.stored()
-	i.EventName = ""
-	i.Detail = slices.Clone(i.Detail)
-	if m.items == nil {
-		m.items, m.index = map[string]Item{}, map[string]Item{}
-	}
-	m.items[i.EventID] = i
-	m.project(i.EventID)
-}
-
-// stored returns i with times as precise as those of a table.
+// stored returns a copy of i with times as precise as those of a table.
 func (i Item) stored() Item {
-	for _, t := range []*time.Time{&i.RecordedAt, &i.Decision.At, &i.Due, &i.PublishedAt, &i.EventTimestamp} {
-		if !t.IsZero() {
-			*t = time.UnixMilli(t.UnixMilli()).UTC()
+	i.Detail = slices.Clone(i.Detail)
+	for _, f := range Fields {
+		switch at := f.At(&i).(type) {
+		case *time.Time:
+			if !at.IsZero() {
+				*at = time.UnixMilli(at.UnixMilli()).UTC()
+			}
+		case *Seconds:
+			if t := time.Time(*at); !t.IsZero() {
+				*at = Seconds(time.Unix(t.Unix(), 0).UTC())
+			}
 		}
-	}
-	if !i.ExpiresAt.IsZero() {
-		i.ExpiresAt = time.Unix(i.ExpiresAt.Unix(), 0).UTC()
 	}
 	return i
 }

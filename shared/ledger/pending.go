@@ -31,63 +31,43 @@ func (l *Ledger) query(ctx context.Context, q Query) ([]Item, *Cursor, error) {
 	return items, next, nil
 }
 
-// Leased is the result of an attempt to lease one item.
-type Leased struct {
-	// Item is [Item.WithEvent] if Held.
-	Item Item
-	// Held reports whether the caller holds the item. With an error, the item is
-	// not what was recorded: Item is as much of it as can be read.
-	Held bool
-	Err  error
-}
-
 // Lease takes pending items for holder alone until the given time, and returns the
-// result of each. Of two callers that lease the same [Item] only one holds it.
-// An item that is not held was taken by another caller or is no
+// result of each. Of two callers that lease the same [Item] only one holds it: its result is done, with the item
+// [Item.WithEvent]. An item that is not held was taken by another caller or is no
 // longer pending, unless there is an error. An item that is not what was recorded is leased
-// as well; its error wraps [ErrCorrupt].
-func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []Leased {
-	results := make([]Leased, len(pending))
-	l.inBatches(len(pending), func(i int) int { return pending[i].Size }, func(begin, end int) {
-		changes := make([]Change, end-begin)
-		for n, p := range pending[begin:end] {
-			if p.Due.IsZero() { // it could not be decoded: no item has this time
-				p.Due = time.UnixMilli(math.MinInt64)
-			}
-			changes[n] = Change{EventID: p.EventID, Where: Item{State: Pending, Due: p.Due},
-				Set: Item{Due: until, Holder: holder}, Lease: true}
+// as well: its result is done, has as much of it as can be read, and an error that wraps [ErrCorrupt].
+func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []Result {
+	writes := make([]Write, len(pending))
+	for n, p := range pending {
+		if p.Due.IsZero() { // it could not be decoded: no item has this time
+			p.Due = time.UnixMilli(math.MinInt64)
 		}
-		for n, r := range l.store.Change(ctx, changes) {
-			results[begin+n] = leasedOf(changes[n], r)
+		writes[n] = Write{Item: Item{EventID: p.EventID, Due: until, Holder: holder},
+			If: &Item{State: Pending, Due: p.Due}, Keep: Rest, Lease: true}
+	}
+	results := l.write(ctx, "lease", pending, writes...)
+	for n := range results {
+		r := &results[n]
+		if r.Found == nil {
+			continue
 		}
-	})
+		// It may be our own lease, whose answer was lost before it was tried again.
+		r.Done = r.Done || r.Found.Holder == holder && r.Found.Due.UnixMilli() == until.UnixMilli()
+		if !r.Done {
+			r.Found = nil
+			continue
+		}
+		var err error
+		if *r.Found, err = r.Found.WithEvent(); err != nil {
+			r.Err = fmt.Errorf("ledger: lease %s: %w", pending[n].EventID, err)
+		}
+	}
 	return results
-}
-
-// leasedOf returns the result of a lease.
-func leasedOf(c Change, r Result) Leased {
-	found := r.Item
-	// It may be our own lease, whose answer was lost before it was tried again.
-	own := found.Holder == c.Set.Holder && found.Due.UnixMilli() == c.Set.Due.UnixMilli()
-	switch {
-	case r.Err != nil:
-		return Leased{Err: fmt.Errorf("ledger: lease %s: %w", c.EventID, r.Err)}
-	case !r.Done && !own:
-		return Leased{}
-	}
-	found, err := found.WithEvent()
-	if err != nil {
-		err = fmt.Errorf("ledger: lease %s: %w", c.EventID, err)
-	}
-	return Leased{found, true, err}
 }
 
 // Postpone makes an item that holder has leased due at the given time. It does
 // nothing if holder does not hold the item any more.
 func (l *Ledger) Postpone(ctx context.Context, i Item, holder Holder, until time.Time) error {
-	r := l.change(ctx, Change{EventID: i.EventID, Where: Item{State: Pending, Holder: holder}, Set: Item{Due: until}})
-	if r.Err != nil {
-		return fmt.Errorf("ledger: postpone %s: %w", i.EventID, r.Err)
-	}
-	return nil
+	return l.write(ctx, "postpone", nil, Write{Item: Item{EventID: i.EventID, Due: until},
+		If: &Item{State: Pending, Holder: holder}, Keep: Rest})[0].Err
 }

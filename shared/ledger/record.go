@@ -49,14 +49,12 @@ const slowAfter = 8
 // events can be read in half of these. New events are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Recording {
 	now := l.opts.Now()
-	w := l.newWrite(events, holder, due, func(old, i Item) bool { return old.Outcome(i.Digest, now) == Recorded })
-	first, rest := w.all(), []int(nil)
-	if n := l.opts.Parallel * l.opts.Batch; n < len(events) {
-		first, rest = first[:n], first[n:]
-	}
+	w := l.newWriter(events, holder, due, func(old Item, i *Item) bool { return old.Outcome(i.Digest, now) == Recorded })
+	n := min(l.opts.Parallel*l.opts.Batch, len(events))
+	first, rest := w.all[:n], w.all[n:]
 	lookedUp := make(chan map[string]Item, 1)
-	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() { lookedUp <- l.lookUp(ctx, w.ids(w.all())) })
-	exist := w.insert(ctx, first)
+	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() { lookedUp <- l.lookUp(ctx, w.ids(w.all)) })
+	exist := w.write(ctx, first, nil)
 	var known map[string]Item
 	switch {
 	case !slow.Stop():
@@ -64,9 +62,9 @@ func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due t
 	case len(exist) > 0:
 		known = l.lookUp(ctx, w.ids(slices.Concat(exist, rest)))
 	}
-	w.decide(known)
-	exist = append(w.undecided(exist), w.insert(ctx, w.undecided(rest))...)
-	w.replace(ctx, exist, known)
+	w.decide(known) // also about what could not be written
+	exist = append(w.undecided(exist), w.write(ctx, w.undecided(rest), known)...)
+	w.settle(ctx, exist, known)
 	return w.results
 }
 
@@ -113,29 +111,26 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 	return all, errors.Join(errs...)
 }
 
-// write writes events as pending. Its methods take positions of events.
-type write struct {
+// writer writes events as pending. Its methods take positions of events.
+type writer struct {
 	ledger  *Ledger
 	events  []Item
+	all     []int       // the positions of the events
 	results []Recording // zero: not decided
 	holder  Holder
 	due     time.Time
-	may     func(old, e Item) bool // whether e may replace an item
+	may     func(old Item, e *Item) bool // whether e may replace an item
 }
 
-func (l *Ledger) newWrite(events []Item, holder Holder, due time.Time, may func(old, e Item) bool) write {
-	return write{l, events, make([]Recording, len(events)), holder, due, may}
-}
-
-func (w write) all() []int {
-	all := make([]int, len(w.events))
+func (l *Ledger) newWriter(events []Item, holder Holder, due time.Time, may func(old Item, e *Item) bool) writer {
+	all := make([]int, len(events))
 	for i := range all {
 		all[i] = i
 	}
-	return all
+	return writer{l, events, all, make([]Recording, len(events)), holder, due, may}
 }
 
-func (w write) ids(positions []int) []string {
+func (w writer) ids(positions []int) []string {
 	ids := make([]string, len(positions))
 	for n, i := range positions {
 		ids[n] = w.events[i].EventID
@@ -144,7 +139,7 @@ func (w write) ids(positions []int) []string {
 }
 
 // undecided returns those of the positions that have no result.
-func (w write) undecided(positions []int) (left []int) {
+func (w writer) undecided(positions []int) (left []int) {
 	for _, i := range positions {
 		if w.results[i] == (Recording{}) {
 			left = append(left, i)
@@ -154,79 +149,65 @@ func (w write) undecided(positions []int) (left []int) {
 }
 
 // decide sets the results of the events whose items are known and must not be replaced.
-func (w write) decide(known map[string]Item) {
-	for i, e := range w.events {
-		if old, ok := known[e.EventID]; ok && !w.may(old, e) {
-			w.results[i] = w.resultOf(old, e)
+func (w writer) decide(known map[string]Item) {
+	for i := range w.events {
+		e := &w.events[i]
+		old, ok := known[e.EventID]
+		if !ok || w.may(old, e) {
+			continue
+		}
+		found := old
+		switch {
+		case old.Digest != e.Digest:
+			w.results[i] = Recording{Outcome: Conflict, Found: &found}
+		case old.Holder == w.holder:
+			// Our own write, whose answer was lost before it was tried again.
+			w.results[i] = Recording{Outcome: Recorded}
+		default:
+			w.results[i] = Recording{Outcome: Duplicate, Found: &found}
 		}
 	}
 }
 
-// resultOf returns the result of an event whose item the ledger keeps.
-func (w write) resultOf(old, e Item) Recording {
-	switch {
-	case old.Digest != e.Digest:
-		return Recording{Outcome: Conflict, Found: &old}
-	case old.Holder == w.holder:
-		// Our own write, whose answer was lost before it was tried again.
-		return Recording{Outcome: Recorded}
+// write inserts the events at these positions, or replaces the items that are known if they still are as they were
+// read. It returns the positions of the events that the table has, or has otherwise.
+func (w writer) write(ctx context.Context, positions []int, known map[string]Item) (left []int) {
+	if err := ctx.Err(); err != nil {
+		w.fail(positions, err, nil)
+		return nil
 	}
-	return Recording{Outcome: Duplicate, Found: &old}
-}
-
-func (w write) fail(i int, err error) {
-	w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", w.events[i].EventID, err)}
-}
-
-// inBatches makes the calls of the store for the events at these positions, sets the results of those that were
-// written or failed, and returns the positions of the others.
-func (w write) inBatches(positions []int, call func(batch []int) []Result) (left []int) {
-	undone := make([]bool, len(positions))
-	size := func(n int) int { return len(w.events[positions[n]].Detail) }
-	w.ledger.inBatches(len(positions), size, func(begin, end int) {
-		for n, r := range call(positions[begin:end]) {
-			switch i := positions[begin+n]; {
-			case r.Err != nil:
-				w.fail(i, r.Err)
-			case r.Done:
-				w.results[i] = Recording{Outcome: Recorded}
-			default:
-				undone[begin+n] = true
-			}
-		}
-	})
+	writes := make([]Write, len(positions))
 	for n, i := range positions {
-		if undone[n] {
+		e := &w.events[i]
+		writes[n].Item = e.pending(w.holder, w.due)
+		if old, ok := known[e.EventID]; ok {
+			writes[n].If = old.recording(old.State)
+			writes[n].If.ExpiresAt = old.ExpiresAt
+		}
+	}
+	for n, r := range w.ledger.write(ctx, "record", nil, writes...) {
+		switch i := positions[n]; {
+		case r.Err != nil:
+			w.results[i] = Recording{Err: r.Err}
+		case r.Done:
+			w.results[i] = Recording{Outcome: Recorded}
+		default:
 			left = append(left, i)
 		}
 	}
 	return left
 }
 
-// insert inserts the events at these positions, and returns those that the table has.
-func (w write) insert(ctx context.Context, positions []int) (exist []int) {
-	return w.inBatches(positions, func(batch []int) []Result {
-		if err := ctx.Err(); err != nil {
-			return slices.Repeat([]Result{{Err: err}}, len(batch))
-		}
-		items := make([]Item, len(batch))
-		for n, i := range batch {
-			items[n] = w.events[i].pending(w.holder, w.due)
-		}
-		return w.ledger.store.Insert(ctx, items)
-	})
-}
-
 // errContended is the error of an event whose item others write again and again.
 var errContended = errors.New("the item changed after each read")
 
-// replaceRounds is how often an item is read and changed, or inserted after it was deleted.
-const replaceRounds = 3
+// maxRounds is how often an item is read and changed, or inserted after it was deleted.
+const maxRounds = 3
 
-// replace decides about the events at these positions, which the table had a moment ago: it reads their items,
+// settle decides about the events at these positions, which the table had a moment ago: it reads their items,
 // unless they are known, and replaces those that it may.
-func (w write) replace(ctx context.Context, positions []int, known map[string]Item) {
-	for range replaceRounds {
+func (w writer) settle(ctx context.Context, positions []int, known map[string]Item) {
+	for range maxRounds {
 		if len(positions) == 0 {
 			return
 		}
@@ -234,40 +215,22 @@ func (w write) replace(ctx context.Context, positions []int, known map[string]It
 		read, err := w.ledger.Known(ctx, unknown)
 		maps.Copy(read, known)
 		known = nil // later rounds read all
-		var changed, gone []int
-		for _, i := range positions {
-			old, ok := read[w.events[i].EventID]
-			switch {
-			case ok && w.may(old, w.events[i]):
-				changed = append(changed, i)
-			case ok:
-				w.results[i] = w.resultOf(old, w.events[i])
-			case err != nil:
-				w.fail(i, err)
-			default: // deleted since
-				gone = append(gone, i)
-			}
+		w.decide(read)
+		if err != nil {
+			w.fail(positions, err, read)
 		}
-		positions = append(w.change(ctx, changed, read), w.insert(ctx, gone)...)
+		positions = w.write(ctx, w.undecided(positions), read)
 	}
-	for _, i := range positions {
-		w.fail(i, errContended)
-	}
+	w.fail(positions, errContended, nil)
 }
 
-// change replaces the items of events if they still are as they were read. It returns the positions of those that
-// are not.
-func (w write) change(ctx context.Context, positions []int, known map[string]Item) (left []int) {
-	return w.inBatches(positions, func(batch []int) []Result {
-		changes := make([]Change, len(batch))
-		for n, i := range batch {
-			e := w.events[i]
-			old := known[e.EventID]
-			changes[n] = Change{EventID: e.EventID, Set: e.pending(w.holder, w.due), Where: Item{
-				State: old.State, Digest: old.Digest, RecordedAt: old.RecordedAt, ExpiresAt: old.ExpiresAt}}
+// fail sets the error of the events at these positions that are not known.
+func (w writer) fail(positions []int, err error, known map[string]Item) {
+	for _, i := range positions {
+		if id := w.events[i].EventID; known[id].EventID == "" {
+			w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", id, err)}
 		}
-		return w.ledger.store.Change(ctx, changes)
-	})
+	}
 }
 
 // Replace writes events as pending, for redrive to publish from due on, even if
@@ -278,9 +241,9 @@ func (w write) change(ctx context.Context, positions []int, known map[string]Ite
 // RecordedAt.
 func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Recording {
 	now := l.opts.Now()
-	w := l.newWrite(events, NewHolder(), due, func(old, i Item) bool {
+	w := l.newWriter(events, NewHolder(), due, func(old Item, i *Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
-	w.replace(ctx, w.insert(ctx, w.all()), nil)
+	w.settle(ctx, w.write(ctx, w.all, nil), nil)
 	return w.results
 }

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"time"
+
+	"payhook.example/shared/settings"
 )
 
 // The most items of one call of a [Store].
@@ -16,11 +18,8 @@ const (
 // differ. It is safe for concurrent use. Package shared/aws/dynamodb has the store of a deployment.
 // [Memory] is one in memory.
 type Store interface {
-	// Insert stores each of at most MaxWrites items for whose eventId there is none. The results have
-	// no item.
-	Insert(ctx context.Context, items []Item) []Result
-	// Change makes each of at most MaxWrites changes.
-	Change(ctx context.Context, changes []Change) []Result
+	// Write makes each of at most MaxWrites writes.
+	Write(ctx context.Context, writes []Write) []Result
 	Getter
 	Querier
 }
@@ -39,51 +38,72 @@ type Querier interface {
 	Query(ctx context.Context, q Query) ([]Item, *Cursor, error)
 }
 
-// Result is the result of a write of one item.
-type Result struct {
-	Done bool // the item was written
-	// Item is what the change of an item found, if it was not made; without an EventID, there is none. It
-	// is the new item of a change that is a lease, without its Size.
+// Write is a write of one item.
+type Write struct {
+	// Item has the EventID, and the new values.
 	Item Item
-	Err  error
-}
-
-// Change is a change of one item.
-type Change struct {
-	EventID string
-	// Where is the condition: the item exists, and has the values of those fields that are not zero.
-	Where Item
-	// Set has the new values. Without a State, it changes only the fields that are not zero. With one, it also
-	// removes the others, except those of the parts that the change keeps. EventID is not changed.
-	Set   Item
+	// If is the condition. Nil means that there is no item with this EventID. Otherwise there is one, and it has the
+	// values of those fields of If that are not zero.
+	If *Item
+	// Keep is the last of the parts whose fields stay if they are zero in Item. Those of the other parts are removed.
+	Keep  Part
 	Lease bool // also adds one to Attempts, and returns the new item
 }
 
-// Part is a part of an item that a change keeps or removes.
+// Result is the result of a write.
+type Result struct {
+	Done bool // the item was written
+	// Found is the item that does not meet the condition; nil for none, and of an insert. Of a lease that was made, it
+	// is the new item.
+	Found *Item
+	Err   error
+}
+
+// Part is a part of an item.
 type Part int
 
 // The parts.
 const (
-	// Identity has EventID, Digest, DeliveryID, RecordedAt, Decision, Amount and Currency. A change of the state
-	// keeps it, unless it sets another Digest.
-	Identity Part = iota
-	// Content has Detail, Size and Claimed. A change to Pending or Parked keeps it, unless it sets another Detail.
-	Content
-	// Rest is all else. A change of the state removes what it does not set: a pending item must not expire.
-	Rest
+	Nothing  Part = iota
+	Identity      // EventID, Digest, DeliveryID, RecordedAt, Decision, Amount and Currency
+	Content       // Detail, Size and Claimed
+	Rest          // all else: a change of the state removes it, so that a pending item has no end
 )
 
-// Keeps reports whether a change keeps those fields of a part that are zero in Set.
-func (c Change) Keeps(p Part) bool {
-	switch {
-	case c.Set.State == "":
-		return true
-	case p == Identity:
-		return c.Set.Digest == Digest{}
-	case p == Content:
-		return c.Set.Detail == nil && (c.Set.State == Pending || c.Set.State == Parked)
-	}
-	return false
+// Field is a field of an item that a table has.
+type Field struct {
+	Name string // of the attribute
+	Part Part
+	At   func(*Item) any // the field's address; of ExpiresAt, as *Seconds
+}
+
+// Seconds is a time in whole seconds.
+type Seconds time.Time
+
+// Fields are the fields of an item that a table has. The first is the key, which every write keeps.
+var Fields = [...]Field{
+	{settings.LedgerKey, Nothing, func(i *Item) any { return &i.EventID }},
+	{"digest", Identity, func(i *Item) any { return &i.Digest }},
+	{"deliveryId", Identity, func(i *Item) any { return &i.DeliveryID }},
+	{settings.LedgerRecordedAt, Identity, func(i *Item) any { return &i.RecordedAt }},
+	{"decidedBy", Identity, func(i *Item) any { return &i.Decision.By }},
+	{"decidedAt", Identity, func(i *Item) any { return &i.Decision.At }},
+	{"reason", Identity, func(i *Item) any { return &i.Decision.Reason }},
+	{"amount", Identity, func(i *Item) any { return &i.Amount }},
+	{"currency", Identity, func(i *Item) any { return &i.Currency }},
+	{settings.LedgerEvent, Content, func(i *Item) any { return &i.Detail }},
+	{settings.LedgerSize, Content, func(i *Item) any { return &i.Size }},
+	{settings.LedgerClaimed, Content, func(i *Item) any { return &i.Claimed }},
+	{"state", Rest, func(i *Item) any { return (*string)(&i.State) }},
+	{settings.LedgerShard, Rest, func(i *Item) any { return &i.Shard }},
+	{settings.LedgerDue, Rest, func(i *Item) any { return &i.Due }},
+	{"attempts", Rest, func(i *Item) any { return &i.Attempts }},
+	{"holder", Rest, func(i *Item) any { return &i.Holder }},
+	{settings.LedgerCause, Rest, func(i *Item) any { return &i.Cause }},
+	{"problem", Rest, func(i *Item) any { return &i.Problem }},
+	{"eventTimestamp", Rest, func(i *Item) any { return &i.EventTimestamp }},
+	{"publishedAt", Rest, func(i *Item) any { return &i.PublishedAt }},
+	{settings.LedgerTTL, Rest, func(i *Item) any { return (*Seconds)(&i.ExpiresAt) }},
 }
 
 // Query selects items of a shard of the index.

@@ -606,36 +606,22 @@ func (s keyStore) Take(ctx context.Context, name string, limit int, expires time
 // store is the store of the ledger, as an instance calls it.
 type store struct{ *instance }
 
-func (s store) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
-	ids := make([]string, len(items))
-	for n, i := range items {
-		ids[n] = i.EventID
+func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+	ids, what := make([]string, len(writes)), postpone
+	for n, w := range writes {
+		ids[n] = w.Item.EventID
 	}
-	return s.each(ctx, record, ids, func(n int) ledger.Result {
-		r := s.w.ledger.Insert(context.Background(), items[n:n+1])[0]
-		if r.Done {
-			s.w.facts.recorded(s.instance, ids[n])
-		}
-		return r
-	})
-}
-
-func (s store) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
-	ids, what := make([]string, len(changes)), postpone
-	for n, c := range changes {
-		ids[n] = c.EventID
-	}
-	switch c := changes[0]; {
-	case c.Lease:
+	switch w := writes[0]; {
+	case w.Lease:
 		what = lease
-	case c.Set.State == ledger.Pending && c.Set.Detail == nil:
+	case w.Item.State == ledger.Pending && w.Keep != ledger.Nothing:
 		what = replayEvent
-	case c.Set.State != "":
+	case w.Item.State != "":
 		what = map[ledger.State]op{ledger.Pending: record, ledger.Published: mark, ledger.Parked: parkEvent,
-			ledger.Dismissed: dismissEvent}[c.Set.State]
+			ledger.Dismissed: dismissEvent}[w.Item.State]
 	}
 	return s.each(ctx, what, ids, func(n int) ledger.Result {
-		r := s.w.ledger.Change(context.Background(), changes[n:n+1])[0]
+		r := s.w.ledger.Write(context.Background(), writes[n:n+1])[0]
 		switch {
 		case !r.Done:
 		case what == record:

@@ -2,15 +2,12 @@ package storetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
 )
@@ -23,42 +20,32 @@ type EventBus struct {
 	Entries func() []bus.Entry
 }
 
-// Bus makes n random calls of each bus and fails the test if their results differ. The buses must be empty.
-func Bus(t *testing.T, seed uint64, n int, buses ...EventBus) {
+// Bus makes n random calls of a bus and of one in memory, and fails the test if their results differ. The bus must be
+// empty, or missing.
+func Bus(t *testing.T, seed uint64, n int, missing bool, other EventBus) {
 	t.Helper()
-	r := &random{rand.New(rand.NewPCG(seed, 2)), time.UnixMilli(1769860800123).UTC()}
+	memory, r := &bus.Memory{Missing: missing}, newRandom(seed)
+	buses := []EventBus{{memory, memory, memory.Entries}, other}
 	for call := range n {
 		entries := r.entries()
-		do := func(b EventBus) any {
-			mine := slices.Clone(entries)
-			for n, e := range mine {
-				mine[n].Detail = bytes.Clone(e.Detail)
-				defer clear(mine[n].Detail) // what is on the bus stays
-			}
-			failures, err := b.Put(t.Context(), mine)
-			fault := bus.OfService
-			if e, ok := errors.AsType[*bus.RequestError](err); ok {
-				fault = e.Fault
-			}
-			found := b.Find(t.Context())
-			return []any{failures, err != nil, fault, found != nil, errors.Is(found, bus.ErrMissing)}
-		}
-		want := do(buses[0])
-		for _, other := range buses[1:] {
-			if diff := cmp.Diff(want, do(other)); diff != "" {
-				t.Fatalf("seed %d, call %d, %d entries (-%T +%T):\n%s", seed, call, len(entries), buses[0].Store,
-					other.Store, diff)
-			}
-		}
+		compare(t, fmt.Sprintf("seed %d, call %d, %d entries", seed, call, len(entries)), buses,
+			func(ctx context.Context, b EventBus) any {
+				mine := slices.Clone(entries)
+				for n, e := range mine {
+					mine[n].Detail = bytes.Clone(e.Detail)
+					defer clear(mine[n].Detail) // what is on the bus stays
+				}
+				failures, err := b.Put(ctx, mine)
+				fault := bus.OfService
+				if e, ok := errors.AsType[*bus.RequestError](err); ok {
+					fault = e.Fault
+				}
+				found := b.Find(ctx)
+				return []any{failures, err != nil, fault, found != nil, errors.Is(found, bus.ErrMissing)}
+			})
 	}
-	want := buses[0].Entries()
-	for _, other := range buses[1:] {
-		if other.Entries == nil {
-			continue
-		}
-		if diff := cmp.Diff(want, other.Entries(), cmp.Comparer(bytes.Equal)); diff != "" {
-			t.Fatalf("seed %d, on the bus (-%T +%T):\n%s", seed, buses[0].Store, other.Store, diff)
-		}
+	if other.Entries != nil {
+		compare(t, "on the bus", buses, func(_ context.Context, b EventBus) any { return b.Entries() })
 	}
 }
 

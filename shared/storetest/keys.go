@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -18,16 +17,18 @@ type KeyStore struct {
 	keys.InspectStore
 }
 
-// Keys makes n random calls of each store and fails the test if their results differ. The stores must be empty.
-func Keys(t *testing.T, seed uint64, n int, stores ...KeyStore) {
+// Keys makes n random calls of a store and of one in memory, and fails the test if their results differ. The store must
+// be empty.
+func Keys(t *testing.T, seed uint64, n int, store KeyStore) {
 	t.Helper()
-	r := &random{rand.New(rand.NewPCG(seed, 1)), time.UnixMilli(1769860800123).UTC()}
+	m, r := &keys.Memory{}, newRandom(seed)
+	stores := []KeyStore{{m, m}, store}
 	for call := range n {
 		what, do := r.keyCall()
 		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
 	}
 	compare(t, "a budget of seven at the same time", stores, atOnce(func(ctx context.Context, s KeyStore, _ int) bool {
-		left, err := s.Take(ctx, "name#once", 7, r.start)
+		left, err := s.Take(ctx, "name#once", 7, time.UnixMilli(1769860800123))
 		return left && err == nil
 	}))
 }

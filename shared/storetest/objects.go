@@ -5,17 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"payhook.example/shared/objects"
 )
 
-// Objects makes n random calls of each store and fails the test if their results differ. The stores must be empty.
-func Objects(t *testing.T, seed uint64, n int, stores ...objects.Store) {
+// Objects makes n random calls of a store and of one in memory, and fails the test if their results differ. The store
+// must be empty.
+func Objects(t *testing.T, seed uint64, n int, store objects.Store) {
 	t.Helper()
-	r := &random{rand.New(rand.NewPCG(seed, 0)), time.Time{}}
+	r := newRandom(seed)
+	stores := []objects.Store{&objects.Memory{}, store}
 	for call := range n {
 		what, do := r.objectCall()
 		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)

@@ -47,17 +47,17 @@ func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, err
 	return b.Memory.Create(ctx, key, body)
 }
 
-// table is a ledger in memory. It calls before with the context of each insert, if that is set.
+// table is a ledger in memory. It calls before with the context of each write, if that is set.
 type table struct {
 	ledger.Memory
 	before func(context.Context)
 }
 
-func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
 	if t.before != nil {
 		t.before(ctx)
 	}
-	return t.Memory.Insert(ctx, items)
+	return t.Memory.Write(ctx, writes)
 }
 
 // deployment is the function with its own set-up and stores in memory. It is noon.

@@ -70,12 +70,12 @@ type table struct {
 	hangs bool
 }
 
-func (t *table) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
 	if t.hangs {
 		<-ctx.Done()
-		return slices.Repeat([]ledger.Result{{Err: ctx.Err()}}, len(items))
+		return slices.Repeat([]ledger.Result{{Err: ctx.Err()}}, len(writes))
 	}
-	return t.Memory.Insert(ctx, items)
+	return t.Memory.Write(ctx, writes)
 }
 
 // keyTable is a table of keys in memory. A write of a key waits for stored, if that is set.

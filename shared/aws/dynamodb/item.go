@@ -1,7 +1,6 @@
 package dynamodb
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,177 +15,20 @@ import (
 
 type attributes = map[string]types.AttributeValue
 
-// codec is an attribute of the ledger's table. Times are in Unix milliseconds, the TTL in Unix seconds.
-type codec struct {
-	name   string
-	part   ledger.Part
-	encode func(*ledger.Item) types.AttributeValue // nil if the field is zero
-	decode func(*ledger.Item, types.AttributeValue) error
-}
+// attempts is the attribute to which a lease adds.
+const attempts = "attempts"
 
-// codecs are the attributes of the ledger's table, in the order in which they are written. The first is the key.
-var codecs = [...]codec{
-	ofText(settings.LedgerKey, ledger.Identity, func(i *ledger.Item) *string { return &i.EventID }),
-	ofArray("digest", ledger.Identity, func(i *ledger.Item) []byte { return i.Digest[:] }),
-	ofText("deliveryId", ledger.Identity, func(i *ledger.Item) *string { return &i.DeliveryID }),
-	ofTime(settings.LedgerRecordedAt, ledger.Identity, func(i *ledger.Item) *time.Time { return &i.RecordedAt }),
-	ofText("decidedBy", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.By }),
-	ofTime("decidedAt", ledger.Identity, func(i *ledger.Item) *time.Time { return &i.Decision.At }),
-	ofText("reason", ledger.Identity, func(i *ledger.Item) *string { return &i.Decision.Reason }),
-	ofText("amount", ledger.Identity, func(i *ledger.Item) *string { return &i.Amount }),
-	ofText("currency", ledger.Identity, func(i *ledger.Item) *string { return &i.Currency }),
-	{settings.LedgerEvent, ledger.Content,
-		func(i *ledger.Item) types.AttributeValue {
-			if i.Detail == nil {
-				return nil
-			}
-			return binary(i.Detail)
-		},
-		func(i *ledger.Item, v types.AttributeValue) (err error) {
-			i.Detail, err = bytesOf(v)
-			return err
-		}},
-	ofInt(settings.LedgerSize, ledger.Content, func(i *ledger.Item) *int { return &i.Size },
-		func(*ledger.Item) bool { return false }),
-	{settings.LedgerClaimed, ledger.Content,
-		func(i *ledger.Item) types.AttributeValue {
-			if !i.Claimed {
-				return nil
-			}
-			return &types.AttributeValueMemberBOOL{Value: true}
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			b, ok := v.(*types.AttributeValueMemberBOOL)
-			if !ok {
-				return errType
-			}
-			i.Claimed = b.Value
-			return nil
-		}},
-	ofText("state", ledger.Rest, func(i *ledger.Item) *ledger.State { return &i.State }),
-	ofText(settings.LedgerShard, ledger.Rest, func(i *ledger.Item) *string { return &i.Shard }),
-	ofTime(settings.LedgerDue, ledger.Rest, func(i *ledger.Item) *time.Time { return &i.Due }),
-	// What is pending has it also if it is zero: a lease can add to what exists alone.
-	ofInt("attempts", ledger.Rest, func(i *ledger.Item) *int { return &i.Attempts },
-		func(i *ledger.Item) bool { return i.Shard != "" }),
-	ofArray("holder", ledger.Rest, func(i *ledger.Item) []byte { return i.Holder[:] }),
-	ofText(settings.LedgerCause, ledger.Rest, func(i *ledger.Item) *string { return &i.Cause }),
-	ofText("problem", ledger.Rest, func(i *ledger.Item) *string { return &i.Problem }),
-	ofTime("eventTimestamp", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.EventTimestamp }),
-	ofTime("publishedAt", ledger.Rest, func(i *ledger.Item) *time.Time { return &i.PublishedAt }),
-	{settings.LedgerTTL, ledger.Rest,
-		func(i *ledger.Item) types.AttributeValue {
-			if i.ExpiresAt.IsZero() {
-				return nil
-			}
-			return number(i.ExpiresAt.Unix())
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			n, err := intOf(v)
-			if err == nil {
-				i.ExpiresAt = time.Unix(n, 0).UTC()
-			}
-			return err
-		}},
-}
-
-// errType is the error of an attribute that has another type.
-var errType = errors.New("another type")
-
-func ofText[T ~string](name string, part ledger.Part, at func(*ledger.Item) *T) codec {
-	return codec{name, part,
-		func(i *ledger.Item) types.AttributeValue {
-			if *at(i) == "" {
-				return nil
-			}
-			return text(string(*at(i)))
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			s, ok := v.(*types.AttributeValueMemberS)
-			if !ok {
-				return errType
-			}
-			*at(i) = T(s.Value)
-			return nil
-		}}
-}
-
-// ofArray is of an array of bytes.
-func ofArray(name string, part ledger.Part, at func(*ledger.Item) []byte) codec {
-	return codec{name, part,
-		func(i *ledger.Item) types.AttributeValue {
-			if strings.Trim(string(at(i)), "\x00") == "" {
-				return nil
-			}
-			return binary(at(i))
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			b, err := bytesOf(v)
-			if err == nil && len(b) != len(at(i)) {
-				return errType
-			}
-			copy(at(i), b)
-			return err
-		}}
-}
-
-func ofTime(name string, part ledger.Part, at func(*ledger.Item) *time.Time) codec {
-	return codec{name, part,
-		func(i *ledger.Item) types.AttributeValue {
-			if at(i).IsZero() {
-				return nil
-			}
-			return number(at(i).UnixMilli())
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			n, err := intOf(v)
-			if err == nil {
-				*at(i) = time.UnixMilli(n).UTC()
-			}
-			return err
-		}}
-}
-
-// ofInt is of a number, which is also written if it is zero and zero says so.
-func ofInt(name string, part ledger.Part, at func(*ledger.Item) *int,
-	zero func(*ledger.Item) bool) codec {
-	return codec{name, part,
-		func(i *ledger.Item) types.AttributeValue {
-			if *at(i) == 0 && !zero(i) {
-				return nil
-			}
-			return number(int64(*at(i)))
-		},
-		func(i *ledger.Item, v types.AttributeValue) error {
-			n, err := intOf(v)
-			if err == nil {
-				*at(i) = int(n)
-			}
-			return err
-		}}
-}
-
-func bytesOf(v types.AttributeValue) ([]byte, error) {
-	b, ok := v.(*types.AttributeValueMemberB)
-	if !ok {
-		return nil, errType
-	}
-	return b.Value, nil
-}
-
-func intOf(v types.AttributeValue) (int64, error) {
-	n, ok := v.(*types.AttributeValueMemberN)
-	if !ok {
-		return 0, errType
-	}
-	return strconv.ParseInt(n.Value, 10, 64)
-}
-
-// encode appends the values of the fields that are not zero, and returns a bit for each of them.
+// encode appends the values of the fields of an item that are not zero, in their order, and returns a bit for each of
+// them. Times are in Unix milliseconds, the TTL in Unix seconds.
 func encode(i *ledger.Item, values []types.AttributeValue) (uint32, []types.AttributeValue) {
 	var bits uint32
-	for n := range codecs {
-		if v := codecs[n].encode(i); v != nil {
+	for n := range ledger.Fields {
+		f := &ledger.Fields[n]
+		v := valueOf(f.At(i))
+		if v == nil && i.Shard != "" && f.Name == attempts {
+			v = number(0) // a lease can only add to what exists
+		}
+		if v != nil {
 			bits |= 1 << n
 			values = append(values, v)
 		}
@@ -194,13 +36,51 @@ func encode(i *ledger.Item, values []types.AttributeValue) (uint32, []types.Attr
 	return bits, values
 }
 
+// valueOf returns the value of a field; nil if it is zero.
+func valueOf(at any) types.AttributeValue {
+	switch v := at.(type) {
+	case *string:
+		if *v != "" {
+			return text(*v)
+		}
+	case *time.Time:
+		if !v.IsZero() {
+			return number(v.UnixMilli())
+		}
+	case *ledger.Seconds:
+		if t := time.Time(*v); !t.IsZero() {
+			return number(t.Unix())
+		}
+	case *int:
+		if *v != 0 {
+			return number(int64(*v))
+		}
+	case *bool:
+		if *v {
+			return &types.AttributeValueMemberBOOL{Value: true}
+		}
+	case *[]byte:
+		if *v != nil {
+			return binary(*v)
+		}
+	case *ledger.Digest:
+		if *v != (ledger.Digest{}) {
+			return binary(v[:])
+		}
+	case *ledger.Holder:
+		if *v != (ledger.Holder{}) {
+			return binary(v[:])
+		}
+	}
+	return nil
+}
+
 // decode returns an item that was read, as far as its attributes can be decoded.
 func decode(read attributes) (i ledger.Item) {
 	var failed []string
-	for n := range codecs {
-		c := &codecs[n]
-		if v, ok := read[c.name]; ok && c.decode(&i, v) != nil {
-			failed = append(failed, c.name)
+	for _, f := range ledger.Fields {
+		if v, ok := read[f.Name]; ok && !set(f.At(&i), v) {
+			failed = append(failed, f.Name)
 		}
 	}
 	if failed != nil {
@@ -210,10 +90,62 @@ func decode(read attributes) (i ledger.Item) {
 	return i
 }
 
-// decodeNew returns the new item of a write. Its size is left out: only the index needs it.
-func decodeNew(written attributes) ledger.Item {
-	delete(written, settings.LedgerSize)
-	return decode(written)
+// set sets a field to a value, unless the value has another type.
+func set(at any, value types.AttributeValue) bool {
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		if field, ok := at.(*string); ok {
+			*field = v.Value
+			return true
+		}
+	case *types.AttributeValueMemberBOOL:
+		if field, ok := at.(*bool); ok {
+			*field = v.Value
+			return true
+		}
+	case *types.AttributeValueMemberB:
+		return setBytes(at, v.Value)
+	case *types.AttributeValueMemberN:
+		n, err := strconv.ParseInt(v.Value, 10, 64)
+		return err == nil && setNumber(at, n)
+	}
+	return false
+}
+
+func setBytes(at any, b []byte) bool {
+	switch field := at.(type) {
+	case *[]byte:
+		*field = b
+		return true
+	case *ledger.Digest:
+		return len(b) == len(field) && copy(field[:], b) > 0
+	case *ledger.Holder:
+		return len(b) == len(field) && copy(field[:], b) > 0
+	}
+	return false
+}
+
+func setNumber(at any, n int64) bool {
+	switch field := at.(type) {
+	case *int:
+		*field = int(n)
+	case *time.Time:
+		*field = time.UnixMilli(n).UTC()
+	case *ledger.Seconds:
+		*field = ledger.Seconds(time.Unix(n, 0).UTC())
+	default:
+		return false
+	}
+	return true
+}
+
+// itemOf returns the item that a write returns; nil for none.
+func itemOf(read attributes) *ledger.Item {
+	if len(read) == 0 {
+		return nil
+	}
+	i := decode(read)
+	return &i
 }
 
 // decodeAll returns the items that were read.

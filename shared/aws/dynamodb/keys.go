@@ -181,11 +181,9 @@ func (k *Keys) Take(ctx context.Context, name string, limit int, expires time.Ti
 }
 
 // seenAt returns when a source was seen; the zero time if the item does not say so.
-func seenAt(read attributes) time.Time {
-	if ms, err := intOf(read["seenAt"]); err == nil {
-		return time.UnixMilli(ms).UTC()
-	}
-	return time.Time{}
+func seenAt(read attributes) (at time.Time) {
+	set(&at, read["seenAt"])
+	return at
 }
 
 // RecordSource implements [keys.Store].

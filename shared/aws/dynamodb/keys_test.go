@@ -1,7 +1,6 @@
 package dynamodb_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,81 +18,6 @@ func keyRecord() keys.Record {
 	return keys.Record{ID: "id", SentAs: "ID", JWK: "{}", Rejected: []keys.Violation{keys.WrongUse}, FetchedAt: start,
 		UnknownSince: start.Add(time.Second), UnknownAt: start.Add(2 * time.Second),
 		ExpiresAt: start.Add(3 * time.Second).Truncate(time.Second)}
-}
-
-// The requests of the store. What they do is compared with the store in memory on an emulator.
-func TestTheRequestsOfTheKeys(t *testing.T) {
-	client, w := answering(t, `{}`)
-	table, inspector := dynamodb.NewKeys(client, "keys"), dynamodb.NewKeysInspector(client, "keys")
-	ctx, removed := t.Context(), keyRecord()
-	removed.UnknownSince = time.Time{}
-	const refused = "ReturnValuesOnConditionCheckFailure: ALL_OLD"
-	const update = "Key: {keyId=%q}\nReturnValues: ALL_NEW\n" + refused + "\nUpdateExpression: "
-	const remove = "SET sentAs = :sentAs, fetchedAt = :at, expiresAt = :expires%s REMOVE jwk, rejected, unknownAt"
-	const removable = "ConditionExpression: attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND " +
-		"unknownSince <= :oldest)\nExpressionAttributeValues: {:at=1769860800123 :expires=1769860803 :now=1769860800 " +
-		":oldest=1769860801123 :sentAs=\"ID\"%s}\n"
-	for want, do := range map[string]func() error{
-		"GetItem\nConsistentRead: false\nKey: {keyId=\"id\"}": func() error {
-			_, err := table.Get(ctx, "id")
-			return err
-		},
-		"GetItem\nConsistentRead: true\nKey: {keyId=\"id\"}": func() error {
-			_, err := inspector.Get(ctx, "id")
-			return err
-		},
-		"GetItem\nConsistentRead: false\nKey: {keyId=\"source\"}": func() error {
-			_, err := table.Source(ctx, "source")
-			return err
-		},
-		"PutItem\nConditionExpression: attribute_not_exists(fetchedAt) OR fetchedAt <= :at\n" +
-			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {expiresAt=1769860803 fetchedAt=1769860800123 " +
-			"jwk=\"{}\" keyId=\"id\" rejected={L=[\"use is not sig\"]} sentAs=\"ID\" unknownAt=1769860802123 " +
-			"unknownSince=1769860801123}\n" + refused: func() error { return table.Put(ctx, keyRecord()) },
-		"PutItem\nConditionExpression: attribute_not_exists(fetchedAt) OR fetchedAt <= :at\n" +
-			"ExpressionAttributeValues: {:at=1769860800123}\nItem: {fetchedAt=1769860800123 keyId=\"id\"}\n" +
-			refused: func() error { return table.Put(ctx, keys.Record{ID: "id", FetchedAt: start}) },
-		"UpdateItem\n" + fmt.Sprintf(removable, " :since=1769860801123") +
-			fmt.Sprintf(update+remove, "id", ", unknownSince = :since"): func() error {
-			_, err := table.Remove(ctx, keyRecord(), start.Add(time.Second))
-			return err
-		},
-		"UpdateItem\n" + fmt.Sprintf(removable, "") + fmt.Sprintf(update+remove, "id", ""): func() error {
-			_, err := table.Remove(ctx, removed, start.Add(time.Second))
-			return err
-		},
-		"UpdateItem\nConditionExpression: attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at\n" +
-			"ExpressionAttributeValues: {:at=1769860800123 :now=1769860800 :since=1769860801123}\n" +
-			fmt.Sprintf(update, "id") + "SET unknownSince = if_not_exists(unknownSince, :since), " +
-			"unknownAt = :at": func() error {
-			_, err := table.ReportUnknown(ctx, "id", start, start.Add(time.Second))
-			return err
-		},
-		"UpdateItem\nConditionExpression: attribute_not_exists(misses) OR misses < :limit\n" +
-			"ExpressionAttributeValues: {:expires=1769860800 :limit=7 :one=1 :zero=0}\n" +
-			fmt.Sprintf(update, "misses#1") + "SET misses = if_not_exists(misses, :zero) + :one, " +
-			"expiresAt = :expires": func() error {
-			_, err := table.Take(ctx, "misses#1", 7, start)
-			return err
-		},
-		"PutItem\nConditionExpression: attribute_not_exists(seenAt) OR seenAt <= :at\n" +
-			"ExpressionAttributeValues: {:at=1769860801123}\n" +
-			"Item: {expiresAt=1769860802 keyId=\"source#1\" seenAt=1769860800123}\n" + refused: func() error {
-			_, err := table.RecordSource(ctx, "source#1", start, start.Add(time.Second), start.Add(2*time.Second))
-			return err
-		},
-		"Scan\nConsistentRead: true": func() error {
-			_, err := inspector.Records(ctx)
-			return err
-		},
-		"DeleteItem\nKey: {keyId=\"id\"}": func() error { return inspector.Delete(ctx, "id") },
-	} {
-		sends(t, w, want, func() {
-			if err := do(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // itemOf is the item of keyRecord.

@@ -14,7 +14,6 @@ import (
 	awsclient "payhook.example/shared/aws/client"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/settings"
 )
 
 // LedgerAPI is what a [Ledger] needs of DynamoDB. The functions that record or publish events have it.
@@ -26,8 +25,8 @@ type LedgerAPI interface {
 	LedgerReadAPI
 }
 
-// Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes have
-// the names of [codecs], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
+// Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes are
+// [ledger.Fields], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
 // has no conditions. A statement is billed like the single write that it stands for. It is safe for concurrent use.
 type Ledger struct {
 	LedgerReader
@@ -42,9 +41,8 @@ func NewLedger(client LedgerAPI, table string) *Ledger {
 
 // shape is what the text of a statement depends on.
 type shape struct {
-	insert     bool
-	set, where uint32 // a bit for each of codecs
-	keeps      [ledger.Rest + 1]bool
+	set, where uint32 // a bit for each of the fields; an insert has no where
+	keep       ledger.Part
 	lease      bool
 }
 
@@ -55,48 +53,32 @@ func (l *Ledger) text(s shape) *string {
 	if text, ok := l.texts.Load(s); ok {
 		return text.(*string)
 	}
-	var b strings.Builder
-	if s.insert {
-		b.WriteString("INSERT INTO " + quote(l.table) + " VALUE {")
-	} else {
-		b.WriteString("UPDATE " + quote(l.table))
-	}
-	var and string
-	for n, c := range codecs {
-		set := s.set&(1<<n) != 0
+	var values, where []string
+	update := "UPDATE " + quote(l.table)
+	for n, f := range ledger.Fields {
+		name := quote(f.Name)
 		switch {
-		case s.insert && set:
-			b.WriteString(and + "'" + c.name + "': ?")
-			and = ", "
-		case s.insert || n == 0: // the key
-		case set:
-			b.WriteString(" SET " + quote(c.name) + " = ?")
-		case !s.keeps[c.part]:
-			b.WriteString(" REMOVE " + quote(c.name))
+		case s.set&(1<<n) != 0:
+			values = append(values, "'"+f.Name+"': ?")
+			update += " SET " + name + " = ?"
+		case f.Part > s.keep:
+			update += " REMOVE " + name
+		}
+		if s.where&(1<<n) != 0 {
+			where = append(where, name+" = ?")
 		}
 	}
-	if s.insert {
-		b.WriteString("}")
-	} else {
+	text := "INSERT INTO " + quote(l.table) + " VALUE {" + strings.Join(values, ", ") + "}"
+	if where != nil {
+		var returning string
 		if s.lease {
-			b.WriteString(` SET "attempts" = "attempts" + ?`)
+			update, returning = update+` SET "attempts" = "attempts" + ?`, " RETURNING ALL NEW *"
 		}
-		b.WriteString(" WHERE " + quote(settings.LedgerKey) + " = ?")
-		for n, c := range codecs {
-			if s.where&(1<<n) != 0 {
-				b.WriteString(" AND " + quote(c.name) + " = ?")
-			}
-		}
-		if s.lease {
-			b.WriteString(returning)
-		}
+		text = update + " WHERE " + strings.Join(where, " AND ") + returning
 	}
-	text := b.String()
 	l.texts.Store(s, &text)
 	return &text
 }
-
-const returning = " RETURNING ALL NEW *"
 
 // quote returns a name as PartiQL has it: some are its keywords.
 func quote(name string) string { return `"` + name + `"` }
@@ -104,39 +86,48 @@ func quote(name string) string { return `"` + name + `"` }
 // mostValues is how many values most statements have.
 const mostValues = 12
 
-// Insert implements [ledger.Store].
-func (l *Ledger) Insert(ctx context.Context, items []ledger.Item) []ledger.Result {
-	statements := make([]types.BatchStatementRequest, len(items))
-	for n := range items {
-		set, parameters := encode(&items[n], make([]types.AttributeValue, 0, mostValues))
-		statements[n] = types.BatchStatementRequest{Statement: l.text(shape{insert: true, set: set}),
-			Parameters: parameters}
+// statement returns the statement of a write.
+func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
+	set, parameters := encode(&w.Item, make([]types.AttributeValue, 0, mostValues))
+	if w.If == nil {
+		return types.BatchStatementRequest{Statement: l.text(shape{set: set}), Parameters: parameters}
 	}
-	return l.run(ctx, statements)
+	// DynamoDB rejects a change of the key, even to the value that it has (AWS,
+	// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_UpdateItem.html).
+	key, parameters := parameters[0], parameters[1:]
+	if w.Lease {
+		parameters = append(parameters, number(1))
+	}
+	where, parameters := encode(w.If, append(parameters, key))
+	s := shape{set &^ 1, where | 1, w.Keep, w.Lease}
+	return types.BatchStatementRequest{Statement: l.text(s), Parameters: parameters,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
 }
 
-// Change implements [ledger.Store].
-func (l *Ledger) Change(ctx context.Context, changes []ledger.Change) []ledger.Result {
-	statements := make([]types.BatchStatementRequest, len(changes))
-	for n := range changes {
-		c := changes[n]
-		s := shape{lease: c.Lease}
-		for part := range s.keeps {
-			s.keeps[part] = c.Keeps(ledger.Part(part))
-		}
-		// DynamoDB rejects a change of the key, even to the value that it has (AWS,
-		// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_UpdateItem.html).
-		c.Set.EventID = ""
-		parameters := make([]types.AttributeValue, 0, mostValues)
-		s.set, parameters = encode(&c.Set, parameters)
-		if c.Lease {
-			parameters = append(parameters, number(1))
-		}
-		s.where, parameters = encode(&c.Where, append(parameters, text(c.EventID)))
-		statements[n] = types.BatchStatementRequest{Statement: l.text(s), Parameters: parameters,
-			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
+// Write implements [ledger.Store]. If the answer of a call is
+// lost, each of its writes has that error: it may have taken effect. If DynamoDB rejects the call
+// because of one of them, each is made alone.
+func (l *Ledger) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+	statements := make([]types.BatchStatementRequest, len(writes))
+	for n := range writes {
+		statements[n] = l.statement(&writes[n])
 	}
-	return l.run(ctx, statements)
+	if len(writes) == 1 {
+		return []ledger.Result{l.runOne(ctx, statements[0])}
+	}
+	results, err := l.runBatch(ctx, statements)
+	for n := range results {
+		r := &results[n]
+		switch {
+		// AWS documents an item in the answer, and not that there always is one. The condition of a lease that
+		// was made does not hold again, and the answer that says so has the item.
+		case err == nil && writes[n].Lease && r.Done && r.Found == nil, awsclient.Code(err) == "ValidationException":
+			*r = l.runOne(ctx, statements[n])
+		case err != nil:
+			r.Err = err
+		}
+	}
+	return results
 }
 
 // transient are the errors after which a statement may succeed if it is tried again.
@@ -148,45 +139,19 @@ var transient = []types.BatchStatementErrorCodeEnum{
 	types.BatchStatementErrorCodeEnumInternalServerError,
 }
 
-// run runs statements, and returns the result of each. If the answer of a call is
-// lost, each of its statements has that error: it may have taken effect. If DynamoDB rejects the call
-// because of one of them, each is run alone.
-func (l *Ledger) run(ctx context.Context, statements []types.BatchStatementRequest) []ledger.Result {
-	if len(statements) == 1 {
-		return []ledger.Result{l.runOne(ctx, statements[0])}
-	}
-	results, err := l.runBatch(ctx, statements)
-	for n := range results {
-		switch {
-		case err == nil:
-			// AWS documents an item in the answer, and not that there always is one. The condition of a lease that
-			// was made does not hold again, and the answer that says so has the item.
-			leased := strings.HasSuffix(*statements[n].Statement, returning) && results[n].Done
-			if leased && results[n].Item.EventID == "" {
-				results[n] = l.runOne(ctx, statements[n])
-			}
-		case awsclient.Code(err) == "ValidationException":
-			results[n] = l.runOne(ctx, statements[n])
-		default:
-			results[n].Err = err
-		}
-	}
-	return results
-}
-
 // runOne runs a single statement.
 func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledger.Result {
 	out, err := l.client.ExecuteStatement(ctx, &dynamodb.ExecuteStatementInput{Statement: s.Statement,
 		Parameters: s.Parameters, ReturnValuesOnConditionCheckFailure: s.ReturnValuesOnConditionCheckFailure})
 	if err == nil {
 		r := ledger.Result{Done: true}
-		if len(out.Items) > 0 {
-			r.Item = decodeNew(out.Items[0])
+		if len(out.Items) > 0 { // of a lease
+			r.Found = itemOf(out.Items[0])
 		}
 		return r
 	}
 	if unmet, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return ledger.Result{Item: decode(unmet.Item)}
+		return ledger.Result{Found: itemOf(unmet.Item)}
 	}
 	if _, ok := errors.AsType[*types.DuplicateItemException](err); ok {
 		return ledger.Result{}
@@ -218,10 +183,7 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 			case err != nil:
 				results[i] = ledger.Result{Err: err}
 			case out.Responses[n].Error == nil:
-				results[i] = ledger.Result{Done: true}
-				if item := out.Responses[n].Item; len(item) > 0 { // of a lease
-					results[i].Item = decodeNew(item)
-				}
+				results[i] = ledger.Result{Done: true, Found: itemOf(out.Responses[n].Item)}
 			default:
 				results[i] = resultOf(out.Responses[n].Error)
 				if slices.Contains(transient, out.Responses[n].Error.Code) {
@@ -243,7 +205,7 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 func resultOf(e *types.BatchStatementError) ledger.Result {
 	switch e.Code {
 	case types.BatchStatementErrorCodeEnumConditionalCheckFailed:
-		return ledger.Result{Item: decode(e.Item)}
+		return ledger.Result{Found: itemOf(e.Item)}
 	case types.BatchStatementErrorCodeEnumDuplicateItem: // without the item, whatever the statement asks for
 		return ledger.Result{}
 	}

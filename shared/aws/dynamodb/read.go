@@ -77,9 +77,9 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 // withoutContent are the attributes of an item without the bytes of the event and their size.
 var withoutContent = func() string {
 	var list []string
-	for _, c := range codecs {
-		if c.name != settings.LedgerEvent && c.name != settings.LedgerSize {
-			list = append(list, "#"+c.name)
+	for _, f := range ledger.Fields {
+		if f.Name != settings.LedgerEvent && f.Name != settings.LedgerSize {
+			list = append(list, "#"+f.Name)
 		}
 	}
 	return strings.Join(list, ", ")

@@ -16,59 +16,6 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-func TestTheReadsOfTheLedger(t *testing.T) {
-	client, w := answering(t, `{}`)
-	l, lister, at := dynamodb.NewLedgerReader(client, "ledger"), dynamodb.NewLedgerLister(client, "ledger"),
-		time.UnixMilli(1769860800123)
-	const names = `{#amount=amount #attempts=attempts #cause=cause #claimed=claimed #currency=currency ` +
-		`#decidedAt=decidedAt #decidedBy=decidedBy #deliveryId=deliveryId #digest=digest #due=due #eventId=eventId ` +
-		`#eventTimestamp=eventTimestamp #expiresAt=expiresAt #holder=holder #problem=problem ` +
-		`#publishedAt=publishedAt #reason=reason #recordedAt=recordedAt #shard=shard #state=state}`
-	const projection = `#eventId, #digest, #deliveryId, #recordedAt, #decidedBy, #decidedAt, #reason, #amount, ` +
-		`#currency, #claimed, #state, #shard, #due, #attempts, #holder, #cause, #problem, #eventTimestamp, ` +
-		`#publishedAt, #expiresAt`
-	const withoutContent = `RequestItems: {ledger={ConsistentRead=true ExpressionAttributeNames=` + names +
-		` Keys=[{eventId="1"} {eventId="2"}] ProjectionExpression=` + projection + `}}`
-	query := func(q ledger.Query) func() {
-		return func() {
-			if page, next, err := l.Query(t.Context(), q); len(page) != 0 || next != nil || err != nil {
-				t.Error(page, next, err)
-			}
-		}
-	}
-	get := func(g ledger.Getter, content bool) func() {
-		return func() {
-			if found, err := g.Get(t.Context(), []string{"1", "2"}, content); len(found) != 0 || err != nil {
-				t.Error(found, err)
-			}
-		}
-	}
-	for want, do := range map[string]func(){
-		`BatchGetItem
-RequestItems: {ledger={ConsistentRead=true Keys=[{eventId="1"} {eventId="2"}]}}`: get(l, true),
-		"BatchGetItem\n" + withoutContent: get(l, false),
-		"Query\nExpressionAttributeNames: {#due=due #shard=shard}\n" +
-			"ExpressionAttributeValues: {:at=1769860800123 :shard=\"pending/1\"}\nIndexName: open\n" +
-			"KeyConditionExpression: #shard = :shard AND #due <= :at\nLimit: 5\nScanIndexForward: true": query(
-			ledger.Query{Shard: "pending/1", At: at, Limit: 5}),
-		"Query\nExclusiveStartKey: {due=1769860801123 eventId=\"id\" shard=\"parked/1\"}\n" +
-			"ExpressionAttributeNames: {#due=due #shard=shard}\n" +
-			"ExpressionAttributeValues: {:at=1769860800123 :shard=\"parked/1\"}\nIndexName: open\n" +
-			"KeyConditionExpression: #shard = :shard AND #due > :at\nLimit: 5\nScanIndexForward: false": query(
-			ledger.Query{Shard: "parked/1", At: at, Later: true, Limit: 5,
-				After: &ledger.Cursor{EventID: "id", Shard: "parked/1", Due: at.Add(time.Second)}}),
-		"Scan\nConsistentRead: true\nExpressionAttributeNames: " + names + "\nProjectionExpression: " +
-			projection: func() {
-			if err := lister.Each(t.Context(), func() error { return nil }, nil); err != nil {
-				t.Error(err)
-			}
-		},
-	} {
-		sends(t, w, want, do)
-	}
-	sends(t, w, "BatchGetItem\n"+withoutContent, get(lister, false))
-}
-
 // A page of the index has its items, also those that can't be decoded, and its cursor.
 func TestAPageOfTheIndex(t *testing.T) {
 	client, _ := answering(t, `{"Items":[{"eventId":{"S":"1"},"size":{"S":"x"},"due":{"N":"5"}},{"eventId":{"S":"2"},`+
@@ -165,4 +112,27 @@ func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
 			t.Errorf("%d calls in 5 seconds", n)
 		}
 	})
+}
+
+func TestAnErrorHasTheReasonsOfThrottlingWithoutTheirResources(t *testing.T) {
+	reasons := func(texts ...string) string {
+		all := []string{`{"resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/keys"}`}
+		for _, r := range texts {
+			all = append(all, `{"reason":"`+r+`","resource":"arn:aws:dynamodb"}`)
+		}
+		list := "[" + strings.Join(all, ",") + "]"
+		return `"ThrottlingReasons":` + list + `,"throttlingReasons":` + list // the errors differ
+	}
+	for want, answer := range map[string]string{
+		"ProvisionedThroughputExceededException (A, B)": awstest.Refused("ProvisionedThroughputExceededException",
+			reasons("A", "B", "A")),
+		"ThrottlingException (A)":  awstest.Refused("ThrottlingException", reasons("A")),
+		"RequestLimitExceeded (A)": awstest.Refused("RequestLimitExceeded", reasons("A")),
+		"ThrottlingException":      awstest.Refused("ThrottlingException", reasons()),
+	} {
+		client, _ := answering(t, answer)
+		if _, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id"); fmt.Sprint(err) != "DynamoDB GetItem: "+want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 }

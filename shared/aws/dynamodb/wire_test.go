@@ -2,8 +2,12 @@ package dynamodb_test
 
 import (
 	"encoding/json"
+	"encoding/json/jsontext"
+	"flag"
 	"fmt"
-	"sort"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,8 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 )
 
@@ -54,61 +60,82 @@ func decoded[T any](t *testing.T, raw string) (v T) {
 	return v
 }
 
-// lines returns a line for each member of a request, in order, without its table. Attribute values have the form of
-// Go: a text "a", a number 1, bytes b"a".
+// lines returns a request with a line for each member, in order.
 func lines(t *testing.T, r awstest.Request) string {
 	t.Helper()
-	var all []string
-	for name, v := range decoded[map[string]any](t, r.Body) {
-		if name != "TableName" {
-			all = append(all, name+": "+plain(v))
+	members := decoded[map[string]jsontext.Value](t, r.Body)
+	text := r.Operation + "\n"
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		v := members[name]
+		if err := v.Canonicalize(); err != nil {
+			t.Fatal(err)
 		}
+		text += "  " + name + ": " + string(v) + "\n"
 	}
-	sort.Strings(all)
-	return r.Operation + "\n" + strings.Join(all, "\n")
+	return text
 }
 
-func plain(v any) string {
-	switch v := v.(type) {
-	case map[string]any:
-		if s, ok := v["S"].(string); ok {
-			return fmt.Sprintf("%q", s)
-		} else if n, ok := v["N"].(string); ok {
-			return n
-		} else if b, ok := v["B"].(string); ok {
-			var raw []byte
-			if err := json.Unmarshal([]byte(encoded(b)), &raw); err != nil {
-				return err.Error()
-			}
-			return fmt.Sprintf("b%q", raw)
-		} else if yes, ok := v["BOOL"]; ok {
-			return fmt.Sprint(yes)
-		}
-		var all []string
-		for name, member := range v {
-			all = append(all, name+"="+plain(member))
-		}
-		sort.Strings(all)
-		return "{" + strings.Join(all, " ") + "}"
-	case []any:
-		var all []string
-		for _, e := range v {
-			all = append(all, plain(e))
-		}
-		return "[" + strings.Join(all, " ") + "]"
-	}
-	return fmt.Sprint(v)
-}
+var update = flag.Bool("update", false, "write the requests into testdata")
 
-// sends fails the test unless do makes that request of the one that is wanted.
-func sends(t *testing.T, w *awstest.Wire, want string, do func()) {
-	t.Helper()
-	do()
-	var got []string
-	for _, r := range w.Requests() {
-		got = append(got, lines(t, r))
+// What the requests do is compared with the stores in memory on an emulator.
+func TestTheRequestsAreThoseOfTheFile(t *testing.T) {
+	const file = "testdata/requests.txt"
+	client, w := answering(t, `{}`)
+	var got strings.Builder
+	sends := func(what string, do func() error) {
+		t.Helper()
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		for _, r := range w.Requests() {
+			got.WriteString("# " + what + "\n" + lines(t, r) + "\n")
+		}
 	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(strings.Join(got, "\n\n"), "\n")); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
+	ctx, id := t.Context(), "id"
+	table := dynamodb.NewLedger(client, "ledger")
+	for _, w := range writes() {
+		sends(w.what, func() error { return table.Write(ctx, []ledger.Write{w.Write})[0].Err })
+	}
+	reader, lister := dynamodb.NewLedgerReader(client, "ledger"), dynamodb.NewLedgerLister(client, "ledger")
+	sends("get", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, true); return err })
+	sends("get without content", func() error { _, err := lister.Get(ctx, []string{"1", "2"}, false); return err })
+	sends("query", func() error {
+		_, _, err := reader.Query(ctx, ledger.Query{Shard: "pending/1", At: start, Limit: 5})
+		return err
+	})
+	sends("query of what is due later, from a cursor on", func() error {
+		_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
+			After: &ledger.Cursor{EventID: id, Shard: "parked/1", Due: start.Add(time.Second)}})
+		return err
+	})
+	sends("each", func() error { return lister.Each(ctx, func() error { return nil }, nil) })
+
+	store, inspector := dynamodb.NewKeys(client, "keys"), dynamodb.NewKeysInspector(client, "keys")
+	one := start.Add(time.Second)
+	removed := keyRecord()
+	removed.UnknownSince = time.Time{}
+	sends("get a key", func() error { _, err := store.Get(ctx, id); return err })
+	sends("get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err })
+	sends("put", func() error { return store.Put(ctx, keyRecord()) })
+	sends("put of few attributes", func() error { return store.Put(ctx, keys.Record{ID: id, FetchedAt: start}) })
+	sends("remove", func() error { _, err := store.Remove(ctx, keyRecord(), one); return err })
+	sends("remove what was not unknown", func() error { _, err := store.Remove(ctx, removed, one); return err })
+	sends("report unknown", func() error { _, err := store.ReportUnknown(ctx, id, start, one); return err })
+	sends("take", func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err })
+	sends("record a source", func() error {
+		_, err := store.RecordSource(ctx, "source#1", start, one, start.Add(2*time.Second))
+		return err
+	})
+	sends("source", func() error { _, err := store.Source(ctx, "source#1"); return err })
+	sends("records", func() error { _, err := inspector.Records(ctx); return err })
+	sends("delete", func() error { return inspector.Delete(ctx, id) })
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" || err != nil {
+		t.Errorf("with -update, the file has the requests (-want +got):\n%s%v", diff, err)
 	}
 }

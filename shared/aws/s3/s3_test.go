@@ -32,7 +32,7 @@ import (
 func TestTheBucketAndTheMemoryHaveTheSameResults(t *testing.T) {
 	for seed := range uint64(20) {
 		server := httptest.NewServer(&awstest.Bucket{})
-		storetest.Objects(t, seed, 200, &objects.Memory{},
+		storetest.Objects(t, seed, 200,
 			s3.NewBucket(s3.NewClient(awstest.Config(server.URL)), "bucket"))
 		server.Close()
 	}

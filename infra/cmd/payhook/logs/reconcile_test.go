@@ -68,7 +68,7 @@ func (w *world) record(s ledger.State, delivery string) payment.Event {
 	case ledger.Dismissed:
 		i.Decision.At, i.ExpiresAt = noon, noon.Add(w.window)
 	}
-	w.table.Insert(w.t.Context(), []ledger.Item{i})
+	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return e
 }
 

@@ -222,7 +222,7 @@ func (w *world) insert(state ledger.State, i ledger.Item) ledger.Item {
 		i.Shard, i.Due, i.PublishedAt, i.ExpiresAt, i.Detail = "", time.Time{}, w.now, w.now.Add(30*24*time.Hour), nil
 	}
 	w.table.Delete(w.t.Context(), i.EventID)
-	w.table.Insert(w.t.Context(), []ledger.Item{i})
+	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return w.table.Items()[i.EventID]
 }
 

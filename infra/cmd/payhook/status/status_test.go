@@ -535,7 +535,7 @@ func (w *world) insert(state ledger.State, age time.Duration, change ...func(*le
 	for _, c := range change {
 		c(&i)
 	}
-	w.table.Insert(w.t.Context(), []ledger.Item{i})
+	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return i
 }
 

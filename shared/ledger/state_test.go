@@ -1,0 +1,373 @@
+package ledger_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/ledger"
+)
+
+var decision = ledger.Decision{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, time.UTC),
+	Reason: "asked the sender"}
+
+// has fails the test unless the ledger has that item, by each way to read it, and its index has it while it is open.
+// The holder can be any.
+func (b *fixture) has(t *testing.T, want ledger.Item) {
+	t.Helper()
+	got := b.find(t, ledger.Item{EventID: strings.ToUpper(want.EventID)})
+	want.Holder, want.Size = got.Holder, len(want.Detail)
+	if (got.Holder != ledger.Holder{}) != (want.State == ledger.Pending) {
+		t.Errorf("the holder is %x", got.Holder)
+	}
+	var listed []ledger.Item
+	if want.State == ledger.Pending || want.State == ledger.Parked {
+		if want.Shard = got.Shard; !strings.HasPrefix(got.Shard, string(got.State)+"/") {
+			t.Errorf("the shard is %q", got.Shard)
+		}
+		listed = []ledger.Item{{EventID: want.EventID, Shard: want.Shard, Due: want.Due, RecordedAt: want.RecordedAt,
+			Size: want.Size, Claimed: want.Claimed, Cause: want.Cause}}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, state := range []ledger.State{ledger.Pending, ledger.Parked} {
+		list, err := b.List(t.Context(), state)
+		if err != nil || (state == want.State) != (len(list) > 0) {
+			t.Errorf("%s are %d, %v", state, len(list), err)
+		}
+		if diff := cmp.Diff(listed, list); state == want.State && diff != "" {
+			t.Errorf("%s: %s", state, diff)
+		}
+	}
+	want.Detail, want.Size = nil, 0
+	known, err := b.Known(t.Context(), []string{want.EventID, "unknown"})
+	if diff := cmp.Diff(map[string]ledger.Item{want.EventID: want}, known); err != nil || diff != "" {
+		t.Errorf("known: %s, %v", diff, err)
+	}
+}
+
+// The whole way of an event, and what the table has of it. A second time, it is a claim check that is dismissed.
+func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
+	for _, claimed := range []bool{false, true} {
+		b := newFixture(0)
+		e := b.newEvent()
+		if claimed {
+			e = e.AsClaim(bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1))
+		}
+		if _, known, err := b.Find(t.Context(), e.EventID); known || err != nil {
+			t.Fatal(known, err)
+		}
+		b.record(t, e)
+		// It is pending, however old it is.
+		want := ledger.Item{EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: b.now,
+			State: ledger.Pending, Due: b.now, Detail: e.Detail, Claimed: claimed}
+		b.now = b.now.Add(10 * window)
+		b.has(t, want)
+
+		leased := b.lease(t, b.due(t)[0])
+		if !leased.Done || leased.Err != nil {
+			t.Fatalf("%+v", leased)
+		}
+		want.Due, want.Attempts = b.now.Add(time.Minute), 1
+		b.has(t, want)
+		read := want
+		read.Holder, read.Shard, read.Size = leased.Found.Holder, leased.Found.Shard, len(e.Detail)
+		read.EventName, read.EventTimestamp, read.Amount, read.Currency = e.EventName, e.EventTimestamp, "1.00", "EUR"
+		if diff := cmp.Diff(read, *leased.Found); diff != "" {
+			t.Error("leased:", diff)
+		}
+
+		b.now = b.now.Add(time.Second)
+		b.park(t, *leased.Found)
+		want.State, want.Due, want.Cause, want.Problem = ledger.Parked, b.now, "attempts", "a problem"
+		want.Amount, want.Currency = "1.00", "EUR"
+		b.now = b.now.Add(10 * window)
+		b.has(t, want)
+		if claimed {
+			if r := b.Dismiss(t.Context(), b.find(t, e), decision); !r.Done || r.Err != nil {
+				t.Fatalf("%+v", r)
+			}
+			want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Dismissed, time.Time{}, 0, "", ""
+			want.Detail, want.Claimed, want.Decision, want.ExpiresAt = nil, false, decision, b.now.Add(window)
+			b.has(t, want)
+			continue
+		}
+		due := b.now.Add(time.Minute)
+		if r := b.Replay(t.Context(), b.find(t, e), decision, due); !r.Done || r.Err != nil {
+			t.Fatalf("%+v", r)
+		}
+		want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Pending, due, 0, "", ""
+		want.Decision = decision
+		b.has(t, want)
+		// A call to park or to postpone that comes late is of the holder of the first recording.
+		b.park(t, *leased.Found)
+		if err := b.Postpone(t.Context(), e, leased.Found.Holder, b.now); err != nil {
+			t.Fatal(err)
+		}
+		b.has(t, want)
+		b.now = due
+		b.publish(t, *b.lease(t, b.due(t)[0]).Found)
+		want.State, want.Due, want.Detail, want.PublishedAt = ledger.Published, time.Time{}, nil, b.now
+		want.EventTimestamp, want.ExpiresAt = e.EventTimestamp, b.now.Add(window)
+		b.has(t, want)
+		b.now = b.now.Add(time.Hour) // a second mark, by an invocation that is late, changes nothing
+		b.publish(t, e)
+		b.has(t, want)
+	}
+}
+
+func TestWhatTheStatesAllow(t *testing.T) {
+	const recorded, duplicate, conflict = ledger.Recorded, ledger.Duplicate, ledger.Conflict
+	for _, test := range []struct {
+		state           ledger.State // of what the ledger has
+		other           bool         // it has other content
+		record, replace ledger.Outcome
+		decide          bool
+	}{
+		{"", false, recorded, recorded, false},
+		{ledger.Pending, false, duplicate, duplicate, false},
+		{ledger.Pending, true, conflict, conflict, false},
+		{ledger.Published, false, duplicate, duplicate, false},
+		{ledger.Published, true, conflict, recorded, false},
+		{ledger.Parked, false, recorded, duplicate, true},
+		{ledger.Parked, true, conflict, conflict, false},
+		{ledger.Dismissed, false, duplicate, recorded, false},
+		{ledger.Dismissed, true, conflict, recorded, false},
+	} {
+		b := newFixture(0)
+		sent := func() ledger.Item {
+			e := b.newEvent()
+			b.in(t, test.state, e)
+			if test.other {
+				return b.version(e.EventID, "2.00")
+			}
+			return e
+		}
+		for name, r := range map[string]ledger.Recording{
+			"record":  b.Record(t.Context(), []ledger.Item{sent()}, ledger.NewHolder(), b.now)[0],
+			"replace": b.Replace(t.Context(), []ledger.Item{sent()}, b.now)[0],
+		} {
+			want := map[string]ledger.Outcome{"record": test.record, "replace": test.replace}[name]
+			if r.Err != nil || r.Outcome != want || (r.Found == nil) != (want == recorded) ||
+				r.Found != nil && r.Found.State != test.state {
+				t.Errorf("%s what is %q, other %v: %+v, want %d", name, test.state, test.other, r, want)
+			}
+		}
+		for name, do := range map[string]func(e ledger.Item) ledger.Result{
+			"replay":  func(e ledger.Item) ledger.Result { return b.Replay(t.Context(), e, decision, b.now) },
+			"dismiss": func(e ledger.Item) ledger.Result { return b.Dismiss(t.Context(), e, decision) },
+		} {
+			e := sent()
+			before := b.store.Items()
+			r := do(e)
+			if r.Err != nil || r.Done != test.decide || !r.Done && (r.Found == nil) != (test.state == "") ||
+				r.Found != nil && r.Found.State != test.state {
+				t.Errorf("%s what is %q, other %v: %+v", name, test.state, test.other, r)
+			}
+			if diff := cmp.Diff(before, b.store.Items()); (diff != "") != test.decide {
+				t.Errorf("%s what is %q: %s", name, test.state, diff)
+			}
+		}
+		// What is not pending as this event, with this content, is neither marked nor parked.
+		if test.state != ledger.Pending || test.other {
+			e := sent()
+			before := b.store.Items()
+			b.publish(t, e)
+			b.park(t, e)
+			if diff := cmp.Diff(before, b.store.Items()); diff != "" {
+				t.Errorf("mark and park what is %q, other %v: %s", test.state, test.other, diff)
+			}
+		}
+	}
+}
+
+// The new delivery replaces all of the old one, whatever was decided, in one conditional change.
+func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
+	for _, claimed := range []bool{false, true} {
+		b := newFixture(1)
+		version := func(id string, claimed bool) ledger.Item {
+			e := b.version(id, "1.00")
+			if claimed {
+				e = e.AsClaim(bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1))
+			}
+			return e
+		}
+		e := version(b.newEvent().EventID, !claimed)
+		b.in(t, ledger.Parked, e)
+		b.Replay(t.Context(), e, decision, b.now)
+		b.park(t, *b.lease(t, b.due(t)[0]).Found)
+		b.now = b.now.Add(window)
+		sent := version(e.EventID, claimed)
+		clear(b.store.calls)
+		if got := b.record(t, sent); got[0] != ledger.Recorded {
+			t.Fatal(got)
+		}
+		if diff := cmp.Diff(map[string][]int{"insert": {1}, "get": {1}, "change": {1}}, b.store.calls); diff != "" {
+			t.Error(diff)
+		}
+		b.has(t, ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: sent.DeliveryID, RecordedAt: b.now,
+			State: ledger.Pending, Detail: sent.Detail, Claimed: claimed, Due: b.now})
+	}
+}
+
+// What is parked, or decided, or late is of one recording.
+func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
+	b := newFixture(0)
+	e := b.newEvent()
+	b.in(t, ledger.Parked, e)
+	b.now = b.now.Add(time.Hour)
+	sent := b.version(e.EventID, "1.00")
+	b.record(t, sent)
+	if b.park(t, e); b.find(t, e).State != ledger.Pending {
+		t.Error("the later recording is parked")
+	}
+	b.park(t, sent)
+	first := b.find(t, e)
+	refused := []ledger.Result{b.Replay(t.Context(), e, decision, b.now), b.Dismiss(t.Context(), e, decision)}
+	b.Replay(t.Context(), first, decision, b.now)
+	b.now = b.now.Add(time.Hour)
+	b.park(t, b.find(t, e))
+	for n, r := range append(refused, b.Dismiss(t.Context(), first, decision)) { // as it was parked first
+		if r.Done || r.Err != nil || r.Found.State != ledger.Parked || r.Found.DeliveryID != sent.DeliveryID {
+			t.Errorf("decided %d: %+v", n, r)
+		}
+	}
+	if r := b.Dismiss(t.Context(), ledger.Item{EventID: e.EventID}, decision); !r.Done {
+		t.Errorf("without a recording: %+v", r)
+	}
+}
+
+var errDecode = errors.New("can't decode something")
+
+func TestAnItemThatCannotBeDecodedIsParkedOnce(t *testing.T) {
+	for name, damage := range map[string]func(*ledger.Item){
+		"digest":      func(i *ledger.Item) { i.Digest, i.Err = ledger.Digest{}, errDecode },
+		"no digest":   func(i *ledger.Item) { i.Digest = ledger.Digest{} },
+		"no bytes":    func(i *ledger.Item) { i.Detail = nil },
+		"recordedAt":  func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode },
+		"other bytes": func(i *ledger.Item) { i.Detail = []byte("{}") },
+		"claim":       func(i *ledger.Item) { i.Detail, i.Claimed = []byte("x"), true },
+	} {
+		b := newFixture(0)
+		e := b.newEvent()
+		b.record(t, e)
+		b.damage(t, e, damage)
+		l := b.lease(t, b.due(t)[0])
+		if !l.Done || l.Found.EventID != e.EventID ||
+			fmt.Sprint(l.Err) != "ledger: lease "+e.EventID+": "+ledger.ErrCorrupt.Error() {
+			t.Errorf("%s: %+v", name, l)
+		}
+		b.park(t, *l.Found)
+		parked := b.store.Items()
+		b.now = b.now.Add(time.Hour)
+		b.park(t, *l.Found)
+		if diff := cmp.Diff(parked, b.store.Items(), cmpopts.EquateErrors()); diff != "" || len(b.due(t)) > 0 {
+			t.Errorf("%s: parked twice: %s", name, diff)
+		}
+		found, known, _ := b.Find(t.Context(), e.EventID)
+		if r := b.Dismiss(t.Context(), found, decision); !known || !r.Done || r.Err != nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// It counts as unknown, and hides no other. Only the condition decides about it.
+func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
+	b := newFixture(0)
+	events := b.newEvents(2)
+	bad, good := events[0], events[1]
+	b.record(t, bad, good)
+	b.damage(t, bad, func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode })
+	for name, r := range map[string]ledger.Recording{
+		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewHolder(), b.now)[0],
+		"replace": b.Replace(t.Context(), []ledger.Item{bad}, b.now)[0],
+	} {
+		if !errors.Is(r.Err, errDecode) || r.Outcome != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	known, err := b.Known(t.Context(), []string{bad.EventID, good.EventID})
+	if len(known) != 1 || known[good.EventID].Digest != good.Digest ||
+		fmt.Sprint(err) != "ledger: read "+bad.EventID+": can't decode something" {
+		t.Errorf("known: %v, %v", known, err)
+	}
+	i, ok, err := b.Find(t.Context(), bad.EventID)
+	if !ok || i.Digest != bad.Digest || fmt.Sprint(err) != "ledger: find "+bad.EventID+": can't decode something" {
+		t.Errorf("find: %+v, %t, %v", i, ok, err)
+	}
+	// The eventId is enough to lease an item, but not one whose time is not known.
+	if l := b.lease(t, ledger.Item{EventID: good.EventID}); l.Done || l.Err != nil {
+		t.Errorf("%+v", l)
+	}
+}
+
+// The SDK repeats a write whose answer is lost after it took effect, alone or in a batch.
+func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
+	b := newFixture(0)
+	b.store.repeat = true
+	events := b.newEvents(30)
+	for i, outcome := range append(b.record(t, events...), b.record(t, events...)...) { // by another holder
+		if want := map[bool]ledger.Outcome{true: ledger.Recorded, false: ledger.Duplicate}[i < 30]; outcome != want {
+			t.Errorf("%d: %d", i, outcome)
+		}
+	}
+	due, holder := b.due(t), ledger.NewHolder()
+	for n, test := range []struct {
+		holder ledger.Holder
+		until  time.Duration
+		held   bool
+	}{{holder, 1, true}, {holder, 1, true}, {ledger.NewHolder(), 1, false}, {holder, 2, false}} {
+		for i, l := range b.Lease(t.Context(), due, test.holder, b.now.Add(test.until*time.Minute)) {
+			if l.Done != test.held || l.Err != nil || l.Done && l.Found.Attempts != 1 || !l.Done && l.Found != nil {
+				t.Errorf("lease %d, %d: %+v", n, i, l)
+			}
+		}
+	}
+	first, second := events[0], events[1]
+	b.store.repeat = false
+	b.park(t, *b.lease(t, b.find(t, first)).Found)
+	b.park(t, *b.lease(t, b.find(t, second)).Found)
+	b.store.repeat = true
+	for what, r := range map[string]ledger.Result{"replay": b.Replay(t.Context(), first, decision, b.now),
+		"dismiss": b.Dismiss(t.Context(), second, decision)} {
+		if !r.Done || r.Err != nil {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	if r := b.Replay(t.Context(), first, decision, b.now); r.Done || r.Found.State != ledger.Pending {
+		t.Errorf("another replay: %+v", r)
+	}
+	for _, other := range []ledger.Decision{{By: "bob", At: decision.At, Reason: decision.Reason},
+		{By: "alice", At: decision.At, Reason: "why"}, {By: "alice", At: b.now, Reason: decision.Reason}} {
+		if r := b.Dismiss(t.Context(), second, other); r.Done || r.Found.Decision != decision {
+			t.Errorf("another decision: %+v", r)
+		}
+	}
+}
+
+func TestTextsOfAPersonAreLimited(t *testing.T) {
+	b := newFixture(0)
+	e := b.newEvent()
+	b.record(t, e)
+	if err := b.Park(t.Context(), e, "x", strings.Repeat("a", 511)+"é"); err != nil ||
+		b.find(t, e).Problem != strings.Repeat("a", 511) {
+		t.Errorf("%v, %q", err, b.find(t, e).Problem)
+	}
+	d := ledger.Decision{By: "a", Reason: strings.Repeat("a", 1000)}
+	for _, r := range []ledger.Result{b.Replay(t.Context(), e, d, b.now), b.Dismiss(t.Context(), e, d)} {
+		if r.Done || !errors.Is(r.Err, ledger.ErrDecisionTooLong) {
+			t.Errorf("%+v", r)
+		}
+	}
+	d.Reason = d.Reason[:999]
+	if r := b.Dismiss(t.Context(), e, d); !r.Done {
+		t.Errorf("%+v", r)
+	}
+}
