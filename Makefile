@@ -163,7 +163,7 @@ release: check-go ### build programs and functions twice, compare, and write the
 	@infra/release $(BUILD)
 
 .PHONY: bench
-bench: check-go ### benchmarks; the webhook function is compared with a plain handler
+bench: check-go ### benchmarks
 	go test -run '^$$' -bench . ./shared/... ./functions/...
 
 .PHONY: measure

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -51,47 +50,35 @@ func clientCert(der []byte) events.APIGatewayV2HTTPRequestContextAuthenticationC
 		ClientCertPem: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-func TestMTLSNeedsOnlyACertificate(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca))
-	client := ca.Client(nil)
-	if r := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)); r.StatusCode != 200 {
-		t.Fatalf("%d %s", r.StatusCode, e.log)
-	}
-	if n := len(e.service.Requests(paymenttest.Keys)); n != 0 {
-		t.Errorf("the key endpoint was called %d times", n)
-	}
-	if diff := cmp.Diff(map[string]any{
-		"subject": "CN=webhooks.payments.example,O=Payment Service", "issuer": "CN=Operator CA,O=Payment Service",
-		"serialNumber": client.Leaf.SerialNumber.Text(16), "fingerprint": clientcert.Fingerprint(client.Leaf),
-		"pin": clientcert.PinOf(client.Leaf),
-	}, e.line(t)["certificate"]); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // The client can present an intermediate that is not in the truststore.
-func TestAnAcceptedWebhookWritesTheDaysThatItsChainLasts(t *testing.T) {
+func TestAWebhookByMTLSNeedsOnlyACertificateAndWritesTheDaysThatItsChainLasts(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	expires := func(days int) func(c *x509.Certificate) {
 		return func(c *x509.Certificate) { c.NotAfter = time.Now().AddDate(0, 0, days) }
 	}
 	issuing := ca.NewIntermediate("Issuing CA", expires(20))
-	for name, c := range map[string]struct {
+	for issuer, c := range map[string]struct {
 		client tls.Certificate
 		added  []byte // after the certificate
-		want   float64
+		days   float64
 	}{
-		"the certificate": {ca.Client(expires(10)), nil, 10},
-		"a CA":            {issuing.Client(expires(40)), paymenttest.EncodeCertificate(issuing.Certificate), 20},
+		"Operator CA": {ca.Client(expires(10)), nil, 10},
+		"Issuing CA":  {issuing.Client(expires(40)), paymenttest.EncodeCertificate(issuing.Certificate), 20},
 	} {
 		e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca))
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), c.client)
 		r.RequestContext.Authentication.ClientCert.ClientCertPem += string(c.added)
-		answer := e.handle(t, r)
-		days, _ := e.line(t)[settings.TrustDaysLeftMetric.Name].(float64)
-		if answer.StatusCode != 200 || math.Round(days) != c.want {
-			t.Errorf("%s: %d, %v days, want %v", name, answer.StatusCode, days, c.want)
+		answer, line := e.handle(t, r), e.line(t)
+		days, _ := line[settings.TrustDaysLeftMetric.Name].(float64)
+		if answer.StatusCode != 200 || math.Round(days) != c.days || len(e.service.Requests(paymenttest.Keys)) > 0 {
+			t.Errorf("%s: %d, %v days, want %v", issuer, answer.StatusCode, days, c.days)
+		}
+		if diff := cmp.Diff(map[string]any{"subject": "CN=webhooks.payments.example,O=Payment Service",
+			"issuer":       "CN=" + issuer + ",O=Payment Service",
+			"serialNumber": c.client.Leaf.SerialNumber.Text(16), "fingerprint": clientcert.Fingerprint(c.client.Leaf),
+			"pin": clientcert.PinOf(c.client.Leaf),
+		}, line["certificate"]); diff != "" {
+			t.Error(diff)
 		}
 	}
 }
@@ -102,7 +89,9 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 	client := ca.Client(nil)
 	expired := ca.Client(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	type request = events.APIGatewayV2HTTPRequest
-	none := func(r *request) { r.RequestContext.Authentication = request{}.RequestContext.Authentication }
+	from := func(domain, api string) func(*request) {
+		return func(r *request) { r.RequestContext.DomainName, r.RequestContext.APIID = domain, api }
+	}
 	cases := map[string]struct {
 		reason clientcert.Reason
 		change func(r *request)
@@ -110,51 +99,37 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 		"expired": {clientcert.Expired, func(r *request) {
 			r.RequestContext.Authentication.ClientCert = clientCert(expired.Certificate[0])
 		}},
-		"no certificate": {clientcert.Missing, none},
 		"in a header": {clientcert.Missing, func(r *request) {
-			r.Headers["x-amzn-mtls-clientcert"] = clientCert(client.Certificate[0]).ClientCertPem
-			none(r)
+			r.RequestContext.Authentication = request{}.RequestContext.Authentication
 		}},
-		"from a function URL": {clientcert.WrongOrigin, func(r *request) {
-			r.RequestContext.DomainName, r.RequestContext.APIID = "abcdefg.lambda-url.eu-central-1.on.aws", "abcdefg"
-		}},
-		"from Invoke": {clientcert.WrongOrigin, func(r *request) { r.RequestContext.DomainName = "" }},
-		"from another domain": {
-			clientcert.WrongOrigin,
-			func(r *request) { r.RequestContext.DomainName = "other.example" },
-		},
-		"from another API": {clientcert.WrongOrigin, func(r *request) { r.RequestContext.APIID = "b2c3d4e5f6" }},
-		"format 1.0":       {clientcert.WrongOrigin, func(r *request) { r.Version = "1.0" }},
-		"no format":        {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
+		"from a function URL": {clientcert.WrongOrigin, from("abcdefg.lambda-url.eu-central-1.on.aws", "abcdefg")},
+		"from Invoke":         {clientcert.WrongOrigin, from("", apiID)},
+		"from another domain": {clientcert.WrongOrigin, from("other.example", apiID)},
+		"from another API":    {clientcert.WrongOrigin, from(apiDomain, "b2c3d4e5f6")},
+		"format 1.0":          {clientcert.WrongOrigin, func(r *request) { r.Version = "1.0" }},
+		"no format":           {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
 	}
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		e := newEndpoint(t, withCertificates(t, authentication, ca))
 		// With both, each webhook is signed, so that only the certificate decides.
 		signed := e.signed(t, paymenttest.Event())
+		signed.Headers["x-amzn-mtls-clientcert"] = clientCert(client.Certificate[0]).ClientCertPem
 		want := e.handle(t, signed) // without an API
 		for name, c := range cases {
-			t.Run(authentication+" "+name, func(t *testing.T) {
-				e.log.Reset()
-				r := throughAPI(signed, client)
-				r.Headers = maps.Clone(r.Headers)
-				c.change(&r)
-				if diff := cmp.Diff(want, e.handle(t, r)); want.StatusCode != 401 || diff != "" {
-					t.Errorf("%d differs from other rejections (-other +this)\n%s", want.StatusCode, diff)
-				}
-				line := e.line(t)
-				if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
-					line[settings.TrustDaysLeftMetric.Name] != nil ||
-					strings.Contains(e.log.String(), "MII") {
-					t.Errorf("logged as %v, want %s", line, c.reason)
-				}
-				parsed, err := clientcert.Parse(r.RequestContext.Authentication.ClientCert.ClientCertPem)
-				if err == nil && c.reason != clientcert.WrongOrigin {
-					logged, _ := line["certificate"].(map[string]any)
-					if logged["fingerprint"] != clientcert.Fingerprint(parsed) {
-						t.Errorf("the log does not name the certificate: %v", line)
-					}
-				}
-			})
+			e.log.Reset()
+			r := throughAPI(signed, client)
+			c.change(&r)
+			if diff := cmp.Diff(want, e.handle(t, r)); want.StatusCode != 401 || diff != "" {
+				t.Errorf("%s, %s: %d differs from other rejections (-other +this)\n%s", authentication, name,
+					want.StatusCode, diff)
+			}
+			line := e.line(t)
+			logged, _ := line["certificate"].(map[string]any)
+			if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
+				line[settings.TrustDaysLeftMetric.Name] != nil || strings.Contains(e.log.String(), "MII") ||
+				c.reason == clientcert.Expired && logged["fingerprint"] != clientcert.Fingerprint(expired.Leaf) {
+				t.Errorf("%s, %s: logged as %v, want %s", authentication, name, line, c.reason)
+			}
 		}
 		e.nothingHappened(t)
 		// A host name has no case (RFC 9110, section 4.2.3).

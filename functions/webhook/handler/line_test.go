@@ -68,36 +68,26 @@ func TestTheMetricsOfALine(t *testing.T) {
 
 // The level of a line is that of its answer, or higher if an event needs attention.
 func TestTheLevelOfALine(t *testing.T) {
-	for name, c := range map[string]struct {
-		result intake.Result
-		level  slog.Level // of the answer
-		want   any
-	}{
-		"accepted":        {intake.Result{}, slog.LevelInfo, nil},
-		"rejected":        {intake.Result{}, slog.LevelWarn, "WARN"},
-		"a conflict":      {intake.Result{Conflicts: 1}, slog.LevelInfo, "ERROR"},
-		"not marked":      {intake.Result{Unmarked: 1}, slog.LevelInfo, "ERROR"},
-		"unpublishable":   {intake.Result{Unpublishable: 1}, slog.LevelInfo, "ERROR"},
-		"left to redrive": {intake.Result{Pending: 1}, slog.LevelInfo, "WARN"},
-		"no shared table": {intake.Result{Key: keys.Found{TableFailed: true}},
-			slog.LevelInfo, "WARN"},
-		"a key of another type": {intake.Result{Key: keys.Found{UnexpectedType: "text/html"}},
-			slog.LevelInfo, "WARN"},
-		"a withdrawn key": {intake.Result{Key: keys.Found{Withdrawn: true}},
-			slog.LevelInfo, "WARN"},
-		"an error and more": {intake.Result{Pending: 1}, slog.LevelError, "ERROR"},
+	for want, results := range map[any][]intake.Result{
+		nil: {{}}, "ERROR": {{Conflicts: 1}, {Unmarked: 1}, {Unpublishable: 1}},
+		"WARN": {{Pending: 1}, {Key: keys.Found{TableFailed: true}}, {Key: keys.Found{Withdrawn: true}},
+			{Key: keys.Found{UnexpectedType: "text/html"}}},
 	} {
-		line := written(t, settings.BySignature, c.result, intake.Answer{Level: c.level})
-		if line["level"] != c.want {
-			t.Errorf("%s: %v, want %v", name, line["level"], c.want)
+		for _, r := range results {
+			if line := written(t, settings.BySignature, r, intake.Answer{}); line["level"] != want {
+				t.Errorf("%+v: %v, want %v", r, line["level"], want)
+			}
+			line := written(t, settings.BySignature, r, intake.Answer{Level: slog.LevelError})
+			if line["level"] != "ERROR" {
+				t.Errorf("%+v, answered with an error: %v", r, line["level"])
+			}
 		}
 	}
 }
 
 func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
-	full := intake.Result{Outcome: intake.Outcome{Name: "o"}, Err: errors.New("first"),
-		PublishErr: errors.New("second"), DeliveryID: "d",
+	full := intake.Result{Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
 		Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
 		EventIDs: ids, Parked: "p",
 		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
@@ -108,25 +98,24 @@ func TestTheFieldsOfALine(t *testing.T) {
 	for name, c := range map[string]struct {
 		authentication string
 		result         intake.Result
-		want           map[string]any
+		want           map[string]any // beside the outcome and the status
 	}{
-		"nothing is known": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}},
-			map[string]any{"outcome": "o", "status": 1.0}},
-		"everything": {settings.ByBoth, full, map[string]any{"outcome": "o", "status": 1.0, "authentication": "both",
+		"nothing is known": {settings.BySignature, intake.Result{}, map[string]any{}},
+		"everything": {settings.ByBoth, full, map[string]any{"authentication": "both",
 			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "recorded": 6.0,
 			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "keyContentType": "text/html",
 			"unrecorded": 1.0, "unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0,
 			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0,
 				"evidence": 5.0}}},
-		"not authentic": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"}, UnverifiedID: "c"},
-			map[string]any{"outcome": "o", "status": 1.0, "unverifiedDeliveryId": "c"}},
-		"a key in memory": {settings.BySignature,
-			intake.Result{Outcome: intake.Outcome{Name: "o"}, KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
-			map[string]any{"outcome": "o", "status": 1.0, "keyId": "k"}},
-		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: intake.Outcome{Name: "o"},
-			PublishErr: errors.New("second"), Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
-			"cause": "second", "ids": named}},
+		"no ids": {settings.BySignature, intake.Result{Events: 3}, map[string]any{}},
+		"not authentic": {settings.BySignature, intake.Result{UnverifiedID: "c"},
+			map[string]any{"unverifiedDeliveryId": "c"}},
+		"a key in memory": {settings.BySignature, intake.Result{KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
+			map[string]any{"keyId": "k"}},
+		"an outage of the bus": {settings.BySignature, intake.Result{PublishErr: errors.New("second"), Events: 3,
+			EventIDs: ids}, map[string]any{"cause": "second", "ids": named}},
 	} {
+		c.result.Outcome.Name, c.want["outcome"], c.want["status"] = "o", "o", 1.0
 		line := written(t, c.authentication, c.result, intake.Answer{Status: 1})
 		for field := range line {
 			if field == "level" || field == "msg" || field == "_aws" || 'A' <= field[0] && field[0] <= 'Z' {

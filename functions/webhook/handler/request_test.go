@@ -25,12 +25,13 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			"queryStringParameters":{"a":"1"},"requestContext":{"accountId":"anonymous",
 			"apiId":"id","authentication":null,
 			"authorizer":{"iam":{}},"domainName":"d","http":{"method":"POST","path":"/","protocol":"HTTP/1.1",
-			"sourceIp":"192.0.2.1","userAgent":"u"},"requestId":"r","time":"t","timeEpoch":1},
+			"sourceIp":"192.0.2.1","userAgent":"u"},"requestId":"r","time":"t","timeEpoch":1583348638390},
 			"body":"{\"a\":\"\\u00e9\\n😀\"}\n","pathParameters":null,"isBase64Encoded":false,"stageVariables":null}`,
 		"escapes":         `{"headers":{"\u0061b":"\u0062c","\"":"\\"},"\u0062ody":"\u0064"}`,
 		"base64":          `{"body":"eyJhIjoxfQ==","isBase64Encoded":true}`,
 		"base64, escaped": `{"isBase64Encoded":true,"body":"eyJhIjox\/\u0061=="}`,
 		"nothing":         `{}`,
+		"base64, no body": `{"isBase64Encoded":true}`,
 		"null":            `null`,
 		"members are null": `{"version":null,"rawQueryString":null,"headers":null,"requestContext":null,"body":null,
 			"isBase64Encoded":null}`,
@@ -43,59 +44,47 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			"notAfter":"Aug  5 09:36:04 2021 GMT"},"other":[1]},"iam":{"x":1}},
 			"domainName":"id.execute-api.us-east-1.amazonaws.com"},"body":"x"}`,
 		"an empty body":      `{"body":""}`,
-		"large numbers":      `{"requestContext":{"timeEpoch":1583348638390,"http":{"method":"GET"}},"body":"x"}`,
-		"unknown, nested":    `{"other":{"body":"no","headers":[{"a":"b"}]},"body":"yes"}`,
+		"unknown, nested":    `{"other":{"body":"no","headers":[{"a":"b"]},"body":"yes"}`,
 		"not an object":      `[]`,
-		"a string":           `"body"`,
 		"two values":         `{} {}`,
-		"cut":                `{"body":"a`,
 		"cut in a context":   `{"requestContext":{"http":{"method":"PO`,
 		"empty":              ``,
 		"the body: a number": `{"body":1}`,
 		"a header: a list":   `{"headers":{"a":["b"]}}`,
-		"headers: a list":    `{"headers":["a"]}`,
 		"base64: a string":   `{"isBase64Encoded":"true"}`,
-		"method: an object":  `{"requestContext":{"http":{"method":{}}}}`,
 		"context: a string":  `{"requestContext":"x"}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			var want events.APIGatewayV2HTTPRequest
-			wantErr := jsonv1.Unmarshal([]byte(text), &want)
-			event := []byte(text)
-			got, err := decodeRequest(event)
-			if (err != nil) != (wantErr != nil) {
-				t.Fatalf("%v, want %v", err, wantErr)
-			}
-			if err != nil {
-				return
-			}
-			context := want.RequestContext
-			if diff := cmp.Diff([]any{want.Version, want.RawPath, want.RawQueryString, want.IsBase64Encoded,
-				context.DomainName, context.APIID, context.HTTP.Method, context.HTTP.SourceIP,
-				context.Authentication.ClientCert.ClientCertPem},
-				[]any{got.Version, got.RawPath, got.RawQueryString, got.IsBase64Encoded, got.RequestContext.DomainName,
-					got.RequestContext.APIID, got.RequestContext.HTTP.Method, got.RequestContext.HTTP.SourceIP,
-					got.RequestContext.Authentication.ClientCert.PEM}); diff != "" ||
-				!maps.Equal(want.Headers, got.Headers) {
-				t.Errorf("the headers are %v; (-want +got):\n%s", got.Headers, diff)
-			}
-			sent := []byte(want.Body)
-			if want.IsBase64Encoded {
-				sent, err = base64.StdEncoding.DecodeString(want.Body)
-			}
-			payload, payloadErr := got.payload()
-			if len(sent) == 0 && err == nil {
-				err = intake.ErrPayloadEmpty
-			}
-			if (payloadErr != nil) != (err != nil) || err == nil && string(payload) != string(sent) {
-				t.Errorf("payload %q, %v, want %q, %v", payload, payloadErr, sent, err)
-			}
-			// Lambda's library uses the memory of the event again.
-			clear(event)
-			if err == nil && string(payload) != string(sent) {
-				t.Error("the payload shares the event's memory")
-			}
-		})
+		var want events.APIGatewayV2HTTPRequest
+		wantErr := jsonv1.Unmarshal([]byte(text), &want)
+		event := []byte(text)
+		got, err := decodeRequest(event)
+		if (err != nil) != (wantErr != nil) {
+			t.Errorf("%s: %v, want %v", name, err, wantErr)
+		}
+		if err != nil {
+			continue
+		}
+		from, to := want.RequestContext, got.RequestContext
+		if diff := cmp.Diff([]any{want.Version, want.RawPath, want.RawQueryString, want.IsBase64Encoded,
+			from.DomainName, from.APIID, from.HTTP.Method, from.HTTP.SourceIP,
+			from.Authentication.ClientCert.ClientCertPem},
+			[]any{got.Version, got.RawPath, got.RawQueryString, got.IsBase64Encoded, to.DomainName, to.APIID,
+				to.HTTP.Method, to.HTTP.SourceIP, to.Authentication.ClientCert.PEM}); diff != "" ||
+			!maps.Equal(want.Headers, got.Headers) {
+			t.Errorf("%s: the headers are %v; (-want +got):\n%s", name, got.Headers, diff)
+		}
+		sent := []byte(want.Body)
+		if want.IsBase64Encoded {
+			sent, err = base64.StdEncoding.DecodeString(want.Body)
+		}
+		if len(sent) == 0 && err == nil {
+			err = intake.ErrPayloadEmpty
+		}
+		payload, payloadErr := got.payload()
+		clear(event) // Lambda's library uses its memory again
+		if (payloadErr != nil) != (err != nil) || err == nil && string(payload) != string(sent) {
+			t.Errorf("%s: payload %q, %v, want %q, %v", name, payload, payloadErr, sent, err)
+		}
 	}
 }
 
@@ -116,12 +105,10 @@ func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
 func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 	const rest, alb, other = "an event of a REST API or of payload format 1.0",
 		"an event of an Application Load Balancer", "not an event of a function URL or an HTTP API"
-	ca := paymenttest.NewCA("Operator CA")
 	endpoints := map[string]*endpoint{
 		"signature": newEndpoint(t, map[string]string{settings.CaptureUntilEnv: "2099-01-01T00:00:00Z",
 			"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24"}),
-		"mTLS": newEndpoint(t, withCertificates(t, settings.ByMTLS, ca)),
-		"both": newEndpoint(t, withCertificates(t, settings.ByBoth, ca)),
+		"both": newEndpoint(t, withCertificates(t, settings.ByBoth, paymenttest.NewCA("Operator CA"))),
 	}
 	cases := map[string]string{
 		`{"resource":"/","path":"/","httpMethod":"POST","headers":{"X-SVC-Signature":"CANARY"},
@@ -129,44 +116,25 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 			"requestContext":{"resourcePath":"/","httpMethod":"POST","protocol":"HTTP/1.1","apiId":"id",
 			"identity":{"sourceIp":"192.0.2.1","clientCert":{"clientCertPem":"CANARY"}},"domainName":
 			"hook.bank.example"},"body":"{\"CANARY\":1}","isBase64Encoded":false}`: rest,
-		`{"resource":"/","path":"/","httpMethod":"GET","headers":null,"requestContext":{"stage":"test-invoke-stage"},
-			"body":null}`: rest,
-		`{"version":"1.0","resource":"/","path":"/","httpMethod":"POST","headers":{},"requestContext":{"httpMethod":
-			"POST","identity":{"sourceIp":"192.0.2.1"}},"body":"CANARY","isBase64Encoded":false}`: rest,
 		`{"version":"1.0","type":"REQUEST","methodArn":"CANARY","requestContext":{}}`: rest,
 		`{"requestContext":{"elb":{"targetGroupArn":"CANARY"}},"httpMethod":"POST","path":"/",
 			"queryStringParameters":{},"headers":{"x-forwarded-for":"192.0.2.1"},"body":"CANARY",
 			"isBase64Encoded":false}`: alb,
 		`{"requestContext":{"elb":{}},"httpMethod":"GET","path":"/","multiValueHeaders":{"a":["b"]},"body":""}`: alb,
-		// VPC Lattice, a WebSocket API, a schedule, queues and buckets.
-		`{"version":"2.0","path":"/","method":"POST","headers":{"a":["CANARY"]},"requestContext":{"identity":{}},
-			"body":"CANARY"}`: other,
-		`{"raw_path":"/","method":"POST","headers":{"a":"CANARY"},"body":"CANARY","is_base64_encoded":false}`:   other,
-		`{"requestContext":{"routeKey":"$connect","eventType":"CONNECT","apiId":"id"},"isBase64Encoded":false}`: other,
-		`{"version":"0","id":"x","detail-type":"Scheduled Event","source":"aws.events","detail":{}}`:            other,
 	}
 	for _, event := range []string{
+		// VPC Lattice, a WebSocket API, a schedule, queues and buckets.
+		`{"version":"2.0","path":"/","method":"POST","headers":{"a":["CANARY"]},"requestContext":{"identity":{}},
+			"body":"CANARY"}`,
+		`{"raw_path":"/","method":"POST","headers":{"a":"CANARY"},"body":"CANARY","is_base64_encoded":false}`,
+		`{"requestContext":{"routeKey":"$connect","eventType":"CONNECT","apiId":"id"},"isBase64Encoded":false}`,
+		`{"version":"0","id":"x","detail-type":"Scheduled Event","source":"aws.events","detail":{}}`,
 		`{"Records":[{"messageId":"x","body":"CANARY","eventSource":"aws:sqs"}]}`,
-		`{"deliveryId":"CANARY","events":[{"eventName":"A.B"}]}`,
 		`{"key1":"value1","key2":"value2","key3":"value3"}`,
-		`{}`,
-		` { } `,
-		`null`,
-		`[]`,
-		`[{"CANARY":1}]`,
-		`"CANARY"`,
-		`1`,
-		`{"requestContext":null}`,
-		`{"requestContext":{"http":{}}}`,
-		`{"requestContext":{"elb":null}}`,
-		`{"requestContext":{"http":{"method":null,"path":"/"}},"body":"CANARY"}`,
-		`{"requestContext":"CANARY"}`,
-		`{"headers":{"CANARY":1}}`,
-		`{"isBase64Encoded":"CANARY"}`,
-		`{"body":1}`,
-		`{"version":2}`,
-		`{"body":{"deliveryId":"CANARY"}}`,
-		`{"requestContext":{"http":{"method":"POST"}},"body":{}}`,
+		` { } `, `null`, `[{"CANARY":1}]`, `"CANARY"`, `1`, `{"requestContext":{"http":{}}}`,
+		`{"requestContext":{"elb":null}}`, `{"requestContext":"CANARY"}`, `{"headers":{"CANARY":1}}`, `{"version":2}`,
+		`{"requestContext":{"http":{"method":null,"path":"/"}},"body":"CANARY"}`, `{"isBase64Encoded":"CANARY"}`,
+		`{"requestContext":{"http":{"method":"POST"}},"body":{"deliveryId":"CANARY"}}`,
 	} {
 		cases[event] = other
 	}
@@ -174,14 +142,12 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 		for name, e := range endpoints {
 			e.log.Reset()
 			answer, err := e.Invoke(t.Context(), []byte(event))
-			if want := `{"statusCode":400,`; err != nil || !strings.HasPrefix(string(answer), want) {
-				t.Fatalf("%s, %s: answered %s, %v", name, event, answer, err)
-			}
 			line := e.line(t)
-			if line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "intake: not a webhook: "+want ||
+			if err != nil || !strings.HasPrefix(string(answer), `{"statusCode":400,`) ||
+				line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "intake: not a webhook: "+want ||
 				line["BadRequest"] != 1.0 || line["ClientErrors"] != 1.0 ||
 				strings.Contains(e.log.String()+string(answer), "CANARY") {
-				t.Errorf("%s, %s: answered %s, logged as %v", name, event, answer, line)
+				t.Errorf("%s, %s: answered %s, %v, logged as %v", name, event, answer, err, line)
 			}
 			e.nothingHappened(t)
 		}

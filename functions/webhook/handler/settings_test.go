@@ -50,18 +50,6 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 	}
 }
 
-// keptFor tests how long the key of a webhook is needed in the table.
-func keptFor(key, value string, want time.Duration) func(*testing.T) {
-	return func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.Named(key).Env(): value})
-		e.handle(t, e.signed(t, paymenttest.Event()))
-		stored, err := e.keys.Records(t.Context())
-		if err != nil || len(stored) != 1 || stored[0].ExpiresAt.Sub(stored[0].FetchedAt).Round(time.Minute) != want {
-			t.Errorf("%+v, %v", stored, err)
-		}
-	}
-}
-
 // move moves a header.
 func move(from, to string) func(r *events.APIGatewayV2HTTPRequest) {
 	return func(r *events.APIGatewayV2HTTPRequest) {
@@ -131,27 +119,32 @@ var effects = map[string]func(t *testing.T){
 			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	"keyMaxAge": keptFor("keyMaxAge", "2h", 2*time.Hour),
+	"keyMaxAge": func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{"PAYHOOK_KEY_MAX_AGE": "2h"})
+		e.send(t, paymenttest.Event())
+		stored, err := e.keys.Records(t.Context())
+		if err != nil || len(stored) != 1 ||
+			stored[0].ExpiresAt.Sub(stored[0].FetchedAt).Round(time.Minute) != 2*time.Hour {
+			t.Errorf("%+v, %v", stored, err)
+		}
+	},
 
 	// Package intake tests what a pipeline does with its settings.
-	"deduplicationWindow": recorded,
+	"deduplicationWindow": func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
+		e.send(t, paymenttest.Event())
+		for _, item := range e.ledger.Items() {
+			if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
+				t.Errorf("an eventId is remembered for %s", got)
+			}
+		}
+	},
 }
 
 // tokenSource has a token.
 type tokenSource string
 
 func (s tokenSource) Load(context.Context) (string, error) { return string(s), nil }
-
-// recorded tests that the function records with its settings.
-func recorded(t *testing.T) {
-	e := newEndpoint(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
-	e.send(t, paymenttest.Event())
-	for _, item := range e.ledger.Items() {
-		if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
-			t.Errorf("an eventId is remembered for %s", got)
-		}
-	}
-}
 
 // keyServiceFunc is the key service, without a network.
 type keyServiceFunc func(r *http.Request) (*http.Response, error)
