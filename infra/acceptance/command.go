@@ -36,9 +36,9 @@ For client certificates, give a domain name and its hosted zone.
 Status 1: a result is wrong, or the run failed.
 
 With --json, one document, which is also written to .local/acceptance/ID/report.json:
-run, target, started, ended, version, settings, right, and for each part title and checks
-(right, what, got, expected, milliseconds); with --cleanup, one document: removed (the
-names of stacks).`
+run, target, started, ended, version, settings, right, and sections with title and checks
+(what, want and got with status, fields and arrivals, detail, right, milliseconds); with
+--cleanup, one document: removed (the names of stacks).`
 
 // Command returns the command acceptance.
 func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {

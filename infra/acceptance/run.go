@@ -92,8 +92,7 @@ func (r *run) do(ctx context.Context) (report checks.Report, err error) {
 	if err := r.deploy(ctx); err != nil {
 		return report, err
 	}
-	r.Arrivals = checks.Receive(r.AWS, r.Queues)
-	defer r.Arrivals.Stop()
+	r.Arrivals = checks.NewArrivals(r.AWS, r.Queues)
 	sections := r.Sections()
 	err = r.progress.Step("sending webhooks", func() error { return r.Run(ctx, sections) })
 	return checks.NewReport(sections), err

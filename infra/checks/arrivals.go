@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	smithytime "github.com/aws/smithy-go/time"
 
-	"payhook.example/shared/aws/client"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -40,71 +37,48 @@ type event struct {
 	EventData          struct{ Amount float64 }
 }
 
-// Arrivals receives events from the queues behind rules. It is safe for concurrent use.
+// Arrivals are the events that have arrived in the queues behind rules. Nothing else may receive from them. It is not
+// safe for concurrent use.
 type Arrivals struct {
-	mu   sync.Mutex
-	all  []Arrival
-	err  error // why it stopped receiving
-	stop func()
+	api    *sqs.Client
+	queues map[string]string // their URLs by the names of the rules
+	all    []Arrival
 }
 
-// Receive starts to receive from queues, whose URLs are given by the names of their rules. Nothing
-// else may receive from them: a stopped receiver can still take a message. The caller must Stop
-// it.
-func Receive(config aws.Config, queues map[string]string) *Arrivals {
-	config.HTTPClient = &http.Client{Transport: client.NewConnections(len(queues))}
-	api := sqs.NewFromConfig(config)
-	ctx, cancel := context.WithCancel(context.Background())
-	a := &Arrivals{}
-	var running sync.WaitGroup
-	for rule, queue := range queues {
-		running.Go(func() {
-			var err error
-			for err == nil {
-				err = a.receive(ctx, api, rule, queue)
-			}
-			if ctx.Err() == nil {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				a.err = fmt.Errorf("queue of rule %s: %w", rule, err)
-			}
-		})
-	}
-	a.stop = func() {
-		cancel()
-		running.Wait()
-	}
-	return a
+// NewArrivals returns the arrivals in queues, whose URLs are given by the names of their rules.
+func NewArrivals(config aws.Config, queues map[string]string) *Arrivals {
+	return &Arrivals{api: sqs.NewFromConfig(config), queues: queues}
 }
 
-// Stop returns when nothing is received any more.
-func (a *Arrivals) Stop() { a.stop() }
-
-// receive receives messages once, and deletes them.
-func (a *Arrivals) receive(ctx context.Context, api *sqs.Client, rule, queue string) error {
-	out, err := api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 5,
-	})
-	if err != nil || len(out.Messages) == 0 {
-		return err
-	}
-	arrived := make([]Arrival, len(out.Messages))
-	received := make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))
-	for i, m := range out.Messages {
-		if arrived[i], err = parseArrival(rule, *m.Body); err != nil {
-			return err
+// receive receives messages of each queue once, deletes them, and returns their number. It waits for one in each
+// queue.
+func (a *Arrivals) receive(ctx context.Context, seconds int32) (n int, err error) {
+	for rule, queue := range a.queues {
+		out, err := a.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10,
+			WaitTimeSeconds: seconds})
+		if err != nil {
+			return n, fmt.Errorf("queue of rule %s: %w", rule, err)
 		}
-		received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
-			ReceiptHandle: m.ReceiptHandle}
+		n += len(out.Messages)
+		received := make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))
+		for i, m := range out.Messages {
+			arrived, err := parseArrival(rule, *m.Body)
+			if err != nil {
+				return n, err
+			}
+			a.all = append(a.all, arrived)
+			received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
+				ReceiptHandle: m.ReceiptHandle}
+		}
+		if len(received) == 0 {
+			continue
+		}
+		if _, err := a.api.DeleteMessageBatch(ctx,
+			&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
+			return n, err
+		}
 	}
-	if _, err := api.DeleteMessageBatch(ctx,
-		&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all = append(a.all, arrived...)
-	return nil
+	return n, nil
 }
 
 // parseArrival reads the envelope of an event.
@@ -130,17 +104,19 @@ func parseArrival(rule, body string) (Arrival, error) {
 	return Arrival{rule, envelope.DetailType, e.EventID, e.EventData.Amount, envelope.Detail}, err
 }
 
-// Await waits until enough is true for what has arrived, and returns it. At the deadline, it
+// Await waits until enough is true for what has arrived and the queues are empty, and returns it. At the deadline, it
 // returns what there is with an error.
 func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
 	enough func([]Arrival) bool) (all []Arrival, err error) {
-	err = Poll(ctx, timeout, 20*time.Millisecond, func() (bool, error) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		all = slices.Clip(a.all)
-		return a.err == nil && enough(all), a.err
+	seconds := int32(0)
+	err = Poll(ctx, timeout, 0, func() (bool, error) {
+		n, err := a.receive(ctx, seconds)
+		if seconds = 0; n == 0 && !enough(a.all) {
+			seconds = 1
+		}
+		return n == 0 && seconds == 0, err
 	})
-	return all, err
+	return a.all, err
 }
 
 // compareArrivals waits for the events that must arrive, and compares those that have with what each row wants. A row

@@ -163,7 +163,8 @@ func (s *Subject) observe(ctx context.Context, c *Check) (got Seen, err error) {
 	case c.Function != "":
 		return got, s.Invoke(ctx, cmp.Or(s.Functions[c.Function], c.Function), c.Event, &got.Fields)
 	}
-	if got, err = s.send(ctx, *c.Webhook, c.Certificate); err != nil && c.Webhook.Certificate == paymenttest.NoCertificate {
+	got, err = s.send(ctx, *c.Webhook, c.Certificate)
+	if err != nil && got.Status == 0 && c.Webhook.Certificate == paymenttest.NoCertificate {
 		return c.Want, nil // AWS does not document whether the connection fails or is answered
 	}
 	return got, err
@@ -178,13 +179,14 @@ func (s *Subject) send(ctx context.Context, w paymenttest.Webhook, certificate t
 	}
 	w.URL = s.WebhookURL
 	answer, err := s.Sender.Send(ctx, w)
-	if err == nil {
-		err = json.Unmarshal(answer.Body, &got.Fields)
-	}
 	if err != nil {
-		return got, fmt.Errorf("answered %d %q: %w", answer.Status, answer.Body, err)
+		return got, err
 	}
-	got.Status, got.Fields["body"] = answer.Status, string(answer.Body)
+	got.Status = answer.Status
+	if got.Fields, err = decode(answer.Body); err != nil {
+		return got, err
+	}
+	got.Fields["body"] = string(answer.Body)
 	for _, name := range []string{"Content-Type", "Allow", "WWW-Authenticate"} {
 		if value := answer.Header.Get(name); value != "" {
 			got.Fields[name] = value
@@ -211,9 +213,8 @@ func (s *Subject) call(ctx context.Context, args []string, want Fields) (got See
 	got.Status, got.Fields = cmd.ProcessState.ExitCode(), Fields{}
 	lines := slices.Collect(strings.Lines(string(out)))
 	for _, line := range lines {
-		got.Fields = Fields{}
-		if err := json.Unmarshal([]byte(line), &got.Fields); err != nil {
-			return got, fmt.Errorf("%s: %w", line, err)
+		if got.Fields, err = decode([]byte(line)); err != nil {
+			return got, err
 		}
 		if got.Fields["lines"] = len(lines); reflect.DeepEqual(got.only(want), plain(want)) {
 			break
@@ -249,6 +250,17 @@ func detail(of Fields) string {
 		}
 	}
 	return ""
+}
+
+// decode decodes an object.
+func decode(text []byte) (fields Fields, err error) {
+	if err = json.Unmarshal(text, &fields); err == nil && fields == nil {
+		err = errors.New("it is null")
+	}
+	if err != nil {
+		err = fmt.Errorf("%q is no JSON object: %w", text, err)
+	}
+	return fields, err
 }
 
 // only returns those fields whose names are wanted, as they are in JSON.

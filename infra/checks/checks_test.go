@@ -39,9 +39,8 @@ func newSubject(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Subj
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &Subject{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Minute,
-		Sender:   paymenttest.Sender{Key: paymenttest.NewKey(2048)},
-		Arrivals: &Arrivals{all: arrived, err: errors.New("nothing else comes")}}
+	return &Subject{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Millisecond,
+		Sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}, Arrivals: &Arrivals{all: arrived}}
 }
 
 // A mutation of what is seen of one webhook is found.
@@ -135,7 +134,7 @@ func TestCommandIsRightOnlyIfItsLineAndStatusAre(t *testing.T) {
 }
 
 func TestRowIsRepeatedUntilItIsRight(t *testing.T) {
-	s, n, before := newSubject(t, nil, nil), 0, 0
+	s, n, before := &Subject{Timeout: time.Minute}, 0, 0
 	row := Check{Eventually: true, Want: Seen{Status: 3}, Before: func(context.Context) error { before++; return nil },
 		Do: func(context.Context) (Seen, error) {
 			if n++; n == 2 {

@@ -42,7 +42,7 @@ func (f *fixture) testBank(t *testing.T) {
 			t.Errorf("%s has no token: %v", id, err)
 		}
 		if id == "Payments" {
-			s.Arrivals = checks.Receive(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
+			s.Arrivals = checks.NewArrivals(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
 			(&fixture{Subject: s, machine: &m}).deliver(t)
 		}
 		if err := s.Invoke(t.Context(), s.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
@@ -67,7 +67,6 @@ func (f *fixture) testBank(t *testing.T) {
 
 // deliver sends a webhook, whose events must reach the rule of the app byte for byte.
 func (f *fixture) deliver(t *testing.T) {
-	defer f.Arrivals.Stop()
 	var sent [][]byte
 	var ids []string
 	for _, amount := range []string{"1234567890.10", "1E3", "1e+03", "0.00", "-0", "123456789012345678",

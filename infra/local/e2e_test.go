@@ -83,9 +83,8 @@ func TestDeployedStack(t *testing.T) {
 	if err := errors.Join(mod, run.Write(f.folder)); err != nil {
 		t.Fatal(err)
 	}
-	f.Arrivals = checks.Receive(m.main.AWS, m.main.Queues)
+	f.Arrivals, f.Command = checks.NewArrivals(m.main.AWS, m.main.Queues), f.program(m.main)
 	t.Cleanup(func() {
-		f.Arrivals.Stop()
 		m.stop()
 		if left := processes(m.state); len(left) > 0 {
 			t.Errorf("these processes still run: %q", left)
@@ -125,7 +124,6 @@ func processes(folder string) (lines []string) {
 }
 
 func (f *fixture) testChecks(t *testing.T) {
-	f.Command = f.program(f.Subject)
 	sections, mechanisms := f.Sections(), []checks.Section(nil)
 	last := len(sections) - 1 // it changes how the payment service answers
 	group, ctx := errgroup.WithContext(t.Context())
@@ -177,11 +175,9 @@ func (f *fixture) runMechanisms(ctx context.Context) (sections []checks.Section,
 			return nil, err
 		}
 		s.Certificates, s.Queues, s.Command = certificates, map[string]string{checks.Released: queue}, f.program(s)
-		s.Arrivals = checks.Receive(s.AWS, s.Queues)
+		s.Arrivals = checks.NewArrivals(s.AWS, s.Queues)
 		own := s.Mechanism()
-		err = s.Run(ctx, own)
-		s.Arrivals.Stop()
-		if err != nil {
+		if err := s.Run(ctx, own); err != nil {
 			return nil, err
 		}
 		sections = append(sections, own...)
