@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -202,25 +201,6 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 				t.Errorf("bus %s of %s", d.Bus, d.Name)
 			}
 		})
-	}
-}
-
-// A server that closes a connection without an answer is asked again: the local
-// run's emulator closes idle connections.
-func TestLocalRunIsAskedAgainAfterClosedConnection(t *testing.T) {
-	machine(t)
-	working := cloud(t, outputs)
-	var requests atomic.Int32
-	flaky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) < 3 {
-			panic(http.ErrAbortHandler)
-		}
-		working.Config.Handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(flaky.Close)
-	isUp(t, flaky.URL)
-	if _, err := Connect(t.Context(), Deployment{Local: true}); err != nil || requests.Load() != 3 {
-		t.Errorf("%v after %d requests", err, requests.Load())
 	}
 }
 

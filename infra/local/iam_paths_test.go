@@ -35,41 +35,56 @@ func large() []byte {
 		uuid.New().String(), bytes.Repeat([]byte("x"), 260_000))
 }
 
+// fresh returns a new event.
+func fresh() []byte { return paymenttest.Encode(paymenttest.Event()) }
+
+// versions returns two events with one eventId.
+func versions() (first, second []byte) {
+	event := paymenttest.Event()
+	first = paymenttest.Encode(event)
+	event.EventData.Amount = "9250.00"
+	return first, paymenttest.Encode(event)
+}
+
+// newSecrets makes the service use another key and another token. The function may still hold the token before it.
+func (f *fixture) newSecrets(ctx context.Context) error {
+	f.machine.service.RevokeTokens()
+	if err := f.refresh(ctx); err != nil {
+		return err
+	}
+	_, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true})
+	return err
+}
+
+// refresh lets the token function refresh the token.
+func (f *fixture) refresh(ctx context.Context) error {
+	run, err := f.RunToken(ctx, checks.RefreshNow)
+	if err == nil && run.Outcome != token.Refreshed {
+		err = wrong("the run came to", run)
+	}
+	return err
+}
+
 // webhookPaths are the paths of the webhook function.
 func (f *fixture) webhookPaths() []path {
-	deliver := func(status int, events ...[]byte) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := f.send(ctx, paymenttest.RawDelivery(uuid.New().String(), events...), status)
-			return err
-		}
+	deliver := func(ctx context.Context, status int, events ...[]byte) error {
+		_, err := f.send(ctx, paymenttest.RawDelivery(uuid.New().String(), events...), status)
+		return err
 	}
-	fresh := func() []byte { return paymenttest.Encode(paymenttest.Event()) }
 	return []path{
 		{"a delivery is accepted and published, and again a duplicate", func(ctx context.Context) error {
-			payload := paymenttest.Delivery(paymenttest.Event())
-			_, err := f.send(ctx, payload, http.StatusOK)
-			_, err2 := f.send(ctx, payload, http.StatusOK)
-			return errors.Join(err, err2)
+			event := fresh()
+			return errors.Join(deliver(ctx, http.StatusOK, event), deliver(ctx, http.StatusOK, event))
 		}},
 		{"two events are recorded and marked in batches", func(ctx context.Context) error {
-			return deliver(http.StatusOK, fresh(), fresh())(ctx)
+			return deliver(ctx, http.StatusOK, fresh(), fresh())
 		}},
 		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
-			// The function may still hold the token that is revoked.
-			f.machine.service.RevokeTokens()
-			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
-				return errors.Join(wrong("no new token", run), err)
-			}
-			if _, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true}); err != nil {
-				return err
-			}
-			return deliver(http.StatusOK, fresh())(ctx)
+			return errors.Join(f.newSecrets(ctx), deliver(ctx, http.StatusOK, fresh()))
 		}},
-		{"a large event goes to S3", func(ctx context.Context) error { return deliver(http.StatusOK, large())(ctx) }},
+		{"a large event goes to S3", func(ctx context.Context) error { return deliver(ctx, http.StatusOK, large()) }},
 		{"an invalid delivery is parked", func(ctx context.Context) error {
-			event := paymenttest.Event()
-			event.EventName = "no status"
-			return deliver(http.StatusUnprocessableEntity, paymenttest.Encode(event))(ctx)
+			return deliver(ctx, http.StatusUnprocessableEntity, []byte("{}"))
 		}},
 		{"a conflict is parked", func(ctx context.Context) error {
 			_, err := f.parkConflict(ctx)
@@ -88,7 +103,7 @@ func (f *fixture) webhookPaths() []path {
 
 // record writes an event as pending, and returns its item.
 func (f *fixture) record(ctx context.Context, change func(*ledger.Item) error) (ledger.Item, error) {
-	raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+	raw, err := payment.DecodeRawEvent(fresh())
 	if err != nil {
 		return ledger.Item{}, err
 	}
@@ -146,35 +161,27 @@ func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Ans
 	return a, err
 }
 
-// replay lets the redrive function replay what is parked under a name, without events in conflict or without identity.
-func (f *fixture) replay(ctx context.Context, r redrive.Request, name string, err error) error {
-	got, err := f.replayed(ctx, r, name, err)
-	done := got.Outcome == redrive.Accepted || got.Outcome == redrive.FirstKept
-	if err == nil && (!done || got.Cause != "") {
-		err = wrong("replayed as", got)
+// replay returns what parks something and lets the redrive function replay it. It is parked again for another reason, or
+// replayed without events in conflict or without identity.
+func (f *fixture) replay(parkedAgain bool, r redrive.Request,
+	park func(context.Context) (string, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		name, err := park(ctx)
+		if err != nil {
+			return err
+		}
+		r.Replay = []string{name}
+		a, err := f.redrive(ctx, r)
+		if err != nil || len(a.Replayed) != 1 {
+			return errors.Join(err, wrong("replayed as", a.Replayed))
+		}
+		got := a.Replayed[0]
+		done := (got.Outcome == redrive.Accepted || got.Outcome == redrive.FirstKept) && got.Cause == ""
+		if parkedAgain && got.Parked == "" || !parkedAgain && !done {
+			return wrong("replayed as", got)
+		}
+		return nil
 	}
-	return err
-}
-
-// parksAgain lets the redrive function replay what is parked under a name, which parks it for another reason.
-func (f *fixture) parksAgain(ctx context.Context, r redrive.Request, name string, err error) error {
-	got, err := f.replayed(ctx, r, name, err)
-	if err == nil && got.Parked == "" {
-		err = wrong("replayed as", got)
-	}
-	return err
-}
-
-func (f *fixture) replayed(ctx context.Context, r redrive.Request, name string, err error) (redrive.Replayed, error) {
-	if err != nil {
-		return redrive.Replayed{}, err
-	}
-	r.Replay = []string{name}
-	a, err := f.redrive(ctx, r)
-	if err != nil || len(a.Replayed) != 1 {
-		return redrive.Replayed{}, errors.Join(err, wrong("replayed as", a.Replayed))
-	}
-	return a.Replayed[0], nil
 }
 
 // park parks a delivery that is valid by now, as after a fix, and returns its name.
@@ -216,10 +223,10 @@ func (f *fixture) asClaim(ctx context.Context) func(*ledger.Item) error {
 
 // parkConflict sends a delivery in conflict, and returns the name under which it is parked.
 func (f *fixture) parkConflict(ctx context.Context) (string, error) {
-	event, id := paymenttest.Event(), uuid.New().String()
-	_, err := f.send(ctx, paymenttest.Delivery(event), http.StatusOK)
-	event.EventData.Amount = "9250.00"
-	_, err2 := f.send(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusOK)
+	first, second := versions()
+	id := uuid.New().String()
+	_, err := f.send(ctx, paymenttest.RawDelivery(uuid.New().String(), first), http.StatusOK)
+	_, err2 := f.send(ctx, paymenttest.RawDelivery(id, second), http.StatusOK)
 	parked, err3 := proof.FindDelivery(ctx, f.parking(), id)
 	if err := errors.Join(err, err2, err3); err != nil || len(parked) != 1 {
 		return "", errors.Join(err, wrong("parked are", parked))
@@ -250,29 +257,33 @@ func (f *fixture) redrivePaths() []path {
 				return nil
 			})
 		}},
-		{"a delivery of two events is replayed", func(ctx context.Context) error {
-			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event()))
-			return f.replay(ctx, redrive.Request{}, name, err)
-		}},
-		{"one with a large event is replayed", func(ctx context.Context) error {
-			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), large())
-			return f.replay(ctx, redrive.Request{}, name, err)
-		}},
-		{"a conflict is replayed in the first version", func(ctx context.Context) error {
-			name, err := f.parkConflict(ctx)
-			return f.replay(ctx, redrive.Request{Version: redrive.FirstVersion}, name, err)
-		}},
-		{"a parked event is replayed", func(ctx context.Context) error {
-			id, err := f.parkEvent(ctx, unchanged)
-			return f.replay(ctx, redrive.Request{}, id, err)
-		}},
-		{"a large parked event is replayed", func(ctx context.Context) error {
-			id, err := f.parkEvent(ctx, f.asClaim(ctx))
-			return f.replay(ctx, redrive.Request{}, id, err)
-		}},
+		{"a delivery of two events is replayed", f.replay(false, redrive.Request{},
+			func(ctx context.Context) (string, error) { return f.park(ctx, fresh(), fresh()) })},
+		{"one with a large event is replayed", f.replay(false, redrive.Request{},
+			func(ctx context.Context) (string, error) { return f.park(ctx, fresh(), large()) })},
+		{"a conflict is replayed in the first version",
+			f.replay(false, redrive.Request{Version: redrive.FirstVersion}, f.parkConflict)},
+		{"a parked event is replayed", f.replay(false, redrive.Request{},
+			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, unchanged) })},
+		{"a large parked event is replayed", f.replay(false, redrive.Request{},
+			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, f.asClaim(ctx)) })},
+		{"a captured webhook is replayed, with a new key and a new token", f.replay(false, redrive.Request{Reason: "test"},
+			func(ctx context.Context) (string, error) {
+				if err := f.newSecrets(ctx); err != nil {
+					return "", err
+				}
+				return f.reject(ctx, paymenttest.Delivery(paymenttest.Event()))
+			})},
+		{"a captured webhook is replayed, and is invalid", f.replay(true, redrive.Request{Reason: "test"},
+			func(ctx context.Context) (string, error) { return f.reject(ctx, []byte("{}")) })},
+		{"an invalid delivery is replayed, and has a conflict", f.replay(true, redrive.Request{},
+			func(ctx context.Context) (string, error) {
+				first, second := versions()
+				return f.park(ctx, first, second)
+			})},
 		{"a parked event and a delivery are dismissed", func(ctx context.Context) error {
 			id, err := f.parkEvent(ctx, unchanged)
-			name, err2 := f.park(ctx, paymenttest.Encode(paymenttest.Event()))
+			name, err2 := f.park(ctx, fresh())
 			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
@@ -282,43 +293,10 @@ func (f *fixture) redrivePaths() []path {
 			}
 			return err
 		}},
-		{"a captured webhook is replayed, with a new key and a new token", func(ctx context.Context) error {
-			f.machine.service.RevokeTokens()
-			if run, err := f.RunToken(ctx, checks.RefreshNow); err != nil || run.Outcome != token.Refreshed {
-				return errors.Join(wrong("no new token", run), err)
-			}
-			if _, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true}); err != nil {
-				return err
-			}
-			name, err := f.reject(ctx, paymenttest.Delivery(paymenttest.Event()))
-			return f.replay(ctx, redrive.Request{Reason: "test"}, name, err)
-		}},
-		{"a captured webhook is replayed, and is invalid", func(ctx context.Context) error {
-			name, err := f.reject(ctx, []byte("{}"))
-			return f.parksAgain(ctx, redrive.Request{Reason: "test"}, name, err)
-		}},
-		{"an invalid delivery is replayed, and has a conflict", func(ctx context.Context) error {
-			event := paymenttest.Event()
-			other := event
-			other.EventData.Amount = "9250.00"
-			name, err := f.park(ctx, paymenttest.Encode(event), paymenttest.Encode(other))
-			return f.parksAgain(ctx, redrive.Request{}, name, err)
-		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			_, err := f.redrive(ctx, redrive.Request{
 				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
 			return err
 		}},
 	}
-}
-
-// tokenPaths are the paths of the token function.
-func (f *fixture) tokenPaths() []path {
-	return []path{{"a token is refreshed on request", func(ctx context.Context) error {
-		run, err := f.RunToken(ctx, checks.RefreshNow)
-		if err == nil && run.Outcome != token.Refreshed {
-			err = wrong("the run came to", run)
-		}
-		return err
-	}}}
 }

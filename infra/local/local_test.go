@@ -133,8 +133,8 @@ func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if _, stderr, status := command(t, "up"); status != cli.StatusFailed ||
-		!strings.Contains(stderr, "it is running here already") {
+	already := fmt.Sprintf("payhook: it is running here already (process %d); make down ends it\n", os.Getpid())
+	if _, stderr, status := command(t, "up"); status != cli.StatusFailed || stderr != already {
 		t.Errorf("while it starts: %d, %s", status, stderr)
 	}
 	run := &deployment.Deployment{Endpoint: answering(t), Given: map[string]string{"alarmSilence": "1h"}}
@@ -183,18 +183,6 @@ func TestUpShowsWhyItDidNotStart(t *testing.T) {
 		!strings.Contains(stderr, "payhook: these settings are wrong:\n  alarmSilence=x (-c): must be") ||
 		!strings.HasSuffix(stderr, "payhook: the process in the background ended: exit status 2\n") {
 		t.Errorf("%d, %s%s", status, out, stderr)
-	}
-}
-
-func TestSecondUpSaysOnlyWhatIsRunning(t *testing.T) {
-	l, err := Lock(filepath.Join(project(t), ".local", "run"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	want := fmt.Sprintf("payhook: it is running here already (process %d); make down ends it\n", os.Getpid())
-	if _, stderr, status := command(t, "up"); status != cli.StatusFailed || stderr != want {
-		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
@@ -293,16 +281,6 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 	}
 	if _, err := tls.LoadX509KeyPair(m.tlsFile("client"), m.tlsFile("client-key")); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestEnvironmentOfARunThatHasEndedIsAnError(t *testing.T) {
-	if err := (&deployment.Deployment{Endpoint: "http://127.0.0.1:1"}).Write(project(t)); err != nil {
-		t.Fatal(err)
-	}
-	if out, message, status := command(t, "env"); status != cli.StatusFailed || out != "" ||
-		!strings.Contains(message, "has ended") {
-		t.Errorf("%d, %s%s", status, out, message)
 	}
 }
 
