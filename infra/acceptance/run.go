@@ -164,9 +164,11 @@ func (r *run) deploy(ctx context.Context) error {
 
 // deployService deploys the simulated payment service, of which an assembly of the CDK is written by hand.
 func (r *run) deployService(ctx context.Context) error {
-	source, assembly := filepath.Join(r.cdk.Top, "infra", "acceptance", "service"), filepath.Join(r.cdk.State, "service.out")
-	name, program := r.Stack+"-Service", filepath.Join(assembly, "function", "bootstrap")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=lambda.norpc", "-ldflags=-s", "-o", program, ".")
+	source := filepath.Join(r.cdk.Top, "infra", "acceptance", "service")
+	assembly, name := filepath.Join(r.cdk.State, "service.out"), r.Stack+"-Service"
+	program := filepath.Join(assembly, "function", "bootstrap")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=lambda.norpc", "-ldflags=-s", "-o", program,
+		".")
 	// The function is compiled for the processor of this machine, where an emulator runs it.
 	build.Dir, build.Env = source, append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux")
 	if said, err := build.CombinedOutput(); err != nil {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -132,8 +131,9 @@ func (s *Subject) compareArrivals(ctx context.Context, all []*Check) {
 		}
 		for _, e := range eventsIn(c.Webhook) {
 			ids[i] = append(ids[i], e.EventID)
-			for rule := range strings.FieldsSeq(c.Rules) {
-				want[e.EventID] = append(want[e.EventID], Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil})
+			for _, rule := range c.Rules {
+				one := Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil}
+				want[e.EventID] = append(want[e.EventID], one)
 			}
 		}
 	}

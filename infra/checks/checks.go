@@ -6,7 +6,6 @@
 package checks
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -46,7 +45,6 @@ type Subject struct {
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 
 	payments string // the table of the consumer's function
-	consumer string // that function
 	name     string // of what the last command showed
 }
 
@@ -68,8 +66,8 @@ type Check struct {
 	Certificate tls.Certificate `json:"-"`
 	// Eventually repeats it until the result is the wanted one, or until the timeout of the stack.
 	Eventually bool `json:"-"`
-	// Rules are those behind which each event of the webhook with an eventId arrives once, separated by spaces.
-	Rules string `json:"-"`
+	// Rules are those behind which each event of the webhook with an eventId arrives once.
+	Rules []string `json:"-"`
 
 	Want         Seen   `json:"want"`
 	Got          Seen   `json:"got"` // of the fields, those that are wanted
@@ -161,7 +159,7 @@ func (s *Subject) observe(ctx context.Context, c *Check) (got Seen, err error) {
 	case c.Call != nil:
 		return s.call(ctx, c.Call, c.Want.Fields)
 	case c.Function != "":
-		return got, s.Invoke(ctx, cmp.Or(s.Functions[c.Function], c.Function), c.Event, &got.Fields)
+		return got, s.Invoke(ctx, c.Function, c.Event, &got.Fields)
 	}
 	got, err = s.send(ctx, *c.Webhook, c.Certificate)
 	if err != nil && got.Status == 0 && c.Webhook.Certificate == paymenttest.NoCertificate {
@@ -229,8 +227,9 @@ func (s *Subject) call(ctx context.Context, args []string, want Fields) (got See
 	return got, nil
 }
 
-// Invoke invokes a function and decodes its answer.
-func (s *Subject) Invoke(ctx context.Context, name, event string, answer any) error {
+// Invoke invokes a function, by the name of its folder, and decodes its answer.
+func (s *Subject) Invoke(ctx context.Context, function, event string, answer any) error {
+	name := s.Functions[function]
 	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +19,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
 // The rules of events/rules that the checks need.
@@ -47,15 +49,12 @@ func (s *Subject) Sections() []Section {
 	if UsesMTLS(s.Settings) {
 		sections = append(sections, Section{"Client certificates", s.certificates()})
 	}
-	sections = append(sections,
-		Section{"Requests that are not valid", s.invalid()},
-		Section{"What is parked", s.parked()},
-		Section{"The consumer's function", s.consumed()})
+	sections = append(sections, Section{"Requests that are not valid", s.invalid()},
+		Section{"What is parked", s.parked()}, Section{"The consumer's function", s.consumed()})
 	if s.EvidenceBucket != "" {
 		sections = append(sections, Section{"Evidence of what was accepted", s.evidence()})
 	}
-	return append(sections,
-		Section{"What has arrived", []Check{s.nothingElse()}},
+	return append(sections, Section{"What has arrived", []Check{s.nothingElse()}},
 		Section{"The access token, and faults of the payment service", s.service()})
 }
 
@@ -65,8 +64,7 @@ func (s *Subject) Mechanism() []Section {
 	if !s.usesSignature() {
 		what, one.Flaw = "one event, without a signature", paymenttest.SignatureMissing
 	}
-	rows := append([]Check{refresh(), {What: what, Webhook: one, Rules: Released, Want: s.accepted(1, 0)}},
-		s.certificates()...)
+	rows := append([]Check{refresh(), send(what, one, s.accepted(1, 0), Released)}, s.certificates()...)
 	if s.EvidenceBucket != "" {
 		rows = append(rows, s.evidence()...)
 	}
@@ -76,17 +74,52 @@ func (s *Subject) Mechanism() []Section {
 	return []Section{{s.Stack + ": client certificates", append(rows, s.nothingElse())}}
 }
 
+// send is the row of a webhook. Behind each rule, every event with an eventId must arrive once.
+func send(what string, w *paymenttest.Webhook, want Seen, rules ...string) Check {
+	return Check{What: what, Webhook: w, Want: want, Rules: rules}
+}
+
+// call is the row of a command.
+func call(what string, status int, want Fields, args ...string) Check {
+	return Check{What: what, Call: args, Want: Seen{Status: status, Fields: want}}
+}
+
+// invoke is the row of an invocation.
+func invoke(what, function, event string, want Fields) Check {
+	return Check{What: what, Function: function, Event: event, Want: Seen{Fields: want}}
+}
+
+// refresh stores a token, since keys may be fetched with it.
+func refresh() Check {
+	return invoke("the token function is invoked", "token", RefreshNow, Fields{"outcome": "refreshed"})
+}
+
+// before returns a row with what is done first.
+func (c Check) before(do func(context.Context) error) Check {
+	c.Before = do
+	return c
+}
+
 func deliver(events ...payment.Event) *paymenttest.Webhook {
 	return raw(paymenttest.Delivery(events...))
 }
 
 func raw(payload []byte) *paymenttest.Webhook { return &paymenttest.Webhook{Payload: payload} }
 
-// padded returns an event that is longer by size bytes.
-func padded(e payment.Event, size int) []byte {
-	event := paymenttest.Encode(e)
-	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, strings.Repeat("x", size))
+// encoded returns a webhook with one event in JSON, and its deliveryId.
+func encoded(event []byte) (w *paymenttest.Webhook, id string) {
+	id = uuid.New().String()
+	return raw(paymenttest.RawDelivery(id, event)), id
 }
+
+// noted returns an event with a further member.
+func noted(e payment.Event, note string) []byte {
+	event := paymenttest.Encode(e)
+	return fmt.Appendf(event[:len(event)-1], `,"note":%s}`, note)
+}
+
+// long returns a note of a size in bytes.
+func long(size int) string { return `"` + strings.Repeat("x", size) + `"` }
 
 // accepted is the answer to an accepted delivery.
 func (s *Subject) accepted(recorded, duplicates int) Seen {
@@ -111,34 +144,27 @@ func byAWS(status int) Seen {
 	return Seen{Status: status, Fields: Fields{"Content-Type": "application/json", "status": nil}}
 }
 
-// refresh stores a token, since keys may be fetched with it.
-func refresh() Check {
-	return Check{What: "the token function is invoked", Function: "token", Event: RefreshNow,
-		Want: Seen{Fields: Fields{"outcome": "refreshed"}}}
-}
-
-func (s *Subject) deliveries() []Check {
+func (s *Subject) deliveries() (rows []Check) {
 	many := deliver(paymenttest.Events(25)...)
 	high, returned, nameless := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
 	high.EventData.Amount, high.EventData.PaymentCurrency = "1234567890.10", "EUR"
 	returned.EventData.Returns.HasReturnDetails = true
 	nameless.EventID = ""
-	rows := []Check{
-		{What: "one event", Webhook: deliver(paymenttest.Event()), Rules: Released, Want: s.accepted(1, 0)},
-		{What: "25 events in one delivery", Webhook: many, Rules: Released, Want: s.accepted(25, 0)},
-		{What: "the same 25 again", Webhook: many, Want: s.accepted(0, 25)},
-		{What: "1,234,567,890.10 EUR", Webhook: deliver(high), Rules: Released + " " + euro, Want: s.accepted(1, 0)},
-		{What: "one with return details", Webhook: deliver(returned), Want: s.accepted(1, 0),
-			Rules: Released + " " + needsAttention + " " + otherBus},
-		{What: "two events, one without eventId", Webhook: deliver(paymenttest.Event(), nameless), Rules: Released,
-			Want: Seen{Status: 422, Fields: Fields{"recorded": 1, "status": 422}}},
-	}
 	if s.KeepsToken() {
-		rows = append([]Check{refresh()}, rows...)
+		rows = []Check{refresh()}
 	}
+	rows = append(rows,
+		send("one event", deliver(paymenttest.Event()), s.accepted(1, 0), Released),
+		send("25 events in one delivery", many, s.accepted(25, 0), Released),
+		send("the same 25 again", many, s.accepted(0, 25)),
+		send("1,234,567,890.10 EUR", deliver(high), s.accepted(1, 0), Released, euro),
+		send("one with return details", deliver(returned), s.accepted(1, 0), Released, needsAttention, otherBus),
+		send("two events, one without eventId", deliver(paymenttest.Event(), nameless),
+			Seen{Status: 422, Fields: Fields{"recorded": 1, "invalid": 1}}, Released),
+	)
 	if s.fetchesKeys() {
-		rows = append(rows, Check{What: "one event, signed with a new key", Before: s.NewKey,
-			Webhook: deliver(paymenttest.Event()), Rules: Released, Want: s.accepted(1, 0)})
+		rows = append(rows, send("one event, signed with a new key", deliver(paymenttest.Event()), s.accepted(1, 0),
+			Released).before(s.NewKey))
 	}
 	return rows
 }
@@ -146,77 +172,68 @@ func (s *Subject) deliveries() []Check {
 // flaws are those of a signature that the path of a request to the function can hide or change, and one of each other
 // kind.
 var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
-	paymenttest.KeyIDChanged, paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing,
-	paymenttest.SignatureRepeated, paymenttest.TimestampRepeated, paymenttest.KeyIDRepeated}
+	paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing, paymenttest.SignatureRepeated,
+	paymenttest.TimestampRepeated}
 
 func (s *Subject) signatures() (rows []Check) {
-	for _, flaw := range flaws {
-		if _, static := signature.StaticKeyID(s.Setting("keyIdLocation")); static && strings.HasPrefix(string(flaw), "keyid") {
-			continue
-		}
+	all := flaws
+	if s.fetchesKeys() {
+		all = append(slices.Clip(all), paymenttest.KeyIDChanged, paymenttest.KeyIDRepeated)
+	}
+	for _, flaw := range all {
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
-		rows = append(rows, Check{What: "not authentic: " + strings.ReplaceAll(string(flaw), "-", " "), Webhook: w,
-			Want: unauthorized()})
+		rows = append(rows, send("not authentic: "+strings.ReplaceAll(string(flaw), "-", " "), w, unauthorized()))
 	}
 	if text := s.Setting("timestampTolerance"); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
-		rows = append(rows, Check{What: "timestamp too old", Webhook: old, Want: unauthorized()},
-			Check{What: "timestamp in the future", Webhook: early, Want: unauthorized()})
+		rows = append(rows, send("timestamp too old", old, unauthorized()),
+			send("timestamp in the future", early, unauthorized()))
 	}
 	return rows
 }
 
-// certificateFlaws are flaws of client certificates. API Gateway rejects all but the last one. The first two are shown
-// with every mechanism.
-var certificateFlaws = []struct {
-	flaw paymenttest.CertificateFlaw
-	what string
-}{
-	{paymenttest.NoCertificate, "no client certificate"},
-	{paymenttest.UnknownCA, "client certificate of an unknown CA"},
-	{paymenttest.CertificateExpired, "client certificate expired"},
-	{paymenttest.ForgedSignature, "client certificate with a forged signature"},
-	{paymenttest.ServerUsage, "certificate for servers only"},
-}
-
 func (s *Subject) certificates() (rows []Check) {
-	event := func() *paymenttest.Webhook { return deliver(paymenttest.Event()) }
+	event := func(flaw paymenttest.CertificateFlaw) *paymenttest.Webhook {
+		w := deliver(paymenttest.Event())
+		w.Certificate = flaw
+		return w
+	}
+	with := func(certificate tls.Certificate, c Check) Check {
+		c.Certificate = certificate
+		return c
+	}
 	if c := s.Certificates; c.Next.Leaf != nil {
 		rows = []Check{
-			{What: "one event with the service's next client certificate", Webhook: event(), Certificate: c.Next,
-				Rules: Released, Want: s.accepted(1, 0)},
-			{What: "client certificate with a revoked key", Webhook: event(), Certificate: c.Revoked, Want: unauthorized()},
-			{What: "client certificate not pinned", Webhook: event(), Certificate: c.Unpinned, Want: unauthorized()},
+			with(c.Next, send("one with the service's next client certificate", event(""), s.accepted(1, 0), Released)),
+			with(c.Revoked, send("client certificate with a revoked key", event(""), unauthorized())),
+			with(c.Unpinned, send("client certificate not pinned", event(""), unauthorized())),
 		}
 	}
-	flaws := certificateFlaws
+	// API Gateway rejects these.
+	forbidden := byAWS(http.StatusForbidden)
+	rows = append(rows, send("no client certificate", event(paymenttest.NoCertificate), forbidden),
+		send("client certificate of an unknown CA", event(paymenttest.UnknownCA), forbidden))
 	if s.usesSignature() {
-		unsigned, forged := event(), event()
+		unsigned, forged := event(""), event("")
 		unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
-		rows = append(rows, Check{What: "valid certificate, invalid signature", Webhook: forged, Want: unauthorized()},
-			Check{What: "valid certificate, no signature", Webhook: unsigned, Want: unauthorized()})
-		flaws = flaws[:2]
-	}
-	for _, f := range flaws {
-		w, want := event(), byAWS(http.StatusForbidden)
-		if w.Certificate = f.flaw; f.flaw == paymenttest.ServerUsage {
-			want = unauthorized()
-		}
-		rows = append(rows, Check{What: f.what, Webhook: w, Want: want})
+		rows = append(rows, send("valid certificate, invalid signature", forged, unauthorized()),
+			send("valid certificate, no signature", unsigned, unauthorized()))
+	} else {
+		rows = append(rows,
+			send("client certificate expired", event(paymenttest.CertificateExpired), forbidden),
+			send("client certificate with a forged signature", event(paymenttest.ForgedSignature), forbidden),
+			send("certificate for servers only", event(paymenttest.ServerUsage), unauthorized()))
 	}
 	// Other gateways pass on certificates in these headers.
 	own := s.Identity.Certificate().Leaf
 	text := strings.ReplaceAll(string(paymenttest.EncodeCertificate(own)), "\n", "%0A")
-	imitated := event()
-	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, http.Header{
-		"X-Amzn-Mtls-Clientcert":  {text},
-		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)},
-	}
-	return append(rows, Check{What: "the right certificate in headers, another in TLS", Webhook: imitated,
-		Want: byAWS(http.StatusForbidden)})
+	imitated := event(paymenttest.UnknownCA)
+	imitated.Header = http.Header{"X-Amzn-Mtls-Clientcert": {text},
+		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)}}
+	return append(rows, send("the right certificate in headers, another in TLS", imitated, forbidden))
 }
 
 func (s *Subject) invalid() []Check {
@@ -226,124 +243,94 @@ func (s *Subject) invalid() []Check {
 		want = byAWS(http.StatusNotFound)
 	}
 	other.Method = http.MethodDelete
-	rows := []Check{
-		{What: "not JSON, but signed", Webhook: raw([]byte("released")), Want: rejected(422)},
-		{What: "wrong method", Webhook: other, Want: want},
-	}
+	rows := []Check{send("not JSON, but signed", raw([]byte("released")), rejected(422)),
+		send("wrong method", other, want)}
 	if s.Endpoint == "" { // the emulator has no limit
-		rows = append(rows, Check{What: "more than Lambda takes", Webhook: raw(bytes.Repeat([]byte(" "), 6<<20)),
-			Want: byAWS(http.StatusRequestEntityTooLarge)})
+		rows = append(rows, send("more than Lambda takes", raw(bytes.Repeat([]byte(" "), 6<<20)), byAWS(413)))
 	}
 	return rows
 }
 
 // parked returns the rows of what is parked, with the commands of an operator.
 func (s *Subject) parked() []Check {
-	const reason = "a check"
-	invalid, first, unpublishable := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
-	invalid.EventName = "RELEASED"
-	parked := first
-	parked.EventData.Amount = "9250.00"
+	why := []string{"--reason", "a check", "--yes"}
+	unnamed, first, unfit := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
+	unnamed.EventName = "RELEASED"
+	other := first
+	other.EventData.Amount = "9250.00"
+	invalid, invalidID := encoded(paymenttest.Encode(unnamed))
+	conflict, conflictID := encoded(paymenttest.Encode(other))
+	digest := sha256.Sum256(invalid.Payload)
 	// EventBridge is known to reject an integer of 70 bits, which is valid for Payhook.
-	text := paymenttest.Encode(unpublishable)
-	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
-	ids := []string{uuid.New().String(), uuid.New().String()}
-	delivery := paymenttest.RawDelivery(ids[0], paymenttest.Encode(invalid))
-	digest := sha256.Sum256(delivery)
+	rejectedByBus := noted(unfit, "1000000000000000000000")
+	unpublishable, _ := encoded(rejectedByBus)
+	again, _ := encoded(rejectedByBus)
 	list := func(what, id, kind, state string) Check {
-		return Check{What: what, Call: []string{"parked", "list", "--delivery", id, "--state", "any"},
-			Want: Seen{Fields: Fields{"lines": 1, "kind": kind, "state": state}}}
+		return call(what, 0, Fields{"lines": 1, "kind": kind, "state": state},
+			"parked", "list", "--delivery", id, "--state", "any")
 	}
-	state := func(what, state string, status int) Check {
-		return Check{What: what, Call: []string{"event", unpublishable.EventID},
-			Want: Seen{Status: status, Fields: Fields{"state": state}}}
-	}
-	conflict := s.accepted(0, 0)
-	conflict.Fields["conflicts"] = 1
+	conflicts := s.accepted(0, 0)
+	conflicts.Fields["conflicts"] = 1
+	replayed := call("the parked version is replayed", 0, Fields{"failed": false},
+		append([]string{"replay", "NAME", "--version", "parked"}, why...)...)
+	replayed.Want.Arrivals = []Arrival{{Rule: Released, Type: first.EventName, EventID: first.EventID, Amount: 9250}}
 	return []Check{
-		{What: "an invalid delivery", Webhook: raw(delivery), Want: rejected(422)},
-		list("it is parked", ids[0], "invalid", "open"),
-		{What: "it has the bytes that were sent", Call: []string{"parked", "show", "NAME"},
-			Want: Seen{Fields: Fields{"deliveryId": ids[0], "payloadSha256": hex.EncodeToString(digest[:])}}},
-		{What: "its signature, key and certificate verify", Call: []string{"evidence", "verify",
-			"s3://" + s.ParkingBucket + "/invalid/"}, Want: Seen{Fields: Fields{"damaged": 0, "versions": 0}}},
-		{What: "it is dismissed", Call: []string{"dismiss", "NAME", "--reason", reason},
-			Want: Seen{Fields: Fields{"failed": false}}},
-		list("it is not open any more", ids[0], "invalid", "dismissed"),
+		send("an invalid delivery", invalid, rejected(422)),
+		list("it is parked", invalidID, "invalid", "open"),
+		call("it has the bytes that were sent", 0, Fields{"deliveryId": invalidID,
+			"payloadSha256": hex.EncodeToString(digest[:])}, "parked", "show", "NAME"),
+		call("its signature, key and certificate verify", 0, Fields{"damaged": 0, "versions": 0},
+			"evidence", "verify", "s3://"+s.ParkingBucket+"/invalid/"),
+		call("it is dismissed", 0, Fields{"failed": false}, append([]string{"dismiss", "NAME"}, why...)...),
+		list("it is not open any more", invalidID, "invalid", "dismissed"),
 
-		{What: "an event that EventBridge rejects", Webhook: raw(paymenttest.RawDelivery(uuid.New().String(), text)),
-			Want: s.accepted(1, 0)},
-		state("it is parked", "parked", 1),
-		{What: "it is dismissed", Call: []string{"dismiss", unpublishable.EventID, "--reason", reason},
-			Want: Seen{Fields: Fields{"failed": false}}},
-		{What: "it is sent again", Webhook: raw(paymenttest.RawDelivery(uuid.New().String(), text)), Want: s.accepted(0, 1)},
-		state("it is still dismissed", "dismissed", 0),
+		send("an event that EventBridge rejects", unpublishable, s.accepted(1, 0)),
+		call("it is parked", 1, Fields{"state": "parked"}, "event", unfit.EventID),
+		call("it is dismissed", 0, Fields{"failed": false}, append([]string{"dismiss", unfit.EventID}, why...)...),
+		send("it is sent again", again, s.accepted(0, 1)),
+		call("it is still dismissed", 0, Fields{"state": "dismissed"}, "event", unfit.EventID),
 
-		{What: "an event", Webhook: deliver(first), Rules: Released, Want: s.accepted(1, 0)},
-		{What: "the same eventId with another amount", Want: conflict,
-			Webhook: raw(paymenttest.RawDelivery(ids[1], paymenttest.Encode(parked)))},
-		list("it is parked", ids[1], "conflict", "open"),
-		{What: "the parked version is replayed", Call: []string{"replay", "NAME", "--version", "parked", "--reason", reason,
-			"--yes"}, Want: Seen{Fields: Fields{"failed": false},
-			Arrivals: []Arrival{{Rule: Released, Type: first.EventName, EventID: first.EventID, Amount: 9250}}}},
-		{What: "redrive is invoked", Function: "redrive", Event: AsScheduled, Want: Seen{Fields: Fields{"left": false}}},
-		list("it is not open any more", ids[1], "conflict", "replayed"),
+		send("an event", deliver(first), s.accepted(1, 0), Released),
+		send("the same eventId with another amount", conflict, conflicts),
+		list("it is parked", conflictID, "conflict", "open"),
+		replayed,
+		invoke("redrive is invoked", "redrive", AsScheduled, Fields{"left": false}),
+		list("it is not open any more", conflictID, "conflict", "replayed"),
 	}
 }
 
 // consumed returns the rows of the consumer's function.
-func (s *Subject) consumed() (rows []Check) {
+func (s *Subject) consumed() []Check {
 	large, released := paymenttest.Event(), paymenttest.Event()
 	large.EventData.Amount, released.EventData.Amount = "2000000.00", "5000000000.01"
-	stored := func(e payment.Event, status string) Check {
+	stored := func(e payment.Event, amount string) Check {
 		return Check{What: "the consumer's function has stored it", Eventually: true, Do: s.latest(e),
-			Want: Seen{Fields: Fields{"status": status, "amount": string(e.EventData.Amount)}}}
+			Want: Seen{Fields: Fields{"status": "RELEASED", "amount": amount}}}
 	}
-	rows = []Check{
-		{What: "an event that is too large for the bus, of 2,000,000.00", Rules: Released, Want: s.accepted(1, 0),
-			Webhook: raw(paymenttest.RawDelivery(uuid.New().String(), padded(large, settings.ClaimCheckBytes)))},
-		stored(large, "RELEASED"),
-		{What: "5,000,000,000.01", Webhook: deliver(released), Rules: Released, Want: s.accepted(1, 0)},
-		stored(released, "RELEASED"),
+	claimed, _ := encoded(noted(large, long(settings.ClaimCheckBytes)))
+	return []Check{
+		send("an event that is too large for the bus, of 2,000,000.00", claimed, s.accepted(1, 0), Released),
+		stored(large, "2000000.00"),
+		send("5,000,000,000.01", deliver(released), s.accepted(1, 0), Released),
+		stored(released, "5000000000.01"),
 	}
-	for _, e := range []struct {
-		status, id, latest string
-		at                 time.Duration // after the time of the one that is stored
-	}{
-		{"ACCEPTED", released.EventID, "RELEASED", -time.Second},
-		{"SETTLED", "00000000-0000-4000-8000-000000000000", "SETTLED", time.Second},
-		{"RELEASED", released.EventID, "SETTLED", 0},
-		{"LARGER", "00000000-0000-4000-8000-000000000001", "LARGER", time.Second},
-		{"SETTLED", "00000000-0000-4000-8000-000000000000", "LARGER", time.Second},
-	} {
-		next := released
-		data := &next.EventData.PaymentStatus
-		next.EventID, data.Status, data.StatusTime = e.id, e.status, data.StatusTime.Add(e.at)
-		check := stored(next, e.latest)
-		check.What = "it gets " + e.status + ", and the latest status is stored"
-		check.Before = func(ctx context.Context) error {
-			return s.Invoke(ctx, s.consumer, fmt.Sprintf(`{"detail":%s}`, paymenttest.Encode(next)), &struct{}{})
-		}
-		rows = append(rows, check)
-	}
-	return rows
 }
 
 func (s *Subject) evidence() []Check {
-	id, since := uuid.New().String(), time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
-	twice, records := raw(paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))), 2
+	since := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
+	twice, id := encoded(paymenttest.Encode(paymenttest.Event()))
+	large, _ := encoded(noted(paymenttest.Event(), long(2_000_000)))
+	records := 2
 	if !s.usesSignature() {
 		records = 1 // both are the same request
 	}
 	return []Check{
-		{What: "a webhook", Webhook: twice, Rules: Released, Want: s.accepted(1, 0)},
-		{What: "it again, signed again", Webhook: twice, Want: s.accepted(0, 1)},
-		{What: "each request has a record", Call: []string{"evidence", "find", id, "--from", since},
-			Want: Seen{Fields: Fields{"lines": records, "deliveryId": id}}},
-		{What: "an event of 2 MB", Rules: Released, Want: s.accepted(1, 0),
-			Webhook: raw(paymenttest.RawDelivery(uuid.New().String(), padded(paymenttest.Event(), 2_000_000)))},
-		{What: "all records verify", Call: []string{"evidence", "verify", "s3://" + s.EvidenceBucket},
-			Want: Seen{Fields: Fields{"damaged": 0, "versions": 0}}},
+		send("a webhook", twice, s.accepted(1, 0), Released),
+		send("it again, signed again", twice, s.accepted(0, 1)),
+		call("each request has a record", 0, Fields{"lines": records, "deliveryId": id},
+			"evidence", "find", id, "--from", since),
+		send("an event of 2 MB", large, s.accepted(1, 0), Released),
+		call("all records verify", 0, Fields{"damaged": 0, "versions": 0}, "evidence", "verify"),
 		{What: "S3 deletes a record, and takes one without a checksum", Do: s.locked,
 			Want: Seen{Fields: Fields{"deleted": false, "written": false}}},
 	}
@@ -354,34 +341,28 @@ func (s *Subject) nothingElse() Check {
 	last := paymenttest.Event()
 	last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
 	last.EventData.Cases.HasLinkedCases = true
-	return Check{What: "the last event arrives, and nothing of rejected webhooks and of duplicates", Webhook: deliver(last),
-		Rules: strings.Join(sortedKeys(s.Queues), " "), Want: s.accepted(1, 0)}
+	return send("the last event arrives, and nothing of rejected webhooks and of duplicates", deliver(last),
+		s.accepted(1, 0), sortedKeys(s.Queues)...)
 }
 
 // service returns the rows that change how the payment service answers. They restore it.
 func (s *Subject) service() (rows []Check) {
 	if s.KeepsToken() {
 		rows = []Check{s.replaced(),
-			{What: "the token endpoint is down", Before: s.fault(paymenttest.Token, paymenttest.Down), Function: "token",
-				Event: RefreshNow, Want: Seen{Fields: Fields{"outcome": "failed"}}},
-			{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: 200}},
-			{What: "the token endpoint is back", Before: s.fault(paymenttest.Token, ""), Function: "token",
-				Event: RefreshNow, Want: Seen{Fields: Fields{"outcome": "refreshed"}}}}
+			invoke("the token endpoint is down", "token", RefreshNow, Fields{"outcome": "failed"}).
+				before(s.fault(paymenttest.Token, paymenttest.Down)),
+			{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}},
+			invoke("the token endpoint is back", "token", RefreshNow, Fields{"outcome": "refreshed"}).
+				before(s.fault(paymenttest.Token, ""))}
 	}
 	if !s.fetchesKeys() {
 		return rows
 	}
 	w := deliver(paymenttest.Event())
-	return append(rows,
-		Check{What: "the keys are down, and a webhook is signed with a new one", Webhook: w, Want: rejected(503),
-			Before: func(ctx context.Context) error {
-				err := s.fault(paymenttest.Keys, paymenttest.Down)(ctx)
-				if err == nil {
-					err = s.NewKey(ctx)
-				}
-				return err
-			}},
-		// The function remembers for a moment that it failed.
-		Check{What: "the keys are back", Before: s.fault(paymenttest.Keys, ""), Webhook: w, Eventually: true,
-			Rules: Released, Want: s.accepted(1, 0)})
+	back := send("the keys are back", w, s.accepted(1, 0), Released).before(s.fault(paymenttest.Keys, ""))
+	back.Eventually = true // the function remembers for a moment that it failed
+	return append(rows, send("the keys are down, and a webhook is signed with a new one", w, rejected(503)).before(
+		func(ctx context.Context) error {
+			return errors.Join(s.fault(paymenttest.Keys, paymenttest.Down)(ctx), s.NewKey(ctx))
+		}), back)
 }

@@ -81,8 +81,8 @@ func (s *Subject) SetConsumer(outputs, receiver map[string]string) error {
 	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
-	s.Queues[otherBus], s.payments, s.consumer = receiver["QueueUrl"], outputs["PaymentsTable"], outputs["FunctionName"]
-	if s.Queues[otherBus] == "" || s.payments == "" || s.consumer == "" {
+	s.Queues[otherBus], s.payments = receiver["QueueUrl"], outputs["PaymentsTable"]
+	if s.Queues[otherBus] == "" || s.payments == "" {
 		return errors.New("an output of the consumer's stacks is missing")
 	}
 	return nil
@@ -109,7 +109,7 @@ type TokenRun struct {
 
 // RunToken invokes the token function.
 func (s *Subject) RunToken(ctx context.Context, event string) (run TokenRun, err error) {
-	return run, s.Invoke(ctx, s.Functions["token"], event, &run)
+	return run, s.Invoke(ctx, "token", event, &run)
 }
 
 // NewKey makes a new key, publishes it and signs with it from then on.
@@ -175,11 +175,13 @@ func (s *Subject) callWith(ctx context.Context, reader *token.Reader) (Seen, err
 	if err != nil {
 		return Seen{}, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.PaymentService+paymenttest.ProtectedPath+"payments", nil)
+	path := s.PaymentService + paymenttest.ProtectedPath + "payments"
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return Seen{}, err
 	}
-	client := &http.Client{Transport: token.NewTransport(reader, service, s.Client.Transport), Timeout: 10 * time.Second}
+	client := &http.Client{Transport: token.NewTransport(reader, service, s.Client.Transport),
+		Timeout: 10 * time.Second}
 	answer, err := client.Do(r)
 	if err != nil {
 		return Seen{}, err

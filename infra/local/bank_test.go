@@ -45,7 +45,7 @@ func (f *fixture) testBank(t *testing.T) {
 			s.Arrivals = checks.NewArrivals(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
 			(&fixture{Subject: s, machine: &m}).deliver(t)
 		}
-		if err := s.Invoke(t.Context(), s.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
+		if err := s.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{}); err != nil {
 			t.Error(err)
 		}
 		var shown []byte

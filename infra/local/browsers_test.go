@@ -154,7 +154,7 @@ func TestEmulatorServesItsOwnNamesOnly(t *testing.T) {
 	endpoint := *emulated(t).BaseEndpoint
 	get := func(change func(*http.Request)) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, endpoint+HealthPath, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, endpoint+healthPath, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -358,7 +358,7 @@ func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
-		failed := f.Invoke(t.Context(), f.Functions["redrive"], checks.AsScheduled, &struct{}{})
+		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
 			t.Fatal(err)

@@ -126,24 +126,28 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 	return e, nil
 }
 
-// Ended is closed when the emulator has ended.
-func (e *Emulator) Ended() <-chan struct{} { return e.exited }
-
-// Err is the error of an emulator that has ended.
-func (e *Emulator) Err() error { return fmt.Errorf("MiniStack ended: %w", e.err) }
-
 // CDK runs the CDK CLI of the project for the emulator.
 func (e *Emulator) CDK(top string) *CDK {
 	return &CDK{Top: top, State: e.state,
 		Environment: append(CDKEnvironment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
 }
 
+// healthPath is the path at which an emulator answers 200 when it has started.
+const healthPath = "/_ministack/health"
+
 func (e *Emulator) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
 	defer cancel()
 	for {
-		if Answers(ctx, e.Endpoint) {
-			return nil
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.Endpoint+healthPath, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := deployment.Direct.Do(r); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
 		}
 		select {
 		case <-e.exited:
@@ -153,25 +157,6 @@ func (e *Emulator) awaitReady(ctx context.Context) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// HealthPath is the path at which an emulator answers 200 when it has started.
-const HealthPath = "/_ministack/health"
-
-// Answers reports whether an emulator answers at an endpoint.
-func Answers(ctx context.Context, endpoint string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+HealthPath, nil)
-	if err != nil {
-		return false
-	}
-	resp, err := deployment.Direct.Do(r)
-	if err != nil {
-		return false
-	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }
 
 func freePort() (int, error) {

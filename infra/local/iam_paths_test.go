@@ -138,7 +138,7 @@ func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) 
 	}
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		var ran any
-		failed := f.Invoke(ctx, f.Functions["redrive"], "{}", &ran) // as it does if an item is corrupt
+		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
 		item, _, err := f.ledger().Find(ctx, i.EventID)
 		if err != nil || item.State != ledger.Pending {
 			return err
@@ -156,7 +156,7 @@ func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.Parkin
 func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
 	event, err := json.Marshal(r)
 	if err == nil {
-		err = f.Invoke(ctx, f.Functions["redrive"], string(event), &a)
+		err = f.Invoke(ctx, "redrive", string(event), &a)
 	}
 	return a, err
 }

@@ -102,17 +102,6 @@ func (m *machine) stop() {
 	m.end = nil
 }
 
-// wait returns when ctx ends, or with an error when the emulator does.
-func (m *machine) wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		m.progress.Say("ended on request")
-		return nil
-	case <-m.emulator.Ended():
-		return m.emulator.Err()
-	}
-}
-
 // synthesize starts the emulator and writes the templates at the same time. It returns the
 // folders with those of Payhook and of the consumer.
 func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {

@@ -141,7 +141,13 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	if err := m.main.Write(o.top); err != nil {
 		return err
 	}
-	return m.wait(ctx)
+	select {
+	case <-ctx.Done():
+		o.progress.Say("ended on request")
+		return nil
+	case <-m.emulator.exited:
+		return fmt.Errorf("MiniStack ended: %w", m.emulator.err)
+	}
 }
 
 // firstRunTimeout is how long the first run of a function may take. A token endpoint that
@@ -163,7 +169,7 @@ func (m *machine) firstRuns(ctx context.Context) error {
 			}
 			m.progress.Say("%s", hint)
 		}
-		if err := m.main.Invoke(within, m.main.Functions["redrive"], checks.AsScheduled, &struct{}{}); err != nil {
+		if err := m.main.Invoke(within, "redrive", checks.AsScheduled, &struct{}{}); err != nil {
 			m.progress.Say("redrive did not run: %v", err)
 		}
 		return ctx.Err()
