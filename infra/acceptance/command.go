@@ -36,9 +36,9 @@ For client certificates, give a domain name and its hosted zone.
 Status 1: a result is wrong, or the run failed.
 
 With --json, one document, which is also written to .local/acceptance/ID/report.json:
-run, target, started, ended, version, settings, right, and sections with title and checks
-(what, want and got with status, fields and arrivals, detail, right, milliseconds); with
---cleanup, one document: removed (the names of stacks).`
+run, target, started, ended, version, settings, right, and checks (topic, what, want and
+got with status, fields and arrivals, detail, right); with --cleanup, one document:
+removed (the names of stacks).`
 
 // Command returns the command acceptance.
 func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
@@ -155,7 +155,7 @@ func (r *run) show(ctx context.Context, p *cli.Program) error {
 	}
 	if failed = errors.Join(failed, err); p.JSON {
 		err = p.PrintJSON(document)
-	} else if len(report.Sections) > 0 {
+	} else if len(report.Checks) > 0 {
 		err = report.Print(p.Out)
 	}
 	if failed == nil && err == nil && !document.Right {

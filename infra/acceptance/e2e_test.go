@@ -158,7 +158,7 @@ func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	err := r.show(t.Context(), quiet(&out))
 	var report checks.Report
 	if err := errors.Join(err, json.Unmarshal(out.Bytes(), &report)); err != nil || !report.Right ||
-		len(report.Sections) != 8 {
+		len(report.Checks) < 50 {
 		var text bytes.Buffer
 		report.Print(&text)
 		t.Errorf("%v\n%s", err, &text)

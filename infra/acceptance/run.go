@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ func newRun(ctx context.Context, top, program string, place deployment.Deploymen
 	r := &run{id: id, progress: progress, account: aws.ToString(caller.Account), partition: arn[1],
 		cdk: &local.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
 			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)},
-		Subject: checks.Subject{Deployment: &place, Client: &http.Client{Timeout: time.Minute}, Timeout: patience}}
+		Deployment: &place, Client: &http.Client{Timeout: time.Minute}, Timeout: patience}
 	if place.Profile != "" {
 		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+place.Profile)
 	}
@@ -93,9 +94,9 @@ func (r *run) do(ctx context.Context) (report checks.Report, err error) {
 		return report, err
 	}
 	r.Arrivals = checks.NewArrivals(r.AWS, r.Queues)
-	sections := r.Sections()
-	err = r.progress.Step("sending webhooks", func() error { return r.Run(ctx, sections) })
-	return checks.NewReport(sections), err
+	rows := slices.Concat(r.Rows())
+	err = r.progress.Step("sending webhooks", func() error { return r.Run(ctx, rows) })
+	return checks.NewReport(rows), err
 }
 
 // patience is how long to wait for what must happen. Lambda tries a failed event again after one minute and after

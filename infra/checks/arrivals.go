@@ -120,33 +120,14 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
 
 // compareArrivals waits for the events that must arrive, and compares those that have with what each row wants. A row
 // wants every arrival of the eventIds in its webhook, also those that another row with the same eventId wants.
-func (s *Subject) compareArrivals(ctx context.Context, all []*Check) {
-	want, ids := map[string][]Arrival{}, make([][]string, len(all))
-	for i, c := range all {
-		for _, a := range c.Want.Arrivals {
-			want[a.EventID], ids[i] = append(want[a.EventID], a), append(ids[i], a.EventID)
-		}
-		if c.Webhook == nil {
-			continue
-		}
-		for _, e := range eventsIn(c.Webhook) {
-			ids[i] = append(ids[i], e.EventID)
-			for _, rule := range c.Rules {
-				one := Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil}
-				want[e.EventID] = append(want[e.EventID], one)
-			}
-		}
+func (s *Subject) compareArrivals(ctx context.Context, checks []Check) {
+	var all []Arrival
+	for _, c := range checks {
+		all = append(all, c.Want.Arrivals...)
 	}
-	byID := func(list []Arrival) map[string][]Arrival {
-		got := map[string][]Arrival{}
-		for _, a := range list {
-			a.Detail = nil
-			got[a.EventID] = append(got[a.EventID], a)
-		}
-		return got
-	}
-	list, err := s.Arrivals.Await(ctx, s.Timeout, func(list []Arrival) bool {
-		got := byID(list)
+	want, got := byEventID(all), map[string][]Arrival(nil)
+	_, err := s.Arrivals.Await(ctx, s.Timeout, func(all []Arrival) bool {
+		got = byEventID(all)
 		for id := range want {
 			if len(got[id]) < len(want[id]) {
 				return false
@@ -154,36 +135,58 @@ func (s *Subject) compareArrivals(ctx context.Context, all []*Check) {
 		}
 		return true
 	})
-	got := byID(list)
-	for i, c := range all {
-		slices.Sort(ids[i])
-		c.Want.Arrivals, c.Got.Arrivals = nil, nil
-		for _, id := range slices.Compact(ids[i]) {
-			c.Want.Arrivals = append(c.Want.Arrivals, want[id]...)
-			c.Got.Arrivals = append(c.Got.Arrivals, got[id]...)
+	for i := range checks {
+		c, ids := &checks[i], map[string]bool{}
+		for _, a := range c.Want.Arrivals {
+			ids[a.EventID] = true
 		}
-		slices.SortFunc(c.Want.Arrivals, compare)
-		slices.SortFunc(c.Got.Arrivals, compare)
+		for _, e := range eventsIn(c.Webhook) {
+			ids[e.EventID] = true
+		}
+		c.Want.Arrivals, c.Got.Arrivals = nil, nil
+		for _, id := range slices.Sorted(maps.Keys(ids)) {
+			c.Want.Arrivals, c.Got.Arrivals = append(c.Want.Arrivals, want[id]...), append(c.Got.Arrivals, got[id]...)
+		}
 		if !reflect.DeepEqual(c.Want.Arrivals, c.Got.Arrivals) {
 			c.Right = false
-			c.Detail = fmt.Sprintf("%s arrived: %+v, not %+v; %v", c.Detail, c.Got.Arrivals, c.Want.Arrivals, err)
+			c.Detail += fmt.Sprintf(" arrived: %+v, not %+v; %v", c.Got.Arrivals, c.Want.Arrivals, err)
 		}
 	}
 }
 
-func compare(a, b Arrival) int {
-	return cmp.Or(cmp.Compare(a.EventID, b.EventID), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Amount, b.Amount),
-		cmp.Compare(a.Type, b.Type))
+// byEventID returns arrivals by their eventIds, sorted, without the bytes.
+func byEventID(all []Arrival) map[string][]Arrival {
+	m := map[string][]Arrival{}
+	for _, a := range all {
+		a.Detail = nil
+		m[a.EventID] = append(m[a.EventID], a)
+	}
+	for _, list := range m {
+		slices.SortFunc(list, func(a, b Arrival) int {
+			return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Amount, b.Amount), cmp.Compare(a.Type, b.Type))
+		})
+	}
+	return m
 }
 
-// eventsIn returns the events with an eventId in a webhook. Its payload can be anything.
+// arrivals returns the arrival of each event of a webhook behind each rule.
+func arrivals(w *paymenttest.Webhook, rules []string) (all []Arrival) {
+	for _, e := range eventsIn(w) {
+		for _, rule := range rules {
+			all = append(all, Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil})
+		}
+	}
+	return all
+}
+
+// eventsIn returns the events with an eventId in a webhook. It can be nil, and its payload can be anything.
 func eventsIn(w *paymenttest.Webhook) []event {
 	var delivery struct{ Events []event }
-	_ = json.Unmarshal(w.Payload, &delivery)
+	if w != nil {
+		_ = json.Unmarshal(w.Payload, &delivery)
+	}
 	return slices.DeleteFunc(delivery.Events, func(e event) bool { return e.EventID == "" })
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Poll calls enough until it returns true or an error, with a pause between the calls. It returns
 // an error at the end of the timeout.

@@ -15,7 +15,6 @@ import (
 	"maps"
 	"net/http"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,35 +47,29 @@ type Subject struct {
 	name     string // of what the last command showed
 }
 
-// Check is one row of the table, with its result.
+// Check is one row of the table, with its result. One of a webhook, a command, an invocation of a function and Do is
+// what is done.
 type Check struct {
-	What string `json:"what"`
+	Topic string `json:"topic"`
+	What  string `json:"what"`
 
-	// One of these is done. A webhook goes to the stack. A command gets --json, and NAME in it is the name that the
-	// command before it printed. A function of the stack is invoked with an event.
-	Webhook  *paymenttest.Webhook                `json:"-"`
-	Call     []string                            `json:"-"`
-	Function string                              `json:"-"`
-	Event    string                              `json:"-"`
-	Do       func(context.Context) (Seen, error) `json:"-"`
+	Webhook     *paymenttest.Webhook `json:"-"`
+	Certificate tls.Certificate      `json:"-"` // of the webhook; the zero value is that of the service
+	// Call has the arguments of a command, which also gets --json. NAME is the name that the command before it printed.
+	Call            []string                            `json:"-"`
+	Function, Event string                              `json:"-"`
+	Do              func(context.Context) (Seen, error) `json:"-"`
 
-	// Before is done first, once.
-	Before func(context.Context) error `json:"-"`
-	// Certificate is presented with the webhook; the zero value is that of the service.
-	Certificate tls.Certificate `json:"-"`
-	// Eventually repeats it until the result is the wanted one, or until the timeout of the stack.
-	Eventually bool `json:"-"`
-	// Rules are those behind which each event of the webhook with an eventId arrives once.
-	Rules []string `json:"-"`
+	Before     func(context.Context) error `json:"-"` // is done first, once
+	Eventually bool                        `json:"-"` // it is repeated until it is right, or until the timeout
 
-	Want         Seen   `json:"want"`
-	Got          Seen   `json:"got"` // of the fields, those that are wanted
-	Detail       string `json:"detail,omitempty"`
-	Right        bool   `json:"right"`
-	Milliseconds int64  `json:"milliseconds"`
+	Want   Seen   `json:"want"`
+	Got    Seen   `json:"got"` // of the fields, those that are wanted
+	Detail string `json:"detail,omitempty"`
+	Right  bool   `json:"right"`
 }
 
-// Fields are members of a JSON object.
+// Fields are members of a JSON object. What is wanted has an int for a number, and nil for a member that is missing.
 type Fields map[string]any
 
 // Seen is what is seen of a row.
@@ -89,7 +82,7 @@ type Seen struct {
 // String is a line for people.
 func (s Seen) String() string {
 	words := []string{strconv.Itoa(s.Status)}
-	for _, name := range sortedKeys(s.Fields) {
+	for _, name := range slices.Sorted(maps.Keys(s.Fields)) {
 		if s.Fields[name] != nil {
 			words = append(words, fmt.Sprintf("%s=%v", name, s.Fields[name]))
 		}
@@ -98,57 +91,71 @@ func (s Seen) String() string {
 	for _, a := range s.Arrivals {
 		counts[a.Rule]++
 	}
-	for _, rule := range sortedKeys(counts) {
+	for _, rule := range slices.Sorted(maps.Keys(counts)) {
 		words = append(words, fmt.Sprintf("%d arrived (%s)", counts[rule], rule))
 	}
 	return strings.Join(words, " ")
 }
 
-// Section is the checks of one topic.
-type Section struct {
-	Title  string  `json:"title"`
-	Checks []Check `json:"checks"`
-}
-
-// Run does the checks of sections, one after another, and then waits for the events that must have arrived. It
-// returns only the error of ctx.
-func (s *Subject) Run(ctx context.Context, sections []Section) error {
-	var all []*Check
-	for i := range sections {
-		for j := range sections[i].Checks {
-			c := &sections[i].Checks[j]
-			all = append(all, c)
-			s.do(ctx, c)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+// Run does the checks one after another, and then waits for the events that must have arrived. It returns only the
+// error of ctx.
+func (s *Subject) Run(ctx context.Context, checks []Check) error {
+	for i := range checks {
+		if s.do(ctx, &checks[i]); ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	s.compareArrivals(ctx, all)
+	s.compareArrivals(ctx, checks)
 	return ctx.Err()
 }
 
-// do does one row. Of the arrivals, it knows only those that are wanted.
+// do does one row. It does not look at the arrivals.
 func (s *Subject) do(ctx context.Context, c *Check) {
-	begun := time.Now()
 	var err error
 	if c.Before != nil {
 		err = c.Before(ctx)
 	}
-	for err == nil {
-		c.Got, err = s.observe(ctx, c)
-		c.Detail = detail(c.Got.Fields)
-		c.Got.Fields = c.Got.only(c.Want.Fields)
-		c.Right = err == nil && c.Got.Status == c.Want.Status && reflect.DeepEqual(c.Got.Fields, plain(c.Want.Fields))
+	for begun := time.Now(); err == nil; {
+		var got Seen
+		got, err = s.observe(ctx, c)
+		c.Detail = got.detail()
+		c.Got = Seen{Status: got.Status, Fields: Fields{}}
+		for name := range c.Want.Fields {
+			c.Got.Fields[name] = got.Fields[name]
+		}
+		c.Right = err == nil && got.Status == c.Want.Status && got.has(c.Want.Fields)
 		if c.Right || !c.Eventually || time.Since(begun) > s.Timeout {
 			break
 		}
-		err = smithytime.SleepWithContext(ctx, 200*time.Millisecond) // CloudWatch Logs has a quota of calls a second
+		err = smithytime.SleepWithContext(ctx, 200*time.Millisecond)
 	}
 	if err != nil {
 		c.Right, c.Detail = false, err.Error()
 	}
-	c.Milliseconds = time.Since(begun).Milliseconds()
+}
+
+// has reports whether all wanted fields are there.
+func (s Seen) has(want Fields) bool {
+	for name, value := range want {
+		got := s.Fields[name]
+		if n, ok := value.(int); ok {
+			value = float64(n) // as a number of JSON is decoded
+		}
+		if got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// detail returns what an answer says in words. Message is of AWS.
+func (s Seen) detail() string {
+	for _, name := range []string{"detail", "message", "Message", "cause"} {
+		if text, ok := s.Fields[name].(string); ok && text != "" {
+			return strings.Join(strings.Fields(text), " ")
+		}
+	}
+	return ""
 }
 
 // observe does a row once.
@@ -214,7 +221,7 @@ func (s *Subject) call(ctx context.Context, args []string, want Fields) (got See
 		if got.Fields, err = decode([]byte(line)); err != nil {
 			return got, err
 		}
-		if got.Fields["lines"] = len(lines); reflect.DeepEqual(got.only(want), plain(want)) {
+		if got.Fields["lines"] = float64(len(lines)); got.has(want) {
 			break
 		}
 	}
@@ -241,16 +248,6 @@ func (s *Subject) Invoke(ctx context.Context, function, event string, answer any
 	return json.Unmarshal(out.Payload, answer)
 }
 
-// detail returns what an answer says in words. Message is of AWS.
-func detail(of Fields) string {
-	for _, name := range []string{"detail", "message", "Message", "cause"} {
-		if text, ok := of[name].(string); ok && text != "" {
-			return strings.Join(strings.Fields(text), " ")
-		}
-	}
-	return ""
-}
-
 // decode decodes an object.
 func decode(text []byte) (fields Fields, err error) {
 	if err = json.Unmarshal(text, &fields); err == nil && fields == nil {
@@ -262,61 +259,34 @@ func decode(text []byte) (fields Fields, err error) {
 	return fields, err
 }
 
-// only returns those fields whose names are wanted, as they are in JSON.
-func (s Seen) only(want Fields) Fields {
-	some := maps.Clone(want)
-	for name := range want {
-		some[name] = s.Fields[name]
-	}
-	return plain(some)
-}
-
-// plain returns fields as they are in JSON, where every number is a float64.
-func plain(of Fields) (as Fields) {
-	text, err := json.Marshal(of)
-	if err == nil {
-		err = json.Unmarshal(text, &as)
-	}
-	if err != nil {
-		panic(err) // a row wants what JSON cannot have
-	}
-	return as
-}
-
-// Report is the result of all sections.
+// Report is the result of all checks.
 type Report struct {
-	Right    bool      `json:"right"` // every check is
-	Sections []Section `json:"sections"`
+	Right  bool    `json:"right"` // every check is
+	Checks []Check `json:"checks"`
 }
 
-// NewReport returns the report of sections.
-func NewReport(sections []Section) Report {
-	return Report{Sections: sections, Right: !slices.ContainsFunc(sections, func(s Section) bool {
-		return slices.ContainsFunc(s.Checks, func(c Check) bool { return !c.Right })
-	})}
+// NewReport returns the report of checks.
+func NewReport(checks []Check) Report {
+	return Report{!slices.ContainsFunc(checks, func(c Check) bool { return !c.Right }), checks}
 }
 
 // Print prints the report: for each topic, what was checked and the result. Under a wrong result stands what was
 // expected.
 func (r Report) Print(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	number, wrong := 0, 0
-	for _, section := range r.Sections {
-		fmt.Fprintf(t, "\n%s\n", section.Title)
-		for _, c := range section.Checks {
-			number++
-			if c.Right {
-				fmt.Fprintf(t, "ok\t%s\t%s\n", c.What, c.Got)
-				continue
-			}
-			wrong++
-			fmt.Fprintf(t, "WRONG\t%s\t%s; %s\n\texpected\t%s\n", c.What, c.Got, c.Detail, c.Want)
+	topic, wrong := "", 0
+	for _, c := range r.Checks {
+		if c.Topic != topic {
+			topic = c.Topic
+			fmt.Fprintf(t, "\n%s\n", topic)
 		}
+		if c.Right {
+			fmt.Fprintf(t, "ok\t%s\t%s\n", c.What, c.Got)
+			continue
+		}
+		wrong++
+		fmt.Fprintf(t, "WRONG\t%s\t%s; %s\n\texpected\t%s\n", c.What, c.Got, c.Detail, c.Want)
 	}
-	if wrong > 0 {
-		fmt.Fprintf(t, "\n%d of %d results are wrong.\n", wrong, number)
-	} else {
-		fmt.Fprintf(t, "\nAll %d results are as expected.\n", number)
-	}
+	fmt.Fprintf(t, "\n%d of %d results are as expected.\n", len(r.Checks)-wrong, len(r.Checks))
 	return t.Flush()
 }

@@ -17,19 +17,18 @@ import (
 )
 
 func TestReportShowsEachResultAndWhatIsWrong(t *testing.T) {
-	right := Check{Right: true, What: "one event", Got: Seen{Status: 200, Fields: Fields{"recorded": 1.0},
-		Arrivals: []Arrival{{Rule: Released}, {Rule: Released}}}}
-	wrong := Check{What: "another", Got: Seen{Status: 503}, Detail: "a detail", Want: Seen{Status: 401}}
-	for want, sections := range map[string][]Section{
+	right := Check{Topic: "Webhooks", Right: true, What: "one event", Got: Seen{Status: 200,
+		Fields: Fields{"recorded": 1.0}, Arrivals: []Arrival{{Rule: Released}, {Rule: Released}}}}
+	wrong := Check{Topic: "Webhooks", What: "another", Got: Seen{Status: 503}, Detail: "a detail",
+		Want: Seen{Status: 401}}
+	for want, checks := range map[string][]Check{
 		"\nWebhooks\nok     one event  200 recorded=1 2 arrived (released)\nWRONG  another    503; a detail\n" +
-			"       expected   401\n\n1 of 2 results are wrong.\n": {{"Webhooks", []Check{right, wrong}}},
-		"\nWebhooks\nok  one event  200 recorded=1 2 arrived (released)\n\nAll 1 results are as expected.\n": {
-			{"Webhooks", []Check{right}}},
+			"       expected   401\n\n1 of 2 results are as expected.\n": {right, wrong},
+		"\nWebhooks\nok  one event  200 recorded=1 2 arrived (released)\n\n1 of 1 results are as expected.\n": {right},
 	} {
 		var out bytes.Buffer
-		report := NewReport(sections)
-		right := !strings.Contains(want, "wrong")
-		if err := report.Print(&out); err != nil || out.String() != want || report.Right != right {
+		report := NewReport(checks)
+		if err := report.Print(&out); err != nil || out.String() != want || report.Right != (len(checks) == 1) {
 			t.Errorf("%t, %v:\n%s\nwant\n%s", report.Right, err, &out, want)
 		}
 	}
@@ -86,9 +85,9 @@ func TestWebhookIsRightOnlyIfAnswerAndArrivalsAre(t *testing.T) {
 				w.WriteHeader(test.status)
 				io.WriteString(w, test.body)
 			})
-			sections := []Section{{"", []Check{{Webhook: deliver(event), Rules: []string{Released}, Want: s.accepted(1, 0)}}}}
-			if err := s.Run(t.Context(), sections); err != nil || NewReport(sections).Right != test.right {
-				t.Errorf("%+v, %v", sections, err)
+			rows := []Check{send("", deliver(event), s.accepted(1, 0), Released)}
+			if err := s.Run(t.Context(), rows); err != nil || rows[0].Right != test.right {
+				t.Errorf("%+v, %v", rows, err)
 			}
 		})
 	}
@@ -104,7 +103,7 @@ func TestWebhookThatIsRejectedPublishesNothing(t *testing.T) {
 			io.WriteString(w, `{"status":422}`)
 		})
 	rows := []Check{{Webhook: deliver(event), Want: rejected(422)}, {Webhook: deliver(published), Want: rejected(422)}}
-	if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || !rows[0].Right || rows[1].Right {
+	if err := s.Run(t.Context(), rows); err != nil || !rows[0].Right || rows[1].Right {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
@@ -124,13 +123,13 @@ func TestCommandIsRightOnlyIfItsLineAndStatusAre(t *testing.T) {
 		{Seen{Status: 3, Fields: Fields{"n": 1, "name": "b"}}, false},
 	} {
 		rows := []Check{{Call: []string{"list"}, Want: test.want}}
-		if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || rows[0].Right != test.right {
+		if err := s.Run(t.Context(), rows); err != nil || rows[0].Right != test.right {
 			t.Errorf("%+v, %v", rows, err)
 		}
 	}
 	rows := []Check{{Call: []string{"list"}, Want: Seen{Status: 3, Fields: Fields{"n": 1}}},
 		{Call: []string{"show", "NAME"}, Want: Seen{Status: 0}}}
-	if err := s.Run(t.Context(), []Section{{"", rows}}); err != nil || rows[1].Detail != "args show a" {
+	if err := s.Run(t.Context(), rows); err != nil || rows[1].Detail != "args show a" {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }

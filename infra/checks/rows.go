@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -39,44 +40,48 @@ const (
 	RefreshNow  = `{"refresh":true}`
 )
 
-// Sections returns all rows for the settings of the stack. Some depend on earlier ones. The last section changes how
-// the payment service answers.
-func (s *Subject) Sections() []Section {
-	sections := []Section{{"Deliveries, duplicates and rules", s.deliveries()}}
+// Rows returns the rows for the settings of the stack, some of which depend on earlier ones, and further ones, which
+// change how the payment service answers.
+func (s *Subject) Rows() (rows, further []Check) {
+	rows = about("Deliveries, duplicates and rules", s.deliveries())
 	if s.usesSignature() {
-		sections = append(sections, Section{"Signatures, timestamps and key ids", s.signatures()})
+		rows = append(rows, about("Signatures, timestamps and key ids", s.signatures())...)
 	}
 	if UsesMTLS(s.Settings) {
-		sections = append(sections, Section{"Client certificates", s.certificates()})
+		rows = append(rows, about("Client certificates", s.certificates())...)
 	}
-	sections = append(sections, Section{"Requests that are not valid", s.invalid()},
-		Section{"What is parked", s.parked()}, Section{"The consumer's function", s.consumed()})
-	if s.EvidenceBucket != "" {
-		sections = append(sections, Section{"Evidence of what was accepted", s.evidence()})
-	}
-	return append(sections, Section{"What has arrived", []Check{s.nothingElse()}},
-		Section{"The access token, and faults of the payment service", s.service()})
+	rows = slices.Concat(rows, about("Requests that are not valid", s.invalid()), about("What is parked", s.parked()),
+		about("The consumer's function", s.consumed()), about("Evidence of what was accepted", s.evidence()),
+		about("What has arrived", []Check{s.nothingElse()}))
+	return rows, about("The access token, and faults of the payment service", s.service())
 }
 
 // Mechanism returns the rows of a stack that is there for its authentication and its token store only.
-func (s *Subject) Mechanism() []Section {
+func (s *Subject) Mechanism() []Check {
 	what, one := "one event", deliver(paymenttest.Event())
 	if !s.usesSignature() {
 		what, one.Flaw = "one event, without a signature", paymenttest.SignatureMissing
 	}
-	rows := append([]Check{refresh(), send(what, one, s.accepted(1, 0), Released)}, s.certificates()...)
-	if s.EvidenceBucket != "" {
-		rows = append(rows, s.evidence()...)
-	}
+	rows := slices.Concat([]Check{refresh(), send(what, one, s.accepted(1, 0), Released)}, s.certificates(),
+		s.evidence())
 	if s.TokenParameter != "" {
 		rows = append(rows, s.replaced())
 	}
-	return []Section{{s.Stack + ": client certificates", append(rows, s.nothingElse())}}
+	return about(s.Stack+": client certificates", append(rows, s.nothingElse()))
+}
+
+// about returns rows with their topic.
+func about(topic string, rows []Check) []Check {
+	for i := range rows {
+		rows[i].Topic = topic
+	}
+	return rows
 }
 
 // send is the row of a webhook. Behind each rule, every event with an eventId must arrive once.
 func send(what string, w *paymenttest.Webhook, want Seen, rules ...string) Check {
-	return Check{What: what, Webhook: w, Want: want, Rules: rules}
+	want.Arrivals = arrivals(w, rules)
+	return Check{What: what, Webhook: w, Want: want}
 }
 
 // call is the row of a command.
@@ -317,6 +322,9 @@ func (s *Subject) consumed() []Check {
 }
 
 func (s *Subject) evidence() []Check {
+	if s.EvidenceBucket == "" {
+		return nil
+	}
 	since := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
 	twice, id := encoded(paymenttest.Encode(paymenttest.Event()))
 	large, _ := encoded(noted(paymenttest.Event(), long(2_000_000)))
@@ -342,7 +350,7 @@ func (s *Subject) nothingElse() Check {
 	last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
 	last.EventData.Cases.HasLinkedCases = true
 	return send("the last event arrives, and nothing of rejected webhooks and of duplicates", deliver(last),
-		s.accepted(1, 0), sortedKeys(s.Queues)...)
+		s.accepted(1, 0), slices.Collect(maps.Keys(s.Queues))...)
 }
 
 // service returns the rows that change how the payment service answers. They restore it.

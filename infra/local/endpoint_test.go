@@ -161,8 +161,9 @@ func TestBinaryBodiesAreBase64(t *testing.T) {
 	f := newGateway(t, asItIs)
 	certificate := f.ca.Client(nil)
 	for contentType, want := range map[string]bool{
-		"application/json": false, "Application/JSON; charset=utf-8": false, "text/plain": false, "application/xml": false,
-		"application/javascript": false, "application/octet-stream": true, "application/problem+json": true,
+		"application/json": false, "Application/JSON; charset=utf-8": false, "text/plain": false,
+		"application/xml": false, "application/javascript": false, "application/octet-stream": true,
+		"application/problem+json":          true,
 		"application/x-www-form-urlencoded": true, "": true,
 	} {
 		_, _, e := f.post(t, certificate, func(r *http.Request) { r.Header["Content-Type"] = []string{contentType} })
@@ -191,8 +192,9 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 		change      func(*http.Request)
 		status      int
 	}{
-		"for servers": {func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, asItIs,
-			200},
+		"for servers": {func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}, asItIs, 200},
 		"the serial number 0": {func(c *x509.Certificate) { c.SerialNumber = new(big.Int) }, asItIs, 200},
 		"expired":             {func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, asItIs, 403},
 		"another path":        {nil, func(r *http.Request) { r.URL.Path = "/other" }, 404},

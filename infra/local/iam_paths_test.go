@@ -161,8 +161,8 @@ func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Ans
 	return a, err
 }
 
-// replay returns what parks something and lets the redrive function replay it. It is parked again for another reason, or
-// replayed without events in conflict or without identity.
+// replay returns what parks something and lets the redrive function replay it. It is parked again for another reason,
+// or replayed without events in conflict or without identity.
 func (f *fixture) replay(parkedAgain bool, r redrive.Request,
 	park func(context.Context) (string, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -267,8 +267,8 @@ func (f *fixture) redrivePaths() []path {
 			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, unchanged) })},
 		{"a large parked event is replayed", f.replay(false, redrive.Request{},
 			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, f.asClaim(ctx)) })},
-		{"a captured webhook is replayed, with a new key and a new token", f.replay(false, redrive.Request{Reason: "test"},
-			func(ctx context.Context) (string, error) {
+		{"a captured webhook is replayed, with a new key and a new token", f.replay(false,
+			redrive.Request{Reason: "test"}, func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}

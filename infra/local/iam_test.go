@@ -25,7 +25,8 @@ var unproven = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 // not use them. The tests of infra/payhook compare them with the calls of the schedules.
 func (f *fixture) testPermissions(t *testing.T) {
 	for function, paths := range map[string][]path{
-		"webhook": f.webhookPaths(), "redrive": f.redrivePaths(), "token": {{"a token is refreshed on request", f.refresh}},
+		"webhook": f.webhookPaths(), "redrive": f.redrivePaths(),
+		"token": {{"a token is refreshed on request", f.refresh}},
 	} {
 		t.Run(function, func(t *testing.T) {
 			for _, p := range paths {

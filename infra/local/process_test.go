@@ -72,7 +72,8 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 			if version == " " {
 				continue
 			}
-			if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\necho "+version+"\n"), 0o700); err != nil {
+			script := []byte("#!/bin/sh\necho " + version + "\n")
+			if err := os.WriteFile(filepath.Join(folder, name), script, 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}

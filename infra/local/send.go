@@ -149,8 +149,8 @@ func (s *sending) connect(ctx context.Context) (service paymenttest.Remote, err 
 	case err != nil:
 		return service, cli.Unreachable(err)
 	case !d.Simulated:
-		return service, cli.Usage("only the simulated payment service signs on request, and this local run uses %s: let "+
-			"it send its own webhooks", d.PaymentService)
+		return service, cli.Usage("only the simulated payment service signs on request, and this local run uses %s: "+
+			"let it send its own webhooks", d.PaymentService)
 	case s.order.Certificate != "" && !strings.HasPrefix(d.WebhookURL, "https:"):
 		return service, cli.Usage("stack %s asks for no client certificates: --certificate needs one that does:\n  %s",
 			d.Stack, d.Restart(map[string]string{"authentication": settings.ByBoth}))
