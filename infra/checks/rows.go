@@ -65,7 +65,7 @@ func (s *Subject) Mechanism() []Check {
 	rows := slices.Concat([]Check{refresh(), send(what, one, s.accepted(1, 0), Released)}, s.certificates(),
 		s.evidence())
 	if s.TokenParameter != "" {
-		rows = append(rows, s.replaced())
+		rows = append(rows, s.replaced()...)
 	}
 	return about(s.Stack+": client certificates", append(rows, s.nothingElse()))
 }
@@ -353,15 +353,36 @@ func (s *Subject) nothingElse() Check {
 		s.accepted(1, 0), slices.Collect(maps.Keys(s.Queues))...)
 }
 
+// shortLife is the shortest lifetime of tokens that the simulated service supports.
+const shortLife = 5 * time.Second
+
+// replaced returns the rows of a token that is about to expire.
+func (s *Subject) replaced() []Check {
+	calls := Check{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}}
+	return []Check{
+		refresh().before(s.tokens(shortLife)), calls,
+		// The schedule can have invoked it meanwhile.
+		{What: "the function is invoked as by its schedule, and has replaced it", Do: s.isStored,
+			Want: Seen{Fields: Fields{"long": true}}, Before: func(ctx context.Context) error {
+				err := s.tokens(paymenttest.DefaultTokenLifetime)(ctx)
+				if err == nil {
+					_, err = s.RunToken(ctx, AsScheduled)
+				}
+				return err
+			}},
+		calls,
+	}
+}
+
 // service returns the rows that change how the payment service answers. They restore it.
 func (s *Subject) service() (rows []Check) {
 	if s.KeepsToken() {
-		rows = []Check{s.replaced(),
+		rows = append(s.replaced(),
 			invoke("the token endpoint is down", "token", RefreshNow, Fields{"outcome": "failed"}).
 				before(s.fault(paymenttest.Token, paymenttest.Down)),
-			{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}},
+			Check{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}},
 			invoke("the token endpoint is back", "token", RefreshNow, Fields{"outcome": "refreshed"}).
-				before(s.fault(paymenttest.Token, ""))}
+				before(s.fault(paymenttest.Token, "")))
 	}
 	if !s.fetchesKeys() {
 		return rows

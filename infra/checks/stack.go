@@ -168,9 +168,7 @@ func (s *Subject) locked(ctx context.Context) (Seen, error) {
 }
 
 // callAPI calls the protected API with the stored token, as a client does that has read nothing yet.
-func (s *Subject) callAPI(ctx context.Context) (Seen, error) { return s.callWith(ctx, s.Token()) }
-
-func (s *Subject) callWith(ctx context.Context, reader *token.Reader) (Seen, error) {
+func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
 	service, err := url.Parse(s.PaymentService)
 	if err != nil {
 		return Seen{}, err
@@ -180,7 +178,7 @@ func (s *Subject) callWith(ctx context.Context, reader *token.Reader) (Seen, err
 	if err != nil {
 		return Seen{}, err
 	}
-	client := &http.Client{Transport: token.NewTransport(reader, service, s.Client.Transport),
+	client := &http.Client{Transport: token.NewTransport(s.Token(), service, s.Client.Transport),
 		Timeout: 10 * time.Second}
 	answer, err := client.Do(r)
 	if err != nil {
@@ -189,44 +187,21 @@ func (s *Subject) callWith(ctx context.Context, reader *token.Reader) (Seen, err
 	return Seen{Status: answer.StatusCode}, answer.Body.Close()
 }
 
-// shortLife is the shortest lifetime of tokens that the simulated service supports.
-const shortLife = 5 * time.Second
-
-// replaced is the row of a client that calls while a short-lived token is replaced. The token function runs again and
-// again, as by its schedule every minute, until the client has another token.
-func (s *Subject) replaced() Check {
-	live := func(ctx context.Context, d time.Duration) error {
+// tokens lets new tokens live for some time.
+func (s *Subject) tokens(live time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
 		return s.Change(ctx, func(state *paymenttest.State) error {
-			state.TokenSeconds = int(d.Seconds())
+			state.TokenSeconds = int(live.Seconds())
 			return nil
 		})
 	}
-	return Check{What: fmt.Sprintf("a token lives %d s, and is replaced before it expires", int(shortLife.Seconds())),
-		Want: Seen{Status: 200, Fields: Fields{"replaced": true}},
-		Do: func(ctx context.Context) (got Seen, err error) {
-			if err := live(ctx, shortLife); err != nil {
-				return got, err
-			}
-			_, err = s.RunToken(ctx, RefreshNow)
-			if err := errors.Join(err, live(ctx, paymenttest.DefaultTokenLifetime)); err != nil {
-				return got, err
-			}
-			reader := s.Token()
-			old, err := reader.TokenContext(ctx)
-			if err != nil {
-				return got, err
-			}
-			err = Poll(ctx, time.Until(old.Expiry), 100*time.Millisecond, func() (bool, error) {
-				if _, err := s.RunToken(ctx, AsScheduled); err != nil {
-					return false, err
-				}
-				if got, err = s.callWith(ctx, reader); err != nil || got.Status != http.StatusOK {
-					return true, err
-				}
-				now, err := reader.TokenContext(ctx)
-				got.Fields = Fields{"replaced": err == nil && now.AccessToken != old.AccessToken}
-				return got.Fields["replaced"] == true, err
-			})
-			return got, err
-		}}
+}
+
+// isStored sees whether the stored token lives longer than shortLife.
+func (s *Subject) isStored(ctx context.Context) (Seen, error) {
+	stored, err := s.Token().TokenContext(ctx)
+	if err != nil {
+		return Seen{}, err
+	}
+	return Seen{Fields: Fields{"long": time.Until(stored.Expiry) > shortLife}}, nil
 }
