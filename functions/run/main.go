@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.IntVar(&port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
-		for _, part := range strings.Fields(text) {
+		for part := range strings.FieldsSeq(text) {
 			if n := len(p.given); n > 0 && !strings.Contains(part, "=") {
 				p.given[n-1] += " " + part // of the value before it
 			} else {
