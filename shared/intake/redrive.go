@@ -25,28 +25,25 @@ type Redriver struct {
 // after maxAttempts attempts.
 func NewRedriver(p *Pipeline, maxAttempts int) *Redriver { return &Redriver{p, maxAttempts} }
 
-// Redriven is the result of a run of redrive.
+// Redriven is the result of a run of redrive. The fields with a name in JSON are in the log.
 type Redriven struct {
-	Found     int // due, according to the index
-	Leased    int // of these, taken by this run
-	Published int // on the bus, and marked so
-	Unmarked  int // on the bus and not marked so: a later run publishes them again
-	Failed    int // leased, and not known to be on the bus
-	Parked    int // of these, parked: they failed too often, or EventBridge rejects them
+	Found     int `json:"found,omitzero"`     // due, according to the index
+	Leased    int `json:"leased,omitzero"`    // of these, taken by this run
+	Published int `json:"published,omitzero"` // on the bus, and marked so
+	Unmarked  int `json:"unmarked,omitzero"`  // on the bus and not marked so: a later run publishes them again
+	Failed    int `json:"failed,omitzero"`    // leased, and not known to be on the bus
+	Parked    int `json:"-"`                  // of these, parked: they failed too often, or EventBridge rejects them
 	// PublishErr is why the first of those that failed is not known to be on the bus.
-	PublishErr error
+	PublishErr error `json:"-"`
 	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
-	Errors int
+	Errors int `json:"errors,omitzero"`
 	// Oldest is how long ago the oldest item was recorded that was pending when the
 	// run began: of those that were due, and in each shard of those that are due
 	// last, which have been failing longest.
-	Oldest time.Duration
-	// Unread reports that not every shard was read, so that Oldest is not known.
-	Unread bool
-	// Left reports that the time was up before every item that was due was tried.
-	Left bool
-	// Err is the first error.
-	Err error
+	Oldest time.Duration `json:"-"`
+	Unread bool          `json:"-"`             // not every shard was read, so that Oldest is not known
+	Left   bool          `json:"left,omitzero"` // the time was up before every item that was due was tried
+	Err    error         `json:"-"`             // the first
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -26,13 +27,14 @@ import (
 type Handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
+	receiver *intake.Receiver            // of rejected webhooks; nil: they are not replayed
+	allowed  []netip.Prefix              // their sources; none: any
 	findBus  func(context.Context) error // as bus.Find
 	parking  Deliveries
 	log      *awsenv.Log
 	now      func() time.Time
-	trust    *trust    // nil: no client certificate is required
-	revoked  []string  // the setting revokedKeys
-	rejected *rejected // nil: no rejected webhook can be replayed
+	trust    *trust   // nil: no client certificate is required
+	revoked  []string // the setting revokedKeys
 }
 
 // Stores are those of the function.
@@ -64,6 +66,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 			defer cancel()
 			return bus.Find(ctx, all)
 		},
+		allowed: s.Networks,
 		parking: all.Deliveries,
 		revoked: s.RevokedKeys,
 		log:     log,
@@ -73,7 +76,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
 		h.trust = &trust{s.MTLS, s.Authentication}
 	} else if s.KeysTable != "" {
-		h.rejected = newRejected(accepting, all.Signature(keyService, s), s)
+		h.receiver = intake.NewReceiver(accepting, intake.Mechanisms{Signature: all.Signature(keyService, s)})
 	}
 	return h
 }
@@ -121,19 +124,6 @@ func check(e redrive.Request) error {
 	return proof.Note{By: e.By, Reason: e.Reason, Version: string(e.Version)}.Check()
 }
 
-// line is the line of a run.
-type line struct {
-	Found     int    `json:"found,omitzero"`
-	Leased    int    `json:"leased,omitzero"`
-	Published int    `json:"published,omitzero"`
-	Failed    int    `json:"failed,omitzero"`
-	Unmarked  int    `json:"unmarked,omitzero"`
-	Errors    int    `json:"errors,omitzero"`
-	Left      bool   `json:"left,omitzero"`
-	Cause     string `json:"cause,omitzero"`
-	BusCause  string `json:"busCause,omitzero"`
-}
-
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
 // known whether the bus exists, or nil.
 func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (redrive.Answer, error) {
@@ -144,9 +134,11 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 	case r.Failed > 0 || r.Left || notFound != nil:
 		level = slog.LevelWarn
 	}
-	l := line{Found: r.Found, Leased: r.Leased, Published: r.Published, Failed: r.Failed, Unmarked: r.Unmarked,
-		Errors: r.Errors, Left: r.Left, Cause: awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
-		BusCause: awsenv.Cause(notFound)}
+	line := struct {
+		intake.Redriven
+		Cause    string `json:"cause,omitzero"`
+		BusCause string `json:"busCause,omitzero"`
+	}{r, awsenv.Cause(cmp.Or(r.Err, r.PublishErr)), awsenv.Cause(notFound)}
 	var values []awsenv.Value
 	if errors.Is(r.Err, bus.ErrMissing) {
 		values = append(values, awsenv.Value{Metric: settings.BusMissingMetric, Value: 1})
@@ -160,7 +152,7 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 	if h.trust != nil {
 		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
 	}
-	h.log.Outcome(ctx, level, "redrive", l, values...)
+	h.log.Outcome(ctx, level, "redrive", line, values...)
 	out := redrive.Answer{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
 	if r.Err != nil {
 		return out, fmt.Errorf("redrive: %s", awsenv.Cause(r.Err))
@@ -218,13 +210,10 @@ func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request)
 		}
 	}
 	decision := proof.Replayed
-	switch {
-	case p.Reason == proof.Rejected:
-		if r = h.receive(ctx, p, e); r.Parked != "" { // it is authentic
-			return r, cmp.Or(proof.Decide(ctx, h.parking, decision, name, note), r.Err)
-		}
-	default:
+	if p.Reason != proof.Rejected {
 		r = h.replayer.Replay(ctx, p, e.Version)
+	} else if r = h.receive(ctx, p, e); r.Parked != "" { // it is authentic
+		return r, cmp.Or(proof.Decide(ctx, h.parking, decision, name, note), r.Err)
 	}
 	if !r.Done() {
 		return r, r.Err

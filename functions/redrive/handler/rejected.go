@@ -3,23 +3,11 @@ package handler
 import (
 	"context"
 	"errors"
-	"net/netip"
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
-	"payhook.example/shared/settings"
 )
-
-// rejected receives rejected webhooks with the checks of the webhook function.
-type rejected struct {
-	receiver *intake.Receiver
-	allowed  []netip.Prefix // none: any
-}
-
-func newRejected(p *intake.Pipeline, signature *intake.Signature, s settings.Function) *rejected {
-	return &rejected{intake.NewReceiver(p, intake.Mechanisms{Signature: signature}), s.Networks}
-}
 
 // The outcomes of rejected webhooks that cannot be replayed.
 var (
@@ -30,19 +18,19 @@ var (
 
 // receive receives a rejected webhook like a new one.
 func (h *Handler) receive(ctx context.Context, p proof.Proof, e redrive.Request) intake.Result {
-	r, w := h.rejected, p.Request
+	w := p.Request
 	switch {
 	case h.trust != nil:
 		return intake.Result{Outcome: noCertificate,
 			Err: errors.New("redrive: client certificates are not captured: the service must send it again")}
-	case r == nil:
+	case h.receiver == nil:
 		return intake.Result{Outcome: captureRejectedOff,
 			Err: errors.New("redrive: rejected webhooks are replayed only with the setting captureRejected")}
 	case len(p.Payload) < w.PayloadBytes:
 		return intake.Result{Outcome: incomplete,
 			Err: errors.New("redrive: its body was too large to be captured: the service must send it again")}
 	}
-	source, err := intake.CheckSource(w.SourceIP, r.allowed)
+	source, err := intake.CheckSource(w.SourceIP, h.allowed)
 	if err == nil {
 		err = intake.CheckMethod(w.Method)
 	}
@@ -53,5 +41,5 @@ func (h *Handler) receive(ctx context.Context, p proof.Proof, e redrive.Request)
 	if e.AcceptAge {
 		d.ArrivedAt = w.ReceivedAt
 	}
-	return r.receiver.Receive(ctx, d)
+	return h.receiver.Receive(ctx, d)
 }
