@@ -361,15 +361,7 @@ func (s *Subject) replaced() []Check {
 	calls := Check{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}}
 	return []Check{
 		refresh().before(s.tokens(shortLife)), calls,
-		// The schedule can have invoked it meanwhile.
-		{What: "the function is invoked as by its schedule, and has replaced it", Do: s.isStored,
-			Want: Seen{Fields: Fields{"long": true}}, Before: func(ctx context.Context) error {
-				err := s.tokens(paymenttest.DefaultTokenLifetime)(ctx)
-				if err == nil {
-					_, err = s.RunToken(ctx, AsScheduled)
-				}
-				return err
-			}},
+		{What: "it is replaced before it expires", Do: s.replace, Before: s.tokens(paymenttest.DefaultTokenLifetime)},
 		calls,
 	}
 }

@@ -197,11 +197,17 @@ func (s *Subject) tokens(live time.Duration) func(context.Context) error {
 	}
 }
 
-// isStored sees whether the stored token lives longer than shortLife.
-func (s *Subject) isStored(ctx context.Context) (Seen, error) {
-	stored, err := s.Token().TokenContext(ctx)
+// replace invokes the token function again and again, as by its schedule every minute, until another token is stored.
+func (s *Subject) replace(ctx context.Context) (Seen, error) {
+	old, err := s.Token().TokenContext(ctx)
 	if err != nil {
 		return Seen{}, err
 	}
-	return Seen{Fields: Fields{"long": time.Until(stored.Expiry) > shortLife}}, nil
+	return Seen{}, Poll(ctx, time.Until(old.Expiry), 100*time.Millisecond, func() (bool, error) {
+		if _, err := s.RunToken(ctx, AsScheduled); err != nil {
+			return false, err
+		}
+		now, err := s.Token().TokenContext(ctx)
+		return err == nil && now.AccessToken != old.AccessToken, err
+	})
 }
