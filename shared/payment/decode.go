@@ -27,25 +27,23 @@ type Rejected struct {
 	EventID  string // "" unless it is a UUID
 }
 
-// RawEvent is one event of a delivery: the fields that Payhook uses, and the
-// bytes as they were signed.
+// RawEvent is one event of a delivery: the fields that Payhook uses, and the bytes as they were signed.
 type RawEvent struct {
 	EventName      string
 	EventID        string    // a UUID, as sent
 	EventTimestamp time.Time // in UTC; zero if it is absent or can't be read
 	SentTimestamp  string    // eventTimestamp as sent; "" if it is no string, or longer than 128 bytes
-	// Amount and Currency are eventData.amount as sent and the text of eventData.paymentCurrency; "" if it has
-	// another type, or is longer than 128 bytes.
+	// Amount and Currency are eventData.amount as sent and the text of eventData.paymentCurrency; "" if it has another
+	// type, or is longer than 128 bytes.
 	Amount, Currency string
 	Bytes            []byte // the JSON object; shares the payload's memory
-	// Deviations are the paths to values of another type than in the interface, null excepted and of an
-	// array the first alone, and eventTimestamp if EventTimestamp is zero. They have only names of the interface.
+	// Deviations are the paths to values of another type than in the interface, null excepted and of an array the first
+	// alone, and eventTimestamp if EventTimestamp is zero. They have only names of the interface.
 	Deviations []string
 }
 
-// FieldError describes the problem of one field of a payload. It contains no
-// value, and no name that the interface does not define, so its text can be
-// logged and sent in a response.
+// FieldError describes the problem of one field of a payload. It contains no value, and no name that the interface does
+// not define, so its text can be logged and sent in a response.
 type FieldError struct {
 	Field   string // as in events[3].eventId; "payload" for the whole
 	Problem string // as in "must be a UUID"
@@ -53,17 +51,17 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// DecodeDelivery decodes the payload of a webhook, after a byte order mark. The bytes of the events are parts
-// of payload, which must not change while they are in use. Every error wraps a [*FieldError]. It is safe for
-// concurrent use.
+// DecodeDelivery decodes the payload of a webhook, after a byte order mark. The bytes of the events are parts of
+// payload, which must not change while they are in use. Every error wraps a [*FieldError]. It is safe for concurrent
+// use.
 //
-// It rejects a payload that is not exactly one JSON object (RFC 8259) or has, at any depth, duplicate names in
-// an object, invalid UTF-8 or unpaired surrogates; that has no deliveryId that is a UUID, no events with an
-// identity, or a name that differs from one of these two only in case.
+// It rejects a payload that is not exactly one JSON object (RFC 8259) or has, at any depth, duplicate names in an
+// object, invalid UTF-8 or unpaired surrogates; that has no deliveryId that is a UUID, no events with an identity, or a
+// name that differs from one of these two only in case.
 //
-// An element of events has an identity if it is an object with an eventId that is a UUID, an eventName of the
-// form GROUP.STATUS, no claimCheck (which is reserved for package bus), and no name that differs from
-// claimCheck or a field of section 2.3 only in case. Everything in eventData is accepted.
+// An element of events has an identity if it is an object with an eventId that is a UUID, an eventName of the form
+// GROUP.STATUS, no claimCheck (which is reserved for package bus), and no name that differs from claimCheck or a field
+// of section 2.3 only in case. Everything in eventData is accepted.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
 	defer w.free()
@@ -76,9 +74,8 @@ func DecodeDelivery(payload []byte) (Delivery, error) {
 	return w.delivery, nil
 }
 
-// DecodeRawEvent decodes the detail of an event on the bus as [DecodeDelivery] decodes an element of
-// events, but accepts the field claimCheck: the detail is an event, or a reference to one. The event's
-// bytes share raw's memory.
+// DecodeRawEvent decodes the detail of an event on the bus as [DecodeDelivery] decodes an element of events, but
+// accepts the field claimCheck: the detail is an event, or a reference to one. The event's bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	return decodeEvent(raw, true)
 }
@@ -95,8 +92,8 @@ func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
 	return w.delivery.Events[0], nil
 }
 
-// PeekIDs returns the ids in a payload as far as they can be read, and at most limit eventIds.
-// The payload can be one that [DecodeDelivery] rejects.
+// PeekIDs returns the ids in a payload as far as they can be read, and at most limit eventIds. The payload can be one
+// that [DecodeDelivery] rejects.
 func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		switch {
@@ -114,29 +111,20 @@ func PeekIDs(payload []byte, limit int) (deliveryID string, eventIDs []string) {
 // maxPeeked limits what a payload that is not authentic costs.
 const maxPeeked = 64 << 10
 
-// PeekDeliveryID returns the first deliveryId that is a UUID in the first 64 KiB of a payload, or "".
-// The payload can be one that [DecodeDelivery] rejects.
-func PeekDeliveryID(payload []byte) string {
-	dec := newPeeker(payload[:min(len(payload), maxPeeked)])
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
-		return ""
-	}
-	for dec.PeekKind() == '"' {
-		token, _ := dec.ReadToken()
-		found := token.String() == "deliveryId"
-		value, err := dec.ReadValue()
-		if err != nil {
-			return ""
+// PeekDeliveryID returns the first deliveryId that is a UUID in the first 64 KiB of a payload, or "". The payload can
+// be one that [DecodeDelivery] rejects.
+func PeekDeliveryID(payload []byte) (id string) {
+	peek(payload[:min(len(payload), maxPeeked)], func(ofEvent bool, name, value string) bool {
+		if !ofEvent && name == "deliveryId" && IsUUID(value) {
+			id = value
 		}
-		if found && value.Kind() == '"' && IsUUID(unquote(value)) {
-			return unquote(value)
-		}
-	}
-	return ""
+		return id == ""
+	})
+	return id
 }
 
-// PeekTime returns the latest eventTimestamp in a payload, or the zero time if none
-// can be read. The payload need not be valid.
+// PeekTime returns the latest eventTimestamp in a payload, or the zero time if none can be read. The payload need not
+// be valid.
 func PeekTime(payload []byte) (latest time.Time) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		if ofEvent && name == "eventTimestamp" {
@@ -149,17 +137,11 @@ func PeekTime(payload []byte) (latest time.Time) {
 	return latest
 }
 
-// newPeeker returns a decoder of a payload that need not be valid.
-func newPeeker(payload []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(WithoutBOM(payload)), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-}
-
-// peek calls found for every member of the payload and of its events, with the text of its
-// value, or of the beginning of an object or array. It stops when found returns false or at
-// the first error.
+// peek calls found for every member of the payload and of its events, with the text of its value, or of the beginning
+// of an object or array. It stops when found returns false or at the first error.
 func peek(payload []byte, found func(ofEvent bool, name, value string) bool) {
-	dec := newPeeker(payload)
+	dec := jsontext.NewDecoder(bytes.NewBuffer(WithoutBOM(payload)), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	inEvents := false
 	for {
 		token, err := dec.ReadToken()
@@ -207,6 +189,7 @@ type member struct {
 	value    *schema
 	required bool
 	reserved bool // must not occur
+	routed   bool // is in the routing data; of an object, its routed members are
 	// text reads a string and returns its problem, or "". Another kind is a problem as well, null included.
 	text  func(*walker, string) string
 	wrong consequence // of a problem, or if it is required and missing
@@ -214,7 +197,6 @@ type member struct {
 
 var (
 	textSchema = &schema{kind: '"'}
-	boolSchema = &schema{kind: 't'}
 	anySchema  = &schema{} // of any kind
 
 	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
@@ -229,33 +211,35 @@ var (
 		{name: "eventName", required: true, text: (*walker).eventName, wrong: rejectsEvent},
 		{name: "eventId", required: true, text: (*walker).eventID, wrong: rejectsEvent},
 		{name: "eventTimestamp", required: true, text: (*walker).eventTimestamp},
-		{name: "eventData", value: &schema{kind: '{', members: []member{
-			{name: "identifiers", value: &schema{kind: '{', members: []member{
-				{name: "paymentRequestId", value: textSchema},
-				{name: "paymentEndToEndId", value: textSchema},
-				{name: "svcUniquePaymentId", value: textSchema},
-				{name: "railReferenceId", value: &schema{kind: '{'}},
-				{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
-			}}},
-			{name: "paymentExecutedValueDate", value: textSchema},
-			{name: "amount",
-				value: &schema{kind: '0', keep: func(e *RawEvent, value string) { e.Amount = value }}},
-			{name: "amountType", value: textSchema},
-			{name: "paymentCurrency",
-				value: &schema{kind: '"', keep: func(e *RawEvent, value string) { e.Currency = value }}},
-			{name: "paymentStatus", value: &schema{kind: '{', members: []member{
-				{name: "status", value: textSchema},
-				{name: "statusTime", value: textSchema},
-			}}},
-			{name: "returns", value: flag("hasReturnDetails")},
-			{name: "cancelations", value: flag("hasCancelationDetails")},
-			{name: "cases", value: flag("hasLinkedCases")},
+		{name: "eventData", value: eventDataSchema},
+	}}
+
+	eventDataSchema = &schema{kind: '{', members: []member{
+		{name: "identifiers", value: &schema{kind: '{', members: []member{
+			{name: "paymentRequestId", value: textSchema},
+			{name: "paymentEndToEndId", value: textSchema},
+			{name: "svcUniquePaymentId", value: textSchema},
+			{name: "railReferenceId", value: &schema{kind: '{'}},
+			{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
 		}}},
+		{name: "paymentExecutedValueDate", value: textSchema},
+		{name: "amount", routed: true,
+			value: &schema{kind: '0', keep: func(e *RawEvent, value string) { e.Amount = value }}},
+		{name: "amountType", value: textSchema},
+		{name: "paymentCurrency", routed: true,
+			value: &schema{kind: '"', keep: func(e *RawEvent, value string) { e.Currency = value }}},
+		{name: "paymentStatus", routed: true, value: &schema{kind: '{', members: []member{
+			{name: "status", routed: true, value: textSchema},
+			{name: "statusTime", routed: true, value: textSchema},
+		}}},
+		{name: "returns", routed: true, value: flag("hasReturnDetails")},
+		{name: "cancelations", routed: true, value: flag("hasCancelationDetails")},
+		{name: "cases", routed: true, value: flag("hasLinkedCases")},
 	}}
 )
 
 func flag(name string) *schema {
-	return &schema{kind: '{', members: []member{{name: name, value: boolSchema}}}
+	return &schema{kind: '{', members: []member{{name: name, routed: true, value: &schema{kind: 't'}}}}
 }
 
 // walker reads a payload once, token by token, and checks it against a schema.
@@ -273,8 +257,7 @@ type walker struct {
 	reference bool // accepts the reserved field
 }
 
-// walkers reuses walkers: most allocations of decoding are a decoder's buffers for
-// names.
+// walkers reuses walkers: most allocations of decoding are a decoder's buffers for names.
 var walkers = sync.Pool{New: func() any { return new(walker) }}
 
 func newWalker(payload []byte, reference bool) *walker {
@@ -294,8 +277,7 @@ func (w *walker) free() {
 	walkers.Put(w)
 }
 
-// step selects a member of an object by its name, or an element of an array by its
-// index if the name is empty.
+// step selects a member of an object by its name, or an element of an array by its index if the name is empty.
 type step struct {
 	name  string
 	index int
@@ -326,8 +308,8 @@ func where(path []step) string {
 	return field.String()
 }
 
-// report notes that the current value is not as in the interface. It returns an error if that rejects
-// the delivery, so that nothing more is read.
+// report notes that the current value is not as in the interface. It returns an error if that rejects the delivery, so
+// that nothing more is read.
 func (w *walker) report(c consequence, format string, args ...any) error {
 	switch c {
 	case rejectsDelivery:
@@ -374,10 +356,7 @@ func (w *walker) value(s *schema) error {
 
 // read reads one value, of an event or not.
 func (w *walker) read(s *schema) error {
-	kind := w.dec.PeekKind()
-	if kind == 'f' {
-		kind = 't'
-	}
+	kind := kindOf(&w.dec)
 	switch {
 	case kind != s.kind && s != anySchema:
 		if err := w.skip(); err != nil || kind == 'n' && s.wrong == deviates {
@@ -405,8 +384,15 @@ func (w *walker) read(s *schema) error {
 	return nil
 }
 
-// skip reads one value of any kind. Decoder.SkipValue reads an object or array token by
-// token, which takes longer.
+// kindOf returns the kind of the next value; 't' means true and false.
+func kindOf(dec *jsontext.Decoder) jsontext.Kind {
+	if kind := dec.PeekKind(); kind != 'f' {
+		return kind
+	}
+	return 't'
+}
+
+// skip reads one value of any kind. Decoder.SkipValue reads an object or array token by token, which takes longer.
 func (w *walker) skip() error {
 	if _, err := w.dec.ReadValue(); err != nil {
 		return w.malformed(err)
@@ -517,8 +503,8 @@ func (w *walker) array(s *schema) error {
 	return nil
 }
 
-// find returns the index of the member that a raw JSON string names, and true. If there is none, it returns
-// false, and -1 or the index of a member whose name differs only in case.
+// find returns the index of the member that a raw JSON string names, and true. If there is none, it returns false, and
+// -1 or the index of a member whose name differs only in case.
 func (s *schema) find(raw []byte) (int, bool) {
 	name := raw[1 : len(raw)-1]
 	if bytes.IndexByte(name, '\\') >= 0 {
@@ -546,8 +532,7 @@ func unquote(raw []byte) string {
 	return string(text)
 }
 
-// malformed replaces an error of the JSON decoder, whose text may contain parts of
-// the payload, by one that does not.
+// malformed replaces an error of the JSON decoder, whose text may contain parts of the payload, by one that does not.
 func (w *walker) malformed(err error) error {
 	offset := w.dec.InputOffset()
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
@@ -582,9 +567,8 @@ func wrongID(text string) string {
 // nameCharacters are the characters of the parts of an event name.
 const nameCharacters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-"
 
-// eventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by
-// dots. Its maximum length is that of the detail-type of an EventBridge event, which the
-// name becomes (AWS, PutEventsRequestEntry).
+// eventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by dots. Its maximum length is that
+// of the detail-type of an EventBridge event, which the name becomes (AWS, PutEventsRequestEntry).
 func (w *walker) eventName(text string) string {
 	w.current.EventName = text
 	valid := len(text) <= 128 && strings.Contains(text, ".")
@@ -610,9 +594,8 @@ func (w *walker) eventTimestamp(text string) string {
 	return ""
 }
 
-// Path converts a JSON Pointer (RFC 6901) into an event to the notation
-// eventData.identifiers.svcPostingIds[0]. A name that the interface does not
-// define, and all that follows it, becomes one *, because such names can be data.
+// Path converts a JSON Pointer (RFC 6901) into an event to the notation eventData.identifiers.svcPostingIds[0]. A name
+// that the interface does not define, and all that follows it, becomes one *, because such names can be data.
 func Path(pointer jsontext.Pointer) string {
 	var path strings.Builder
 	at := eventSchema

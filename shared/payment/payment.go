@@ -1,14 +1,10 @@
-// Package payment decodes the payment service's webhooks: sections 2.2 to 2.5 of
-// its interface.
+// Package payment decodes the payment service's webhooks: sections 2.2 to 2.5 of its interface.
 //
-// It guarantees that what it decodes is unambiguous. Two readers of the same
-// bytes, whatever their language, see the same payment: it rejects duplicate
-// names, invalid UTF-8, and an event without an eventId and an eventName. It
-// accepts everything else, whatever the types in eventData. Amounts keep their
-// digits: no number is converted to a float64.
+// It guarantees that what it decodes is unambiguous. Two readers of the same bytes, whatever their language, see the
+// same payment: it rejects duplicate names, invalid UTF-8, and an event without an eventId and an eventName. It accepts
+// everything else, whatever the types in eventData. Amounts keep their digits: no number is converted to a float64.
 //
-// A receiver calls [DecodeDelivery]. A consumer of the events on the bus calls
-// [DecodeEvent] with an event's detail.
+// A receiver calls [DecodeDelivery]. A consumer of the events on the bus calls [DecodeEvent] with an event's detail.
 package payment
 
 import (
@@ -22,18 +18,16 @@ import (
 	"time"
 )
 
-// Event is one element of a delivery (section 2.3) and the detail of one event on
-// the bus. Fields that the sender omitted or sent as null are zero, and so are those
-// in Deviations.
+// Event is one element of a delivery (section 2.3) and the detail of one event on the bus. Fields that the sender
+// omitted or sent as null are zero, and so are those in Deviations.
 type Event struct {
 	EventName      string    `json:"eventName"`               // GROUP.STATUS, as in PAYMENT_STATUS.RELEASED
 	EventID        string    `json:"eventId"`                 // a UUID; the idempotency key
 	EventTimestamp time.Time `json:"eventTimestamp,omitzero"` // UTC
 	EventData      Data      `json:"eventData"`
 
-	// Deviations are the paths of the values with another JSON type than that of the
-	// interface, and of texts that are not a time, as in eventData.amount. [DecodeEvent] sets
-	// them, in the order of the event.
+	// Deviations are the paths of the values with another JSON type than that of the interface, and of texts that are
+	// not a time, as in eventData.amount. [DecodeEvent] sets them, in the order of the event.
 	Deviations []string `json:"-"`
 }
 
@@ -80,16 +74,14 @@ type Cases struct {
 	HasLinkedCases bool `json:"hasLinkedCases"`
 }
 
-// Amount is a JSON number, digit for digit as it was sent: 100.00 stays 100.00.
-// The empty Amount means that no number was sent; it is marshaled as null. Use
-// [Amount.Rat] to compare and add amounts, never texts or floats.
+// Amount is a JSON number, digit for digit as it was sent: 100.00 stays 100.00. The empty Amount means that no number
+// was sent; it is marshaled as null. Use [Amount.Rat] to compare and add amounts, never texts or floats.
 type Amount string
 
 // maxAmountDigits limits the work of Rat: 1e999999999 is also a JSON number.
 const maxAmountDigits = 1000
 
-// Rat returns the exact value of a. It reports false if a is not a JSON number or
-// has more than 1000 digits.
+// Rat returns the exact value of a. It reports false if a is not a JSON number or has more than 1000 digits.
 func (a Amount) Rat() (*big.Rat, bool) {
 	if len(a) > maxAmountDigits || a.check() != nil {
 		return nil, false
@@ -110,8 +102,7 @@ func (a Amount) check() error {
 	return nil
 }
 
-// MarshalJSON returns the digits of a, or null if a is empty. It returns an error if a is
-// not a JSON number.
+// MarshalJSON returns the digits of a, or null if a is empty. It returns an error if a is not a JSON number.
 func (a Amount) MarshalJSON() ([]byte, error) {
 	if a == "" {
 		return []byte("null"), nil
@@ -122,8 +113,7 @@ func (a Amount) MarshalJSON() ([]byte, error) {
 	return []byte(a), nil
 }
 
-// UnmarshalJSON stores the digits of a JSON number, and no amount for null. It returns an
-// error for every other value.
+// UnmarshalJSON stores the digits of a JSON number, and no amount for null. It returns an error for every other value.
 func (a *Amount) UnmarshalJSON(b []byte) error {
 	got := Amount(b)
 	if string(b) == "null" {
@@ -135,10 +125,9 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// DecodeEvent decodes one event: an element of a delivery, or the detail of an
-// event on the bus. It accepts every event that [DecodeDelivery] accepts, and returns
-// the errors of DecodeDelivery for the others. A value that the interface does not
-// allow is zero and is in Deviations. It is safe for concurrent use.
+// DecodeEvent decodes one event: an element of a delivery, or the detail of an event on the bus. It accepts every event
+// that [DecodeDelivery] accepts, and returns the errors of DecodeDelivery for the others. A value that the interface
+// does not allow is zero and is in Deviations. It is safe for concurrent use.
 func DecodeEvent(raw []byte) (Event, error) {
 	raw = WithoutBOM(raw)
 	if _, err := decodeEvent(raw, false); err != nil {
@@ -151,10 +140,9 @@ func DecodeEvent(raw []byte) (Event, error) {
 	return event, nil
 }
 
-// typed reads a time, and skips a value of another type than v has. Other values are left to
-// the json package.
+// typed reads a time, and skips a value of another type than v has. Other values are left to the json package.
 func (e *Event) typed(dec *jsontext.Decoder, v any) error {
-	kind, want := dec.PeekKind(), jsontext.Kind('{') // also of railReferenceId
+	kind, want := kindOf(dec), jsontext.Kind('{') // also of railReferenceId
 	switch v.(type) {
 	case *string, *time.Time:
 		want = '"'
@@ -166,7 +154,7 @@ func (e *Event) typed(dec *jsontext.Decoder, v any) error {
 		want = '['
 	}
 	at, isTime := v.(*time.Time)
-	if !isTime && (kind == want || want == 't' && kind == 'f') {
+	if !isTime && kind == want {
 		return errors.ErrUnsupported // the json package reads it
 	}
 	value, err := dec.ReadValue()

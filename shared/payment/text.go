@@ -12,12 +12,12 @@ import (
 // UUIDLength is the number of characters of a UUID's canonical text.
 const UUIDLength = 36
 
-// IsUUID reports whether s is a UUID in its canonical text form (RFC 9562, section 4): 32
-// hexadecimal digits of either case in groups of 8, 4, 4, 4 and 12, separated by hyphens.
-// Version and variant are not checked: the interface specifies the text form only.
+// IsUUID reports whether s is a UUID in its canonical text form (RFC 9562, section 4): 32 hexadecimal digits of either
+// case in groups of 8, 4, 4, 4 and 12, separated by hyphens. Version and variant are not checked: the interface
+// specifies the text form only.
 //
-// The ids of deliveries and events are UUIDs. Each becomes part of a table key or a log line
-// only after IsUUID accepted it.
+// The ids of deliveries and events are UUIDs. Each becomes part of a table key or a log line only after IsUUID accepted
+// it.
 func IsUUID(s string) bool {
 	if len(s) != UUIDLength {
 		return false
@@ -27,27 +27,24 @@ func IsUUID(s string) bool {
 	return err == nil
 }
 
-// KeyID returns the canonical form of a key id, 32 lower-case hexadecimal digits, and false if
-// text is neither a UUID as for [IsUUID] nor one without hyphens. All spellings have the same
-// form, in which ids are compared, and are keys of maps and tables. The signed message and the
-// URL of the key have the id as it was sent, and only if KeyID accepted it.
+// KeyID returns the canonical form of a key id, 32 lower-case hexadecimal digits, and false if text is neither a UUID
+// as for [IsUUID] nor one without hyphens. All spellings have the same form, in which ids are compared, and are keys of
+// maps and tables. The signed message and the URL of the key have the id as it was sent, and only if KeyID accepted it.
 func KeyID(text string) (canonical string, ok bool) {
 	id, err := uuid.Parse(text)
 	return hex.EncodeToString(id[:]), err == nil && (len(text) == UUIDLength || len(text) == 2*len(id))
 }
 
-// SetHeaders sets the headers of a call of the service that say what is read and who calls.
-// Some services answer 406 to a call that accepts JSON alone, and some gateways answer 403 to
-// the User-Agent of a library.
+// SetHeaders sets the headers of a call of the service that say what is read and who calls. Some services answer 406 to
+// a call that accepts JSON alone, and some gateways answer 403 to the User-Agent of a library.
 func SetHeaders(header http.Header) {
 	header.Set("Accept", "application/json, */*;q=0.5")
 	header.Set("User-Agent", UserAgent(Version()))
 }
 
-// UnexpectedType returns the media type of an answer of the service for a log line, or a text
-// that says that it has none. It returns "" for JSON: application/json or a type with the
-// suffix +json (RFC 6839, section 3.1). The interface promises no type, so the body decides
-// whether an answer is used.
+// UnexpectedType returns the media type of an answer of the service for a log line, or a text that says that it has
+// none. It returns "" for JSON: application/json or a type with the suffix +json (RFC 6839, section 3.1). The interface
+// promises no type, so the body decides whether an answer is used.
 func UnexpectedType(contentType string) string {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
@@ -61,7 +58,6 @@ func UnexpectedType(contentType string) string {
 	return media
 }
 
-// WithoutBOM returns text without the UTF-8 byte order mark that it may begin with. RFC 8259,
-// section 8.1, lets readers ignore the mark. It is part of what was signed, so a signature
-// is verified with it.
+// WithoutBOM returns text without the UTF-8 byte order mark that it may begin with. RFC 8259, section 8.1, lets readers
+// ignore the mark. It is part of what was signed, so a signature is verified with it.
 func WithoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\uFEFF")) }

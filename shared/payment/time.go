@@ -9,8 +9,8 @@ import (
 // ErrTime is returned for a text that is not a date-time.
 var ErrTime = errors.New("payment: not a timestamp")
 
-// ParseTime parses a calendar date-time of ISO 8601, as in 2026-01-31T12:00:00.123Z, in every
-// spelling that has one meaning:
+// ParseTime parses a calendar date-time of ISO 8601, as in 2026-01-31T12:00:00.123Z, in every spelling that has one
+// meaning:
 //   - date and time are extended (2026-01-31, 12:00:00) or basic (20260131, 120000), each on its own;
 //   - T, t or a space is between them (RFC 3339, section 5.6, allows a space);
 //   - seconds can be absent, and 24:00 is the beginning of the next day;
@@ -18,12 +18,12 @@ var ErrTime = errors.New("payment: not a timestamp")
 //     are dropped;
 //   - the offset is Z, z, ±hh, ±hhmm or ±hh:mm, with hyphen-minus or U+2212 as the minus.
 //
-// Without an offset, zoned is false and the text is read as UTC. The result is in UTC, in a
-// year from 0 to 9999. Week dates, ordinal dates and dates without a time are not accepted.
+// Without an offset, zoned is false and the text is read as UTC. The result is in UTC, in a year from 0 to 9999. Week
+// dates, ordinal dates and dates without a time are not accepted.
 //
-// Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the last day of a
-// month. It is parsed as the following second, because a [time.Time] has no leap seconds.
-// Whether a leap second was announced for that day is not checked.
+// Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the last day of a month. It is parsed as the
+// following second, because a [time.Time] has no leap seconds. Whether a leap second was announced for that day is not
+// checked.
 func ParseTime(text string) (t time.Time, zoned bool, err error) {
 	s := scanner{rest: text}
 	t = s.date()

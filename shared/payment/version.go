@@ -9,9 +9,9 @@ import (
 // module is the path of this module.
 const module = "payhook.example"
 
-// Version returns the version of this module that the running program was built from: the commit of the
-// clone, and whether it was modified; of a program of another module, the version that its go.mod names. It
-// is "unknown" if Go has recorded neither, as for go run and go test.
+// Version returns the version of this module that the running program was built from: the commit of the clone, and
+// whether it was modified; of a program of another module, the version that its go.mod names. It is "unknown" if Go has
+// recorded neither, as for go run and go test.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -20,8 +20,8 @@ func Version() string {
 	return versionIn(info)
 }
 
-// UserAgent returns the User-Agent of a version as [Version] returns it, such as payhook/v1.2.0, or with the
-// commit. It is one product, without spaces (RFC 9110, section 10.1.5).
+// UserAgent returns the User-Agent of a version as [Version] returns it, such as payhook/v1.2.0, or with the commit. It
+// is one product, without spaces (RFC 9110, section 10.1.5).
 func UserAgent(version string) string {
 	version, _, _ = strings.Cut(strings.TrimPrefix(version, "commit "), ",")
 	return "payhook/" + version
