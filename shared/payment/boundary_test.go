@@ -131,7 +131,14 @@ func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 		`{"amount":92233720368547758080E1}`:                                       "same",
 		`{"paymentStatus":{"other":1},"amount":2}`:                                `{"amount":2}`,
 		`{"paymentStatus":{"status":"A","other":{"status":"B"}},"cases":{"x":1}}`: `{"paymentStatus":{"status":"A"}}`,
-		`{}`: "",
+		`{}`: "", `null`: "", `"x"`: "", `[{"amount":99}]`: "",
+		`{"paymentStatus":null,"status":"S","amount":1}`:                                   `{"amount":1}`,
+		`{"paymentStatus":[{"status":"S"}],"amount":1}`:                                    `{"amount":1}`,
+		`{"returns":"x","hasReturnDetails":true}`:                                          "",
+		`{"returns":{"hasReturnDetails":null},"cases":{"hasLinkedCases":true}}`:            `{"cases":{"hasLinkedCases":true}}`,
+		`{"amount":{"amount":5},"paymentCurrency":["EUR"],"Amount":1}`:                     "",
+		`{"paymentStatus":{"status":{"status":"S"},"statusTime":7},"\u0061mount":true}`:    "",
+		`{"\u0061mount":2,"amountType":"PAYMENT","paymentExecutedValueDate":"2026-01-31"}`: `{"amount":2}`,
 	} {
 		if want == "same" {
 			want = data

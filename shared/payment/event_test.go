@@ -180,24 +180,6 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 	}
 }
 
-func TestNullIsZeroAndNoDeviation(t *testing.T) {
-	want := payment.Event{EventName: "A.B", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}
-	for _, members := range []string{
-		`"eventTimestamp":null,"eventData":null`,
-		`"eventData":{"paymentExecutedValueDate":null,"amount":null}`,
-		`"eventData":{"returns":null,"cancelations":null,"cases":null,"identifiers":null,"paymentStatus":null}`,
-		`"eventData":{"returns":{"hasReturnDetails":null},"cancelations":{"hasCancelationDetails":null},` +
-			`"cases":{"hasLinkedCases":null}}`,
-		`"eventData":{"identifiers":{"paymentEndToEndId":null,"railReferenceId":null,"svcPostingIds":null}}`,
-		`"eventData":{"paymentStatus":{"status":null,"statusTime":null},"amountType":null,"paymentCurrency":null}`,
-	} {
-		got, err := payment.DecodeEvent(inEvent(members))
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v %s", members, err, diff)
-		}
-	}
-}
-
 // Everything else is an event.
 func TestAnEventWithoutIdentityIsAnError(t *testing.T) {
 	for _, raw := range []string{"", "null", "[]", `"x"`, "{}", `{"eventName":"A.B"}`,
@@ -217,76 +199,4 @@ func TestAnEventWithoutIdentityIsAnError(t *testing.T) {
 	if err != nil || got.EventData.Amount != "1234567890.10" {
 		t.Errorf("after a byte order mark: %+v, %v", got, err)
 	}
-}
-
-// The routing data has no value of another type, and none of another path.
-func TestRoutingDataContainsOnlyTheTypesOfTheInterface(t *testing.T) {
-	routed := map[string]any{"amount": nil, "paymentCurrency": nil,
-		"paymentStatus": map[string]any{"status": nil, "statusTime": nil},
-		"returns":       map[string]any{"hasReturnDetails": nil},
-		"cancelations":  map[string]any{"hasCancelationDetails": nil},
-		"cases":         map[string]any{"hasLinkedCases": nil}}
-	n := 0
-	check := func(raw string) {
-		t.Helper()
-		e, err := payment.DecodeRawEvent([]byte(raw))
-		if err != nil {
-			return // it is not published
-		}
-		n++
-		var want any
-		if data, ok := decodeAny(t, raw)["eventData"].(map[string]any); ok {
-			want = only(data, routed, "eventData.")
-		}
-		var got any
-		if data := e.RoutingData(); data != nil {
-			got = decodeAny(t, string(data))
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", raw, diff)
-		}
-	}
-	for _, changed := range changes(t, event) {
-		check(changed)
-	}
-	for _, members := range []string{
-		`"eventData":null,"amount":99`,
-		`"eventData":[{"amount":99}],"amount":99`,
-		`"eventData":"x","amount":99,"paymentCurrency":"EUR"`,
-		`"eventData":[],"paymentStatus":{"status":"S"}`,
-		`"eventData":{"paymentStatus":null,"status":"S","amount":1}`,
-		`"eventData":{"paymentStatus":[{"status":"S"}],"amount":1}`,
-		`"eventData":{"paymentStatus":["status","S"],"amount":1}`,
-		`"eventData":{"returns":"x","hasReturnDetails":true}`,
-		`"eventData":{"returns":{"hasReturnDetails":null},"hasReturnDetails":true,"cases":{"hasLinkedCases":true}}`,
-		`"eventData":{"amount":"5","paymentCurrency":"EUR"}`,
-		`"eventData":{"amount":{"amount":5},"paymentCurrency":["EUR"]}`,
-		`"eventData":{"paymentStatus":{"status":{"status":"S"},"statusTime":7},"cases":{"hasLinkedCases":true}}`,
-		`"more":{"eventData":{"amount":2}},"eventData":{"amount":1}`,
-	} {
-		check(string(inEvent(members)))
-	}
-	if n < 250 {
-		t.Errorf("only %d events", n)
-	}
-}
-
-// only returns the members of an object that are in names and have their type, or nil.
-func only(object, names map[string]any, at string) any {
-	kept := map[string]any{}
-	for name, inner := range names {
-		value := object[name]
-		if members, ok := inner.(map[string]any); ok {
-			value, _ := value.(map[string]any)
-			if part := only(value, members, at+name+"."); part != nil {
-				kept[name] = part
-			}
-		} else if name == "statusTime" && isText(value) || name != "statusTime" && is[at+name](value) {
-			kept[name] = value
-		}
-	}
-	if len(kept) == 0 {
-		return nil
-	}
-	return kept
 }

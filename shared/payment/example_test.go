@@ -1,7 +1,6 @@
 package payment_test
 
 import (
-	"errors"
 	"fmt"
 	"log"
 	"math/big"
@@ -29,15 +28,6 @@ func ExampleDecodeEvent() {
 	fmt.Println(event.EventID, data.PaymentStatus.Status, data.Amount, data.PaymentCurrency)
 	// Output:
 	// 6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e RELEASED 1234567890.10 EUR
-}
-
-func ExampleDecodeEvent_invalid() {
-	_, err := payment.DecodeEvent([]byte(`{"eventId": "6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e", "eventName": 1}`))
-	if field, ok := errors.AsType[*payment.FieldError](err); ok {
-		fmt.Println(field.Field, field.Problem)
-	}
-	// Output:
-	// event.eventName must be a string
 }
 
 func ExampleAmount_Rat() {

@@ -31,34 +31,17 @@ func TestEverythingInEventDataIsAccepted(t *testing.T) {
 		name, old, replacement string
 		deviation              string // the first; "" for none
 	}{
-		{"eventData null", eventData, "null", ""},
-		{"eventData empty", eventData, "{}", ""},
 		{"eventData missing", `,"eventData":` + eventData, "", ""},
 		{"eventData an array", eventData, "[" + eventData + "]", "eventData"},
-		{"eventData a text", eventData, `"x"`, "eventData"},
-		{"eventData false", eventData, "false", "eventData"},
-		{"amount null", "1234567890.10", "null", ""},
 		{"amount a text", "1234567890.10", `"1234567890.10"`, "eventData.amount"},
-		{"amount an object", "1234567890.10", `{"value":1,"amount":null}`, "eventData.amount"},
 		{"amount with a huge exponent", "1234567890.10", "1e999999999", ""},
 		{"amount of 100000 digits", "1234567890.10", strings.Repeat("9", 100000), ""},
-		{"date null", `"paymentExecutedValueDate":"2026-01-31"`, `"paymentExecutedValueDate":null`, ""},
-		{"date a number", `"paymentExecutedValueDate":"2026-01-31"`, `"paymentExecutedValueDate":20260131`,
-			"eventData.paymentExecutedValueDate"},
-		{"status null", `"status":"RELEASED"`, `"status":null`, ""},
-		{"status time null", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":null`, ""},
 		{"status time empty", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":""`, ""},
 		{"status time a number", `"statusTime":"2026-01-31T11:59:59.000Z"`, `"statusTime":1769860799000`,
 			"eventData.paymentStatus.statusTime"},
-		{"returns null", `{"hasReturnDetails":false}`, "null", ""},
-		{"returns an array", `{"hasReturnDetails":false}`, "[]", "eventData.returns"},
-		{"a flag null", `"hasLinkedCases":false`, `"hasLinkedCases":null`, ""},
-		{"a flag a number", `"hasLinkedCases":false`, `"hasLinkedCases":0`, "eventData.cases.hasLinkedCases"},
 		{"rail reference a text", `"railReferenceId":{}`, `"railReferenceId":"20260131MMQFMP"`,
 			"eventData.identifiers.railReferenceId"},
 		{"rail reference deep", `"railReferenceId":{}`, `"railReferenceId":` + deep, ""},
-		{"posting ids null", `["P-1","P-2"]`, "null", ""},
-		{"posting ids of null", `["P-1","P-2"]`, "[null,null]", ""},
 		{"posting ids of numbers", `["P-1","P-2"]`, `["P-1",123,4]`, "eventData.identifiers.svcPostingIds[1]"},
 		{"another case", `"amount":1234567890.10`, `"Amount":1,"amount":null,"AMOUNT":"x"`, ""},
 		{"another case below", `"status":"RELEASED"`, `"Status":{"status":1,"STATUS":2}`, ""},
@@ -156,44 +139,26 @@ func TestAnEventWithoutIdentityDoesNotStopTheOthers(t *testing.T) {
 		edited(t, id, id+`,"CLAIMCHECK":null`):  {": has a name that differs from claimCheck only in case", eventID},
 		edited(t, id, `"EVENTID":7`):            {": has a name that differs from eventId only in case", ""},
 	} {
-		for _, c := range []struct {
-			events []string
-			at     []int
-		}{
-			{[]string{good, bad}, []int{1}}, {[]string{bad, good}, []int{0}}, {[]string{good, bad, good}, []int{1}},
-			{[]string{bad, bad, good, "null"}, []int{0, 1, 3}}, {[]string{bad}, []int{0}}, {[]string{bad, bad},
-				[]int{0, 1}},
+		for events, at := range map[string][]int{ // where the bad ones are
+			"good,bad": {1}, "bad,good": {0}, "good,bad,good": {1}, "bad,bad,good": {0, 1}, "bad": {0}, "bad,bad": {0, 1},
 		} {
+			n := strings.Count(events, "good")
+			text := strings.NewReplacer("good", good, "bad", bad).Replace(events)
+			got, err := payment.DecodeDelivery([]byte(strings.Replace(delivery, event, text, 1)))
 			var rejected []payment.Rejected
-			var events []string // that are decoded
-			for i, e := range c.events {
-				switch e {
-				case good:
-					events = append(events, e)
-				case bad:
-					rejected = append(rejected, payment.Rejected{Position: i, EventID: want.id})
-				default:
-					rejected = append(rejected, payment.Rejected{Position: i})
-				}
+			for _, position := range at {
+				rejected = append(rejected, payment.Rejected{Position: position, EventID: want.id})
 			}
-			got, err := payment.DecodeDelivery([]byte(strings.Replace(delivery, event, strings.Join(c.events, ", "),
-				1)))
-			whole := len(events) == 0
-			if (err != nil) != whole || len(got.Events) != len(events) || !whole && !cmp.Equal(got.Rejected, rejected) {
-				t.Fatalf("%v: %+v, %v", c.events, got, err)
+			if n > 0 && (err != nil || !cmp.Equal(got.Rejected, rejected)) || len(got.Events) != n {
+				t.Fatalf("%s: %+v, %v", text, got, err)
 			}
-			if !whole {
-				err = got.Err
+			field, ok := errors.AsType[*payment.FieldError](errors.Join(err, got.Err))
+			if want := fmt.Sprintf("events[%d]", at[0]) + want.problem; !ok || !strings.HasPrefix(field.Error(), want) {
+				t.Errorf("%s: %v, want %s", text, field, want)
 			}
-			field, ok := errors.AsType[*payment.FieldError](err)
-			if text := fmt.Sprintf("events[%d]", c.at[0]) + want.problem; !ok || !strings.HasPrefix(field.Error(),
-				text) {
-				t.Errorf("%v: %v, want %s", c.events, err, text)
-			}
-			for i, e := range got.Events {
-				if e.EventID != other || string(e.Bytes) != events[i] || e.EventName == "" ||
-					e.EventTimestamp.IsZero() {
-					t.Errorf("%v: %+v", c.events, e)
+			for _, e := range got.Events {
+				if e.EventID != other || string(e.Bytes) != good || e.EventName == "" || e.EventTimestamp.IsZero() {
+					t.Errorf("%s: %+v", text, e)
 				}
 			}
 		}
@@ -273,15 +238,6 @@ func TestPeekDeliveryIDReadsTheBeginning(t *testing.T) {
 		if got := payment.PeekDeliveryID([]byte(payload)); got != want {
 			t.Errorf("%.100s: %q, want %q", payload, got, want)
 		}
-	}
-}
-
-// One object is stored for each eventId, so their number is limited; the deliveryId may follow them.
-func TestPeekIDsFindsADeliveryIDAfterManyEvents(t *testing.T) {
-	const id = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
-	payload := `{"events":[` + strings.Repeat(`{"eventId":"`+id+`"},`, 20) + `{}],"deliveryId":"` + id + `"}`
-	if got, ids := payment.PeekIDs([]byte(payload), 10); got != id || len(ids) != 10 {
-		t.Errorf("%q, %d ids", got, len(ids))
 	}
 }
 

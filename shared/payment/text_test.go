@@ -49,3 +49,14 @@ func TestKeyIDHasOneFormForAllSpellings(t *testing.T) {
 		}
 	}
 }
+
+func TestUnexpectedTypeIsEmptyForJSON(t *testing.T) {
+	for header, want := range map[string]string{
+		"application/json; charset=utf-8": "", "application/jwk+json": "", "text/html": "text/html", "": "none",
+		"text/": "malformed", strings.Repeat("a", 64) + "/" + strings.Repeat("b", 63): "malformed",
+	} {
+		if got := payment.UnexpectedType(header); got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+	}
+}
