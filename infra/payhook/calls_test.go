@@ -151,8 +151,8 @@ func checkPermissions(t *testing.T, tm *template, function string, resources map
 	}
 }
 
-// Without a setting, a function has no permission that only this setting needs.
-func TestSettingsAddPermissions(t *testing.T) {
+// The folders of the permissions are those of the objects.
+func TestPermissionsNameTheFoldersOfProofs(t *testing.T) {
 	for folder, reason := range map[string]proof.Reason{acceptedFolder: proof.Accepted, invalidFolder: proof.Invalid,
 		conflictFolder: proof.Conflict, rejectedFolder: proof.Rejected} {
 		if !strings.HasPrefix(reason.After(time.Now()), folder) {
@@ -163,22 +163,6 @@ func TestSettingsAddPermissions(t *testing.T) {
 		dismissedFolder: proof.Dismissed} {
 		if folder != string(decision)+"/" {
 			t.Errorf("%s is not the folder of what is %s", folder, decision)
-		}
-	}
-	type conf = map[string]any
-	capture := conf{"captureRejected": "1h"}
-	all := map[string][]conf{"Webhook Token/Secret.Id": {{"keysAuth": "bearer"}},
-		"Webhook Parking.Arn/rejected/*": {capture}, "Redrive Parking.Arn/rejected/*": {capture},
-		"Webhook Records.Arn/accepted/*": {{"evidence": "1d"}}, "Redrive Records.Arn/accepted/*": nil,
-		"Redrive Keys.Arn": {capture}, "Webhook Keys.Arn": {{"keysAuth": "bearer"}, capture, {"evidence": "1d"}, nil}}
-	for _, conf := range append(slices.Concat(slices.Collect(maps.Values(all))...), mtls("mtls")) {
-		for permission, needed := range all {
-			function, resource, _ := strings.Cut(permission, " ")
-			granted := payhook(t, conf).grants(t, function+"/Role")[resource] != nil
-			isNeeded := slices.ContainsFunc(needed, func(c map[string]any) bool { return reflect.DeepEqual(conf, c) })
-			if granted != isNeeded {
-				t.Errorf("%v: %s may use %s: %t", conf, function, resource, granted)
-			}
 		}
 	}
 }

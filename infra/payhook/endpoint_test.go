@@ -5,13 +5,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
 	"github.com/aws/jsii-runtime-go"
-	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/paymenttest"
 )
@@ -46,58 +44,6 @@ func with(changes map[string]any) map[string]any {
 // mtls returns the settings of an endpoint that requires client certificates.
 func mtls(authentication string) map[string]any {
 	return with(map[string]any{"authentication": authentication, "truststore": truststores()[0]})
-}
-
-// The function is invoked through the function URL, or through this API and its routes, and in no other way.
-func TestTheFunctionHasOneEndpoint(t *testing.T) {
-	const api = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/"
-	url := []string{"AWS::Lambda::Url NONE Webhook/Function.Arn live",
-		"AWS::Lambda::Permission lambda:InvokeFunction * Webhook/Alias via URL",
-		"AWS::Lambda::Permission lambda:InvokeFunctionUrl * Webhook/Alias NONE"}
-	ofAPI := []string{"AWS::ApiGatewayV2::Api disabled"} // its own address
-	for _, method := range []string{"POST", "PUT", "PATCH"} {
-		ofAPI = append(ofAPI, "AWS::ApiGatewayV2::Route "+method+" /",
-			"AWS::Lambda::Permission lambda:InvokeFunction apigateway.amazonaws.com Webhook/Alias "+api+method+"/")
-	}
-	for _, c := range []struct {
-		conf map[string]any
-		want []string
-	}{{nil, url}, {onDomain, ofAPI}, {mtls("mtls"), ofAPI}, {mtls("both"), ofAPI}} {
-		tm := payhook(t, c.conf)
-		var got []string
-		for _, r := range tm.Resources {
-			var shown []string
-			switch r.Type {
-			case "AWS::Lambda::Url":
-				shown = []string{"AuthType", "TargetFunctionArn", "Qualifier"}
-			case "AWS::Lambda::Permission":
-				shown = []string{"Action", "Principal", "FunctionName", "SourceArn", "FunctionUrlAuthType"}
-			case "AWS::ApiGatewayV2::Route":
-				shown = []string{"RouteKey"}
-			case "AWS::ApiGatewayV2::Api":
-			default:
-				continue
-			}
-			text := r.Type
-			for _, property := range shown {
-				if value := r.Properties[property]; value != nil {
-					text += " " + tm.render(value)
-				}
-			}
-			if r.Properties["DisableExecuteApiEndpoint"] == true {
-				text += " disabled"
-			}
-			if r.Properties["InvokedViaFunctionUrl"] == true {
-				text += " via URL"
-			}
-			got = append(got, text)
-		}
-		slices.Sort(c.want)
-		slices.Sort(got)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%v (-want +got)\n%s", c.conf, diff)
-		}
-	}
 }
 
 // API Gateway needs a public certificate beside one that was imported.
