@@ -216,7 +216,7 @@ func TestSettingsThatCannotBeDeployedAreRejected(t *testing.T) {
 	for text, want := range map[string]bool{ // accepted
 		"stackName=x": false, "baseUrl=https://a": false, "nothing=1": false, "x": false, "successStatus=202": true,
 		"domainName=a.example": false, "domainName=a.example hostedZoneId=Z": true,
-		"evidence=1d compliance": false,
+		"evidence=1d compliance": false, "evidence=1d governance scopes=a b keysAuth=bearer": true,
 	} {
 		values := map[string]string{}
 		if err := errors.Join(cli.AddSettings(values, text, known()), checkSettings(values)); (err == nil) != want {

@@ -238,3 +238,14 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		}
 	}
 }
+
+func TestALocalRunDoesNotWaitForClocks(t *testing.T) {
+	for pair, want := range map[string]string{"payhook:local=true": "1s 5s", "payhook:local=false": "30s 55s"} {
+		d := deployment(t, pair)
+		f, err := d.Function("redrive", settings.Resources{LedgerTable: "l", EventBus: "b", ClaimBucket: "c",
+			ParkingBucket: "p"})
+		if got := fmt.Sprint(f.RedriveGrace, " ", d.RedriveTimeout()); got != want || err != nil {
+			t.Errorf("%s: %s, %v", pair, got, err)
+		}
+	}
+}

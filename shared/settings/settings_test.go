@@ -116,6 +116,8 @@ func TestTextsHaveForms(t *testing.T) {
 		"stackName":          {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
 		"scopes":             {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
 		"captureRejected":    {[]string{"off"}, []string{"", "never"}},
+		"evidence": {[]string{"off", "7y", "1d governance", "36500d compliance"}, []string{"", "36h", "0d", "36501d",
+			"7y Compliance", "7y ", "compliance", "off compliance"}},
 		"eventBusName": {[]string{"default-payments", strings.Repeat("b", 256)},
 			[]string{"default", "a/b", strings.Repeat("b", 257)}},
 		"ledgerTable":   {[]string{"a.b_c-D"}, []string{"a/b", "ab"}},
@@ -435,6 +437,16 @@ HostedZoneID="${Token[Ref.3]}": has no effect without DomainName`},
 	if got := fmt.Sprint(err); got != `ClientCertSubjects: element 1, "CN=a;CN=b", must be exactly one value
 AllowedSources: element 2, " ", must be exactly one value` {
 		t.Error(got)
+	}
+}
+
+func TestEvidenceIsLockedInAMode(t *testing.T) {
+	for text, want := range map[string]string{"off": "0s false", "1d": "24h0m0s false", "2d governance": "48h0m0s false",
+		"1y compliance": "8784h0m0s true"} {
+		retention, compliance := settings.Settings{Evidence: text}.EvidenceLock()
+		if got := fmt.Sprint(retention, compliance); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
 	}
 }
 
