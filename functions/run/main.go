@@ -59,23 +59,18 @@ func main() {
 	os.Exit(1)
 }
 
-// run does what the arguments say, until it is done, ctx ends, or Ctrl-C.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once
+// options are what the arguments say beside what the process itself needs.
+type options struct {
+	once, version bool
+	port          int
+}
 
-	invokes := len(args) > 0 && args[0] == "invoke"
-	if invokes {
-		args = args[1:]
-	}
-	p := &process{out: stdout}
-	var once, version bool
-	var port int
+// flags returns the flags, which set p and o.
+func (p *process) flags(o *options) *flag.FlagSet {
 	f := flag.NewFlagSet("payhook-run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.BoolVar(&once, "once", false, "end after the table")
-	f.IntVar(&port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
+	f.BoolVar(&o.once, "once", false, "end after the table")
+	f.IntVar(&o.port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
 		for part := range strings.FieldsSeq(text) {
@@ -95,7 +90,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return checkForward(text)
 	})
 	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
-	f.BoolVar(&version, "version", false, "print the version")
+	f.BoolVar(&o.version, "version", false, "print the version")
+	return f
+}
+
+// run does what the arguments say, until it is done, ctx ends, or Ctrl-C.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once
+
+	invokes := len(args) > 0 && args[0] == "invoke"
+	if invokes {
+		args = args[1:]
+	}
+	p := &process{out: stdout}
+	var o options
+	f := p.flags(&o)
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
@@ -104,15 +115,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case err != nil:
 		return usagef("%w; --help lists the flags", err)
-	case p.forwardTo != "" && (once || invokes):
+	case p.forwardTo != "" && (o.once || invokes):
 		return usagef("--forward is for a run that receives webhooks")
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
-	case version:
+	case o.version:
 		fmt.Fprintf(stdout, "payhook-run version %s (%s)\n", payment.Version(), runtime.Version())
 		return nil
 	}
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", o.port))
 	if err != nil {
 		return usageError{err}
 	}
@@ -125,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return p.invokeFiles(ctx, f.Args())
 	}
 	err = p.playTable(ctx)
-	if once {
+	if o.once {
 		return err
 	}
 	minute := time.NewTicker(time.Minute) // as the schedules of a deployment

@@ -66,40 +66,49 @@ one of them; or there is no record.`,
 	return cmd
 }
 
+// tally counts the records by what was found of them.
+type tally struct {
+	Verified   int `json:"verified"`
+	Damaged    int `json:"damaged"`
+	NotSigned  int `json:"notSigned"`
+	KeyUnknown int `json:"keyUnknown"`
+	Versions   int `json:"versions"`
+}
+
+// add counts a record and returns what is wrong with it. Without known keys, every signer is good.
+func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
+	switch {
+	case o.Deleted:
+	case o.Err != nil:
+		n.Damaged++
+		return cli.Cause(o.Err.Error())
+	case o.signer == nil:
+		n.NotSigned++
+		if known != nil {
+			return "not signed"
+		}
+	case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.signer) }):
+		n.KeyUnknown++
+		return "the JWK of the key " + o.Proof.KeyID + " is not in --keys"
+	default:
+		n.Verified++
+	}
+	return ""
+}
+
 // verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
 func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known []*rsa.PublicKey, where string) error {
-	var n struct {
-		Verified   int `json:"verified"`
-		Damaged    int `json:"damaged"`
-		NotSigned  int `json:"notSigned"`
-		KeyUnknown int `json:"keyUnknown"`
-		Versions   int `json:"versions"`
-	}
+	var n tally
 	count := p.Counter("record", "records")
 	got := func(o Object) {
 		count(1)
-		report := func(problem string) {
-			_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem}, "at", o.Name, "error", problem)
-		}
 		if o.unexpected != "" {
 			n.Versions++
-			report(o.unexpected)
 		}
-		switch {
-		case o.Deleted:
-		case o.Err != nil:
-			n.Damaged++
-			report(cli.Cause(o.Err.Error()))
-		case o.signer == nil:
-			n.NotSigned++
-			if known != nil {
-				report("not signed")
+		for _, problem := range []string{o.unexpected, n.add(o, known)} {
+			if problem != "" {
+				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem}, "at", o.Name, "error", problem)
 			}
-		case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.signer) }):
-			n.KeyUnknown++
-			report("the JWK of the key " + o.Proof.KeyID + " is not in --keys")
-		default:
-			n.Verified++
 		}
 	}
 	var err error
