@@ -135,7 +135,7 @@ func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 		`{"paymentStatus":null,"status":"S","amount":1}`:                                   `{"amount":1}`,
 		`{"paymentStatus":[{"status":"S"}],"amount":1}`:                                    `{"amount":1}`,
 		`{"returns":"x","hasReturnDetails":true}`:                                          "",
-		`{"returns":{"hasReturnDetails":null},"cases":{"hasLinkedCases":true}}`:            `{"cases":{"hasLinkedCases":true}}`,
+		`{"returns":{"hasReturnDetails":null},"amount":1}`:                                 `{"amount":1}`,
 		`{"amount":{"amount":5},"paymentCurrency":["EUR"],"Amount":1}`:                     "",
 		`{"paymentStatus":{"status":{"status":"S"},"statusTime":7},"\u0061mount":true}`:    "",
 		`{"\u0061mount":2,"amountType":"PAYMENT","paymentExecutedValueDate":"2026-01-31"}`: `{"amount":2}`,

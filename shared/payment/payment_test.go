@@ -108,7 +108,7 @@ func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 		read, failed := payment.DecodeEvent([]byte(raw))
 		if err != nil || failed != nil || !delivered.EventTimestamp.Equal(want) || !read.EventTimestamp.Equal(want) ||
 			!read.EventData.PaymentStatus.StatusTime.Equal(want) || (read.Deviations != nil) != want.IsZero() {
-			t.Errorf("%s is delivered as %v, %v, and read as %+v, %v", text, delivered.EventTimestamp, err, read, failed)
+			t.Errorf("%s is delivered as %+v, %v, and read as %+v, %v", text, delivered, err, read, failed)
 		}
 	}
 }
