@@ -20,11 +20,13 @@ import (
 type budget struct {
 	keys.Memory
 	calls int
-	err   error // of each call
+	kept  time.Duration // how long the counter of the last call is kept
+	err   error         // of each call
 }
 
 func (b *budget) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
 	b.calls++
+	b.kept = time.Until(expires)
 	left, _ := b.Memory.Take(ctx, name, limit, expires)
 	return left && b.err == nil, b.err
 }
@@ -100,6 +102,9 @@ func TestAllFunctionsShareTheLimitOfAnHour(t *testing.T) {
 			}
 			if n := len(bucket.Keys()); n != test.total {
 				t.Errorf("at %s, %d are stored, want %d", time.Now(), n, test.total)
+			}
+			if shared.kept <= time.Hour || shared.kept > 2*time.Hour { // an hour after its own
+				t.Errorf("at %s, the counter is kept for %s", time.Now(), shared.kept)
 			}
 		}
 		// A function that knows that the limit is reached does not ask again.
