@@ -58,8 +58,9 @@ func (r *reader) relations() {
 // noEffect reports those settings of fields that are given although they have no effect.
 func (r *reader) noEffect(why string, fields ...any) {
 	for _, field := range fields {
-		if r.given.Values[r.of(field).Key].Text != "" {
-			r.wrong(field, "has no effect %s", why)
+		if s := r.of(field); r.given.Values[s.Key].Text != "" {
+			r.invalid = append(r.invalid, s)
+			r.problem(r.shown(field), "has no effect "+why)
 		}
 	}
 }

@@ -409,7 +409,7 @@ KeysAuth="basic": must be none or bearer`},
 				`without host bits (example: []string{"192.0.2.0/24", "2001:db8:1::/48"})`},
 		"relations": {func(s *settings.Settings) {
 			s.DeduplicationWindow, s.Scopes, s.TokenStore = time.Minute, "a", "none"
-		}, `Scopes="a": has no effect with TokenStore="none" (example: "payments
+		}, `Scopes="a": has no effect with TokenStore="none"
 DeduplicationWindow=1*time.Minute: must be at least 10m31s, which is twice TimestampTolerance=5*time.Minute (`},
 		"tokens": {func(s *settings.Settings) {
 			s.Scopes, s.HostedZoneID = "a ${Token[Ref.2]}", "${Token[Ref.3]}"
