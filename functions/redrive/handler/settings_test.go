@@ -90,8 +90,8 @@ var effects = map[string]func(t *testing.T){
 		if !slices.Equal(got.RevokedKeys, []string{id}) {
 			t.Errorf("by signature: reported %v", got)
 		}
-		rejected, _, _ := d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil),
-			true, false)
+		w := paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}
+		rejected, _, _ := d.replayIt(d.reject(w, nil), true, false)
 		parked := d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, newEvent()))
 		if rejected.Outcome != "key-revoked" || parked.Outcome != "key-revoked" || len(d.bus.Entries()) > 0 {
 			t.Errorf("replayed as %s and %s", rejected.Outcome, parked.Outcome)

@@ -38,8 +38,8 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		header         string
 		body           string
 	}{
-		"accepted": {settings.BySignature, intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts}, 200,
-			"", `{"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3}`},
+		"accepted": {settings.BySignature, intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts},
+			200, "", `{"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3}`},
 		"no body": {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 204, "", ``},
 		"reset":   {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 205, "", ``},
 		"another method": {settings.BySignature, intake.Result{Outcome: intake.MethodNotAllowed}, 405,
