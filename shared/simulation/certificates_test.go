@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"crypto/x509"
-	"maps"
 	"sync"
 	"time"
 
@@ -19,17 +18,6 @@ const (
 	byMTLS
 	byBoth
 )
-
-// mechanismOf returns the mechanism of a history: every fourth history requires client certificates.
-func mechanismOf(seed uint64) mechanism {
-	switch seed % 8 {
-	case 3:
-		return byMTLS
-	case 5:
-		return byBoth
-	}
-	return bySignature
-}
 
 // pki returns the truststore and the client certificates of the senders, in PEM. All except expired are valid at the
 // time of the bubbles.
@@ -68,34 +56,23 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	if m == bySignature {
 		return d.signed(at)
 	}
-	genuine := *d
-	genuine.forgery = authentic
-	out := genuine.signed(at)
-	out.Certificate = pki().client
-	if m == byBoth {
-		switch d.forgery {
-		case payloadChanged, wrongSignature:
-			out = d.signed(at)
-			out.Certificate = pki().client
-		case unknownKeyID:
-			out.Certificate = pki().untrusted
-		case tooOld:
-			out.Certificate = ""
-		}
-		return out
+	p, correct := pki(), *d
+	certificates := map[forgery]string{authentic: p.client, payloadChanged: p.client, wrongSignature: p.client,
+		unknownKeyID: p.untrusted}
+	if m == byMTLS {
+		certificates = map[forgery]string{authentic: p.client, payloadChanged: p.untrusted, tooOld: p.expired}
 	}
-	out.Headers = map[string]string{}
-	switch d.forgery {
-	case payloadChanged:
-		out.Certificate = pki().untrusted
-	case wrongSignature:
-		out.Certificate = ""
-	case unknownKeyID: // the certificate is in a header, and the signature is correct
-		out.Certificate = ""
-		out.Headers = maps.Clone(genuine.signed(at).Headers)
-		out.Headers["x-amzn-mtls-clientcert"] = pki().client
-	case tooOld:
-		out.Certificate = pki().expired
+	if m == byMTLS || d.forgery == unknownKeyID || d.forgery == tooOld {
+		correct.forgery = authentic // the certificate is wrong, and not the signature
+	}
+	out := correct.signed(at)
+	out.Certificate = certificates[d.forgery]
+	if m == byMTLS {
+		if d.forgery != unknownKeyID {
+			out.Headers = map[string]string{}
+		} else { // the certificate is in a header, and the signature is correct
+			out.Headers["x-amzn-mtls-clientcert"] = p.client
+		}
 	}
 	return out
 }

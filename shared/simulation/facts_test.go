@@ -572,26 +572,30 @@ func (f *facts) checkEvents(inv *invocation) {
 	if f.w.proofs && f.proofs[f.request(s)] == 0 {
 		f.violated("%s is answered %s, and no proof exists", s.name, inv.result.Outcome)
 	}
-	certain, possible := false, false // conflicts
-	for _, e := range s.events {
-		other, both := f.match(inv, e)
-		certain, possible = certain || other, possible || other || both
-	}
-	conflict := inv.result.Outcome == intake.Conflict
-	if !conflict {
-		f.checkCounts(inv)
-	}
+	certain, possible := f.conflicts(inv)
+	r := inv.result
+	conflict := r.Outcome == intake.Conflict
 	if (certain && !conflict || !possible && conflict) && !s.twice {
-		f.violated("%s is answered %s, with conflicts: %t", s.name, inv.result.Outcome, certain)
+		f.violated("%s is answered %s, with conflicts: %t", s.name, r.Outcome, certain)
+	}
+	if !conflict && !addsUp(r, len(s.events)) {
+		f.violated("%s has wrong counts: %+v", inv.name, r)
 	}
 }
 
-func (f *facts) checkCounts(inv *invocation) {
-	r := inv.result
-	if r.Recorded+r.Duplicates != r.Events || r.Events != len(inv.sent.events) ||
-		r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
-		f.violated("%s has wrong counts: %+v", inv.name, r)
+// conflicts reports whether an event of a delivery was certainly in conflict, and whether one can have been.
+func (f *facts) conflicts(inv *invocation) (certain, possible bool) {
+	for _, e := range inv.sent.events {
+		other, both := f.match(inv, e)
+		certain, possible = certain || other, possible || other || both
 	}
+	return certain, possible
+}
+
+// addsUp reports whether the counts of a delivery of n events without a conflict are those of the events.
+func addsUp(r intake.Result, n int) bool {
+	return r.Recorded+r.Duplicates == r.Events && r.Events == n &&
+		r.Published+r.Pending+r.Unmarked+r.Unpublishable == r.Recorded
 }
 
 // match compares an event of a delivery with the ledger, and marks it as accepted there. It reports whether the ledger

@@ -29,7 +29,7 @@ var (
 // longRun is the number of random histories in which every rare path must occur.
 const longRun = 100_000
 
-// chance is a decider that draws a history from a seed.
+// randomDecider is a decider that draws a history from a seed.
 type randomDecider struct {
 	*rand.Rand
 	seed    uint64
@@ -40,7 +40,7 @@ type randomDecider struct {
 	// redrive gives up only then.
 	rejects bool
 
-	outages []outage
+	outage outage // zero: none
 }
 
 // outage is a period in which calls of one kind fail for every caller.
@@ -63,37 +63,23 @@ func (r *randomDecider) schedulesEmpty(i *instance, shard string) bool {
 	return (r.seed*31+uint64(i.n)*7+uint64(n))%97 == 0
 }
 
-func (r *randomDecider) fault(w *world, c *call) (f fault) {
+func (r *randomDecider) fault(w *world, c *call) fault {
 	now := time.Since(w.start)
-	for _, o := range r.outages {
-		if o.op == c.op && o.from <= now && now < o.to {
-			return fault{kind: o.fault}
-		}
+	if o := r.outage; o.op == c.op && o.from <= now && now < o.to {
+		return fault{kind: o.fault}
 	}
+	f := fault{kind: r.kindFor(c.op)}
 	switch {
-	case r.rejects && c.op == put && r.IntN(2) == 0:
-		f.kind = rejecting
-	case r.rejects && (c.op == postpone && r.IntN(4) > 0 ||
-		(c.op.parksOrDecides() || c.op == findClaim) && r.IntN(2) == 0):
-		for !f.kind.applies(c.op) || f.kind == none { // there are few such calls
-			f.kind = 1 + kind(r.IntN(int(kinds)-1))
-		}
-	case r.Float64() >= r.rate:
+	case !f.kind.applies(c.op):
 		return fault{}
-	default:
-		f.kind = r.enabled[r.IntN(len(r.enabled))]
-	}
-	if !f.kind.applies(c.op) {
-		return fault{}
-	}
-	switch f.kind {
-	case partial, partialLost, rejecting, poisoned:
+	case f.kind.ofEntries():
 		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
-		f.code = []string{"ThrottlingException", "InternalFailure", malformed, ""}[r.IntN(4)]
-		if c.op != put {
-			f.code = []string{"AccessDenied", afterEffect}[r.IntN(2)]
+		codes := []string{"AccessDenied", afterEffect}
+		if c.op == put {
+			codes = []string{"ThrottlingException", "InternalFailure", malformed, ""}
 		}
-	case late:
+		f.code = codes[r.IntN(len(codes))]
+	case f.kind == late:
 		longest := kindLate
 		if (c.op == put || c.op.parksOrDecides()) && r.IntN(2) == 0 {
 			longest = 4 * time.Minute // meanwhile other instances publish and mark the event
@@ -103,6 +89,22 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 	return f
 }
 
+// kindFor draws the kind of fault of a call. It need not apply to the call.
+func (r *randomDecider) kindFor(o op) (k kind) {
+	switch {
+	case r.rejects && o == put && r.IntN(2) == 0:
+		return rejecting
+	case r.rejects && (o == postpone && r.IntN(4) > 0 || (o.parksOrDecides() || o == findClaim) && r.IntN(2) == 0):
+		for k == none || !k.applies(o) { // there are few such calls
+			k = 1 + kind(r.IntN(int(kinds)-1))
+		}
+		return k
+	case r.Float64() >= r.rate:
+		return none
+	}
+	return r.enabled[r.IntN(len(r.enabled))]
+}
+
 // upTo draws a duration.
 func (r *randomDecider) upTo(longest time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(longest)))
@@ -110,31 +112,10 @@ func (r *randomDecider) upTo(longest time.Duration) time.Duration {
 
 // history plays the history of a seed and counts its events.
 func history(seed uint64) (*world, counts) {
-	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
-	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
-	for k := none + 1; k < kinds; k++ {
-		if r.IntN(3) > 0 {
-			r.enabled = append(r.enabled, k)
-		}
-	}
-	if len(r.enabled) == 0 {
-		r.enabled = []kind{crashAfter}
-	}
-	if r.IntN(3) == 0 {
-		from := r.upTo(2 * time.Minute)
-		r.outages = append(r.outages, outage{
-			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey, keep, parkEvent,
-				replayEvent}[r.IntN(12)], from: from,
-			to:    from + r.upTo(3*time.Minute),
-			fault: []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}[r.IntN(6)],
-		})
-		if o := &r.outages[0]; !o.fault.applies(o.op) {
-			o.fault = errorBefore
-		}
-	}
+	r := newRandomDecider(seed)
 	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2),
-		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed),
-		proofs: seed%4 != 0}, r)
+		keyCache: r.IntN(4) == 0, proofs: seed%4 != 0,
+		mechanism: map[uint64]mechanism{3: byMTLS, 5: byBoth}[seed%8]}, r) // the others: bySignature
 	busy := 4 * time.Minute // how long redrive runs on a schedule
 	if r.rejects = r.IntN(8) == 0; r.rejects {
 		busy, w.maxAttempts = 14*time.Minute, 1+r.IntN(2)
@@ -150,22 +131,15 @@ func history(seed uint64) (*world, counts) {
 	if r.IntN(8) == 0 {
 		w.window = 20 * time.Minute
 	}
-	skew := func() time.Duration {
-		if r.IntN(3) > 0 {
-			return 0
-		}
-		return r.upTo(2*maxSkew) - maxSkew
-	}
 	for range 1 + r.IntN(3) {
-		i := w.newInstance("webhook", skew())
+		i := w.newInstance("webhook", r.skew())
 		if r.IntN(20) == 0 {
 			i.idle, i.zombie = r.upTo(40*time.Second), true
 		}
 	}
 	for range 1 + r.IntN(2) {
-		w.newInstance("redrive", skew())
+		w.newInstance("redrive", r.skew())
 	}
-
 	r.traffic(w, busy)
 	w.drain()
 	if seed%2 == 0 { // what is parked can be published
@@ -178,6 +152,39 @@ func history(seed uint64) (*world, counts) {
 		}
 	}
 	return w, w.facts.check()
+}
+
+// newRandomDecider draws how often which faults occur.
+func newRandomDecider(seed uint64) *randomDecider {
+	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
+	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
+	for k := none + 1; k < kinds; k++ {
+		if r.IntN(3) > 0 {
+			r.enabled = append(r.enabled, k)
+		}
+	}
+	if len(r.enabled) == 0 {
+		r.enabled = []kind{crashAfter}
+	}
+	if r.IntN(3) == 0 {
+		from := r.upTo(2 * time.Minute)
+		ops := []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey, keep, parkEvent, replayEvent}
+		faults := []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}
+		r.outage = outage{op: ops[r.IntN(len(ops))], from: from, to: from + r.upTo(3*time.Minute),
+			fault: faults[r.IntN(len(faults))]}
+		if !r.outage.fault.applies(r.outage.op) {
+			r.outage.fault = errorBefore
+		}
+	}
+	return r
+}
+
+// skew draws how much the clock of an instance is off.
+func (r *randomDecider) skew() time.Duration {
+	if r.IntN(3) > 0 {
+		return 0
+	}
+	return r.upTo(2*maxSkew) - maxSkew
 }
 
 // traffic draws deliveries, runs of redrive for some time, decisions and a deployment.

@@ -826,18 +826,15 @@ func (w *world) admitCall(c *call) {
 		w.facts.ReadMeanwhile++
 	}
 	w.facts.begin(c)
-	if c.outOfTime {
-		w.moment++
-		c.failed = w.moment
-		w.log(c.instance, c.op.String(), c.key, fault{}, "not sent: the context has ended")
-		return
-	}
 	w.mu.Lock()
 	abandoned := c.abandoned
 	w.mu.Unlock()
-	if abandoned { // its caller crashed or gave up
+	if c.outOfTime || abandoned { // its caller crashed or gave up
 		w.moment++
 		c.failed = w.moment
+		if c.outOfTime {
+			w.log(c.instance, c.op.String(), c.key, fault{}, "not sent: the context has ended")
+		}
 		return
 	}
 	if !w.withoutFaults {
@@ -852,13 +849,19 @@ func (w *world) admitCall(c *call) {
 		w.facts.Faults++
 		w.facts.Met[c.op][c.fault.kind]++
 	}
+	w.delay(c)
+	w.pending = append(w.pending, c)
+}
+
+// delay applies what the fault of a call changes before its next step.
+func (w *world) delay(c *call) {
 	switch c.fault.kind {
 	case slow, slowest, late, timeoutBefore:
-		if c.instance.frozen == nil {
-			w.facts.out(c) // a delayed request has left its caller
-		} else {
+		if c.instance.frozen != nil {
 			c.fault = fault{}
+			return
 		}
+		w.facts.out(c) // a delayed request has left its caller
 	}
 	switch c.fault.kind {
 	case slow:
@@ -869,9 +872,7 @@ func (w *world) admitCall(c *call) {
 			c.at = deadline.Add(-29 * time.Millisecond)
 		}
 	case late:
-		if c.fault.by == 0 {
-			c.fault.by = kindLate
-		}
+		c.fault.by = cmp.Or(c.fault.by, kindLate)
 		c.at = c.at.Add(c.fault.by)
 		w.timeOut(c)
 	case timeoutBefore:
@@ -881,7 +882,6 @@ func (w *world) admitCall(c *call) {
 		c.at = c.at.Add(time.Second + 31)
 		w.interfere(c)
 	}
-	w.pending = append(w.pending, c)
 }
 
 // timeOut ends a call with a timeout of the client.
