@@ -59,27 +59,21 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 }
 
 func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
-	other := clientcert.TruststoreOf(paymenttest.NewCA("Next CA").Certificate)
-	for name, c := range map[string]struct {
-		alone, rotated bool
-		truststore     *clientcert.Truststore // if it was rotated
-	}{
-		"mtls":                            {true, false, nil},
-		"mtls, the CA was replaced since": {true, true, other},
-		"mtls, no certificates are required any more": {true, true, nil},
-		"both":                            {false, false, nil},
-		"both, the CA was replaced since": {false, true, other},
-	} {
-		w, p := certified(t, c.alone)
-		if c.rotated {
-			w.truststore = c.truststore
-		}
-		r := w.replay(p, redrive.ParkedVersion)
-		if r.Outcome != intake.Accepted || r.Recorded != 1 ||
-			strings.Contains(r.Unverified, "no signature") != c.alone ||
-			strings.Contains(r.Unverified, "the truststore does not trust") != c.rotated ||
-			(r.Unverified == "") != (!c.alone && !c.rotated) {
-			t.Errorf("%s: %+v", name, r)
+	for _, alone := range []bool{true, false} {
+		// The CA was replaced since, or no certificates are required any more.
+		for n, rotated := range []*clientcert.Truststore{nil,
+			clientcert.TruststoreOf(paymenttest.NewCA("Next CA").Certificate), nil} {
+			w, p := certified(t, alone)
+			if n > 0 {
+				w.truststore = rotated
+			}
+			r := w.replay(p, redrive.ParkedVersion)
+			if r.Outcome != intake.Accepted || r.Recorded != 1 ||
+				strings.Contains(r.Unverified, "no signature") != alone ||
+				strings.Contains(r.Unverified, "the truststore does not trust") != (n > 0) ||
+				(r.Unverified == "") != (!alone && n == 0) {
+				t.Errorf("%t, %d: %+v", alone, n, r)
+			}
 		}
 	}
 }
@@ -96,15 +90,12 @@ func certificateOf(t *testing.T, p proof.Proof, n int) *x509.Certificate {
 
 // A replay publishes nothing that the webhook function rejects by now.
 func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
-	key := &serviceKey().Private.PublicKey
+	key, revoked := &serviceKey().Private.PublicKey, intake.CertificateOutcome(clientcert.Revoked)
 	for _, alone := range []bool{false, true} {
 		w, p := certified(t, alone)
 		client, issuing := certificateOf(t, p, 0), certificateOf(t, p, 1)
-		names := map[string]intake.Outcome{
-			clientcert.PinOf(client):        intake.CertificateOutcome(clientcert.Revoked),
-			clientcert.Fingerprint(client):  intake.CertificateOutcome(clientcert.Revoked),
-			clientcert.Fingerprint(issuing): intake.CertificateOutcome(clientcert.Revoked),
-		}
+		names := map[string]intake.Outcome{clientcert.PinOf(client): revoked,
+			clientcert.Fingerprint(client): revoked, clientcert.Fingerprint(issuing): revoked}
 		if !alone {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
 		}
@@ -146,27 +137,6 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	}
 }
 
-// A client can complete the chain of its certificate. What is stored has that chain, so that it can be verified
-// later with the truststore.
-func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
-	w := newWorld(t)
-	w.now, w.mechanisms.Signature = time.Now(), nil
-	ca := paymenttest.NewCA("Operator CA")
-	w.truststore = clientcert.TruststoreOf(ca.Certificate)
-	w.mechanisms.MTLS = clientcert.NewVerifier(w.truststore, clientcert.Policy{})
-	issuing := ca.NewIntermediate("Issuing CA", nil)
-	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
-	r := w.receive(w.ctx(), intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
-	if r.Outcome != intake.Invalid || r.Parked == "" {
-		t.Fatalf("%+v", r)
-	}
-	p := w.parked(r.Parked)
-	if got := w.replay(p, redrive.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
-		strings.Contains(got.Unverified, "the truststore does not trust") {
-		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
-	}
-}
-
 func parsed(t *testing.T, name string) string {
 	t.Helper()
 	text, err := clientcert.ParseRevocation(name)
@@ -177,43 +147,34 @@ func parsed(t *testing.T, name string) string {
 }
 
 func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
-	stranger := paymenttest.NewCA("Operator CA")
-	strangers := stranger.Client(nil).Leaf
+	stranger := paymenttest.NewCA("Operator CA").Client(nil).Leaf
 	for name, c := range map[string]struct {
+		both   bool // each of the two proofs is verified
 		change func(p *proof.Proof)
 		want   intake.Outcome
 	}{
-		"the payload is changed": {func(p *proof.Proof) {
+		"the payload is changed": {false, func(p *proof.Proof) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		}, intake.Altered},
-		"a stranger's certificate": {func(p *proof.Proof) {
-			p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{strangers}, p.Certificate.AcceptedAt)
+		"a stranger's certificate": {false, func(p *proof.Proof) {
+			p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{stranger}, p.Certificate.AcceptedAt)
 		}, intake.CertificateOutcome(clientcert.Untrusted)},
-		"it had expired": {func(p *proof.Proof) {
+		"it had expired": {false, func(p *proof.Proof) {
 			client := []*x509.Certificate{certificateOf(t, *p, 0)}
 			p.Certificate = proof.NewCertificate(p.Payload, client, p.StoredAt.Add(2*time.Hour))
 		}, intake.CertificateOutcome(clientcert.Expired)},
-		"no proof at all": {func(p *proof.Proof) { p.Certificate = nil }, intake.Altered},
+		"no proof at all": {false, func(p *proof.Proof) { p.Certificate = nil }, intake.Altered},
+		"another signature": {true, func(p *proof.Proof) {
+			p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
+		}, intake.SignatureMismatch},
+		"another digest": {true, func(p *proof.Proof) { p.Certificate.Digest[0] ^= 1 }, intake.Altered},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, p := certified(t, true)
-			c.change(&p)
-			before := len(w.table.Items())
-			r := w.replay(p, redrive.ParkedVersion)
-			if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.table.Items()) != before {
-				t.Errorf("%+v, want %s", r, c.want)
-			}
-		})
-	}
-	// Under both, each of the two proofs is verified.
-	w, p := certified(t, false)
-	p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
-	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.SignatureMismatch {
-		t.Errorf("%+v", r)
-	}
-	w, p = certified(t, false)
-	p.Certificate.Digest[0] ^= 1
-	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Altered {
-		t.Errorf("%+v", r)
+		w, p := certified(t, !c.both)
+		c.change(&p)
+		before := len(w.table.Items())
+		r := w.replay(p, redrive.ParkedVersion)
+		if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.table.Items()) != before {
+			t.Errorf("%s: %+v, want %s", name, r, c.want)
+		}
 	}
 }

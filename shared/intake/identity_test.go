@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -25,57 +25,52 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 	const id = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
 	good := [][]byte{paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())}
 	bad := []byte(`{"eventId":"` + id + `","eventData":{"amount":1}}`)
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
 		events    [][]byte
 		positions []int
 		ids       []string
 		problem   string
 	}{
-		"first":   {[][]byte{bad, good[0], good[1]}, []int{0}, []string{id}, "events[0].eventName: is missing"},
-		"last":    {[][]byte{good[0], good[1], bad}, []int{2}, []string{id}, "events[2].eventName: is missing"},
-		"between": {[][]byte{good[0], []byte("null"), good[1]}, []int{1}, nil, "events[1]: must be an object"},
-		"most": {[][]byte{[]byte("7"), bad, good[0], good[1], []byte("{}")}, []int{0, 1, 4}, []string{id},
-			"events[0]: must be an object"},
-		"repeated": {[][]byte{good[0], bad, good[0], bad, good[1]}, []int{1, 3}, []string{id, id},
-			"events[1].eventName: is missing"},
+		{[][]byte{good[0], []byte("null"), good[1]}, []int{1}, nil, "payment: events[1]: must be an object"},
+		{[][]byte{[]byte("7"), bad, good[0], good[1], []byte("{}")}, []int{0, 1, 4}, []string{id},
+			"payment: events[0]: must be an object"},
+		{[][]byte{good[0], bad, good[0], bad, good[1]}, []int{1, 3}, []string{id, id},
+			"payment: events[1].eventName: is missing"},
 	} {
 		w := newEvidenceWorld(t)
 		payload := paymenttest.RawDelivery(uuid.New().String(), c.events...)
 		delivery := w.signed(payload)
 		r := w.receive(w.ctx(), delivery)
-		repeated := len(c.events) - len(c.positions) - 2
-		if r.Outcome != intake.Invalid || r.Recorded != 2 || r.Published != 2 || r.Duplicates != repeated ||
-			r.Invalid != len(c.positions) || r.Err == nil || r.Err.Error() != "payment: "+c.problem || r.ParkedBefore ||
-			r.AlsoParked.Parked != "" {
-			t.Errorf("%s: %+v", name, r)
+		want := intake.Result{Outcome: intake.Invalid, DeliveryID: r.DeliveryID, Invalid: len(c.positions), Events: 2,
+			Recorded: 2, Published: 2, Parked: r.Parked}
+		if len(c.positions) == 2 { // one is repeated
+			want.Events, want.Duplicates = 3, 1
 		}
-		w.onBus(good[0], good[1])
+		is := func(got, want intake.Result, err string) {
+			t.Helper()
+			got.EventIDs = nil
+			if diff := cmp.Diff(want, got, onTheirOwn); diff != "" || fmt.Sprint(got.Err) != err || got.Done() {
+				t.Errorf("%v: %s", got.Err, diff)
+			}
+		}
+		is(r, want, c.problem)
 		p := w.parked(r.Parked)
-		if p.Reason != proof.Invalid || p.Cause != "payment: "+c.problem || !cmp.Equal(p.Positions, c.positions) ||
+		if p.Reason != proof.Invalid || p.Cause != c.problem || !cmp.Equal(p.Positions, c.positions) ||
 			!cmp.Equal(p.EventIDs, c.ids) || p.DeliveryID != r.DeliveryID || !bytes.Equal(p.Payload, payload) {
-			t.Errorf("%s: parked %+v", name, p)
+			t.Errorf("parked %+v", p)
 		}
-		if records := w.stored(); len(records) != 1 || !bytes.Equal(records[0].Payload, payload) {
-			t.Errorf("%s: %d records", name, len(records))
-		}
-
 		// Sent again, its events are duplicates and it is parked already.
-		again := w.receive(w.ctx(), delivery)
-		if again.Outcome != intake.Invalid || again.Recorded != 0 || again.Duplicates != repeated+2 ||
-			!again.ParkedBefore || again.Parked != r.Parked || again.Err.Error() != r.Err.Error() ||
-			len(w.stored()) != 1 {
-			t.Errorf("%s: again: %+v", name, again)
+		want.Recorded, want.Published, want.Duplicates, want.ParkedBefore = 0, 0, want.Duplicates+2, true
+		is(w.receive(w.ctx(), delivery), want, c.problem)
+		if records := w.stored(); len(records) != 1 || !bytes.Equal(records[0].Payload, payload) {
+			t.Errorf("%d records", len(records))
 		}
 		// A replay changes nothing, and says what is left.
-		w.opts.Evidence = nil
-		before := len(w.parking.Keys())
-		replayed := w.replay(p, redrive.NoVersion)
-		want := fmt.Sprintf("intake: %d of its events have no identity and are not published, the others are "+
-			"recorded: payment: %s", len(c.positions), c.problem)
-		if replayed.Outcome != intake.Invalid || replayed.Done() || replayed.Duplicates != repeated+2 ||
-			replayed.Recorded+replayed.Pending+replayed.Conflicts != 0 || replayed.Err == nil ||
-			replayed.Err.Error() != want || len(w.parking.Keys()) != before {
-			t.Errorf("%s: replayed: %+v", name, replayed)
+		w.opts.Evidence, want.ParkedAs = nil, intake.ParkedAs{}
+		is(w.replay(p, redrive.NoVersion), want, fmt.Sprintf("intake: %d of its events have no identity and are "+
+			"not published, the others are recorded: %s", len(c.positions), c.problem))
+		if len(w.parking.Keys()) != 1 {
+			t.Errorf("parked as %s", w.parking.Keys())
 		}
 		w.onBus(good[0], good[1])
 	}
@@ -133,15 +128,14 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 	w.parking.Fails = nil
 	r := w.deliver(payload)
 	if r.Outcome != intake.Invalid || r.Conflicts != 1 || r.Invalid != 1 || r.Duplicates != 1 ||
-		r.Err.Error() != "payment: events[1].eventName: is missing" || !r.ParkedBefore || !r.AlsoParked.New() {
+		fmt.Sprint(r.Err) != "payment: events[1].eventName: is missing" || !r.ParkedBefore || !r.AlsoParked.New() {
 		t.Errorf("%+v", r)
 	}
 	invalid, conflict := w.parked(r.Parked), w.parked(r.AlsoParked.Parked)
 	if invalid.Reason != proof.Invalid || !cmp.Equal(invalid.Positions, []int{1}) ||
-		conflict.Reason != proof.Conflict || len(conflict.EventIDs) != 1 || conflict.EventIDs[0] != idOf(t, other) {
+		conflict.Reason != proof.Conflict || !cmp.Equal(conflict.EventIDs, idsOf(t, other)) {
 		t.Errorf("%+v, %+v", invalid, conflict)
 	}
-	w.onBus(first, beside)
 	if r := w.replay(invalid, redrive.NoVersion); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
 		w.parked(r.Parked).Reason != proof.Conflict {
 		t.Errorf("%+v", r)
@@ -165,82 +159,22 @@ func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 	}
 }
 
-// respelled returns the same content in another spelling.
-func respelled(t *testing.T, raw []byte) []byte {
-	t.Helper()
-	const currency = `"paymentCurrency":"USD"`
-	text := string(raw)
-	if !strings.Contains(text, currency+",") {
-		t.Fatalf("%s", text)
-	}
-	text = strings.Replace(text, currency+",", "", 1)
-	return []byte(strings.Replace(text, `"eventData":{`, `"event\u0044ata" : {"paymentCurrency": "\u0055SD",`, 1))
-}
-
-func TestTheSameContentInAnotherSpellingIsADuplicate(t *testing.T) {
-	for _, large := range []bool{false, true} {
-		w := newWorld(t)
-		if large {
-			w.opts.ClaimBytes = 10
-		}
-		first := paymenttest.Encode(paymenttest.Event())
-		if _, r := w.send(first, respelled(t, first)); r.Outcome != intake.Accepted || r.Recorded != 1 ||
-			r.Duplicates != 1 {
-			t.Errorf("in one delivery: %+v", r)
-		}
-		if _, r := w.send(respelled(t, first)); r.Outcome != intake.Accepted || r.Duplicates != 1 {
-			t.Errorf("in another one: %+v", r)
-		}
-		// An amount of another text needs a person.
-		other := bytes.Replace(first, []byte("1250.00"), []byte("1250.0"), 1)
-		if _, r := w.send(respelled(t, other)); r.Outcome != intake.Conflict || r.Parked == "" {
-			t.Errorf("another amount: %+v", r)
-		}
-		w.onBus(first)
-	}
-}
-
-// The digest that finds damage is that of the content as well.
-func TestAPendingItemInAnotherSpellingIsPublished(t *testing.T) {
-	w := newWorld(t)
-	id := w.pend(1)[0]
-	other := respelled(t, w.table.Items()[id].Detail)
-	w.table.Memory.Write(t.Context(), []ledger.Write{{Item: ledger.Item{EventID: id, Detail: other}, If: &ledger.Item{},
-		Keep: ledger.Rest}})
-	if r := w.redrive(); r.Published != 1 || r.Errors != 0 {
-		t.Errorf("%+v", r)
-	}
-	w.onBus(other)
-}
-
-// EventBridge then takes the time of the request.
+// EventBridge then takes the time of the request. The first attempt fails, so that redrive publishes it.
 func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
-	for sent, large := range map[string]bool{`"yesterday"`: false, "1769860800123": true, "null": false, `""`: true} {
+	for _, claimBytes := range []int{10, 2000} {
 		w := newWorld(t)
-		if large {
-			w.opts.ClaimBytes = 10
-		}
-		id := uuid.New().String()
-		raw := []byte(`{"eventName":"A.B","eventId":"` + id + `","eventTimestamp":` + sent +
-			`,"eventData":{"amount":"1"}}`)
-		// The first attempt fails, so that redrive publishes it.
-		w.bus.Fails = broken
+		w.opts.ClaimBytes, w.bus.Fails = claimBytes, broken
+		raw := []byte(`{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventTimestamp":"yesterday",` +
+			`"eventData":{"amount":1}}`)
 		_, r := w.send(raw)
 		if r.Outcome != intake.Accepted || r.Pending != 1 || !cmp.Equal(r.Deviations, []string{"eventTimestamp"}) {
-			t.Errorf("%s: %+v", sent, r)
+			t.Errorf("%+v", r)
 		}
 		w.bus.Fails, w.now = nil, w.now.Add(5*time.Minute)
 		w.redrive()
-		entries := w.bus.Entries()
-		if len(entries) != 1 || !entries[0].Time.IsZero() {
-			t.Fatalf("%s: %+v", sent, entries)
-		}
-		if detail := string(entries[0].Detail); large != strings.Contains(detail, "claimCheck") ||
-			strings.Contains(detail, "0001-01-01") || !large && detail != string(raw) {
-			t.Errorf("%s: %+v", sent, entries)
-		}
-		if item := w.item(raw); item.PublishedAt.IsZero() || !item.EventTimestamp.IsZero() {
-			t.Errorf("%s: %+v", sent, item)
+		w.onBus(raw)
+		if e := w.bus.Entries()[0]; !e.Time.IsZero() || bytes.Contains(e.Detail, []byte("0001-01-01")) {
+			t.Errorf("%+v", e)
 		}
 	}
 }
@@ -248,17 +182,14 @@ func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
 // The line of a webhook has at most ten paths, and no value.
 func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
 	w := newWorld(t)
-	var events [][]byte
-	for i := range 25 {
-		event := string(paymenttest.Encode(paymenttest.Event()))
-		if i%2 == 1 {
-			event = strings.NewReplacer(`"amount":1250.00`, `"amount":"CANARY"`, `"USD"`, "840").Replace(event)
-		}
-		events = append(events, []byte(event))
+	events := [][]byte{paymenttest.Encode(paymenttest.Event())} // without a deviation
+	for range 12 {
+		events = append(events, []byte(strings.NewReplacer(`"amount":1250.00`, `"amount":"CANARY"`, `"USD"`, "840").
+			Replace(string(paymenttest.Encode(paymenttest.Event())))))
 	}
 	_, r := w.send(events...)
-	want := strings.Split(strings.Repeat("eventData.amount ", 10), " ")[:10]
-	if r.Outcome != intake.Accepted || r.Published != 25 || !cmp.Equal(r.Deviations, want) {
+	want := slices.Repeat([]string{"eventData.amount"}, 10)
+	if r.Outcome != intake.Accepted || r.Published != 13 || !cmp.Equal(r.Deviations, want) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -269,14 +200,12 @@ func TestAByteOrderMarkIsVerifiedAndNotDecoded(t *testing.T) {
 	raw := paymenttest.Encode(paymenttest.Event())
 	payload := append([]byte("\ufeff"), paymenttest.RawDelivery(uuid.New().String(), raw)...)
 	signed := w.signed(payload)
-	if r := w.receive(w.ctx(), signed); r.Outcome != intake.Accepted || r.DeliveryID == "" {
-		t.Errorf("%+v", r)
+	r, records := w.receive(w.ctx(), signed), w.stored() // which verify
+	if r.Outcome != intake.Accepted || r.DeliveryID == "" || len(records) != 1 ||
+		!bytes.Equal(records[0].Payload, payload) || len(records[0].EventIDs) != 1 {
+		t.Errorf("%+v, %+v", r, records)
 	}
 	w.onBus(raw)
-	records := w.stored() // which verify
-	if len(records) != 1 || !bytes.Equal(records[0].Payload, payload) || len(records[0].EventIDs) != 1 {
-		t.Errorf("%+v", records)
-	}
 	signed.Payload = payment.WithoutBOM(payload)
 	if r := w.receive(w.ctx(), signed); r.Outcome != intake.SignatureMismatch || r.UnverifiedID == "" {
 		t.Errorf("without the mark: %+v", r)

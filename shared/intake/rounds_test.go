@@ -1,12 +1,14 @@
 package intake_test
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,113 +18,138 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// attempt delivers a payload to a function that has two seconds.
-func (d *far) attempt(payload []byte) intake.Result {
-	return d.receive(d.within(2*time.Second), d.signed(payload))
+// far is a world whose calls of the ledger take a while, and its uploads ten times as long.
+type far struct {
+	*world
+	takes, bus time.Duration
+	reads      atomic.Int64 // of the ledger
 }
 
-// small returns events that take few bytes.
-func small(n int) (events [][]byte) {
-	for i := range n {
-		events = append(events, fmt.Appendf(nil,
-			`{"eventName":"A.B","eventId":"e0000000-0000-4000-8000-%012x",`+
-				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d}}`, i, i))
-	}
-	return events
-}
-
-func large(n int) (events [][]byte) {
-	for i := range n {
-		events = append(events, fmt.Appendf(nil,
-			`{"eventName":"A.B","eventId":"e1000000-0000-4000-8000-%012x",`+
-				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`,
-			i, i, strings.Repeat("x", 2000)))
-	}
-	return events
-}
-
-// A function may be stopped by its time in the middle of a delivery. The sender
-// repeats it, and every attempt has to get further.
-func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
-	shuffled := func(events [][]byte) [][]byte {
-		events = slices.Clone(events)
-		rand.New(rand.NewPCG(1, uint64(len(events)))).Shuffle(len(events),
-			func(i, j int) { events[i], events[j] = events[j], events[i] })
-		return events
-	}
-	changed := func(events [][]byte) (other [][]byte) {
-		for _, e := range events {
-			other = append(other, []byte(strings.Replace(string(e), `"amount":`, `"amount":9`, 1)))
+func newFar(t *testing.T) *far {
+	f := &far{world: newVirtualWorld(t), takes: 10 * time.Millisecond}
+	f.opts.ClaimBytes = 1500
+	f.table.Fails = func(ctx context.Context, call, key string) error {
+		switch {
+		case key != "": // an item of a call
+			return nil
+		case call == "get":
+			f.reads.Add(1)
 		}
-		return other
+		return sleep(ctx, f.takes)
 	}
+	f.world.bus.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, f.bus) }
+	f.claims.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*f.takes) }
+	return f
+}
+
+// 500 events are sent at the same time. A delivery tries for 5 seconds for each 500, and not
+// after three quarters of its time.
+func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 	for name, test := range map[string]struct {
-		before, events [][]byte
-		reorder        bool          // the sender, for every attempt
-		takes          time.Duration // a call; 0: 60 ms
-		parallel       int           // calls at once; 0: the default
-		most           int           // attempts
-		outcome        intake.Outcome
+		events    int
+		busy      time.Duration
+		published int
+		took      time.Duration // without the calls of the ledger
 	}{
-		"6,000 events":               {nil, small(6000), false, 0, 0, 3, intake.Accepted},
-		"in another order each time": {nil, small(6000), true, 0, 0, 3, intake.Accepted},
-		"every second one was recorded before": {everySecond(small(6000)), small(6000), false, 0, 0, 2,
-			intake.Accepted},
-		"a few were recorded before, anywhere": {shuffled(small(6000))[:100], small(6000), false, 0, 0, 3,
-			intake.Accepted},
-		"all but the last were recorded before": {small(2900), small(2901), false, 0, 0, 1, intake.Accepted},
-		"many are in conflict":                  {changed(small(2900)), small(5000), false, 0, 0, 2, intake.Conflict},
-		"large events among them": {nil, slices.Concat(large(400), small(3000)), true, 0, 0, 5,
-			intake.Accepted},
-		"large events only":        {nil, large(1000), false, 0, 0, 4, intake.Accepted},
-		"a call takes 600 ms":      {nil, small(6000), false, 600 * time.Millisecond, 0, 5, intake.Accepted},
-		"the same, reordered":      {nil, small(6000), true, 600 * time.Millisecond, 0, 4, intake.Accepted},
-		"the same, all recorded":   {small(1000), small(1000), false, 600 * time.Millisecond, 0, 1, intake.Accepted},
-		"a call takes 200 ms":      {nil, small(2000), false, 200 * time.Millisecond, 4, 5, intake.Accepted},
-		"the first round is quick": {nil, small(2000), false, 180 * time.Millisecond, 4, 4, intake.Accepted},
+		"every event":         {2000, 4 * time.Second, 2000, 16040 * time.Millisecond},
+		"a bus that is stuck": {500, time.Hour, 0, 5 * time.Second},
+		"too many events":     {3000, 4500 * time.Millisecond, 2000, (29*time.Second - 30*time.Millisecond) * 3 / 4},
 	} {
 		t.Run(name, func(t *testing.T) {
+			serviceKey()
 			synctest.Test(t, func(t *testing.T) {
-				d := newFar(t)
-				d.takes, d.parallel = cmp.Or(test.takes, 60*time.Millisecond), test.parallel
-				id := uuid.New().String()
-				for some := range slices.Chunk(test.before, 2500) {
-					if r := d.attempt(paymenttest.RawDelivery(id, some...)); r.Outcome != intake.Accepted {
-						t.Fatalf("%+v", r)
-					}
-				}
-				recorded := len(d.table.Items())
-				for attempt := 1; ; attempt++ {
-					events := test.events
-					if test.reorder && attempt > 1 {
-						events = shuffled(events[:len(events)-attempt])
-						events = append(events, test.events[len(test.events)-attempt:]...)
-					}
-					r := d.attempt(paymenttest.RawDelivery(id, events...))
-					now := len(d.table.Items())
-					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome,
-						r.Recorded, r.Duplicates, r.Unrecorded)
-					if r.Outcome == test.outcome {
-						if r.Recorded+r.Duplicates+r.Conflicts != len(test.events) || attempt > test.most {
-							t.Errorf("after %d attempts: %+v", attempt, r)
-						}
-						return
-					}
-					if r.Outcome != intake.OutOfTime || now <= recorded || attempt > 10 {
-						t.Fatalf("attempt %d got no further than %d: %+v", attempt, now, r)
-					}
-					recorded = now
+				f := newFar(t)
+				f.bus = f.takes + test.busy
+				payload := paymenttest.RawDelivery(uuid.New().String(), small(test.events)...)
+				got := f.receive(t.Context(), f.signed(payload))
+				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
+					got.Pending != test.events-test.published || got.Steps.Publish != test.took ||
+					errors.Is(got.PublishErr, context.DeadlineExceeded) != (got.Pending > 0) {
+					t.Errorf("%v of %+v", got.PublishErr, got)
 				}
 			})
 		})
 	}
 }
 
-func everySecond(events [][]byte) (half [][]byte) {
-	for i := 0; i < len(events); i += 2 {
-		half = append(half, events[i])
+// attempt delivers a payload to a function that has two seconds.
+func (d *far) attempt(payload []byte) intake.Result {
+	return d.receive(d.within(2*time.Second), d.signed(payload))
+}
+
+// small returns events that take few bytes.
+func small(n int) [][]byte { return numbered(n, 0, "") }
+
+// large returns other events, of which each is a claim check.
+func large(n int) [][]byte { return numbered(n, 1, strings.Repeat("x", 2000)) }
+
+func numbered(n, kind int, note string) (events [][]byte) {
+	for i := range n {
+		events = append(events, fmt.Appendf(nil, `{"eventName":"A.B","eventId":"e%d000000-0000-4000-8000-%012x",`+
+			`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`, kind, i, i, note))
 	}
-	return half
+	return events
+}
+
+// A function may be stopped by its time in the middle of a delivery. The sender
+// repeats it, in the same order or in another, and every attempt has to get further.
+func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	shuffled := func(events [][]byte) [][]byte {
+		events = slices.Clone(events)
+		r.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		return events
+	}
+	same := func(events [][]byte) [][]byte { return events }
+	changed := func(events [][]byte) (other [][]byte) {
+		for _, e := range events {
+			other = append(other, bytes.Replace(e, []byte(`"amount":`), []byte(`"amount":9`), 1))
+		}
+		return other
+	}
+	for name, test := range map[string]struct {
+		before, events [][]byte
+		order          func([][]byte) [][]byte // of each attempt
+		takes          time.Duration           // a call, in milliseconds
+		parallel       int                     // calls at once; 0: the default
+		most           int                     // attempts
+		outcome        intake.Outcome
+	}{
+		"in another order each time": {nil, small(6000), shuffled, 60, 0, 3, intake.Accepted},
+		"a few were recorded before, anywhere": {shuffled(small(6000))[:100], small(6000), same, 60, 0, 3,
+			intake.Accepted},
+		"many are in conflict": {changed(small(2900)), small(5000), same, 60, 0, 2, intake.Conflict},
+		"large events among them": {nil, slices.Concat(large(400), small(3000)), shuffled, 60, 0, 5,
+			intake.Accepted},
+		"a call takes 600 ms":      {nil, small(6000), same, 600, 0, 5, intake.Accepted},
+		"the first round is quick": {nil, small(2000), same, 180, 4, 4, intake.Accepted},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newFar(t)
+			d.takes, d.parallel = test.takes*time.Millisecond, test.parallel
+			id := uuid.New().String()
+			for some := range slices.Chunk(test.before, 2500) {
+				if r := d.attempt(paymenttest.RawDelivery(id, some...)); r.Outcome != intake.Accepted {
+					t.Fatalf("%s: %+v", name, r)
+				}
+			}
+			recorded := len(d.table.Items())
+			for attempt := 1; ; attempt++ {
+				r := d.attempt(paymenttest.RawDelivery(id, test.order(test.events)...))
+				now := len(d.table.Items())
+				if r.Outcome == test.outcome {
+					if r.Recorded+r.Duplicates+r.Conflicts != len(test.events) || attempt > test.most {
+						t.Errorf("%s: after %d attempts: %+v", name, attempt, r)
+					}
+					return
+				}
+				if r.Outcome != intake.OutOfTime || now <= recorded {
+					t.Fatalf("%s: attempt %d got no further than %d: %+v", name, attempt, now, r)
+				}
+				recorded = now
+			}
+		})
+	}
 }
 
 // An item whose window has passed does not keep its event from being recorded, whether it
