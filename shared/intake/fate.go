@@ -16,14 +16,6 @@ const (
 	Unrecorded    Fate = "unrecorded" // not known to be recorded
 )
 
-// fateOf returns the fate of an event that the ledger has in a state.
-func fateOf(s ledger.State) Fate {
-	if s == ledger.Dismissed {
-		return Dismissed
-	}
-	return Duplicate
-}
-
 // maxEventIDs is how many eventIds of a fate are kept, so that a log line stays short.
 const maxEventIDs = 10
 
@@ -50,9 +42,6 @@ func (ids EventIDs) published(items []ledger.Item, failed []failure, parked map[
 		}
 	}
 	for _, e := range items {
-		if len(ids[Published]) == maxEventIDs {
-			break
-		}
 		if !missing[e.EventID] {
 			ids.add(Published, e.EventID)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
@@ -14,8 +15,7 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// conflictOf returns what is stored of a delivery in which these events are in
-// conflict.
+// conflictOf returns what is stored of a delivery in which these events are in conflict.
 func conflictOf(delivery payment.Delivery, conflicts []conflict) proof.Proof {
 	p := proof.Proof{Reason: proof.Conflict, DeliveryID: delivery.DeliveryID}
 	for _, e := range conflicts {
@@ -87,7 +87,7 @@ func (p *Pipeline) parkDelivery(ctx context.Context, parked proof.Proof, payload
 // prove returns p with a payload and what it was authenticated by.
 func (a authentic) prove(p proof.Proof, payload []byte) proof.Proof {
 	p.Payload = payload
-	if a.signed() {
+	if a.key != nil {
 		p.JWK = keys.FormatJWK(a.signature.KeyID, a.key)
 		p.Timestamp, p.KeyID, p.Signature = a.signature.Timestamp, a.signature.KeyID, a.signature.Signature
 	}
@@ -105,27 +105,25 @@ func (f failure) unpublishable() bool {
 }
 
 // parkUnpublishable parks those of the failed events that EventBridge is known to
-// reject. It returns those that it parked, and why EventBridge rejects the first. An
+// reject. It returns those that it parked, and why EventBridge rejects the first, or else why the first failed. An
 // event that can't be parked now stays pending, and redrive parks it.
 func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (parked map[string]bool, cause error) {
-	var found []failure
+	parked = map[string]bool{}
+	var mu sync.Mutex
+	objects.Parallel(len(failed), Parallel, func(i int) {
+		if f := failed[i]; f.unpublishable() && p.parkEvent(ctx, f) == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			parked[f.EventID] = true
+		}
+	})
 	for _, f := range failed {
 		if f.unpublishable() {
-			found = append(found, f)
+			return parked, f.err
 		}
+		cause = cmp.Or(cause, f.err)
 	}
-	if len(found) == 0 {
-		return nil, nil
-	}
-	results := make([]error, len(found))
-	objects.Parallel(len(found), Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
-	parked = make(map[string]bool, len(found))
-	for i, err := range results {
-		if err == nil {
-			parked[found[i].EventID] = true
-		}
-	}
-	return parked, found[0].err
+	return parked, cause
 }
 
 // parkEvent parks an event that is pending.
@@ -134,8 +132,7 @@ func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	return p.ledger.Park(ctx, f.Item, cause, problem)
 }
 
-// maxPointer is the most that the problem of a parked event says of the field, in
-// bytes.
+// maxPointer is how many bytes of the field's name the problem of a parked event has at most.
 const maxPointer = 256
 
 // cause returns why the event is parked, as a code and as a text. The text names the field, with names of the

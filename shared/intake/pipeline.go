@@ -148,9 +148,6 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, by authentic, in
 		parked, err = p.parkParts(ctx, delivery, rec.conflicts, payload, by, before)
 	}
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
-	if cause == nil && len(pub.failed) > 0 {
-		cause = pub.failed[0].err
-	}
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
 		Events: len(delivery.Events), Invalid: len(delivery.Rejected),

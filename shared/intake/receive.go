@@ -124,8 +124,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	return result
 }
 
-// authentic is what a delivery was authenticated by: a signature, a client certificate,
-// or both.
+// authentic is what a delivery was authenticated by.
 type authentic struct {
 	signature  signature.Parts     // zero for none
 	key        *rsa.PublicKey      // that verified the signature
@@ -133,11 +132,7 @@ type authentic struct {
 	acceptedAt time.Time           // when it was verified
 }
 
-func (a authentic) signed() bool { return a.key != nil }
-
-// authenticate returns what shows that d is authentic: that it came with a client
-// certificate that is accepted, that the holder of the key that it names signed it
-// within the window, or both. With an error, it returns what is known all the same.
+// authenticate returns what shows that d is authentic. With an error, it returns what is known all the same.
 func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 	now time.Time) (by authentic, known Authentication, err error) {
 	by.acceptedAt = now

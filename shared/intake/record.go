@@ -105,10 +105,14 @@ func (r *recording) compare(e event, first ledger.Item) {
 		return
 	}
 	r.duplicates++
-	r.eventIDs.add(fateOf(first.State), e.item.EventID)
-	if first.State == ledger.Pending {
+	fate := Duplicate
+	switch first.State {
+	case ledger.Pending:
 		r.pending++
+	case ledger.Dismissed:
+		fate = Dismissed
 	}
+	r.eventIDs.add(fate, e.item.EventID)
 }
 
 // unrecorded returns the error of a delivery of which an event was not recorded.
@@ -119,9 +123,8 @@ func unrecorded(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", errLedger, err)
 }
 
-// distinct returns the events of a delivery, each eventId once, the further
-// contents of eventIds that occur with several, and the eventIds of events that repeat
-// another.
+// distinct returns the events of a delivery, each eventId once, the further contents of eventIds that occur with
+// several, and the eventIds of events that repeat another.
 func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []event, others []content,
 	duplicates []string) {
 	events = make([]event, 0, len(delivery.Events))
