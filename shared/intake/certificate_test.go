@@ -178,3 +178,24 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		}
 	}
 }
+
+// A client can complete the chain of its certificate. What is stored has that chain, so that it can be verified
+// later with the truststore.
+func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
+	w := newWorld(t)
+	w.now, w.mechanisms.Signature = time.Now(), nil
+	ca := paymenttest.NewCA("Operator CA")
+	w.truststore = clientcert.TruststoreOf(ca.Certificate)
+	w.mechanisms.MTLS = clientcert.NewVerifier(w.truststore, clientcert.Policy{})
+	issuing := ca.NewIntermediate("Issuing CA", nil)
+	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
+	r := w.receive(w.ctx(), intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
+	if r.Outcome != intake.Invalid || r.Parked == "" {
+		t.Fatalf("%+v", r)
+	}
+	p := w.parked(r.Parked)
+	if got := w.replay(p, redrive.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
+		strings.Contains(got.Unverified, "the truststore does not trust") {
+		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
+	}
+}

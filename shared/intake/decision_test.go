@@ -190,3 +190,52 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 		}
 	}
 }
+
+// The service has sent it again: a person need not decide.
+func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
+	for name, test := range map[string]struct {
+		raw  []byte
+		gone bool
+	}{
+		"small": {paymenttest.Encode(paymenttest.Event()), false}, "large": {largeEvent(), false},
+		"large, and its object is gone": {largeEvent(), true},
+	} {
+		w := newWorld(t)
+		parked := w.park(test.raw)
+		w.now = w.now.Add(2 * window)
+		if test.gone {
+			w.claims.Delete(w.claims.Keys()[0])
+		}
+		if parked.Claimed {
+			w.claims.Fails = broken
+			if _, r := w.send(test.raw); r.Outcome != intake.LedgerUnavailable ||
+				w.item(test.raw).State != ledger.Parked {
+				t.Errorf("%s: recorded before its object is stored: %+v", name, r)
+			}
+			w.claims.Fails = nil
+		}
+		var sent ledger.Item // while it is on its way
+		w.bus.Fails = func(context.Context, string, string) error {
+			sent = w.item(test.raw)
+			return nil
+		}
+		id, r := w.send(test.raw)
+		if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Published != 1 || r.Duplicates != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		want := ledger.Item{EventID: parked.EventID, Digest: parked.Digest, DeliveryID: id, RecordedAt: w.now.UTC(),
+			State: ledger.Pending, Detail: parked.Detail, Size: parked.Size, Claimed: parked.Claimed,
+			Shard: strings.Replace(parked.Shard, "parked", "pending", 1), Due: w.now.Add(90 * time.Second).UTC(),
+			Holder: sent.Holder}
+		if diff := cmp.Diff(want, sent); diff != "" || sent.Holder == parked.Holder {
+			t.Errorf("%s: %s", name, diff)
+		}
+		w.onBus(test.raw)
+		if got := w.bus.Entries()[0].DeliveryID; got != id {
+			t.Errorf("%s: on the bus with the delivery %s", name, got)
+		}
+		if page, _, _ := w.claims.List(t.Context(), "", "", 1); parked.Claimed && !page[0].StoredAt.Equal(w.now) {
+			t.Errorf("%s: its object is not stored again: %+v", name, page)
+		}
+	}
+}
