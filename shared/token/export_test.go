@@ -1,9 +1,6 @@
 package token
 
-import (
-	"crypto/x509"
-	"net/http"
-)
+import "net/http"
 
 // Legal is legal.
 var Legal = legal
@@ -20,7 +17,5 @@ func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
 	return e
 }
 
-// Trust makes a client of NewClient trust the certificates of roots.
-func Trust(c *http.Client, roots *x509.CertPool) {
-	c.Transport.(*Transport).base.(*http.Transport).TLSClientConfig.RootCAs = roots
-}
+// Base is the transport of a client of NewClient.
+func Base(c *http.Client) *http.Transport { return c.Transport.(*Transport).base.(*http.Transport) }

@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,10 +116,9 @@ func parse(tb testing.TB, text string) *url.URL {
 // source is a source in memory whose calls are counted and can fail.
 type source struct {
 	token.Memory
-	name    string
-	limited bool // like a secret; false: like a parameter
-	// before, if set, is called before every call, with the method's name. Its error is that of the call.
-	before func(call string) error
+	limited bool             // like a secret; false: like a parameter
+	fails   map[string]error // of the calls, by method
+	takes   time.Duration    // a call
 
 	mu    sync.Mutex
 	calls map[string][]time.Time // of every method
@@ -131,12 +131,8 @@ func (s *source) begin(ctx context.Context, call string) error {
 	}
 	s.calls[call] = append(s.calls[call], time.Now())
 	s.mu.Unlock()
-	if s.before != nil {
-		if err := s.before(call); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
+	time.Sleep(s.takes)
+	return cmp.Or(s.fails[call], ctx.Err())
 }
 
 func (s *source) Load(ctx context.Context) (string, error) {
@@ -168,20 +164,11 @@ func (s *source) text() string {
 func (s *source) loads() int { return len(s.calls["Load"]) }
 func (s *source) saves() int { return len(s.calls["Save"]) }
 
-// denied is the error of a call that is not permitted.
-func (s *source) denied() error {
-	return &token.StoreError{Store: s.name, Err: errors.New("AccessDeniedException")}
-}
-
-// denies makes calls of that method fail while denied is true.
-func (s *source) denies(call string, denied *bool) {
-	s.before = func(made string) error {
-		if *denied && made == call {
-			return s.denied()
-		}
-		return nil
-	}
-}
+// denied is the error of a call that is not permitted, and unreadable that of a text that can be replaced.
+var (
+	denied     error = &token.StoreError{Store: "the token", Err: errors.New("AccessDeniedException")}
+	unreadable error = &token.StoreError{Store: "the token", Err: errors.New("InvalidKeyId"), Replaceable: true}
+)
 
 // rig is a refresher with its stores and endpoint, in a bubble.
 type rig struct {
@@ -193,8 +180,8 @@ type rig struct {
 // newRig returns a rig whose token is kept in a secret.
 func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 	r := &rig{endpoint: &endpoint{answers: answers}}
-	r.store.name, r.store.limited, r.credentials.name = "the token", true, "the credentials"
-	r.fill(clientID, clientSecret)
+	r.store.limited = true
+	r.credentials.put(fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, clientID, clientSecret))
 	r.refresher = r.another(tb)
 	return r
 }
@@ -204,21 +191,10 @@ func (r *rig) another(tb testing.TB) *token.Refresher {
 	return token.NewRefresher(&r.store, &r.credentials, newEndpoint(tb, r.endpoint))
 }
 
-// newParameterRig returns a rig whose token is kept in a parameter.
-func newParameterRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
-	r := newRig(tb, answers...)
-	r.store.limited = false
-	return r
-}
-
 // newEndpoint returns an endpoint that a handler answers.
 func newEndpoint(tb testing.TB, answer http.Handler) *token.Endpoint {
 	return token.Direct(token.NewEndpoint(parse(tb, "https://auth.example"), "manager-1", token.EndpointOptions{}),
 		direct{answer})
-}
-
-func (r *rig) fill(id, secret string) {
-	r.credentials.put(fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret))
 }
 
 func (r *rig) reader() *token.Reader { return token.NewReader(&r.store) }

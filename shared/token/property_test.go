@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,32 +36,41 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	returns(fmt.Sprint("t-", s.issued), s.expires.Sub(now))(w, r)
 }
 
-// withoutToken runs the refresher every minute for three lifetimes, with an outage in the
-// second, and returns the longest time for which a caller had no token.
-func (s *service) withoutToken(t *testing.T, begin, outage time.Duration) (longest time.Duration) {
-	r := newRig(t, s.ServeHTTP)
+// schedule runs the refresher every minute for three lifetimes, every second run with a delay, and calls each every
+// second.
+func (s *service) schedule(t *testing.T, r *rig, delay time.Duration, each func()) {
 	start := time.Now()
-	s.from, s.to = start.Add(s.lifetime+begin), start.Add(s.lifetime+begin+outage)
 	r.run(t, token.Refreshed)
-	end, reader := start.Add(3*s.lifetime), r.reader()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for at := start.Add(time.Minute); at.Before(end); at = at.Add(time.Minute) {
-			time.Sleep(time.Until(at))
-			ctx, cancel := context.WithDeadline(t.Context(), at.Add(55*time.Second))
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		for n := time.Duration(1); n < 3*s.lifetime/time.Minute; n++ {
+			time.Sleep(time.Until(start.Add(n*time.Minute + n%2*delay)))
+			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 			_, _ = r.refresher.Run(ctx, false)
 			cancel()
 		}
-	}()
-	for last := time.Now(); time.Now().Before(end); time.Sleep(time.Second) {
+	})
+	for ; time.Since(start) < 3*s.lifetime; time.Sleep(time.Second) {
+		each()
+	}
+	runs.Wait()
+}
+
+// withoutToken returns the longest time for which a caller had no token, with an outage in the second of three
+// lifetimes.
+func (s *service) withoutToken(t *testing.T, limited bool, begin, outage time.Duration) (longest time.Duration) {
+	r := newRig(t, s.ServeHTTP)
+	r.store.limited = limited
+	last, reader := time.Now(), r.reader()
+	s.from = last.Add(s.lifetime + begin)
+	s.to = s.from.Add(outage)
+	s.schedule(t, r, 0, func() {
 		if got, err := reader.Token(); err != nil {
 			longest = max(longest, time.Since(last))
 		} else if last = time.Now(); !got.Expiry.After(last) {
 			t.Errorf("%s is returned after its expiry", got.AccessToken)
 		}
-	}
-	<-done
+	})
 	return longest
 }
 
@@ -74,31 +84,41 @@ func parallelBubble(t *testing.T, name string, test func(*testing.T)) {
 
 // events/README.md states which outages callers do not notice, whenever they begin.
 func TestCallersHaveATokenAtAllTimes(t *testing.T) {
-	for lifetime, refreshAt := range map[time.Duration]time.Duration{
-		2 * time.Minute: 79 * time.Second, 5 * time.Minute: 198 * time.Second, 10 * time.Minute: 4 * time.Minute,
-		19 * time.Minute: 4 * time.Minute, 40 * time.Minute: 24 * time.Minute, time.Hour: 39*time.Minute +
-			36*time.Second,
+	for _, test := range []struct {
+		limited   bool
+		lifetime  time.Duration
+		refreshAt time.Duration // the remaining life
+	}{
+		{true, 2 * time.Minute, 79 * time.Second},
+		{true, 5 * time.Minute, 198 * time.Second},
+		{true, 10 * time.Minute, 4 * time.Minute},
+		{true, 19 * time.Minute, 4 * time.Minute},
+		{true, 40 * time.Minute, 24 * time.Minute},
+		{true, time.Hour, 2376 * time.Second},
+		{false, 3 * time.Minute, 150 * time.Second},
+		{false, 10 * time.Minute, 396 * time.Second},
 	} {
+		name := fmt.Sprint(test.limited, " ", test.lifetime)
 		// A run counts that ends before the last 5 s of the token. All of them but one may fail.
-		runs := (refreshAt - 8*time.Second) / time.Minute
+		runs := (test.refreshAt - 8*time.Second) / time.Minute
 		for part := range time.Duration(12) {
-			begin := part*lifetime/12 + 7*time.Second
-			parallelBubble(t, fmt.Sprint(lifetime, " ", begin), func(t *testing.T) {
-				s := &service{lifetime: lifetime, takes: 3 * time.Second}
-				if without := s.withoutToken(t, begin, (runs-1)*time.Minute); without > 0 {
+			begin := part*test.lifetime/12 + 7*time.Second
+			parallelBubble(t, fmt.Sprint(name, " ", begin), func(t *testing.T) {
+				s := &service{lifetime: test.lifetime, takes: 3 * time.Second}
+				if without := s.withoutToken(t, test.limited, begin, (runs-1)*time.Minute); without > 0 {
 					t.Errorf("no token for %s", without)
 				}
 			})
 		}
-		parallelBubble(t, fmt.Sprint(lifetime, " a longer outage"), func(t *testing.T) {
-			s := &service{lifetime: lifetime, takes: 3 * time.Second}
-			if without := s.withoutToken(t, 0, lifetime+time.Minute); without == 0 {
+		parallelBubble(t, name+" a longer outage", func(t *testing.T) {
+			s := &service{lifetime: test.lifetime, takes: 3 * time.Second}
+			if without := s.withoutToken(t, test.limited, 0, test.lifetime+time.Minute); without == 0 {
 				t.Error("callers have a token, although no run can replace it")
 			}
 		})
-		parallelBubble(t, fmt.Sprint(lifetime, " the same token until its end"), func(t *testing.T) {
-			s := &service{lifetime: lifetime, takes: 3 * time.Second, repeats: true}
-			if without := s.withoutToken(t, 0, 0); without == 0 || without > time.Minute {
+		parallelBubble(t, name+" the same token until its end", func(t *testing.T) {
+			s := &service{lifetime: test.lifetime, takes: 3 * time.Second, repeats: true}
+			if without := s.withoutToken(t, test.limited, 0, 0); without == 0 || without > time.Minute {
 				t.Errorf("no token for %s", without)
 			}
 		})
@@ -112,24 +132,11 @@ func TestATokenIsLateOnlyIfRefreshesFail(t *testing.T) {
 		for _, fails := range []bool{false, true} {
 			parallelBubble(t, fmt.Sprint(lifetime, " ", fails), func(t *testing.T) {
 				s := &service{lifetime: lifetime, takes: 3 * time.Second}
-				r := newRig(t, s.ServeHTTP)
-				r.run(t, token.Refreshed)
-				start, late := time.Now(), 0
 				if fails {
-					s.from, s.to = start, start.Add(24*time.Hour)
+					s.from, s.to = time.Now().Add(10*time.Second), time.Now().Add(24*time.Hour)
 				}
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					for run := range time.Duration(3 * lifetime / time.Minute) {
-						time.Sleep(time.Until(start.Add(run*time.Minute + run%2*50*time.Second)))
-						ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
-						_, _ = r.refresher.Run(ctx, false)
-						cancel()
-					}
-				}()
-				for time.Since(start) < 3*lifetime-time.Minute {
-					time.Sleep(time.Second)
+				r, late := newRig(t, s.ServeHTTP), 0
+				s.schedule(t, r, 50*time.Second, func() {
 					b, err := r.reader().Bearer(t.Context()) // another Reader would return what it holds
 					if err != nil && !fails {
 						t.Error(err)
@@ -137,8 +144,7 @@ func TestATokenIsLateOnlyIfRefreshesFail(t *testing.T) {
 					if err == nil && b.Late(time.Now()) {
 						late++
 					}
-				}
-				<-done
+				})
 				if want := fails && lifetime > 3*time.Minute; (late > 0) != want {
 					t.Errorf("it is late for %d s", late)
 				}

@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -15,70 +16,17 @@ import (
 	"payhook.example/shared/token"
 )
 
-// relay forwards TCP connections to a server. Connections that are dead deliver nothing and stay open.
-type relay struct {
-	net.Listener
-	mu   sync.Mutex
-	dead map[string]*atomic.Bool // by the client's address
+// mortal is a connection that, when it is dead, delivers nothing and stays open.
+type mortal struct {
+	net.Conn
+	dead atomic.Bool
 }
 
-func newRelay(t *testing.T, server net.Addr) *relay {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+func (c *mortal) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
 	}
-	r := &relay{Listener: listener, dead: map[string]*atomic.Bool{}}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", server.String())
-			if err != nil {
-				return
-			}
-			dead := &atomic.Bool{}
-			r.mu.Lock()
-			r.dead[client.RemoteAddr().String()] = dead
-			r.mu.Unlock()
-			go forward(to, client, dead)
-			go forward(client, to, dead)
-		}
-	}()
-	return r
-}
-
-func forward(to, from net.Conn, dead *atomic.Bool) {
-	defer to.Close()
-	for buffer := make([]byte, 64<<10); ; {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if !dead.Load() {
-			_, _ = to.Write(buffer[:n])
-		}
-	}
-}
-
-// kill makes all connections dead, and returns their number. The next ones work.
-func (r *relay) kill() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, dead := range r.dead {
-		dead.Store(true)
-	}
-	return len(r.dead)
-}
-
-// isDead reports whether a connection of the client is dead.
-func (r *relay) isDead(c net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	dead := r.dead[c.LocalAddr().String()]
-	return dead != nil && dead.Load()
+	return c.Conn.Write(p)
 }
 
 // A network that loses a connection without a word costs one call, however many connections were open.
@@ -95,17 +43,29 @@ func TestADeadConnectionCostsOneCall(t *testing.T) {
 		server.EnableHTTP2 = true
 		server.StartTLS()
 		defer server.Close()
-		relay := newRelay(t, server.Listener.Addr())
 		rig := newRig(t, hangsUp)
 		rig.put(canaryToken, time.Hour)
-		base := parse(t, "https://"+relay.Addr().String())
+		base := parse(t, server.URL)
 		client := token.NewClient(rig.reader(), base)
-		token.Trust(client, server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs)
+		var mu sync.Mutex
+		var opened []*mortal
+		transport := token.Base(client)
+		transport.TLSClientConfig.RootCAs = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			opened = append(opened, &mortal{Conn: conn})
+			return opened[len(opened)-1], nil
+		}
 		call := func(path string) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-				if relay.isDead(c.Conn) {
+				if c.Conn.(*tls.Conn).NetConn().(*mortal).dead.Load() {
 					cancel() // it would run out of time
 				}
 			}}
@@ -131,8 +91,11 @@ func TestADeadConnectionCostsOneCall(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if n := relay.kill(); n < together {
+		if n := len(opened); n < together {
 			t.Errorf("%d connections for %d calls", n, together)
+		}
+		for _, conn := range opened {
+			conn.dead.Store(true)
 		}
 		failed := 0
 		for range 24 {

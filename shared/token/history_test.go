@@ -1,0 +1,218 @@
+package token_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook.example/shared/token"
+)
+
+// step is what happens before a run of the refresher, in the order of the members, and what the run does.
+type step struct {
+	put    string // a person stores this token, with a life of one hour
+	do     func(*rig)
+	fails  map[string]error // calls of the store from now on; nil: as before
+	answer http.HandlerFunc // of the endpoint from now on; nil: as before
+	wait   time.Duration
+	always bool
+
+	want       token.Outcome
+	calls      int    // of the endpoint
+	stored     string // the token after the run
+	takes      time.Duration
+	unreadable bool // Report.Unreadable
+}
+
+// play runs the refresher for each step.
+func play(t *testing.T, r *rig, steps []step) {
+	for i, step := range steps {
+		if step.put != "" {
+			r.put(step.put, time.Hour)
+		}
+		if step.do != nil {
+			step.do(r)
+		}
+		if step.fails != nil {
+			r.store.fails = step.fails
+		}
+		if step.answer != nil {
+			r.endpoint.then(step.answer)
+		}
+		time.Sleep(step.wait)
+		start, before := time.Now(), r.store.text()
+		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+		report, err := r.refresher.Run(ctx, step.always)
+		cancel()
+		after := r.store.text()
+		var now struct {
+			Access  string    `json:"access_token"`
+			Expires time.Time `json:"expires_at"`
+		}
+		_ = json.Unmarshal([]byte(after), &now)
+		if report.Outcome != step.want || report.Calls != step.calls || now.Access != step.stored ||
+			time.Since(start) != step.takes || (err != nil) != (step.want == token.Failed) ||
+			(report.Unreadable != nil) != step.unreadable ||
+			report.Known && report.Remaining != max(0, time.Until(now.Expires)) {
+			t.Fatalf("step %d: %+v, %v after %s, want %+v; stored is %+v", i, report, err, time.Since(start), step, now)
+		}
+		if written := step.want == token.Refreshed; (before != after) != written {
+			t.Errorf("step %d: written: %t, want %t", i, !written, written)
+		}
+	}
+}
+
+// at returns what replaces the refresher by one of another endpoint.
+func at(t *testing.T, authURL, manager string, scopes ...string) func(*rig) {
+	e := token.NewEndpoint(parse(t, authURL), manager, token.EndpointOptions{Scopes: scopes})
+	return func(r *rig) {
+		r.refresher = token.NewRefresher(&r.store, &r.credentials, token.Direct(e, direct{r.endpoint}))
+	}
+}
+
+func TestHistoriesOfTheStoredToken(t *testing.T) {
+	const url, manager = "https://auth.example", "manager-1"
+	save, load, none := map[string]error{"Save": denied}, map[string]error{"Load": unreadable}, map[string]error{}
+	both := map[string]error{"Save": denied, "Load": unreadable}
+	repeating := &service{lifetime: time.Hour, repeats: true}
+	minute, hour := time.Minute, time.Hour
+	histories := map[string][]step{
+		"the endpoint returns the token again": {
+			{answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
+			// "remaining lifetime" (section 2.1)
+			{wait: 30 * minute, answer: returns("t-1", 30*minute-time.Second), want: token.Unchanged, calls: 1,
+				stored: "t-1"},
+			{want: token.Unchanged, stored: "t-1"},
+			// A refresher without memory.
+			{do: at(t, url, manager), want: token.Unchanged, calls: 1, stored: "t-1"},
+			// With another expiry it is written.
+			{wait: 15 * minute, answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
+			{wait: 30 * minute, answer: returns("t-1", minute), want: token.Refreshed, calls: 1, stored: "t-1"},
+		},
+		"only the same token delays a call": {
+			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1,
+				stored: "t-1"},
+			{do: func(r *rig) { r.store.put(value("t-0", time.Now().Add(-hour), time.Now().Add(10*minute))) },
+				want: token.Refreshed, calls: 1, stored: "t-1"},
+		},
+		"a run waits for the expiry of a repeated token": {
+			{answer: repeating.ServeHTTP, want: token.Refreshed, calls: 1, stored: "t-1"},
+			{wait: 58 * minute, want: token.Unchanged, calls: 1, stored: "t-1"},
+			{wait: 80 * time.Second, want: token.Refreshed, calls: 2, stored: "t-2", takes: 41 * time.Second},
+		},
+		"a token that could not be stored is stored later": {
+			{put: "t-1", fails: save, answer: returns("t-2", hour), wait: 50 * minute, want: token.Failed, calls: 1,
+				stored: "t-1"},
+			{wait: minute, want: token.Failed, stored: "t-1"},
+			{wait: minute, want: token.Failed, stored: "t-1"},
+			{always: true, want: token.Failed, calls: 1, stored: "t-1"},
+			{fails: none, want: token.Refreshed, stored: "t-2"},
+			{want: token.Fresh, stored: "t-2"},
+		},
+		"that of a manual refresh as well, though it expires earlier": {
+			{put: "t-1", fails: save, answer: returns("t-2", 50*minute), always: true, want: token.Failed, calls: 1,
+				stored: "t-1"},
+			{want: token.Failed, stored: "t-1"},
+			{fails: none, want: token.Refreshed, stored: "t-2"},
+			{want: token.Fresh, stored: "t-2"},
+		},
+		"but not if it is due by then": {
+			{put: "t-1", fails: save, answer: returns("t-2", minute), wait: 21 * minute, always: true,
+				want: token.Failed, calls: 1, stored: "t-1"},
+			{fails: none, answer: returns("t-3", hour), wait: minute, want: token.Refreshed, calls: 1, stored: "t-3"},
+		},
+		"nor if a newer one was stored": {
+			{put: "t-1", fails: save, answer: returns("t-2", 40*minute), wait: 30 * minute, want: token.Failed,
+				calls: 1, stored: "t-1"},
+			{put: "t-3", fails: none, want: token.Fresh, stored: "t-3"},
+		},
+		"nor if it was stored before": {
+			{fails: save, answer: returns("t-2", hour), want: token.Failed, calls: 1},
+			{fails: none, want: token.Refreshed, stored: "t-2"},
+			{put: "t-3", answer: returns("t-4", hour), wait: 21 * minute, want: token.Refreshed, calls: 1,
+				stored: "t-4"},
+		},
+		"the token of another endpoint is replaced by the same one": {
+			{put: "t-1", do: at(t, url, "manager-2"), answer: returns("t-1", hour), want: token.Refreshed, calls: 1,
+				stored: "t-1"},
+			{want: token.Fresh, stored: "t-1"},
+		},
+		"it is replaced though it is stored meanwhile": {
+			{do: func(r *rig) {
+				at(t, url, "manager-2")(r)
+				r.endpoint.then(func(w http.ResponseWriter, q *http.Request) {
+					r.put("t-1", 24*hour) // by a function that has the old settings
+					returns("t-2", hour)(w, q)
+				})
+			}, want: token.Refreshed, calls: 1, stored: "t-2"},
+		},
+		"it is replaced after it was repeated": {
+			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1,
+				stored: "t-1"},
+			{do: func(r *rig) {
+				r.store.put(strings.Replace(r.store.text(), digest(), strings.Repeat("0", 64), 1))
+			}, want: token.Refreshed, calls: 1, stored: "t-1"},
+		},
+		"a token that expires earlier is not stored, until the expiry": {
+			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*time.Second), want: token.Unchanged, calls: 1,
+				stored: "t-1"},
+			{want: token.Unchanged, stored: "t-1"},
+			{wait: 39*minute - 10*time.Second, want: token.Refreshed, calls: 2, stored: "t-2", takes: 11 * time.Second},
+		},
+		"it is stored by a manual refresh": {
+			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*time.Second), always: true, want: token.Refreshed,
+				calls: 1, stored: "t-2"},
+		},
+		"it is stored if it is the same token": {
+			{put: "t-2", wait: 21 * minute, answer: returns("t-2", 3*time.Second), want: token.Refreshed, calls: 1,
+				stored: "t-2"},
+		},
+		"it is stored if the issue of the other is in the future": {
+			{do: func(r *rig) { r.store.put(value("t-1", time.Now().Add(6*minute), time.Now().Add(66*minute))) },
+				answer: returns("t-2", 3*time.Second), want: token.Refreshed, calls: 1, stored: "t-2"},
+		},
+		// The key of a parameter is another one now, or no more.
+		"a text that cannot be read is replaced": {
+			{answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
+			{fails: load, answer: returns("t-2", hour), want: token.Refreshed, calls: 1, stored: "t-2",
+				unreadable: true},
+			{fails: none, want: token.Fresh, stored: "t-2"},
+			{fails: load, answer: returns("t-3", hour), always: true, want: token.Refreshed, calls: 1, stored: "t-3",
+				unreadable: true},
+		},
+		"it is replaced when it can be written": {
+			{fails: both, answer: returns("t-1", hour), want: token.Failed, calls: 1, unreadable: true},
+			{fails: load, want: token.Refreshed, stored: "t-1", unreadable: true},
+		},
+		"it is replaced once, until the token is due": {
+			{fails: load, answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1",
+				unreadable: true},
+			{wait: minute, want: token.Failed, stored: "t-1"},
+			{wait: minute, want: token.Failed, stored: "t-1"},
+			{always: true, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
+			{wait: 21 * minute, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
+			{fails: none, want: token.Fresh, stored: "t-1"},
+			{fails: load, wait: minute, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
+		},
+	}
+	for name, change := range map[string]func(*rig){
+		"another URL":     at(t, url+"/eu", manager),
+		"another manager": at(t, url, "manager-2"),
+		"another scope":   at(t, url, manager, "payments"),
+		"a person": func(r *rig) {
+			r.store.put(strings.Replace(r.store.text(), "endpoint_sha256", "x", 1))
+		},
+	} {
+		histories["the token of "+name+" is replaced"] = []step{
+			{put: "t-1", do: change, answer: answers(400, ""), want: token.Failed, calls: 1, stored: "t-1"},
+			{answer: returns("t-2", 50*minute), want: token.Refreshed, calls: 1, stored: "t-2"},
+			{want: token.Fresh, stored: "t-2"},
+		}
+	}
+	for name, steps := range histories {
+		bubble(t, name, func(t *testing.T) { play(t, newRig(t, hangsUp), steps) })
+	}
+}
