@@ -77,7 +77,8 @@ func (c *closed) Close() error { c.times++; return nil }
 
 // The token t-1 is in memory. The service accepts t-2.
 func TestTransportRetriesOnceWithANewToken(t *testing.T) {
-	again := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("payment")), nil }
+	payment := func() io.ReadCloser { return io.NopCloser(strings.NewReader("payment")) }
+	again := func() (io.ReadCloser, error) { return payment(), nil }
 	gone := func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 	for name, test := range map[string]struct {
 		body    io.ReadCloser
@@ -86,12 +87,11 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 		status  int
 		sent    string // tokens and bodies
 	}{
-		"no body": {nil, nil, "t-2", 200, "t-1: t-2:"},
-		"NoBody":  {http.NoBody, nil, "t-2", 200, "t-1: t-2:"},
-		"a body to be sent again": {&closed{Reader: strings.NewReader("payment")}, again, "t-2", 200,
-			"t-1:payment t-2:payment"},
-		"a body without GetBody":    {&closed{Reader: strings.NewReader("payment")}, nil, "t-2", 401, "t-1:payment"},
-		"a body that is gone":       {&closed{Reader: strings.NewReader("payment")}, gone, "t-2", 401, "t-1:payment"},
+		"no body":                   {nil, nil, "t-2", 200, "t-1: t-2:"},
+		"NoBody":                    {http.NoBody, nil, "t-2", 200, "t-1: t-2:"},
+		"a body to be sent again":   {payment(), again, "t-2", 200, "t-1:payment t-2:payment"},
+		"a body without GetBody":    {payment(), nil, "t-2", 401, "t-1:payment"},
+		"a body that is gone":       {payment(), gone, "t-2", 401, "t-1:payment"},
 		"no other token":            {nil, nil, "t-1", 401, "t-1:"},
 		"another rejected token":    {nil, nil, "t-3", 401, "t-1: t-3:"},
 		"a secret that is not read": {nil, nil, "", 401, "t-1:"},
@@ -106,43 +106,33 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 			}
 			var sent []string
 			var rejections []*closed
-			transport := token.NewTransport(reader, parse(t, "https://api.example"),
-				roundTripper(func(r *http.Request) (*http.Response, error) {
-					var body []byte
-					if r.Body != nil {
-						body, _ = io.ReadAll(r.Body)
-					}
-					access := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-					sent = append(sent, access+":"+string(body))
-					if access == "t-2" {
-						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
-					}
-					rejections = append(rejections, &closed{Reader: strings.NewReader("rejected")})
-					return &http.Response{
-						StatusCode: max(test.status, http.StatusUnauthorized),
-						Body:       rejections[len(rejections)-1],
-						Request:    r,
-					}, nil
-				}))
-			request := &http.Request{
-				Method:  http.MethodPost,
-				URL:     parse(t, "https://api.example"),
-				Header:  http.Header{},
-				Body:    test.body,
-				GetBody: test.getBody,
-			}
-			response, err := transport.RoundTrip(request.WithContext(t.Context()))
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				var body []byte
+				if r.Body != nil {
+					body, _ = io.ReadAll(r.Body)
+				}
+				access := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+				sent = append(sent, access+":"+string(body))
+				if access == "t-2" {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+				}
+				rejections = append(rejections, &closed{Reader: strings.NewReader("rejected")})
+				return &http.Response{StatusCode: max(test.status, http.StatusUnauthorized),
+					Body: rejections[len(rejections)-1], Request: r}, nil
+			})
+			request := &http.Request{Method: http.MethodPost, URL: parse(t, "https://api.example"),
+				Header: http.Header{}, Body: test.body, GetBody: test.getBody}
+			response, err := token.NewTransport(reader, request.URL, base).RoundTrip(request.WithContext(t.Context()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(sent, " "); response.StatusCode != test.status || got != test.sent {
-				t.Errorf("status %d with %q, want %d with %q", response.StatusCode, got, test.status, test.sent)
-			}
-			if text, err := io.ReadAll(response.Body); test.status != 200 &&
-				(err != nil || string(text) != "rejected") {
-				t.Errorf("the answer is %q, %v", text, err)
-			}
+			text, err := io.ReadAll(response.Body)
 			_ = response.Body.Close()
+			if got := strings.Join(sent, " "); response.StatusCode != test.status || got != test.sent || err != nil ||
+				(string(text) == "rejected") != (test.status != 200) {
+				t.Errorf("status %d with %q, want %d with %q; %q, %v", response.StatusCode, got, test.status,
+					test.sent, text, err)
+			}
 			for i, rejection := range rejections {
 				if rejection.times != 1 {
 					t.Errorf("answer %d was closed %d times", i, rejection.times)

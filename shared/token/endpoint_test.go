@@ -220,14 +220,15 @@ func TestFetchReportsWhyThereIsNoToken(t *testing.T) {
 		"a code":                 {status(400, body("invalid_client")), 400, "invalid_client", none},
 		"with a byte order mark": {status(400, "\uFEFF"+body("invalid_scope")), 400, "invalid_scope", none},
 		"a code with 200":        {status(200, `{"error":"invalid_client"}`), 200, "invalid_client", missing},
-		"a code and a token":     {status(200, body("invalid_client")), 200, "invalid_client", "token_type is not Bearer"},
-		"another code with 200":  {status(200, `{"error":"`+clientSecret+`"}`), 200, "", missing},
-		"a code with 503":        {status(503, body("temporarily_unavailable")), 503, "temporarily_unavailable", none},
-		"another code":           {status(400, body(clientSecret)), 400, "", none},
-		"a list":                 {status(400, `{"error":["invalid_client"]}`), 400, "", none},
-		"a text":                 {status(401, clientSecret), 401, "", none},
-		"a long answer":          {status(400, body("invalid_client")+strings.Repeat(" ", 64<<10)), 400, "", none},
-		"two codes":              {status(400, `{"error":"invalid_client","error":"invalid_client"}`), 400, "", none},
+		"a code and a token": {status(200, body("invalid_client")), 200, "invalid_client",
+			"token_type is not Bearer"},
+		"another code with 200": {status(200, `{"error":"`+clientSecret+`"}`), 200, "", missing},
+		"a code with 503":       {status(503, body("temporarily_unavailable")), 503, "temporarily_unavailable", none},
+		"another code":          {status(400, body(clientSecret)), 400, "", none},
+		"a list":                {status(400, `{"error":["invalid_client"]}`), 400, "", none},
+		"a text":                {status(401, clientSecret), 401, "", none},
+		"a long answer":         {status(400, body("invalid_client")+strings.Repeat(" ", 64<<10)), 400, "", none},
+		"two codes":             {status(400, `{"error":"invalid_client","error":"invalid_client"}`), 400, "", none},
 		"201": {status(201, `{"access_token":"`+canaryToken+`","token_type":"Bearer","expires_in":3600}`), 201, "",
 			none},
 		"300":          {status(300, ""), 300, "", redirect},
@@ -287,7 +288,8 @@ func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 			})), t.Context()},
 	} {
 		_, err := test.endpoint.Fetch(test.ctx, testCredentials)
-		if e, ok := errors.AsType[*token.EndpointError](err); !ok || e.Status != 0 || !strings.HasSuffix(e.Problem, want) {
+		e, ok := errors.AsType[*token.EndpointError](err)
+		if !ok || e.Status != 0 || !strings.HasSuffix(e.Problem, want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

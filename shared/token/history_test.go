@@ -20,9 +20,9 @@ type step struct {
 	wait   time.Duration
 	always bool
 
-	want       token.Outcome
-	calls      int    // of the endpoint
-	stored     string // the token after the run
+	stored     string        // the token that the run stores; "": none
+	want       token.Outcome // if it stores none
+	calls      int           // of the endpoint
 	takes      time.Duration
 	unreadable bool // Report.Unreadable
 }
@@ -43,24 +43,25 @@ func play(t *testing.T, r *rig, steps []step) {
 			r.endpoint.then(step.answer)
 		}
 		time.Sleep(step.wait)
+		if step.stored != "" {
+			step.want = token.Refreshed
+		}
 		start, before := time.Now(), r.store.text()
 		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 		report, err := r.refresher.Run(ctx, step.always)
 		cancel()
-		after := r.store.text()
-		var now struct {
+		var stored struct {
 			Access  string    `json:"access_token"`
 			Expires time.Time `json:"expires_at"`
 		}
-		_ = json.Unmarshal([]byte(after), &now)
-		if report.Outcome != step.want || report.Calls != step.calls || now.Access != step.stored ||
-			time.Since(start) != step.takes || (err != nil) != (step.want == token.Failed) ||
-			(report.Unreadable != nil) != step.unreadable ||
-			report.Known && report.Remaining != max(0, time.Until(now.Expires)) {
-			t.Fatalf("step %d: %+v, %v after %s, want %+v; stored is %+v", i, report, err, time.Since(start), step, now)
+		_ = json.Unmarshal([]byte(r.store.text()), &stored)
+		if report.Outcome != step.want || report.Calls != step.calls || time.Since(start) != step.takes ||
+			(err != nil) != (step.want == token.Failed) || (report.Unreadable != nil) != step.unreadable ||
+			report.Known && report.Remaining != max(0, time.Until(stored.Expires)) {
+			t.Fatalf("step %d: %+v, %v after %s, want %+v", i, report, err, time.Since(start), step)
 		}
-		if written := step.want == token.Refreshed; (before != after) != written {
-			t.Errorf("step %d: written: %t, want %t", i, !written, written)
+		if (step.stored == "") != (r.store.text() == before) || step.stored != "" && step.stored != stored.Access {
+			t.Fatalf("step %d: stored is %s, want %q", i, stored.Access, step.stored)
 		}
 	}
 }
@@ -73,72 +74,69 @@ func at(t *testing.T, authURL, manager string, scopes ...string) func(*rig) {
 	}
 }
 
+// storedWith returns what stores a token that is issued and expires so much later.
+func storedWith(access string, issued, expires time.Duration) func(*rig) {
+	return func(r *rig) { r.store.put(value(access, time.Now().Add(issued), time.Now().Add(expires))) }
+}
+
 func TestHistoriesOfTheStoredToken(t *testing.T) {
 	const url, manager = "https://auth.example", "manager-1"
 	save, load, none := map[string]error{"Save": denied}, map[string]error{"Load": unreadable}, map[string]error{}
 	both := map[string]error{"Save": denied, "Load": unreadable}
 	repeating := &service{lifetime: time.Hour, repeats: true}
-	minute, hour := time.Minute, time.Hour
+	const second, minute, hour = time.Second, time.Minute, time.Hour
 	histories := map[string][]step{
 		"the endpoint returns the token again": {
-			{answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
+			{answer: returns("t-1", hour), calls: 1, stored: "t-1"},
 			// "remaining lifetime" (section 2.1)
-			{wait: 30 * minute, answer: returns("t-1", 30*minute-time.Second), want: token.Unchanged, calls: 1,
-				stored: "t-1"},
-			{want: token.Unchanged, stored: "t-1"},
+			{wait: 30 * minute, answer: returns("t-1", 30*minute-second), want: token.Unchanged, calls: 1},
+			{want: token.Unchanged},
 			// A refresher without memory.
-			{do: at(t, url, manager), want: token.Unchanged, calls: 1, stored: "t-1"},
+			{do: at(t, url, manager), want: token.Unchanged, calls: 1},
 			// With another expiry it is written.
-			{wait: 15 * minute, answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
-			{wait: 30 * minute, answer: returns("t-1", minute), want: token.Refreshed, calls: 1, stored: "t-1"},
+			{wait: 15 * minute, answer: returns("t-1", hour), calls: 1, stored: "t-1"},
+			{wait: 30 * minute, answer: returns("t-1", minute), calls: 1, stored: "t-1"},
 		},
 		"only the same token delays a call": {
-			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1,
-				stored: "t-1"},
-			{do: func(r *rig) { r.store.put(value("t-0", time.Now().Add(-hour), time.Now().Add(10*minute))) },
-				want: token.Refreshed, calls: 1, stored: "t-1"},
+			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},
+			{do: storedWith("t-0", -hour, 10*minute), calls: 1, stored: "t-1"},
 		},
 		"a run waits for the expiry of a repeated token": {
-			{answer: repeating.ServeHTTP, want: token.Refreshed, calls: 1, stored: "t-1"},
-			{wait: 58 * minute, want: token.Unchanged, calls: 1, stored: "t-1"},
-			{wait: 80 * time.Second, want: token.Refreshed, calls: 2, stored: "t-2", takes: 41 * time.Second},
+			{answer: repeating.ServeHTTP, calls: 1, stored: "t-1"},
+			{wait: 58 * minute, want: token.Unchanged, calls: 1},
+			{wait: 80 * second, calls: 2, stored: "t-2", takes: 41 * second},
 		},
 		"a token that could not be stored is stored later": {
-			{put: "t-1", fails: save, answer: returns("t-2", hour), wait: 50 * minute, want: token.Failed, calls: 1,
-				stored: "t-1"},
-			{wait: minute, want: token.Failed, stored: "t-1"},
-			{wait: minute, want: token.Failed, stored: "t-1"},
-			{always: true, want: token.Failed, calls: 1, stored: "t-1"},
-			{fails: none, want: token.Refreshed, stored: "t-2"},
-			{want: token.Fresh, stored: "t-2"},
+			{put: "t-1", fails: save, answer: returns("t-2", hour), wait: 50 * minute, want: token.Failed, calls: 1},
+			{wait: minute, want: token.Failed},
+			{wait: minute, want: token.Failed},
+			{always: true, want: token.Failed, calls: 1},
+			{fails: none, stored: "t-2"},
+			{want: token.Fresh},
 		},
 		"that of a manual refresh as well, though it expires earlier": {
-			{put: "t-1", fails: save, answer: returns("t-2", 50*minute), always: true, want: token.Failed, calls: 1,
-				stored: "t-1"},
-			{want: token.Failed, stored: "t-1"},
-			{fails: none, want: token.Refreshed, stored: "t-2"},
-			{want: token.Fresh, stored: "t-2"},
+			{put: "t-1", fails: save, answer: returns("t-2", 50*minute), always: true, want: token.Failed, calls: 1},
+			{want: token.Failed},
+			{fails: none, stored: "t-2"},
+			{want: token.Fresh},
 		},
 		"but not if it is due by then": {
 			{put: "t-1", fails: save, answer: returns("t-2", minute), wait: 21 * minute, always: true,
-				want: token.Failed, calls: 1, stored: "t-1"},
-			{fails: none, answer: returns("t-3", hour), wait: minute, want: token.Refreshed, calls: 1, stored: "t-3"},
+				want: token.Failed, calls: 1},
+			{fails: none, answer: returns("t-3", hour), wait: minute, calls: 1, stored: "t-3"},
 		},
 		"nor if a newer one was stored": {
-			{put: "t-1", fails: save, answer: returns("t-2", 40*minute), wait: 30 * minute, want: token.Failed,
-				calls: 1, stored: "t-1"},
-			{put: "t-3", fails: none, want: token.Fresh, stored: "t-3"},
+			{put: "t-1", fails: save, answer: returns("t-2", 40*minute), wait: 30 * minute, want: token.Failed, calls: 1},
+			{put: "t-3", fails: none, want: token.Fresh},
 		},
 		"nor if it was stored before": {
 			{fails: save, answer: returns("t-2", hour), want: token.Failed, calls: 1},
-			{fails: none, want: token.Refreshed, stored: "t-2"},
-			{put: "t-3", answer: returns("t-4", hour), wait: 21 * minute, want: token.Refreshed, calls: 1,
-				stored: "t-4"},
+			{fails: none, stored: "t-2"},
+			{put: "t-3", answer: returns("t-4", hour), wait: 21 * minute, calls: 1, stored: "t-4"},
 		},
 		"the token of another endpoint is replaced by the same one": {
-			{put: "t-1", do: at(t, url, "manager-2"), answer: returns("t-1", hour), want: token.Refreshed, calls: 1,
-				stored: "t-1"},
-			{want: token.Fresh, stored: "t-1"},
+			{put: "t-1", do: at(t, url, "manager-2"), answer: returns("t-1", hour), calls: 1, stored: "t-1"},
+			{want: token.Fresh},
 		},
 		"it is replaced though it is stored meanwhile": {
 			{do: func(r *rig) {
@@ -147,55 +145,47 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 					r.put("t-1", 24*hour) // by a function that has the old settings
 					returns("t-2", hour)(w, q)
 				})
-			}, want: token.Refreshed, calls: 1, stored: "t-2"},
+			}, calls: 1, stored: "t-2"},
 		},
 		"it is replaced after it was repeated": {
-			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1,
-				stored: "t-1"},
+			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},
 			{do: func(r *rig) {
 				r.store.put(strings.Replace(r.store.text(), digest(), strings.Repeat("0", 64), 1))
-			}, want: token.Refreshed, calls: 1, stored: "t-1"},
+			}, calls: 1, stored: "t-1"},
 		},
 		"a token that expires earlier is not stored, until the expiry": {
-			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*time.Second), want: token.Unchanged, calls: 1,
-				stored: "t-1"},
-			{want: token.Unchanged, stored: "t-1"},
-			{wait: 39*minute - 10*time.Second, want: token.Refreshed, calls: 2, stored: "t-2", takes: 11 * time.Second},
+			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), want: token.Unchanged, calls: 1},
+			{want: token.Unchanged},
+			{wait: 39*minute - 10*second, calls: 2, stored: "t-2", takes: 11 * second},
 		},
 		"it is stored by a manual refresh": {
-			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*time.Second), always: true, want: token.Refreshed,
-				calls: 1, stored: "t-2"},
+			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), always: true, calls: 1, stored: "t-2"},
 		},
 		"it is stored if it is the same token": {
-			{put: "t-2", wait: 21 * minute, answer: returns("t-2", 3*time.Second), want: token.Refreshed, calls: 1,
-				stored: "t-2"},
+			{put: "t-2", wait: 21 * minute, answer: returns("t-2", 3*second), calls: 1, stored: "t-2"},
 		},
 		"it is stored if the issue of the other is in the future": {
-			{do: func(r *rig) { r.store.put(value("t-1", time.Now().Add(6*minute), time.Now().Add(66*minute))) },
-				answer: returns("t-2", 3*time.Second), want: token.Refreshed, calls: 1, stored: "t-2"},
+			{do: storedWith("t-1", 6*minute, 66*minute), answer: returns("t-2", 3*second), calls: 1, stored: "t-2"},
 		},
 		// The key of a parameter is another one now, or no more.
 		"a text that cannot be read is replaced": {
-			{answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1"},
-			{fails: load, answer: returns("t-2", hour), want: token.Refreshed, calls: 1, stored: "t-2",
-				unreadable: true},
-			{fails: none, want: token.Fresh, stored: "t-2"},
-			{fails: load, answer: returns("t-3", hour), always: true, want: token.Refreshed, calls: 1, stored: "t-3",
-				unreadable: true},
+			{answer: returns("t-1", hour), calls: 1, stored: "t-1"},
+			{fails: load, answer: returns("t-2", hour), calls: 1, stored: "t-2", unreadable: true},
+			{fails: none, want: token.Fresh},
+			{fails: load, answer: returns("t-3", hour), always: true, calls: 1, stored: "t-3", unreadable: true},
 		},
 		"it is replaced when it can be written": {
 			{fails: both, answer: returns("t-1", hour), want: token.Failed, calls: 1, unreadable: true},
-			{fails: load, want: token.Refreshed, stored: "t-1", unreadable: true},
+			{fails: load, stored: "t-1", unreadable: true},
 		},
 		"it is replaced once, until the token is due": {
-			{fails: load, answer: returns("t-1", hour), want: token.Refreshed, calls: 1, stored: "t-1",
-				unreadable: true},
-			{wait: minute, want: token.Failed, stored: "t-1"},
-			{wait: minute, want: token.Failed, stored: "t-1"},
-			{always: true, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
-			{wait: 21 * minute, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
-			{fails: none, want: token.Fresh, stored: "t-1"},
-			{fails: load, wait: minute, want: token.Refreshed, calls: 1, stored: "t-1", unreadable: true},
+			{fails: load, answer: returns("t-1", hour), calls: 1, stored: "t-1", unreadable: true},
+			{wait: minute, want: token.Failed},
+			{wait: minute, want: token.Failed},
+			{always: true, calls: 1, stored: "t-1", unreadable: true},
+			{wait: 21 * minute, calls: 1, stored: "t-1", unreadable: true},
+			{fails: none, want: token.Fresh},
+			{fails: load, wait: minute, calls: 1, stored: "t-1", unreadable: true},
 		},
 	}
 	for name, change := range map[string]func(*rig){
@@ -207,9 +197,9 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 		},
 	} {
 		histories["the token of "+name+" is replaced"] = []step{
-			{put: "t-1", do: change, answer: answers(400, ""), want: token.Failed, calls: 1, stored: "t-1"},
-			{answer: returns("t-2", 50*minute), want: token.Refreshed, calls: 1, stored: "t-2"},
-			{want: token.Fresh, stored: "t-2"},
+			{put: "t-1", do: change, answer: answers(400, ""), want: token.Failed, calls: 1},
+			{answer: returns("t-2", 50*minute), calls: 1, stored: "t-2"},
+			{want: token.Fresh},
 		}
 	}
 	for name, steps := range histories {

@@ -34,7 +34,8 @@ func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
 		}
 		reads := r.store.loads()
 		report := r.run(t, token.Fresh)
-		if n := r.store.loads() - reads; n != 1 || r.store.saves() != 1 || r.credentials.loads() != 1 || report.Calls != 0 {
+		if n := r.store.loads() - reads; n != 1 || r.store.saves() != 1 || r.credentials.loads() != 1 ||
+			report.Calls != 0 {
 			t.Errorf("a run without a refresh made %d reads, want 1; %+v", n, report)
 		}
 	})
@@ -318,32 +319,30 @@ func TestEndpointIsCalledLessOftenWhileItRepeats(t *testing.T) {
 
 // An alarm watches the shortfall. A lifetime that needs too many versions of the secret is reported.
 func TestShortfall(t *testing.T) {
+	const ms, s, m = time.Millisecond, time.Second, time.Minute
+	fails := answers(400, "")
 	for name, test := range map[string]struct {
 		lifetime, age time.Duration // zero: no token is stored
 		answer        http.HandlerFunc
 		outcome       token.Outcome
 		shortfall     time.Duration
+		tooOften      bool
 	}{
-		"nothing is due": {time.Hour, time.Minute, hangsUp, token.Fresh, 0},
+		"nothing is due": {60 * m, m, hangsUp, token.Fresh, 0, false},
 		// It is due when 66 % of its lifetime is left.
-		"due for three runs": {time.Hour, 23*time.Minute + 24*time.Second, answers(400, ""), token.Failed, 0},
-		"due for longer": {time.Hour, 23*time.Minute + 25*time.Second, answers(400, ""), token.Failed,
-			time.Second},
-		"a failure with time for three runs": {5 * time.Minute, 115 * time.Second, answers(400, ""), token.Failed, 0},
-		"a failure with less": {5 * time.Minute, 116 * time.Second, answers(400, ""), token.Failed,
-			time.Second},
-		"a short-lived token that is not due": {2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
-		"a failure with such a token": {2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed,
-			1200 * time.Millisecond},
-		"an expired token": {time.Hour, time.Hour, answers(400, ""), token.Failed, 2196 * time.Second},
-		"a new token":      {time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
-		"a new token that ends before the next run": {time.Hour, time.Hour, returns("t-2", 30*time.Second),
-			token.Refreshed, 33 * time.Second},
-		"no newer token according to the endpoint": {time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
-			token.Unchanged, 0},
-		"no token yet":                 {0, 0, answers(400, ""), token.Failed, time.Minute},
-		"a short life":                 {0, 0, returns("t-1", 19*time.Minute+44*time.Second), token.Refreshed, 0},
-		"of 20 minutes, answered late": {0, 0, returns("t-1", 19*time.Minute+45*time.Second), token.Refreshed, 0},
+		"due for three runs":                  {60 * m, 23*m + 24*s, fails, token.Failed, 0, false},
+		"due for longer":                      {60 * m, 23*m + 25*s, fails, token.Failed, s, false},
+		"a failure with time for three runs":  {5 * m, 115 * s, fails, token.Failed, 0, false},
+		"a failure with less":                 {5 * m, 116 * s, fails, token.Failed, s, false},
+		"a short-lived token that is not due": {2 * m, 40 * s, hangsUp, token.Fresh, 0, false},
+		"a failure with such a token":         {2 * m, 42 * s, fails, token.Failed, 1200 * ms, false},
+		"an expired token":                    {60 * m, 60 * m, fails, token.Failed, 2196 * s, false},
+		"a new token":                         {60 * m, 60 * m, returns("t-2", 60*m), token.Refreshed, 0, false},
+		"one that ends before the next run":   {60 * m, 60 * m, returns("t-2", 30*s), token.Refreshed, 33 * s, true},
+		"no newer token exists":               {60 * m, 58 * m, returns("t-1", 2*m), token.Unchanged, 0, false},
+		"no token yet":                        {0, 0, fails, token.Failed, m, false},
+		"a short life":                        {0, 0, returns("t-1", 20*m-16*s), token.Refreshed, 0, true},
+		"of 20 minutes, answered late":        {0, 0, returns("t-1", 20*m-15*s), token.Refreshed, 0, false},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answer)
@@ -351,9 +350,8 @@ func TestShortfall(t *testing.T) {
 				r.put("t-1", test.lifetime)
 			}
 			time.Sleep(test.age)
-			tooOften := name == "a short life" || name == "a new token that ends before the next run"
 			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall ||
-				report.WritesTooOften != tooOften {
+				report.WritesTooOften != test.tooOften {
 				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
 			}
 		})
