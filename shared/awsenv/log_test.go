@@ -71,9 +71,6 @@ func TestALineHasItsMembersAndMetrics(t *testing.T) {
 		fmt.Sprint(d.Metrics) != "[{Recorded } {Age Seconds}]" {
 		t.Errorf("got %+v", d)
 	}
-	if strings.Contains(out.String(), "of no line") {
-		t.Errorf("the meaning of a metric is written: %s", out.String())
-	}
 	if age := time.Since(time.UnixMilli(line.AWS.Timestamp)); age < 0 || age > time.Hour {
 		t.Errorf("the timestamp is %s old", age)
 	}

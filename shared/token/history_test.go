@@ -126,7 +126,8 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 			{fails: none, answer: returns("t-3", hour), wait: minute, calls: 1, stored: "t-3"},
 		},
 		"nor if a newer one was stored": {
-			{put: "t-1", fails: save, answer: returns("t-2", 40*minute), wait: 30 * minute, want: token.Failed, calls: 1},
+			{put: "t-1", fails: save, answer: returns("t-2", 40*minute), wait: 30 * minute,
+				want: token.Failed, calls: 1},
 			{put: "t-3", fails: none, want: token.Fresh},
 		},
 		"nor if it was stored before": {

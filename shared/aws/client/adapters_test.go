@@ -16,7 +16,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/parameterstore"
@@ -41,12 +40,7 @@ func isOfS3(r *http.Request) bool { return r.Header.Get("X-Amz-Target") == "" }
 // adapters returns one of each type that makes calls.
 func adapters(t *testing.T, transport http.RoundTripper) []any {
 	t.Helper()
-	env := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
-		"AWS_ENDPOINT_URL": "http://aws.example"}
-	cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := config(t, "http://aws.example")
 	cfg.HTTPClient = &http.Client{Transport: transport}
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg)

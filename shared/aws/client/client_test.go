@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,13 +15,10 @@ import (
 	"payhook.example/shared/aws/client"
 )
 
-func config(t *testing.T, change map[string]string) aws.Config {
+func config(t *testing.T, url string) aws.Config {
 	t.Helper()
-	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret",
-		"AWS_SESSION_TOKEN": "session",
-	}
-	maps.Copy(env, change)
+	env := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID",
+		"AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session", "AWS_ENDPOINT_URL": url}
 	cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +34,7 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer server.Close()
-	db := dynamodb.NewFromConfig(config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
+	db := dynamodb.NewFromConfig(config(t, server.URL))
 	if _, err := db.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +72,7 @@ func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 			}
 		}
 		server.Start()
-		cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL})
-		db := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-			o.HTTPClient = client.NewConnections(1).Client()
-			o.Retryer = aws.NopRetryer{}
-		})
+		db := dynamodb.NewFromConfig(config(t, server.URL), func(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} })
 		start := strings.Repeat("y", size)
 		for range calls {
 			if _, err := db.ListTables(t.Context(),

@@ -20,7 +20,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -49,9 +48,8 @@ func list(r *http.Request, part, text string) string {
 // stores returns the stores of a function whose calls are answered at url.
 func stores(t *testing.T, url string) intake.Stores {
 	t.Helper()
-	connections := client.NewConnections(intake.Parallel)
-	cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": url})
-	cfg.HTTPClient = connections.Client()
+	cfg := config(t, url)
+	cfg.HTTPClient = client.NewConnections(intake.Parallel).Client()
 	buckets := s3.NewClient(cfg)
 	return intake.Stores{
 		Ledger:   dynamodb.NewLedger(dynamodb.NewClient(cfg), "ledger"),
@@ -64,40 +62,16 @@ func stores(t *testing.T, url string) intake.Stores {
 }
 
 // oneKey knows the key of the service.
-type oneKey struct{ key paymenttest.Key }
+type oneKey struct {
+	intake.Keys // no other method is called
+	key         paymenttest.Key
+}
 
 func (k oneKey) Lookup(context.Context, string, netip.Addr) (keys.Found, error) {
 	return keys.Found{Key: &k.key.Private.PublicKey}, nil
 }
 
-func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
-	return keys.Found{}, nil
-}
-
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
-
-// eventsOf returns so many events, each with a member of so many bytes.
-func eventsOf(n, size int) []payment.Event {
-	events := paymenttest.Events(n)
-	for i := range events {
-		events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", size)
-	}
-	return events
-}
-
-// receiveSigned gives a pipeline a delivery of events, signed with key.
-func receiveSigned(ctx context.Context, t *testing.T, p *intake.Pipeline, key paymenttest.Key,
-	events []payment.Event) intake.Result {
-	t.Helper()
-	signed, err := paymenttest.Sender{Key: key}.Sign(ctx,
-		paymenttest.Webhook{Payload: paymenttest.Delivery(events...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
-		Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(ctx,
-		intake.Delivery{Payload: signed.Payload, Headers: signed.Headers})
-}
 
 func ofDynamoDB(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get(awstest.TargetHeader), "DynamoDB")
@@ -126,6 +100,8 @@ var failures = map[string]http.HandlerFunc{
 // The sender never sends a webhook again, so a store that fails for a moment must not reject it.
 func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 	key := paymenttest.NewKey(2048)
+	signature := intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
+		Keys: oneKey{key: key}}}
 	for store, c := range map[string]struct {
 		of func(*http.Request) bool
 		in []string
@@ -146,7 +122,17 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
-						r := receiveSigned(ctx, t, p, key, eventsOf(webhook.events, webhook.bytes))
+						events := paymenttest.Events(webhook.events)
+						for i := range events {
+							events[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", webhook.bytes)
+						}
+						signed, err := paymenttest.Sender{Key: key}.Sign(ctx,
+							paymenttest.Webhook{Payload: paymenttest.Delivery(events...)})
+						if err != nil {
+							t.Fatal(err)
+						}
+						r := intake.NewReceiver(p, signature).Receive(ctx,
+							intake.Delivery{Payload: signed.Payload, Headers: signed.Headers})
 						if r.Outcome != intake.Accepted || r.Recorded != webhook.events ||
 							r.Published != webhook.events {
 							t.Errorf("%s, %s for %s, %s: after %s %+v", store, how, fails, name, time.Since(start), r)
