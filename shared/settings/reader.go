@@ -25,6 +25,7 @@ type reader struct {
 func (r *reader) read(list []*Setting) {
 	for _, s := range list {
 		v := r.value(s)
+		// Without a token, only the keys have an address.
 		if v.Text == "" && s.Required && (r.value(Named("tokenStore")).Text != NoToken || s.Key == "baseUrl") {
 			r.invalidate(s, "is required")
 		}

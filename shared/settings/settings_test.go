@@ -441,7 +441,8 @@ AllowedSources: element 2, " ", must be exactly one value` {
 }
 
 func TestEvidenceIsLockedInAMode(t *testing.T) {
-	for text, want := range map[string]string{"off": "0s false", "1d": "24h0m0s false", "2d governance": "48h0m0s false",
+	for text, want := range map[string]string{"off": "0s false", "1d": "24h0m0s false",
+		"2d governance": "48h0m0s false",
 		"1y compliance": "8784h0m0s true"} {
 		retention, compliance := settings.Settings{Evidence: text}.EvidenceLock()
 		if got := fmt.Sprint(retention, compliance); got != want {

@@ -95,7 +95,8 @@ func (s *Setting) limitsIn(language func(text string) string) string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	words := []string{fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]), language(s.limits[1]))}
+	least, most := language(s.limits[0]), language(s.limits[1])
+	words := []string{fmt.Sprintf("whole %ss from %s to %s", s.unit().name, least, most)}
 	for _, word := range s.limits[2:] {
 		words = append(words, "or "+language(word))
 	}
