@@ -339,7 +339,7 @@ func (s *Subject) evidence() []Check {
 			"evidence", "find", id, "--from", since),
 		send("an event of 2 MB", large, s.accepted(1, 0), Released),
 		call("all records verify", 0, Fields{"damaged": 0, "versions": 0}, "evidence", "verify"),
-		{What: "S3 deletes a record, and takes one without a checksum", Do: s.locked,
+		{What: "S3 rejects the deletion of a record, and one without a checksum", Do: s.locked,
 			Want: Seen{Fields: Fields{"deleted": false, "written": false}}},
 	}
 }
