@@ -72,7 +72,7 @@ func (f *fixture) testToken(t *testing.T, seed uint64) {
 	if _, err := client.CreateSecret(t.Context(), &sdksecretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
-	stores := []token.Store{secretsmanager.NewStore(client, name),
+	stores := []token.Store{&token.Memory{}, secretsmanager.NewStore(client, name),
 		parameterstore.NewStore(parameterstore.NewClient(f.AWS), "/"+name, "")}
 	for _, s := range stores { // the emulator returns "" for a secret without a value
 		if err := s.Save(t.Context(), "first"); err != nil {

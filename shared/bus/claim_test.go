@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/storetest"
 )
 
 var large = payment.RawEvent{
@@ -48,8 +47,8 @@ func resolve(ctx context.Context, bucket objects.Getter, detail []byte) ([]byte,
 }
 
 // failing is a bucket that cannot be listed or read.
-func failing(err error) *storetest.Bucket {
-	return &storetest.Bucket{Fails: func(context.Context, string, string) error { return err }}
+func failing(err error) *objects.Memory {
+	return &objects.Memory{Fails: func(context.Context, string, string) error { return err }}
 }
 
 func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
@@ -112,7 +111,7 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	if got := find(large.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
-	deleted := &storetest.Bucket{} // after they were listed
+	deleted := &objects.Memory{} // after they were listed
 	if err := deleted.Put(t.Context(), bucket.Keys()[0], large.Bytes); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
-	"payhook.example/shared/storetest"
 )
 
 // The options of a deployment.
@@ -179,7 +178,7 @@ type world struct {
 	t                         *testing.T
 	table                     table
 	bus                       road
-	parking, claims, evidence storetest.Bucket
+	parking, claims, evidence objects.Memory
 	now                       time.Time
 	clock                     func() time.Time // now
 	opts                      intake.Options

@@ -9,9 +9,13 @@ import (
 	"time"
 )
 
-// Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use.
+// Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use, if its fields
+// are only changed while nobody uses it.
 type Memory struct {
 	Now func() time.Time // nil means [time.Now]
+	// Fails, if set, is called before every call, with the method's name and the key or prefix. It may wait. Its error
+	// is that of the call.
+	Fails func(ctx context.Context, call, key string) error
 
 	mu      sync.Mutex
 	objects map[string]object
@@ -22,12 +26,22 @@ type object struct {
 	storedAt time.Time
 }
 
-// Put implements [Putter].
-func (m *Memory) Put(_ context.Context, key string, body []byte) error {
+// call does what a method does, unless it fails.
+func (m *Memory) call(ctx context.Context, name, key string, do func()) error {
+	if m.Fails != nil {
+		if err := m.Fails(ctx, name, key); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.put(key, body)
+	do()
 	return nil
+}
+
+// Put implements [Putter].
+func (m *Memory) Put(ctx context.Context, key string, body []byte) error {
+	return m.call(ctx, "Put", key, func() { m.put(key, body) })
 }
 
 func (m *Memory) put(key string, body []byte) {
@@ -42,42 +56,44 @@ func (m *Memory) put(key string, body []byte) {
 }
 
 // Create implements [Creator].
-func (m *Memory) Create(_ context.Context, key string, body []byte) (existed bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, existed = m.objects[key]; !existed {
-		m.put(key, body)
-	}
-	return existed, nil
+func (m *Memory) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
+	err = m.call(ctx, "Create", key, func() {
+		if _, existed = m.objects[key]; !existed {
+			m.put(key, body)
+		}
+	})
+	return existed, err
 }
 
-// Get implements [Getter]. It never denies access.
-func (m *Memory) Get(_ context.Context, key string, limit int) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o, exists := m.objects[key]
-	if !exists {
+// Get implements [Getter].
+func (m *Memory) Get(ctx context.Context, key string, limit int) (body []byte, err error) {
+	err = m.call(ctx, "Get", key, func() {
+		if o, exists := m.objects[key]; exists {
+			body = append([]byte{}, o.body...)
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case body == nil:
 		return nil, ErrNotFound
-	}
-	body := o.body
-	if len(body) > limit {
+	case len(body) > limit:
 		body = body[:limit+1]
 	}
-	return append([]byte{}, body...), nil
+	return body, nil
 }
 
 // List implements [Lister].
-func (m *Memory) List(_ context.Context, prefix, after string, limit int) (page []Object, more bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key, o := range m.objects {
-		if strings.HasPrefix(key, prefix) && key > after {
-			page = append(page, Object{key, len(o.body), o.storedAt})
+func (m *Memory) List(ctx context.Context, prefix, after string, limit int) (page []Object, more bool, err error) {
+	err = m.call(ctx, "List", prefix, func() {
+		for key, o := range m.objects {
+			if strings.HasPrefix(key, prefix) && key > after {
+				page = append(page, Object{key, len(o.body), o.storedAt})
+			}
 		}
-	}
+	})
 	slices.SortFunc(page, func(a, b Object) int { return strings.Compare(a.Key, b.Key) })
-	more = len(page) > limit
-	return page[:min(len(page), limit)], more, nil
+	return page[:min(len(page), limit)], len(page) > limit, err
 }
 
 // Delete removes an object, as the end of its retention does.

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"payhook.example/shared/objects"
-	"payhook.example/shared/storetest"
 )
 
 func TestAllReadsEveryPageUntilItIsStopped(t *testing.T) {
-	var bucket storetest.Bucket
+	var bucket objects.Memory
 	const n = 2*objects.MaxPage + 1
 	var want []string
 	for i := range n {

@@ -28,7 +28,7 @@ func TestTheSecretTheParameterAndTheMemoryHaveTheSameResults(t *testing.T) {
 		cfg := awstest.Config(values.URL)
 		secret, parameter := tokenstore.New(cfg, "", "", "token"), tokenstore.New(cfg, "/token", "", "")
 		synctest.Test(t, func(t *testing.T) {
-			storetest.Token(t, seed, 200, secret, slow{parameter})
+			storetest.Token(t, seed, 200, &token.Memory{}, secret, slow{parameter})
 			for n, source := range []token.Source{tokenstore.Source(cfg, "", "token"),
 				tokenstore.Source(cfg, "/token", "")} {
 				if text, err := source.Load(t.Context()); err != nil || !strings.HasPrefix(text, "{") {

@@ -24,7 +24,7 @@ import (
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
-	"payhook.example/shared/storetest"
+	"payhook.example/shared/objects"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -35,9 +35,9 @@ type world struct {
 	now      time.Time
 	table    ledger.Memory
 	keys     keys.Memory
-	parking  storetest.Bucket
-	claims   storetest.Bucket
-	evidence storetest.Bucket
+	parking  objects.Memory
+	claims   objects.Memory
+	evidence objects.Memory
 	at       deployment.Deployment
 	down     bool              // the tables
 	requests []redrive.Request // of the redrive function, in order

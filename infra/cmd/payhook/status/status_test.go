@@ -37,7 +37,7 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/storetest"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/token"
 )
 
@@ -46,7 +46,7 @@ type world struct {
 	t         *testing.T
 	now       time.Time
 	table     ledger.Memory
-	parking   storetest.Bucket
+	parking   objects.Memory
 	ends      string // the setting claimRetention
 	tokens    token.Memory
 	source    token.Source       // of the token
