@@ -66,7 +66,7 @@ type table struct {
 }
 
 // Query implements [ledger.Store].
-func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	q.At = q.At.Add(t.earlier)
 	return t.Memory.Query(ctx, q)
 }

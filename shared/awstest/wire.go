@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,13 +42,18 @@ const CutOff = ""
 // Refused is an answer with the code of an error, and other members of its JSON. Its message has an ARN, as those of
 // AWS have.
 func Refused(code string, members ...string) string {
-	return refused + fmt.Sprintf(`{"__type":%q,"message":"of arn:aws:sts::123456789012:assumed-role/r/f"`, code) +
-		strings.Join(append([]string{""}, members...), ",") + "}"
+	return Status(http.StatusBadRequest,
+		fmt.Sprintf(`{"__type":%q,"message":"of arn:aws:sts::123456789012:assumed-role/r/f"`, code)+
+			strings.Join(append([]string{""}, members...), ",")+"}")
 }
 
-const refused = "refused: "
+// Status is an answer with another status than 200.
+func Status(status int, body string) string { return fmt.Sprintf("%s%d%s", hasStatus, status, body) }
 
-// NewWire starts a server that answers as answer says: a body, [Refused] or [CutOff]. It stops when the test ends.
+const hasStatus = "status "
+
+// NewWire starts a server that answers as answer says: a body, [Status], [Refused] or [CutOff]. It stops when the test
+// ends.
 func NewWire(tb testing.TB, answer func(Request) string) *Wire {
 	w := &Wire{}
 	w.Server = newServer(tb, func(rw http.ResponseWriter, r *http.Request) {
@@ -68,9 +74,10 @@ func NewWire(tb testing.TB, answer func(Request) string) *Wire {
 		if text == CutOff {
 			panic(http.ErrAbortHandler)
 		}
-		if after, ok := strings.CutPrefix(text, refused); ok {
-			rw.WriteHeader(http.StatusBadRequest)
-			text = after
+		if after, ok := strings.CutPrefix(text, hasStatus); ok {
+			status, _ := strconv.Atoi(after[:3])
+			rw.WriteHeader(status)
+			text = after[3:]
 		}
 		_, _ = io.WriteString(rw, text)
 	})

@@ -6,7 +6,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +23,6 @@ var large = payment.RawEvent{
 	Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
-var errBucket = errors.New("the bucket is down")
-
 // stored returns a bucket with an event, and the detail that refers to it.
 func stored(t testing.TB, e payment.RawEvent) (bucket *objects.Memory, detail []byte) {
 	t.Helper()
@@ -34,6 +32,16 @@ func stored(t testing.TB, e payment.RawEvent) (bucket *objects.Memory, detail []
 		t.Fatal(err)
 	}
 	return bucket, detail
+}
+
+// raw returns an event with these members after its eventId.
+func raw(t *testing.T, members string) payment.RawEvent {
+	t.Helper()
+	e, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","eventId":"` + large.EventID + `",` + members + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 // resolve resolves a detail whose event is in a bucket with the name claims.
@@ -46,9 +54,29 @@ func resolve(ctx context.Context, bucket objects.Getter, detail []byte) ([]byte,
 	}, detail)
 }
 
-// failing is a bucket that cannot be listed or read.
-func failing(err error) *objects.Memory {
-	return &objects.Memory{Fails: func(context.Context, string, string) error { return err }}
+// failing is a bucket whose calls of a method fail.
+func failing(method string, err error) *objects.Memory {
+	return &objects.Memory{Fails: func(_ context.Context, call, _ string) error {
+		if call == method {
+			return err
+		}
+		return nil
+	}}
+}
+
+// replaced returns a detail with another text in one place.
+func replaced(detail []byte, before, after string) []byte {
+	return bytes.Replace(detail, []byte(before), []byte(after), 1)
+}
+
+// overwrite replaces the content of every object.
+func overwrite(t *testing.T, bucket *objects.Memory, body string) {
+	t.Helper()
+	for _, key := range bucket.Keys() {
+		if err := bucket.Put(t.Context(), key, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
@@ -63,19 +91,18 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 		t.Errorf("%s, %v", at, err)
 	}
 	for name, test := range map[string]struct {
-		store  bus.ClaimBucket
+		bucket bus.ClaimBucket
 		detail []byte
 		gone   bool
 	}{
-		// Another key begins with that of the first.
-		"a part of a key":         {bucket, bytes.Replace(detail, []byte(`.json"`), []byte(`"`), 1), true},
+		"a part of a key":         {bucket, replaced(detail, `.json"`, `"`), true}, // the key begins with it
 		"deleted":                 {&objects.Memory{}, detail, true},
-		"another bucket":          {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), false},
+		"another bucket":          {bucket, replaced(detail, `"claims"`, `"other"`), false},
 		"no JSON":                 {bucket, []byte("x"), false},
-		"a list that is denied":   {failing(errBucket), detail, false},
-		"another event's content": {bucket, bytes.Replace(detail, []byte("events/6"), []byte("events/7"), 1), true},
+		"a list that is denied":   {failing("List", errDown), detail, false},
+		"another event's content": {bucket, replaced(detail, "events/6", "events/7"), true},
 	} {
-		at, err := bus.NewClaims(test.store, "claims").StoredAt(t.Context(), test.detail)
+		at, err := bus.NewClaims(test.bucket, "claims").StoredAt(t.Context(), test.detail)
 		if err == nil || errors.Is(err, bus.ErrGone) != test.gone || !at.IsZero() {
 			t.Errorf("%s: %s, %v", name, at, err)
 		}
@@ -111,39 +138,27 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	if got := find(large.EventID, []byte("{}")); got != nil {
 		t.Errorf("changed: %q", got)
 	}
-	deleted := &objects.Memory{} // after they were listed
-	if err := deleted.Put(t.Context(), bucket.Keys()[0], large.Bytes); err != nil {
-		t.Fatal(err)
-	}
-	deleted.Fails = func(_ context.Context, call, _ string) error {
-		if call == "Get" {
-			return objects.ErrNotFound
+	for method, want := range map[error]error{objects.ErrNotFound: nil, errDown: errDown} { // after they were listed
+		bucket.Fails = failing("Get", method).Fails
+		if _, got, err := bus.FindClaim(t.Context(), bucket, large.EventID, nil); got != nil || !errors.Is(err, want) {
+			t.Errorf("%v: %q, %v", method, got, err)
 		}
-		return nil
 	}
-	if _, got, err := bus.FindClaim(t.Context(), deleted, large.EventID, nil); got != nil || err != nil {
-		t.Errorf("deleted: %q, %v", got, err)
-	}
-	if _, _, err := bus.FindClaim(t.Context(), failing(errBucket), large.EventID, nil); !errors.Is(err, errBucket) {
+	if _, _, err := bus.FindClaim(t.Context(), failing("List", errDown), "", nil); !errors.Is(err, errDown) {
 		t.Errorf("a list that is denied: %v", err)
-	}
-}
-
-// overwrite replaces the content of every object.
-func overwrite(t *testing.T, bucket *objects.Memory, body string) {
-	t.Helper()
-	for _, key := range bucket.Keys() {
-		if err := bucket.Put(t.Context(), key, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, large)
-	got, err := resolve(t.Context(), bucket, detail)
-	if err != nil || !bytes.Equal(got, large.Bytes) {
-		t.Errorf("got %s, %v", got, err)
+	marked := append([]byte("\ufeff"), large.Bytes...)
+	for name, test := range map[string]struct{ detail, want []byte }{
+		"a reference": {detail, large.Bytes}, "after a byte order mark": {append([]byte("\ufeff"), detail...), large.Bytes},
+		"an event": {large.Bytes, large.Bytes}, "an event after a byte order mark": {marked, marked},
+	} {
+		if got, err := resolve(t.Context(), bucket, test.detail); err != nil || !bytes.Equal(got, test.want) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
 	}
 	// Nobody can mistake the detail for the event.
 	if _, err := payment.DecodeEvent(detail); err == nil || !strings.Contains(err.Error(), "event.claimCheck") {
@@ -156,20 +171,49 @@ func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	}
 }
 
+func TestResolveReturnsNothingElse(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after string // in the detail
+		object        string // instead of the event
+		fails         error  // of the bucket
+		want          error
+	}{
+		"other bytes":     {object: "{ \"amount\" : 900.00 }", want: bus.ErrAltered},
+		"longer":          {object: string(large.Bytes) + " ", want: bus.ErrAltered},
+		"shorter":         {object: "{}", want: bus.ErrAltered},
+		"of another size": {before: `"size":21`, after: `"size":20`, want: bus.ErrAltered},
+		"of no size":      {before: `"size":21`, after: `"size":-1`, want: bus.ErrAltered},
+		"gone":            {before: `.json`, after: `.jsn`, want: bus.ErrGone},
+		"another bucket":  {before: `"claims"`, after: `"other"`, want: bus.ErrGone},
+		"denied":          {fails: objects.ErrDenied, want: bus.ErrDenied},
+		"down":            {fails: errDown, want: errDown},
+		"no JSON":         {before: `{`, after: `x`},
+	} {
+		bucket, detail := stored(t, large)
+		if test.object != "" {
+			overwrite(t, bucket, test.object)
+		}
+		bucket.Fails = failing("Get", test.fails).Fails
+		got, err := resolve(t.Context(), bucket, replaced(detail, test.before, test.after))
+		if got != nil || err == nil || test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		for _, other := range []error{bus.ErrGone, bus.ErrDenied, bus.ErrAltered} {
+			if errors.Is(err, other) && other != test.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // Rules match the amount of an event that is in S3 as they match others.
 func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 	for _, amount := range []string{"2000000", "1234567890.10", "1E3", "0.00", "-0", "123456789012345678"} {
-		raw, err := payment.DecodeRawEvent([]byte(`{"eventName":"PAYMENT_STATUS.RELEASED",` +
-			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z",` +
-			`"eventData":{"note":"` + strings.Repeat("x", 1000) + `","amount": ` + amount +
-			` ,"paymentCurrency":"\u0045UR",` +
-			`"amountType":"PAYMENT","paymentStatus":{"more":[{}],"status":"RELEASED","statusTime":"` +
-			strings.Repeat("9", 200) + `"},` +
-			`"returns":{"hasReturnDetails":true},"cancelations":{},"cases":{"hasLinkedCases":false,"x":1}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, detail := stored(t, raw)
+		_, detail := stored(t, raw(t, `"eventTimestamp":"2026-01-31T12:00:00Z",`+
+			`"eventData":{"note":"`+strings.Repeat("x", 1000)+`","amount": `+amount+` ,"paymentCurrency":"\u0045UR",`+
+			`"amountType":"PAYMENT","paymentStatus":{"more":[{}],"status":"RELEASED","statusTime":"`+
+			strings.Repeat("9", 200)+`"},`+
+			`"returns":{"hasReturnDetails":true},"cancelations":{},"cases":{"hasLinkedCases":false,"x":1}}`))
 		want := `"eventData":{"amount":` + amount +
 			`,"paymentCurrency":"\u0045UR","paymentStatus":{"status":"RELEASED"},` +
 			`"returns":{"hasReturnDetails":true},"cases":{"hasLinkedCases":false}},"claimCheck":{`
@@ -186,107 +230,33 @@ func TestADetailHasTheTimestampThatWasSent(t *testing.T) {
 		`"2026-01-31T14:00:00+0200"`: `"2026-01-31T14:00:00+0200"`, `"yes\"terday"`: `"yes\"terday"`,
 		`"` + strings.Repeat("x", 300<<10) + `"`: "", "99999999999999999999": "", "null": "", `{"a":[]}`: "", `""`: "",
 	} {
-		raw, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B",` +
-			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
-			`"eventTimestamp":` + sent + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bucket, detail := stored(t, raw)
+		e := raw(t, `"eventTimestamp":`+sent)
+		bucket, detail := stored(t, e)
 		var got map[string]jsontext.Value
 		if err := json.Unmarshal(detail, &got); err != nil || string(got["eventTimestamp"]) != want {
 			t.Errorf("%.50s: %s, %v", sent, detail, err)
 		}
-		if event, err := resolve(t.Context(), bucket, detail); err != nil || !bytes.Equal(event, raw.Bytes) {
+		if event, err := resolve(t.Context(), bucket, detail); err != nil || !bytes.Equal(event, e.Bytes) {
 			t.Errorf("%.50s is resolved to %s, %v", sent, event, err)
 		}
 		again, err := payment.DecodeRawEvent(detail)
-		if err != nil || !again.EventTimestamp.Equal(raw.EventTimestamp) {
+		if err != nil || !again.EventTimestamp.Equal(e.EventTimestamp) {
 			t.Errorf("%.50s: the reference has the time %v, %v", sent, again.EventTimestamp, err)
 		}
 	}
 }
 
-func TestResolveSkipsAByteOrderMark(t *testing.T) {
-	bucket, detail := stored(t, large)
-	got, err := resolve(t.Context(), bucket, append([]byte("\ufeff"), detail...))
-	if err != nil || !bytes.Equal(got, large.Bytes) {
-		t.Errorf("%s, %v", got, err)
-	}
-	marked := append([]byte("\ufeff"), large.Bytes...)
-	if got, err := resolve(t.Context(), bucket, marked); err != nil || !bytes.Equal(got, marked) {
-		t.Errorf("%s, %v", got, err)
-	}
-}
-
-func TestResolveReturnsOtherDetailsUnchanged(t *testing.T) {
-	got, err := resolve(t.Context(), nil, large.Bytes)
-	if err != nil || !bytes.Equal(got, large.Bytes) {
-		t.Errorf("got %s, %v", got, err)
-	}
-}
-
-func TestResolveRejectsWhatIsAltered(t *testing.T) {
-	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }",
-		"longer": string(large.Bytes) + " ", "shorter": "{}", "empty": ""} {
-		bucket, detail := stored(t, large)
-		altered := strings.Replace(string(detail), `"size":21`, fmt.Sprintf(`"size":%d`, len(body)), 1)
-		if _, err := resolve(t.Context(), bucket, []byte(altered)); len(body) != len(large.Bytes) &&
-			!errors.Is(err, bus.ErrAltered) {
-			t.Errorf("a reference to another size, %s: %v", name, err)
-		}
-		overwrite(t, bucket, body)
-		if _, err := resolve(t.Context(), bucket, detail); !errors.Is(err, bus.ErrAltered) {
-			t.Errorf("another object, %s: %v", name, err)
-		}
-	}
-}
-
-func TestResolveReturnsTheErrorOfTheBucket(t *testing.T) {
-	bucket, detail := stored(t, large)
-	for name, test := range map[string]struct {
-		bucket objects.Getter
-		detail []byte
-		want   error
-	}{
-		"gone":           {&objects.Memory{}, detail, bus.ErrGone},
-		"another bucket": {bucket, bytes.Replace(detail, []byte(`"claims"`), []byte(`"other"`), 1), bus.ErrGone},
-		"denied":         {failing(objects.ErrDenied), detail, bus.ErrDenied},
-		"down":           {failing(errBucket), detail, errBucket},
-	} {
-		got, err := resolve(t.Context(), test.bucket, test.detail)
-		if got != nil || !errors.Is(err, test.want) {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-		for _, other := range []error{bus.ErrGone, bus.ErrDenied, bus.ErrAltered} {
-			if errors.Is(err, other) && other != test.want {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	if _, err := resolve(t.Context(), bucket, []byte("not JSON")); err == nil {
-		t.Error("a detail that is not JSON is resolved")
-	}
-}
-
 // The largest source, detail-type and delivery id leave room in a request of 2 KiB.
 func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
-	bucket := strings.Repeat("b", 63)       // AWS, "General purpose bucket naming rules"
-	name := strings.Repeat("A", 126) + ".B" // the longest
-	id := uuid.New().String()
-	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id +
-		`","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)
-	event, err := payment.DecodeRawEvent(raw)
+	e := raw(t, `"eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"`+strings.Repeat("x", 6<<20)+`"`)
+	e.EventName = strings.Repeat("A", 126) + ".B" // the longest
+	bucket := strings.Repeat("b", 63)             // AWS, "General purpose bucket naming rules"
+	detail, err := bus.NewClaims(&objects.Memory{}, bucket).Put(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := bus.NewClaims(&objects.Memory{}, bucket).Put(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const least = 2048
-	b := bus.New(nil, strings.Repeat("s", 256), least)
-	if e := (bus.Event{DetailType: event.EventName, Detail: detail, DeliveryID: id}); !b.Fits(e) {
+	b := bus.New(nil, strings.Repeat("s", 256), 2048)
+	if e := (bus.Event{DetailType: e.EventName, Detail: detail, DeliveryID: uuid.New().String()}); !b.Fits(e) {
 		t.Errorf("it has %d bytes", b.Size(e))
 	}
 }
@@ -297,11 +267,12 @@ func FuzzResolve(f *testing.F) {
 	f.Add(large.Bytes)
 	f.Add([]byte(`{"claimCheck":null}`))
 	f.Add([]byte(`{"claimCheck":{"bucket":"claims","key":"","size":-1,"sha256":""}}`))
-	f.Add(bytes.Replace(detail, []byte(`"size":21`), []byte(`"size":-21`), 1))
+	f.Add(replaced(detail, `"size":21`, `"size":-21`))
 	f.Fuzz(func(t *testing.T, detail []byte) {
 		got, err := resolve(t.Context(), bucket, detail)
 		// The result is the detail itself or the object in the bucket.
-		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, large.Bytes) {
+		if err == nil && !slices.ContainsFunc([][]byte{detail, large.Bytes},
+			func(want []byte) bool { return bytes.Equal(got, want) }) {
 			t.Fatalf("%s resolves to %s", detail, got)
 		}
 	})

@@ -3,8 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-
-	"payhook.example/shared/objects"
 )
 
 // Store puts entries on one bus. It is safe for concurrent use.
@@ -17,8 +15,9 @@ type Store interface {
 
 // Finder looks a bus up. It is safe for concurrent use.
 type Finder interface {
-	// Find makes one call, without retries. It returns nil if there is the bus, ErrMissing if there is none, and an
-	// error as [Store] does if that is not known.
+	// Find returns nil if there is the bus, ErrMissing if there is none, and another error if that is not known.
+	// [Bus.Publish] does not notice that there is none: PutEvents answers with an event id and no error, and the events
+	// are lost (https://github.com/aws/aws-cli/issues/9186).
 	Find(ctx context.Context) error
 }
 
@@ -73,17 +72,4 @@ func faultOf(err error) Fault {
 		return e.Fault
 	}
 	return OfService
-}
-
-// Find returns nil if there is the bus, ErrMissing if there is none, and another error if that is not known.
-// [Bus.Publish] does not notice that there is none: PutEvents answers with an event id and no error, and the events are
-// lost (https://github.com/aws/aws-cli/issues/9186).
-func Find(ctx context.Context, f Finder) error {
-	for attempt := 1; ; attempt++ {
-		err := f.Find(ctx)
-		if err == nil || errors.Is(err, ErrMissing) || faultOf(err) != OfService || attempt == attempts ||
-			objects.Pause(ctx, backoff<<(attempt-1)) != nil {
-			return err
-		}
-	}
 }

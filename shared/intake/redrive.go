@@ -88,7 +88,7 @@ type run struct {
 func (r *run) publishDue(ctx context.Context) {
 	r.result.Unread = true // until the first page of every shard is read
 	r.measureWaiting(ctx)
-	cursors := make([]*ledger.Cursor, ledger.Shards)
+	cursors := make([]*ledger.Item, ledger.Shards)
 	open := make([]int, ledger.Shards) // the shards that have more pages
 	for shard := range open {
 		open[shard] = shard
@@ -167,7 +167,7 @@ func (r *run) measureWaiting(ctx context.Context) {
 
 // nextPages returns the next page of every open shard, and which shards stay open.
 func (r *run) nextPages(ctx context.Context, open []int,
-	cursors []*ledger.Cursor) (pending []ledger.Item, still []int) {
+	cursors []*ledger.Item) (pending []ledger.Item, still []int) {
 	objects.Parallel(len(open), queries, func(i int) {
 		shard := open[i]
 		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)

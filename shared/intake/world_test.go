@@ -121,7 +121,7 @@ func (t *table) Get(ctx context.Context, ids []string, content bool) (map[string
 	return found, err
 }
 
-func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	call := "due"
 	if q.Later {
 		call = "waiting"

@@ -71,7 +71,7 @@ func (s *store) Get(ctx context.Context, ids []string, content bool) (map[string
 	return found, err
 }
 
-func (s *store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (s *store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	if s.page > 0 {
 		q.Limit = min(q.Limit, s.page)
 	}

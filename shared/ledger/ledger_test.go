@@ -173,7 +173,7 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 		shards[i.Shard] = append(shards[i.Shard], i)
 	}
 	b.store.page = 7
-	got, err := b.List(t.Context(), ledger.Pending)
+	got, err := ledger.List(t.Context(), &b.store, ledger.Pending)
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
 		t.Error("list:", diff, err)
 	}
@@ -186,7 +186,7 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 			t.Errorf("shard %d has %d of 1000", shard, len(want))
 		}
 		var got []ledger.Item
-		for after, pages := (*ledger.Cursor)(nil), 0; pages <= len(want); pages++ {
+		for after, pages := (*ledger.Item)(nil), 0; pages <= len(want); pages++ {
 			page, next, err := b.Due(t.Context(), shard, b.now.Add(time.Hour), after, 5)
 			if err != nil || len(page) > 5 {
 				t.Fatalf("%d items, %v", len(page), err)
@@ -325,7 +325,7 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	_, errs["waiting"] = b.Waiting(t.Context(), 0, b.now, 1)
 	_, errs["known"] = b.Known(t.Context(), []string{e.EventID})
 	_, _, errs["find"] = b.Find(t.Context(), e.EventID)
-	_, errs["list"] = b.List(t.Context(), ledger.Pending)
+	_, errs["list"] = ledger.List(t.Context(), &b.store, ledger.Pending)
 	for name, err := range errs {
 		if !errors.Is(err, down) {
 			t.Errorf("%s: %v", name, err)

@@ -158,28 +158,23 @@ func (m *Memory) Get(_ context.Context, eventIDs []string, content bool) (map[st
 }
 
 // Query implements [Store].
-func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Cursor, err error) {
+func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Item, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	direction := 1
 	if q.Later {
 		direction = -1
 	}
-	order := func(a, b Cursor) int {
-		return direction * cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
-	}
+	order := func(a, b Item) int { return direction * byDue(a, b) }
 	for _, i := range m.index {
-		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i.cursor(), *q.After) > 0) {
+		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
 			page = append(page, i)
 		}
 	}
-	slices.SortFunc(page, func(a, b Item) int { return order(a.cursor(), b.cursor()) })
+	slices.SortFunc(page, order)
 	if len(page) > q.Limit {
 		page = page[:q.Limit]
-		last := page[q.Limit-1].cursor()
-		next = &last
+		next = &page[q.Limit-1]
 	}
 	return page, next, nil
 }
-
-func (i Item) cursor() Cursor { return Cursor{i.EventID, i.Shard, i.Due} }

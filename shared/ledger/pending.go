@@ -8,10 +8,10 @@ import (
 )
 
 // Due returns up to limit pending items of a shard that are due at the given time, the
-// longest due first, from the cursor on. It returns a nil cursor once there are no
+// longest due first, from after an item on, and after which to continue; nil once there are no
 // more. The index follows the table with a delay, so an item may be missing, or no
 // longer pending. [Item.Err] may be set.
-func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after *Cursor, limit int) ([]Item, *Cursor, error) {
+func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after *Item, limit int) ([]Item, *Item, error) {
 	return l.query(ctx, Query{Shard: shardName(Pending, shard), At: at, After: after, Limit: limit})
 }
 
@@ -23,7 +23,7 @@ func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int
 	return waiting, err
 }
 
-func (l *Ledger) query(ctx context.Context, q Query) ([]Item, *Cursor, error) {
+func (l *Ledger) query(ctx context.Context, q Query) ([]Item, *Item, error) {
 	items, next, err := l.store.Query(ctx, q)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: shard %s: %w", q.Shard, err)

@@ -54,13 +54,9 @@ func List(ctx context.Context, q Querier, state State) ([]Item, error) {
 		}
 	})
 	all := slices.Concat(lists...)
-	slices.SortFunc(all, func(a, b Item) int {
-		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
-	})
+	slices.SortFunc(all, byDue)
 	return all, cmp.Or(errs...)
 }
 
-// List is [List] of the ledger.
-func (l *Ledger) List(ctx context.Context, state State) ([]Item, error) {
-	return List(ctx, l.store, state)
-}
+// byDue is the order of the index: the longest due first.
+func byDue(a, b Item) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) }

@@ -38,7 +38,7 @@ func (b *fixture) has(t *testing.T, want ledger.Item) {
 		t.Error(diff)
 	}
 	for _, state := range []ledger.State{ledger.Pending, ledger.Parked} {
-		list, err := b.List(t.Context(), state)
+		list, err := ledger.List(t.Context(), &b.store, state)
 		if err != nil || (state == want.State) != (len(list) > 0) {
 			t.Errorf("%s are %d, %v", state, len(list), err)
 		}

@@ -33,9 +33,9 @@ type Getter interface {
 
 // Querier reads the index of a [Store].
 type Querier interface {
-	// Query returns a page of the index, and the cursor of the next one; nil if it is the last. The index
+	// Query returns a page of the index, and after which item the next one begins; nil if it is the last. The index
 	// has EventID, Shard, Due, RecordedAt, Size, Claimed and Cause of each item. It follows the table with a delay.
-	Query(ctx context.Context, q Query) ([]Item, *Cursor, error)
+	Query(ctx context.Context, q Query) (page []Item, next *Item, err error)
 }
 
 // Write is a write of one item.
@@ -113,13 +113,6 @@ type Query struct {
 	// after it, the last due first.
 	At    time.Time
 	Later bool
-	After *Cursor // nil: from the beginning
+	After *Item // an item of the index, of which EventID, Shard and Due are needed; nil: from the beginning
 	Limit int
-}
-
-// Cursor is the position of an item in a shard of the index.
-type Cursor struct {
-	EventID string
-	Shard   string
-	Due     time.Time
 }

@@ -660,11 +660,11 @@ func (s store) Get(ctx context.Context, ids []string, content bool) (map[string]
 	})
 }
 
-func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	if s.unscheduled(ctx, q) {
 		return nil, nil, nil
 	}
-	var next *ledger.Cursor
+	var next *ledger.Item
 	items, err := do(s.instance, ctx, query, "shard "+q.Shard, nil, func() (items []ledger.Item, err error) {
 		items, next, err = s.w.ledger.Query(context.Background(), q)
 		return items, err

@@ -115,7 +115,7 @@ func inOrder(t *testing.T, index time.Duration, stores []LedgerStore) {
 		w.Item.Shard, w.Item.Due = "pending/order", time.UnixMilli(due)
 		compare(t, "an insert", stores, write(w))
 	}
-	query := func(later bool, after *ledger.Cursor) ledgerCall {
+	query := func(later bool, after *ledger.Item) ledgerCall {
 		return func(ctx context.Context, s LedgerStore) any {
 			// A cursor after the last item of a full page is permitted.
 			page, _, err := s.Query(ctx, ledger.Query{Shard: "pending/order", At: time.UnixMilli(10), Later: later,
@@ -123,7 +123,7 @@ func inOrder(t *testing.T, index time.Duration, stores []LedgerStore) {
 			return []any{page, err}
 		}
 	}
-	last := &ledger.Cursor{EventID: idOf(400), Shard: "pending/order", Due: time.UnixMilli(100)}
+	last := &ledger.Item{EventID: idOf(400), Shard: "pending/order", Due: time.UnixMilli(100)}
 	compareLater(t, "due", index, stores, query(false, nil))
 	compareLater(t, "later", index, stores, query(true, nil))
 	compareLater(t, "from an item on", index, stores, query(true, last))

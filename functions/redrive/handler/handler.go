@@ -64,7 +64,7 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
-			return bus.Find(ctx, all)
+			return all.Find(ctx)
 		},
 		allowed: s.Networks,
 		parking: all.Deliveries,

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/settings"
 )
 
 type attributes = map[string]types.AttributeValue
@@ -156,8 +155,6 @@ func decodeAll(list []attributes) []ledger.Item {
 	}
 	return items
 }
-
-func keyOf(eventID string) attributes { return attributes{settings.LedgerKey: text(eventID)} }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 

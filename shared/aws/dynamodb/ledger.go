@@ -36,7 +36,7 @@ type Ledger struct {
 
 // NewLedger returns the store in the table of that name.
 func NewLedger(client LedgerAPI, table string) *Ledger {
-	return &Ledger{LedgerReader: LedgerReader{client, table}, client: client}
+	return &Ledger{LedgerReader: *NewLedgerReader(client, table), client: client}
 }
 
 // shape is what the text of a statement depends on.

@@ -2,16 +2,13 @@ package dynamodb
 
 import (
 	"context"
-	"strings"
-	"time"
-	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 )
 
@@ -29,22 +26,17 @@ type LedgerReadAPI interface {
 
 // LedgerReader reads a ledger. It writes nothing. It is safe for concurrent use.
 type LedgerReader struct {
+	getter
 	client LedgerReadAPI
-	table  string
 }
 
 // NewLedgerReader returns a reader of the table of that name.
 func NewLedgerReader(client LedgerReadAPI, table string) *LedgerReader {
-	return &LedgerReader{client, table}
-}
-
-// Get implements [ledger.Getter].
-func (r *LedgerReader) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
-	return readItems(ctx, r.client, r.table, eventIDs, content)
+	return &LedgerReader{getter{client, table}, client}
 }
 
 // Query implements [ledger.Querier].
-func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	condition := "#shard = :shard AND #due <= :at"
 	if q.Later {
 		condition = "#shard = :shard AND #due > :at"
@@ -53,7 +45,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 		TableName:                 &r.table,
 		IndexName:                 aws.String(settings.LedgerIndex),
 		KeyConditionExpression:    &condition,
-		ExpressionAttributeNames:  expressionNames(condition),
+		ExpressionAttributeNames:  map[string]string{"#shard": settings.LedgerShard, "#due": settings.LedgerDue},
 		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
 		ScanIndexForward:          aws.Bool(!q.Later),
 		Limit:                     aws.Int32(int32(q.Limit)),
@@ -66,74 +58,61 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 	if err != nil {
 		return nil, nil, failed("Query", err)
 	}
-	var next *ledger.Cursor
-	if out.LastEvaluatedKey != nil {
-		last := decode(out.LastEvaluatedKey)
-		next = &ledger.Cursor{EventID: last.EventID, Shard: last.Shard, Due: last.Due}
-	}
-	return decodeAll(out.Items), next, nil
+	return decodeAll(out.Items), itemOf(out.LastEvaluatedKey), nil
 }
 
-// withoutContent are the attributes of an item without the bytes of the event and their size.
-var withoutContent = func() string {
-	var list []string
+// withoutContent are the attributes of an item without the bytes of the event and their size, for an expression, and
+// names their names: some are words of DynamoDB's.
+var withoutContent, names = func() (list string, names map[string]string) {
+	names = map[string]string{}
 	for _, f := range ledger.Fields {
 		if f.Name != settings.LedgerEvent && f.Name != settings.LedgerSize {
-			list = append(list, "#"+f.Name)
+			list += ", #" + f.Name
+			names["#"+f.Name] = f.Name
 		}
 	}
-	return strings.Join(list, ", ")
+	return list[2:], names
 }()
 
-// readItems implements [ledger.Getter] with consistent reads.
+// getter is a [ledger.Getter] with consistent reads.
+type getter struct {
+	client BatchGetter
+	table  string
+}
+
+// Get implements [ledger.Getter].
 //
-// DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
-// or if it is busy (AWS, "BatchGetItem" in the DynamoDB API reference). The rest is
-// asked for again until ctx ends.
-func readItems(ctx context.Context, client BatchGetter, table string, eventIDs []string,
-	content bool) (map[string]ledger.Item, error) {
+// DynamoDB answers a part of the keys if the items are larger than 16 MB in sum, or if it is busy (AWS, "BatchGetItem"
+// in the DynamoDB API reference). The rest is asked for again until ctx ends.
+func (g getter) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
 	found := make(map[string]ledger.Item, len(eventIDs))
 	ask := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	if !content {
-		ask.ProjectionExpression, ask.ExpressionAttributeNames = &withoutContent, expressionNames(withoutContent)
+		ask.ProjectionExpression, ask.ExpressionAttributeNames = &withoutContent, names
 	}
 	for _, id := range eventIDs {
-		ask.Keys = append(ask.Keys, keyOf(id))
+		ask.Keys = append(ask.Keys, attributes{settings.LedgerKey: text(id)})
 	}
-	pause := 25 * time.Millisecond
-	for {
-		out, err := client.BatchGetItem(ctx,
-			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: ask}})
+	for attempt := 1; ; attempt++ {
+		out, err := g.client.BatchGetItem(ctx,
+			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{g.table: ask}})
 		if err != nil {
 			return found, failed("BatchGetItem", err)
 		}
-		for _, i := range decodeAll(out.Responses[table]) {
+		for _, i := range decodeAll(out.Responses[g.table]) {
 			found[i.EventID] = i
 		}
-		rest := out.UnprocessedKeys[table].Keys
-		if len(rest) == 0 {
+		rest := out.UnprocessedKeys[g.table].Keys
+		switch {
+		case len(rest) == 0:
 			return found, nil
-		}
-		if len(rest) == len(ask.Keys) {
-			_ = smithytime.SleepWithContext(ctx, pause) // when ctx has ended, the next call fails
-			pause = min(2*pause, time.Second)
+		case len(rest) == len(ask.Keys):
+			_ = objects.Pause(ctx, objects.Backoff(attempt)) // when ctx has ended, the next call fails
+		default:
+			attempt = 0
 		}
 		ask.Keys = rest
 	}
-}
-
-// expressionNames returns the names of the attributes that have a # in expressions, since
-// some are words of DynamoDB's.
-func expressionNames(expressions ...string) map[string]string {
-	list := map[string]string{}
-	for _, text := range expressions {
-		for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r != '#' && !unicode.IsLetter(r) }) {
-			if name, ok := strings.CutPrefix(word, "#"); ok {
-				list[word] = name
-			}
-		}
-	}
-	return list
 }
 
 // LedgerListAPI is what a [LedgerLister] needs of DynamoDB: reading alone.
@@ -145,18 +124,13 @@ type LedgerListAPI interface {
 // LedgerLister reads many items of a ledger for a person. All its reads are consistent: what was recorded before a
 // call is found. It reads no bytes of events, but is billed for them. It is safe for concurrent use.
 type LedgerLister struct {
+	getter
 	client LedgerListAPI
-	table  string
 }
 
 // NewLedgerLister returns a lister of the table of that name.
 func NewLedgerLister(client LedgerListAPI, table string) *LedgerLister {
-	return &LedgerLister{client, table}
-}
-
-// Get implements [ledger.Getter].
-func (l *LedgerLister) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
-	return readItems(ctx, l.client, l.table, eventIDs, content)
+	return &LedgerLister{getter{client, table}, client}
 }
 
 // PageUnits is how many read units one page of [LedgerLister.Each] takes: a page has at most 1 MB, and a unit of a
@@ -166,25 +140,19 @@ const PageUnits = 256
 // Each calls found with every item of the table. Before each page it calls pause; an error of pause ends it.
 // Otherwise, the error is DynamoDB's.
 func (l *LedgerLister) Each(ctx context.Context, pause func() error, found func(ledger.Item)) error {
-	for after := attributes(nil); ; {
+	pages := dynamodb.NewScanPaginator(l.client, &dynamodb.ScanInput{TableName: &l.table, ConsistentRead: aws.Bool(true),
+		ProjectionExpression: &withoutContent, ExpressionAttributeNames: names})
+	for pages.HasMorePages() {
 		if err := pause(); err != nil {
 			return err
 		}
-		out, err := l.client.Scan(ctx, &dynamodb.ScanInput{
-			TableName:                &l.table,
-			ConsistentRead:           aws.Bool(true),
-			ExclusiveStartKey:        after,
-			ProjectionExpression:     &withoutContent,
-			ExpressionAttributeNames: expressionNames(withoutContent),
-		})
+		out, err := pages.NextPage(ctx)
 		if err != nil {
 			return failed("Scan", err)
 		}
 		for _, i := range decodeAll(out.Items) {
 			found(i)
 		}
-		if after = out.LastEvaluatedKey; after == nil {
-			return nil
-		}
 	}
+	return nil
 }

@@ -31,7 +31,7 @@ func TestAPageOfTheIndex(t *testing.T) {
 	if diff := cmp.Diff(want, page); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(&ledger.Cursor{EventID: "2", Shard: "s", Due: six}, next); diff != "" {
+	if diff := cmp.Diff(&ledger.Item{EventID: "2", Shard: "s", Due: six}, next); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -105,7 +105,7 @@ func TestTheRequestsAreThoseOfTheFile(t *testing.T) {
 	})
 	sends("query of what is due later, from a cursor on", func() error {
 		_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
-			After: &ledger.Cursor{EventID: id, Shard: "parked/1", Due: start.Add(time.Second)}})
+			After: &ledger.Item{EventID: id, Shard: "parked/1", Due: start.Add(time.Second)}})
 		return err
 	})
 	sends("each", func() error { return lister.Each(ctx, func() error { return nil }, nil) })

@@ -21,11 +21,8 @@ import (
 // Client calls EventBridge. It has all of the interfaces of this package.
 type Client = eventbridge.Client
 
-// NewClient returns a client with that configuration. It makes one attempt for each call: package bus retries, and
-// repeats only what failed.
-func NewClient(cfg aws.Config) *Client {
-	return eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} })
-}
+// NewClient returns a client with that configuration.
+func NewClient(cfg aws.Config) *Client { return eventbridge.NewFromConfig(cfg) }
 
 // Endpoint returns the URL that a client with that configuration calls.
 func Endpoint(ctx context.Context, cfg aws.Config) (url.URL, error) {
@@ -63,7 +60,9 @@ func (b *Bus) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
 	for i, e := range entries {
 		in.Entries[i] = b.entry(e)
 	}
-	out, err := b.client.PutEvents(ctx, in)
+	// One attempt: package bus retries, and repeats only what failed.
+	once := func(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} }
+	out, err := b.client.PutEvents(ctx, in, once)
 	if err != nil {
 		return nil, failed("EventBridge PutEvents", err)
 	}

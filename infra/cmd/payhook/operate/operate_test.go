@@ -121,7 +121,7 @@ func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string
 	return w.table.Get(ctx, ids, content)
 }
 
-func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	if w.down {
 		return nil, nil, errDown
 	}

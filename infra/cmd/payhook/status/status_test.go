@@ -520,7 +520,7 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 // pendingDenied is an index of which the pending events can't be read.
 type pendingDenied struct{ ledger.Querier }
 
-func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Cursor, error) {
+func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
 	if strings.HasPrefix(q.Shard, string(ledger.Pending)) {
 		return nil, nil, errors.New("down")
 	}
