@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,8 +84,16 @@ func TestAnEntryIsTheEventItself(t *testing.T) {
 	if errs := newBus(&m).Publish(t.Context(), []bus.Event{e}); failed(errs) != nil {
 		t.Fatal(errs)
 	}
-	if diff := cmp.Diff([]bus.Entry{{Source: "payhook", Event: e}}, m.Entries()); diff != "" {
+	want := []bus.Entry{{Source: "payhook", Event: e}}
+	want[0].Detail = bytes.Clone(e.Detail)
+	clear(e.Detail)
+	if diff := cmp.Diff(want, m.Entries()); diff != "" || m.Find(t.Context()) != nil {
 		t.Error(diff)
+	}
+	m.Missing = true
+	errs := newBus(&m).Publish(t.Context(), many(1))
+	if failed(errs) != nil || len(m.Entries()) != 1 || m.Find(t.Context()) != bus.ErrMissing {
+		t.Errorf("what is put on a bus that does not exist is lost: %v", errs)
 	}
 }
 
@@ -193,17 +202,20 @@ func TestTheFaultDecidesWhatIsTriedAgain(t *testing.T) {
 		return 0
 	}
 	all := []int{0, 1, 2, 3}
-	for name, test := range map[string]struct {
+	down, denied, invalid := fmt.Errorf("down: %w", errDown), fmt.Errorf("denied: %w", errDown),
+		fmt.Errorf("invalid: %w", errDown)
+	for text, test := range map[string]struct {
 		err      error // of the third of four events
 		requests int
 		failed   []int
 	}{
-		"of the service":        {&bus.RequestError{Fault: bus.OfService, Err: errDown}, 4, all},
-		"unknown":               {errDown, 4, all},
-		"of the caller":         {&bus.RequestError{Fault: bus.OfCaller, Err: errDown}, 1, all},
-		"of an unknown entry":   {&bus.RequestError{Fault: bus.OfEntry, Err: errDown}, 5, []int{2}},
-		"one entry, for a time": {&bus.EntryError{Fault: bus.OfService, Code: "ThrottlingException"}, 4, []int{2}},
-		"one entry":             {&bus.EntryError{Fault: bus.OfEntry, Code: "MalformedDetail"}, 1, []int{2}},
+		"connection reset":                          {errDown, 4, all},
+		"down: connection reset":                    {&bus.RequestError{Fault: bus.OfService, Err: down}, 4, all},
+		"denied: connection reset":                  {&bus.RequestError{Fault: bus.OfCaller, Err: denied}, 1, all},
+		"invalid: connection reset":                 {&bus.RequestError{Fault: bus.OfEntry, Err: invalid}, 5, []int{2}},
+		"bus: entry not taken: ThrottlingException": {&bus.EntryError{Code: "ThrottlingException"}, 4, []int{2}},
+		"bus: entry not taken: MalformedDetail": {&bus.EntryError{Fault: bus.OfEntry, Code: "MalformedDetail"}, 1,
+			[]int{2}},
 	} {
 		var s store
 		s.Reject = func(e bus.Entry) error {
@@ -214,16 +226,17 @@ func TestTheFaultDecidesWhatIsTriedAgain(t *testing.T) {
 		}
 		pauses = nil
 		errs := newBus(&s).Publish(t.Context(), many(4))
-		if !slices.Equal(failed(errs), test.failed) || !errors.Is(errs[2], test.err) ||
+		if !slices.Equal(failed(errs), test.failed) || errs[2].Error() != text ||
+			errors.Is(errs[2], errDown) != strings.HasSuffix(text, errDown.Error()) ||
 			len(s.requests) != test.requests || len(s.Entries()) != 4-len(test.failed) {
-			t.Errorf("%s: %d requests, %d entries, %v", name, len(s.requests), len(s.Entries()), errs)
+			t.Errorf("%s: %d requests, %d entries, %v", text, len(s.requests), len(s.Entries()), errs)
 		}
 		want := []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}
 		if test.requests != 4 {
 			want = nil
 		}
 		if diff := cmp.Diff(want, pauses); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s: %s", text, diff)
 		}
 	}
 }

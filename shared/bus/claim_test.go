@@ -87,6 +87,9 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 	if _, err := store.Put(t.Context(), large); err != nil || len(bucket.Keys()) != 1 {
 		t.Errorf("the same event twice makes the objects %q: %v", bucket.Keys(), err)
 	}
+	if _, err := bus.NewClaims(failing("Put", errDown), "claims").Put(t.Context(), large); !errors.Is(err, errDown) {
+		t.Error(err)
+	}
 	if at, err := store.StoredAt(t.Context(), detail); err != nil || !at.Equal(later) {
 		t.Errorf("%s, %v", at, err)
 	}
