@@ -1,6 +1,7 @@
 package dynamodb_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -75,9 +76,9 @@ func TestAWriteOfKeysReturnsWhatWasWritten(t *testing.T) {
 // A key whose item cannot be read is fetched again. Other items of the table are no keys.
 func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
 	garbage := value{"N": "1.5"}
-	items := []map[string]any{itemOf()}
-	for _, change := range []map[string]any{
-		{"fetchedAt": nil}, {"fetchedAt": text("1")}, {"fetchedAt": garbage}, {"expiresAt": garbage},
+	var items []map[string]any
+	for n, change := range []map[string]any{
+		{}, {"fetchedAt": nil}, {"fetchedAt": text("1")}, {"fetchedAt": garbage}, {"expiresAt": garbage},
 		{"unknownSince": text("1")}, {"keyId": text("misses#1")},
 	} {
 		item := itemOf()
@@ -88,8 +89,15 @@ func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
 		}
 		items = append(items, item)
 		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
-		if r, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id"); r != nil || err != nil {
-			t.Errorf("%v: %+v, %v", change, r, err)
+		want := []*keys.Record{nil, nil}
+		if n == 0 {
+			all := keyRecord()
+			want = []*keys.Record{&all, &all}
+		}
+		read, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id")
+		shown, failed := dynamodb.NewKeysInspector(client, "keys").Get(t.Context(), "id")
+		if diff := cmp.Diff(want, []*keys.Record{read, shown}); diff != "" || errors.Join(err, failed) != nil {
+			t.Errorf("%v: %v, %v, %s", change, err, failed, diff)
 		}
 	}
 	client, w := answering(t, `{"Items":[],"LastEvaluatedKey":{"keyId":{"S":"x"}}}`, `{"Items":`+encoded(items)+`}`)

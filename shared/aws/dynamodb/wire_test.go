@@ -1,6 +1,7 @@
 package dynamodb_test
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/json/jsontext"
 	"flag"
@@ -77,65 +78,75 @@ func lines(t *testing.T, r awstest.Request) string {
 
 var update = flag.Bool("update", false, "write the requests into testdata")
 
+type call struct {
+	what string
+	do   func() error
+}
+
+// calls returns the calls of every store of a client.
+func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
+	const id = "id"
+	one, removed := start.Add(time.Second), keyRecord()
+	removed.UnknownSince = time.Time{}
+	table, reader := dynamodb.NewLedger(client, "ledger"), dynamodb.NewLedgerReader(client, "ledger")
+	lister, store := dynamodb.NewLedgerLister(client, "ledger"), dynamodb.NewKeys(client, "keys")
+	inspector := dynamodb.NewKeysInspector(client, "keys")
+	for _, w := range writes() {
+		all = append(all, call{w.what, func() error { return table.Write(ctx, []ledger.Write{w.Write})[0].Err }})
+	}
+	return append(all,
+		call{"get", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, true); return err }},
+		call{"get without content", func() error { _, err := lister.Get(ctx, []string{"1", "2"}, false); return err }},
+		call{"query", func() error {
+			_, _, err := reader.Query(ctx, ledger.Query{Shard: "pending/1", At: start, Limit: 5})
+			return err
+		}},
+		call{"query of what is due later, from an item on", func() error {
+			_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
+				After: &ledger.Item{EventID: id, Shard: "parked/1", Due: one}})
+			return err
+		}},
+		call{"each", func() error { return lister.Each(ctx, func() error { return nil }, nil) }},
+		call{"get a key", func() error { _, err := store.Get(ctx, id); return err }},
+		call{"get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err }},
+		call{"put", func() error { return store.Put(ctx, keyRecord()) }},
+		call{"put of few attributes", func() error { return store.Put(ctx, keys.Record{ID: id, FetchedAt: start}) }},
+		call{"remove", func() error { _, err := store.Remove(ctx, keyRecord(), one); return err }},
+		call{"remove what was not unknown", func() error { _, err := store.Remove(ctx, removed, one); return err }},
+		call{"report unknown", func() error { _, err := store.ReportUnknown(ctx, id, start, one); return err }},
+		call{"take", func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err }},
+		call{"record a source", func() error {
+			_, err := store.RecordSource(ctx, "source#1", start, one, start.Add(2*time.Second))
+			return err
+		}},
+		call{"source", func() error { _, err := store.Source(ctx, "source#1"); return err }},
+		call{"records", func() error { _, err := inspector.Records(ctx); return err }},
+		call{"delete", func() error { return inspector.Delete(ctx, id) }})
+}
+
 // What the requests do is compared with the stores in memory on an emulator.
 func TestTheRequestsAreThoseOfTheFile(t *testing.T) {
 	const file = "testdata/requests.txt"
 	client, w := answering(t, `{}`)
-	var got strings.Builder
-	sends := func(what string, do func() error) {
-		t.Helper()
-		if err := do(); err != nil {
-			t.Errorf("%s: %v", what, err)
+	denying, _ := answering(t, awstest.Refused("AccessDeniedException"))
+	denied, got := calls(t.Context(), denying), ""
+	for n, c := range calls(t.Context(), client) {
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", c.what, err)
 		}
-		for _, r := range w.Requests() {
-			got.WriteString("# " + what + "\n" + lines(t, r) + "\n")
+		r := w.Requests()[0]
+		got += "# " + c.what + "\n" + lines(t, r) + "\n"
+		if err := denied[n].do(); fmt.Sprint(err) != "DynamoDB "+r.Operation+": AccessDeniedException" {
+			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	ctx, id := t.Context(), "id"
-	table := dynamodb.NewLedger(client, "ledger")
-	for _, w := range writes() {
-		sends(w.what, func() error { return table.Write(ctx, []ledger.Write{w.Write})[0].Err })
-	}
-	reader, lister := dynamodb.NewLedgerReader(client, "ledger"), dynamodb.NewLedgerLister(client, "ledger")
-	sends("get", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, true); return err })
-	sends("get without content", func() error { _, err := lister.Get(ctx, []string{"1", "2"}, false); return err })
-	sends("query", func() error {
-		_, _, err := reader.Query(ctx, ledger.Query{Shard: "pending/1", At: start, Limit: 5})
-		return err
-	})
-	sends("query of what is due later, from a cursor on", func() error {
-		_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
-			After: &ledger.Item{EventID: id, Shard: "parked/1", Due: start.Add(time.Second)}})
-		return err
-	})
-	sends("each", func() error { return lister.Each(ctx, func() error { return nil }, nil) })
-
-	store, inspector := dynamodb.NewKeys(client, "keys"), dynamodb.NewKeysInspector(client, "keys")
-	one := start.Add(time.Second)
-	removed := keyRecord()
-	removed.UnknownSince = time.Time{}
-	sends("get a key", func() error { _, err := store.Get(ctx, id); return err })
-	sends("get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err })
-	sends("put", func() error { return store.Put(ctx, keyRecord()) })
-	sends("put of few attributes", func() error { return store.Put(ctx, keys.Record{ID: id, FetchedAt: start}) })
-	sends("remove", func() error { _, err := store.Remove(ctx, keyRecord(), one); return err })
-	sends("remove what was not unknown", func() error { _, err := store.Remove(ctx, removed, one); return err })
-	sends("report unknown", func() error { _, err := store.ReportUnknown(ctx, id, start, one); return err })
-	sends("take", func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err })
-	sends("record a source", func() error {
-		_, err := store.RecordSource(ctx, "source#1", start, one, start.Add(2*time.Second))
-		return err
-	})
-	sends("source", func() error { _, err := store.Source(ctx, "source#1"); return err })
-	sends("records", func() error { _, err := inspector.Records(ctx); return err })
-	sends("delete", func() error { return inspector.Delete(ctx, id) })
 	if *update {
-		if err := os.WriteFile(file, []byte(got.String()), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want, err := os.ReadFile(file)
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" || err != nil {
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" || err != nil {
 		t.Errorf("with -update, the file has the requests (-want +got):\n%s%v", diff, err)
 	}
 }
