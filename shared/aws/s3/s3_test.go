@@ -1,7 +1,6 @@
 package s3_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -15,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/aws/client"
@@ -41,12 +37,17 @@ func TestTheBucketAndTheMemoryHaveTheSameResults(t *testing.T) {
 // request is a request that a server got.
 type request struct {
 	*http.Request
-	body []byte
+	body string
 }
 
+// The answers that are no body.
 const (
-	cutOff = ""  // the connection ends instead of an answer
-	half   = "{" // it ends in the middle of the answer
+	cutOff     = ""  // the connection ends instead of an answer
+	half       = "{" // it ends in the middle of the answer
+	exists     = "Error 412 PreconditionFailed"
+	inProgress = "Error 409 ConditionalRequestConflict"
+	down       = "Error 500 InternalError"
+	denied     = "Error 403 AccessDenied"
 )
 
 // answering returns a client, that of the functions, whose requests get these answers: a body, or the status and code
@@ -57,29 +58,24 @@ func answering(t *testing.T, newServer func(http.Handler) *httptest.Server, answ
 	var requests []request
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		requests = append(requests, request{r, body})
+		requests = append(requests, request{r, string(body)})
 		if len(requests) > len(answers) {
 			t.Errorf("%s %s has no answer", r.Method, r.URL)
 			return
 		}
 		answer := answers[len(requests)-1]
-		code, isError := strings.CutPrefix(answer, "Error ")
-		switch {
+		var status int
+		var code string
+		switch n, _ := fmt.Sscanf(answer, "Error %d %s", &status, &code); {
 		case answer == cutOff:
 			panic(http.ErrAbortHandler)
+		case n == 2:
+			w.WriteHeader(status)
+			answer = "<Error><Code>" + code + "</Code><Message>of arn:aws:s3:::bucket</Message></Error>"
 		case answer == half:
 			w.Header().Set("Content-Length", "1000")
-			_, _ = io.WriteString(w, answer)
-		case isError:
-			var status int
-			if _, err := fmt.Sscan(code, &status, &code); err != nil {
-				t.Error(err)
-			}
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of arn:aws:s3:::bucket</Message></Error>", code)
-		case r.Method == http.MethodGet:
-			_, _ = io.WriteString(w, answer)
 		}
+		_, _ = io.WriteString(w, answer)
 	}))
 	t.Cleanup(func() {
 		server.Close()
@@ -87,27 +83,20 @@ func answering(t *testing.T, newServer func(http.Handler) *httptest.Server, answ
 			t.Errorf("%d requests got %d answers", len(requests), len(answers))
 		}
 	})
-	connections, url := client.NewConnections(1).Client(), strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
-	if server.TLS != nil {
-		connections, url = server.Client(), server.URL
+	cfg := awstest.Config(strings.Replace(server.URL, "127.0.0.1", "localhost", 1))
+	if cfg.HTTPClient = client.NewConnections(1).Client(); server.TLS != nil {
+		cfg.HTTPClient, cfg.BaseEndpoint = server.Client(), &server.URL
 	}
-	return s3.NewClient(aws.Config{
-		Region: "eu-west-1", BaseEndpoint: &url, HTTPClient: connections,
-		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
-		Retryer: func() aws.Retryer {
-			return retry.NewStandard(func(o *retry.StandardOptions) {
-				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
-			})
-		},
-	}), &requests
+	return s3.NewClient(cfg), &requests
 }
 
-const (
-	exists     = "Error 412 PreconditionFailed"
-	inProgress = "Error 409 ConditionalRequestConflict"
-	down       = "Error 500 InternalError"
-	denied     = "Error 403 AccessDenied"
-)
+// text returns the text of an error, and "" for none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
 
 func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -130,20 +119,12 @@ func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 				t.Errorf("%t, %s", existed, text)
 			}
 			for _, r := range *requests {
-				if r.Header.Get("If-None-Match") != "*" || r.URL.Path != "/bucket/a/b" || string(r.body) != "body" {
+				if r.Header.Get("If-None-Match") != "*" || r.URL.Path != "/bucket/a/b" || r.body != "body" {
 					t.Errorf("%s %v %s", r.URL, r.Header, r.body)
 				}
 			}
 		})
 	}
-}
-
-// text returns the text of an error, and "" for none.
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // S3 has stored the object, and the connection breaks before its answer. The connection
@@ -160,35 +141,29 @@ func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
 // A locked bucket refuses a write without a checksum, and the signature covers the digest of the body, over TLS and
 // without.
 func TestAWriteHasAChecksumAndASignatureOfItsBody(t *testing.T) {
-	for name, newServer := range map[string]func(http.Handler) *httptest.Server{
-		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,
-	} {
-		for _, body := range [][]byte{nil, []byte("body")} {
+	for _, newServer := range []func(http.Handler) *httptest.Server{httptest.NewTLSServer, httptest.NewServer} {
+		for _, body := range []string{"", "body"} {
 			api, requests := answering(t, newServer, "ok", "ok")
 			bucket := s3.NewBucket(api, "bucket")
-			_, err := bucket.Create(t.Context(), "key", body)
-			if err = errors.Join(err, bucket.Put(t.Context(), "key", body)); err != nil {
+			_, err := bucket.Create(t.Context(), "key", []byte(body))
+			if err = errors.Join(err, bucket.Put(t.Context(), "key", []byte(body))); err != nil {
 				t.Fatal(err)
 			}
-			sum := sha256.Sum256(body)
-			want := map[string]string{
-				"X-Amz-Content-Sha256":  hex.EncodeToString(sum[:]),
-				"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:]),
-				"Content-Type":          "application/json",
-			}
+			sum := sha256.Sum256([]byte(body))
 			for n, r := range *requests {
-				got := map[string]string{}
-				for name := range want {
-					got[name] = r.Header.Get(name)
+				want := map[string]string{
+					"X-Amz-Content-Sha256":  hex.EncodeToString(sum[:]),
+					"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:]),
+					"Content-Type":          "application/json",
+					"If-None-Match":         []string{"*", ""}[n],
 				}
-				if diff := cmp.Diff(want, got); diff != "" || !bytes.Equal(r.body, body) {
-					t.Errorf("%s: %s %s", name, r.body, diff)
+				for name, want := range want {
+					if got := r.Header.Get(name); got != want {
+						t.Errorf("request %d: %s: %s, want %s", n, name, got, want)
+					}
 				}
-				if !strings.Contains(r.Header.Get("Authorization"), "x-amz-content-sha256") {
-					t.Errorf("%s: the digest is not signed: %s", name, r.Header.Get("Authorization"))
-				}
-				if replaces := r.Header.Get("If-None-Match") == ""; replaces != (n == 1) {
-					t.Errorf("%s: request %d replaces: %t", name, n, replaces)
+				if signed := r.Header.Get("Authorization"); !strings.Contains(signed, "x-amz-content-sha256") || r.body != body {
+					t.Errorf("request %d: %s, signed %s", n, r.body, signed)
 				}
 			}
 		}
