@@ -79,7 +79,9 @@ func declared(t *testing.T) map[string]bool {
 				if star, ok := receiver.(*ast.StarExpr); ok {
 					receiver = star.X
 				}
-				types[file.Name.Name+"."+receiver.(*ast.Ident).Name] = true
+				if name := receiver.(*ast.Ident).Name; ast.IsExported(name) { // others are embedded in these
+					types[file.Name.Name+"."+name] = true
+				}
 			}
 		}
 	}
