@@ -95,7 +95,8 @@ func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 	}
 }
 
-// make audit runs this test for the AwsSolutions pack of cdk-nag and for cdk-preflight, of which no finding is explained.
+// make audit runs this test for the AwsSolutions pack of cdk-nag and for cdk-preflight, of which no finding is
+// explained.
 func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 	audited(t)
 	explained, files := explained(t, "cdk_nag", "rules_to_suppress")

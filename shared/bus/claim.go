@@ -24,11 +24,10 @@ type Reference struct {
 	SHA256 string `json:"sha256"` // of the bytes, in hexadecimal
 }
 
-// Detail is the detail of an event that is in a bucket, since it is too large for the bus (the claim check pattern). Its envelope is that of every
-// event, so rules on source, detail-type and resources match it too. EventData
-// contains the values of [payment.RawEvent.RoutingData] at the same paths as in the
-// event, so rules on these fields match it too. It is not the event:
-// [payment.DecodeEvent] rejects it.
+// Detail is the detail of an event that is in a bucket, since it is too large for the bus (the claim check pattern).
+// Its envelope is that of every event, so rules on source, detail-type and resources match it too. EventData contains
+// the values of [payment.RawEvent.RoutingData] at the same paths as in the event, so rules on these fields match it
+// too. It is not the event: [payment.DecodeEvent] rejects it.
 type Detail struct {
 	EventName      string         `json:"eventName"`
 	EventID        string         `json:"eventId"`
@@ -129,8 +128,8 @@ func Resolve(ctx context.Context, open func(bucket string) objects.Getter, detai
 	return get(ctx, open(claim.ClaimCheck.Bucket), *claim.ClaimCheck)
 }
 
-// FindClaim returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is none.
-// It needs no reference: it reads what [Claims] have stored. It is safe for concurrent use.
+// FindClaim returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is
+// none. It needs no reference: it reads what [Claims] have stored. It is safe for concurrent use.
 func FindClaim(ctx context.Context, bucket interface {
 	objects.Lister
 	objects.Getter

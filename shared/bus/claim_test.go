@@ -156,8 +156,9 @@ func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, large)
 	marked := append([]byte("\ufeff"), large.Bytes...)
 	for name, test := range map[string]struct{ detail, want []byte }{
-		"a reference": {detail, large.Bytes}, "after a byte order mark": {append([]byte("\ufeff"), detail...), large.Bytes},
-		"an event": {large.Bytes, large.Bytes}, "an event after a byte order mark": {marked, marked},
+		"a reference":             {detail, large.Bytes},
+		"after a byte order mark": {append([]byte("\ufeff"), detail...), large.Bytes},
+		"an event":                {large.Bytes, large.Bytes}, "an event after a byte order mark": {marked, marked},
 	} {
 		if got, err := resolve(t.Context(), bucket, test.detail); err != nil || !bytes.Equal(got, test.want) {
 			t.Errorf("%s: %s, %v", name, got, err)

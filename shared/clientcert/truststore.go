@@ -213,7 +213,8 @@ func validity(c *x509.Certificate, now time.Time) (Reason, string) {
 func (t *Truststore) chainProblems() (problems []error) {
 	for _, c := range t.certificates {
 		if !selfSigned(c) && t.issuerOf(c) == nil {
-			problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(c), Subject(c)))
+			problems = append(problems,
+				fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(c), Subject(c)))
 		}
 		length := 0 // certificates can form a cycle
 		for at := c; at != nil && length <= len(t.certificates); at = t.issuerOf(at) {

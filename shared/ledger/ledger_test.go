@@ -62,7 +62,8 @@ func TestAnItemThatIsDeletedMeanwhileIsInsertedAgain(t *testing.T) {
 				b.store.Delete(t.Context(), e.EventID)
 			}
 		}
-		if got := b.record(t, sent); !deleted || got[0] != ledger.Recorded || b.find(t, e).DeliveryID != sent.DeliveryID {
+		if got := b.record(t, sent); !deleted || got[0] != ledger.Recorded ||
+			b.find(t, e).DeliveryID != sent.DeliveryID {
 			t.Errorf("before %s: %d, %+v", moment, got, b.find(t, e))
 		}
 	}
@@ -120,7 +121,8 @@ func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
 	}
 	postpone := func(holder, due int) {
 		t.Helper()
-		if err := b.Postpone(t.Context(), e, holders[holder], b.now.Add(time.Hour)); err != nil || len(b.due(t)) != due {
+		if err := b.Postpone(t.Context(), e, holders[holder], b.now.Add(time.Hour)); err != nil ||
+			len(b.due(t)) != due {
 			t.Errorf("holder %d: %v, and %d are due", holder, err, len(b.due(t)))
 		}
 	}
@@ -153,8 +155,8 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 	}
 }
 
-// Redrive reads the shards in order and page by page: the longest due first, and of the others, those that are due last.
-// Events are spread evenly over the shards.
+// Redrive reads the shards in order and page by page: the longest due first, and of the others, those that are due
+// last. Events are spread evenly over the shards.
 func TestTheIndexIsReadInOrder(t *testing.T) {
 	b := newFixture(0)
 	var want []ledger.Item
@@ -207,7 +209,8 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 // A digest is that of the content: neither white space, the order of members nor escapes change it. Everything
 // else does, and the text of a number as well: an amount of 101 and one of 101.00 need a person.
 func TestADigestIsThatOfTheContent(t *testing.T) {
-	const event = `{"a":"x \" y\\/é😀","b":[1,2.0,{"c":null,"d":true}],"é":{},"\ufb33":-0,"long":12345678901234567890.10}`
+	const event = `{"a":"x \" y\\/é😀","b":[1,2.0,{"c":null,"d":true}],"é":{},"\ufb33":-0,` +
+		`"long":12345678901234567890.10}`
 	want := ledger.DigestOf([]byte(event))
 	for _, same := range []string{
 		" { \"a\" :\t\"x \\\" y\\\\/é😀\" ,\r\n\"b\":[ 1, 2.0 , {\"c\":null,\"d\":true} ],\"é\":{ },\"\\ufb33\":-0 ," +
@@ -317,7 +320,8 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	errs["replay"] = b.Replay(ctx, e, ledger.Decision{}, at).Err
 	errs["dismiss"] = b.Dismiss(ctx, e, ledger.Decision{}).Err
 	for name, err := range errs {
-		if err == nil || err.Error() != "ledger: "+strings.Replace(name, "replace", "record", 1)+" "+e.EventID+": down" {
+		if err == nil ||
+			err.Error() != "ledger: "+strings.Replace(name, "replace", "record", 1)+" "+e.EventID+": down" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

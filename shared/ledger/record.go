@@ -49,7 +49,8 @@ const slowAfter = 8
 // events can be read in half of these. New events are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Recording {
 	now := l.opts.Now()
-	w := l.newWriter(events, holder, due, func(old Item, i *Item) bool { return old.Outcome(i.Digest, now) == Recorded })
+	w := l.newWriter(events, holder, due,
+		func(old Item, i *Item) bool { return old.Outcome(i.Digest, now) == Recorded })
 	n := min(l.opts.Parallel*l.opts.Batch, len(events))
 	first, rest := w.all[:n], w.all[n:]
 	lookedUp := make(chan map[string]Item, 1)

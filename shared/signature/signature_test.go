@@ -331,7 +331,8 @@ func TestExtractReadsEachLocation(t *testing.T) {
 	}{
 		{Scheme{"X-Signature", "header:X-Timestamp", "header:Kid"},
 			map[string]string{"x-signature": "c2ln", "X-TIMESTAMP": want.Timestamp, "kid": keyID}, "Kid=a&at=b"},
-		{Scheme{"X-Other", "query:ts", "query:kid"}, map[string]string{"x-other": "c2ln", "ts": "a"}, "a=b&ts=" + at + kid},
+		{Scheme{"X-Other", "query:ts", "query:kid"}, map[string]string{"x-other": "c2ln", "ts": "a"},
+			"a=b&ts=" + at + kid},
 		{Scheme{"X-Other", "query:ts", Location("static:" + keyID)}, map[string]string{"X-other": "c2ln"}, "ts=" + at},
 	} {
 		if got, err := c.scheme.Extract(c.headers, c.query); err != nil || got != want {

@@ -1,6 +1,6 @@
 // Package simulation tests the guarantees of Payhook with simulated histories: no event is lost, changed or invented
-// between a delivery and the bus, whatever fails. shared/README.md says what a history is, what is counted, and what the
-// simulation assumes.
+// between a delivery and the bus, whatever fails. shared/README.md says what a history is, what is counted, and what
+// the simulation assumes.
 //
 // The code under test is the real one, packages intake, ledger, bus, keys and proof, with its own
 // contexts and timers, in a bubble of package testing/synctest. One scheduler decides the order of the calls and their

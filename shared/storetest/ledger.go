@@ -81,7 +81,8 @@ func limits(t *testing.T, stores []LedgerStore) {
 	long := strings.Repeat("x", 128)
 	largest := insert(200, ledger.MaxEventBytes)
 	largest.Item.Amount, largest.Item.Currency = long, long
-	largest.Item.Decision = ledger.Decision{By: "a", At: time.UnixMilli(1769860800123), Reason: strings.Repeat("a", 999)}
+	largest.Item.Decision = ledger.Decision{By: "a", At: time.UnixMilli(1769860800123),
+		Reason: strings.Repeat("a", 999)}
 	park := ledger.Write{If: &ledger.Item{}, Keep: ledger.Content, Item: ledger.Item{EventID: idOf(200),
 		State: ledger.Parked, Shard: "parked/63", Due: time.UnixMilli(1769860800123), Attempts: 20, Cause: long[:64],
 		Problem: strings.Repeat("p", 512)}}

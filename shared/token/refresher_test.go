@@ -284,7 +284,8 @@ func TestReportsFailuresOfTheStores(t *testing.T) {
 			r := newRig(t, returns("t-1", 10*time.Minute))
 			test.of(r).fails = map[string]error{test.call: denied}
 			report, err := r.refresher.Run(t.Context(), false)
-			if fmt.Sprint(err) != "token: the token: AccessDeniedException" || report.Known != test.known || report.Outcome != token.Failed ||
+			if fmt.Sprint(err) != "token: the token: AccessDeniedException" || report.Known != test.known ||
+				report.Outcome != token.Failed ||
 				report.WritesTooOften != (test.call == "Save") {
 				t.Errorf("%+v, %v", report, err)
 			}

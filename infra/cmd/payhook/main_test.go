@@ -248,7 +248,8 @@ func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
 }
 
 func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
-	if stderr, works := dryRun(t, "payhook", "COUNT=3"); works || !strings.Contains(stderr, "make has no variable COUNT") {
+	if stderr, works := dryRun(t, "payhook", "COUNT=3"); works ||
+		!strings.Contains(stderr, "make has no variable COUNT") {
 		t.Error(stderr)
 	}
 	for _, test := range []struct {

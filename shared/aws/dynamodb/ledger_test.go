@@ -126,7 +126,8 @@ func read(t *testing.T, item map[string]value) ledger.Item {
 }
 
 // After a deployment is rolled back, items have attributes that the code does not know, and before, they lack those
-// that it added. What else an item has is read if an attribute can't be decoded: eventId and due are enough to lease it.
+// that it added. What else an item has is read if an attribute can't be decoded: eventId and due are enough to lease
+// it.
 func TestWhatIsWrittenIsReadAsFarAsItCanBeDecoded(t *testing.T) {
 	item := attributesOf(t, full())
 	item["later"] = text("of another version")
@@ -299,7 +300,8 @@ func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
 			t.Errorf("%s: batches of %v", code, sizes)
 		}
 		results, took := calls(map[string]int{"1": 99}, time.Hour)
-		if results[1].Done || fmt.Sprint(results[1].Err) != "DynamoDB BatchExecuteStatement: "+code || !results[2].Done {
+		if results[1].Done || fmt.Sprint(results[1].Err) != "DynamoDB BatchExecuteStatement: "+code ||
+			!results[2].Done {
 			t.Errorf("%s: %+v", code, results[1])
 		}
 		// Pauses of 25 ms, doubled up to a second.

@@ -140,8 +140,8 @@ const PageUnits = 256
 // Each calls found with every item of the table. Before each page it calls pause; an error of pause ends it.
 // Otherwise, the error is DynamoDB's.
 func (l *LedgerLister) Each(ctx context.Context, pause func() error, found func(ledger.Item)) error {
-	pages := dynamodb.NewScanPaginator(l.client, &dynamodb.ScanInput{TableName: &l.table, ConsistentRead: aws.Bool(true),
-		ProjectionExpression: &withoutContent, ExpressionAttributeNames: names})
+	pages := dynamodb.NewScanPaginator(l.client, &dynamodb.ScanInput{TableName: &l.table,
+		ConsistentRead: aws.Bool(true), ProjectionExpression: &withoutContent, ExpressionAttributeNames: names})
 	for pages.HasMorePages() {
 		if err := pause(); err != nil {
 			return err

@@ -131,7 +131,9 @@ func TestAnErrorHasTheReasonsOfThrottlingWithoutTheirResources(t *testing.T) {
 		"ThrottlingException":      awstest.Refused("ThrottlingException", reasons()),
 	} {
 		client, _ := answering(t, answer)
-		if _, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id"); fmt.Sprint(err) != "DynamoDB GetItem: "+want {
+		if _, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id"); fmt.Sprint(
+			err,
+		) != "DynamoDB GetItem: "+want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -23,13 +23,16 @@ func answering(t *testing.T, answers ...string) (*eventbridge.FindableBus, *awst
 }
 
 // one is a request of one event.
-var one = []bus.Entry{{Source: "payhook", Event: bus.Event{DetailType: "A.B", Detail: []byte("{}"), Time: time.Now()}}}
+var one = []bus.Entry{{Source: "payhook", DetailType: "A.B", Detail: []byte("{}"), Time: time.Now()}}
 
 func TestARequestHasTheEvents(t *testing.T) {
 	b, w := answering(t, `{"Entries":[{"EventId":"1"},{"EventId":"2"}]}`)
 	failures, err := b.Put(t.Context(), []bus.Entry{
-		{Source: "payhook", Event: bus.Event{DetailType: "A.B", Detail: []byte(" {\"é\":\"\\u00e9\"}\n"), DeliveryID: "id"}},
-		{Source: "other", Event: bus.Event{DetailType: "C.D", Detail: []byte("{}")}}})
+		{
+			Source:     "payhook",
+			DetailType: "A.B", Detail: []byte(" {\"é\":\"\\u00e9\"}\n"), DeliveryID: "id",
+		},
+		{Source: "other", DetailType: "C.D", Detail: []byte("{}")}})
 	if diff := gocmp.Diff([]error{nil, nil}, failures); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
@@ -70,9 +73,10 @@ func TestAFailedRequestSaysWhereTheCauseIs(t *testing.T) {
 		"timed out":           {awstest.Status(408, ""), bus.OfService, ""},
 		"not permitted":       {awstest.Refused("AccessDeniedException"), bus.OfCaller, "AccessDeniedException"},
 		"expired credentials": {awstest.Refused("ExpiredTokenException"), bus.OfCaller, "ExpiredTokenException"},
-		"no bus":              {awstest.Refused("ResourceNotFoundException"), bus.OfCaller, "ResourceNotFoundException"},
-		"service failed":      {awstest.Status(500, ""), bus.OfService, ""},
-		"not implemented":     {awstest.Status(501, ""), bus.OfService, ""},
+		"no bus": {awstest.Refused("ResourceNotFoundException"), bus.OfCaller,
+			"ResourceNotFoundException"},
+		"service failed":  {awstest.Status(500, ""), bus.OfService, ""},
+		"not implemented": {awstest.Status(501, ""), bus.OfService, ""},
 		// EventBridge may have taken the entries.
 		"taken, and the answer cannot be read": {`{"Entries":`, bus.OfService, "no answer"},
 	} {
@@ -149,7 +153,7 @@ func TestATimeArrivesAsItIsOrNotAtAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Put(t.Context(), []bus.Entry{{Event: bus.Event{Detail: []byte("{}"), Time: at}}}); err != nil {
+		if _, err := b.Put(t.Context(), []bus.Entry{{Detail: []byte("{}"), Time: at}}); err != nil {
 			t.Fatal(err)
 		}
 		var got struct{ Entries []map[string]any }

@@ -162,7 +162,8 @@ func TestAWriteHasAChecksumAndASignatureOfItsBody(t *testing.T) {
 						t.Errorf("request %d: %s: %s, want %s", n, name, got, want)
 					}
 				}
-				if signed := r.Header.Get("Authorization"); !strings.Contains(signed, "x-amz-content-sha256") || r.body != body {
+				if signed := r.Header.Get("Authorization"); !strings.Contains(signed, "x-amz-content-sha256") ||
+					r.body != body {
 					t.Errorf("request %d: %s, signed %s", n, r.body, signed)
 				}
 			}

@@ -19,12 +19,12 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
-	"payhook.example/shared/objects"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)

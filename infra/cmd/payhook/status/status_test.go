@@ -35,9 +35,9 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/token"
 )
 
