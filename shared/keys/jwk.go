@@ -74,6 +74,19 @@ type jwk struct {
 	K      any      `json:"k,omitzero"`
 }
 
+// private reports whether the key has a member of a private or symmetric key.
+func (k jwk) private() bool {
+	return slices.ContainsFunc([]any{k.D, k.P, k.Q, k.DP, k.DQ, k.QI, k.Oth, k.K}, func(v any) bool { return v != nil })
+}
+
+// wrongSize reports whether a modulus is shorter or longer than allowed.
+func wrongSize(n *big.Int) bool {
+	return n.BitLen() < 8*MinModulusBytes || n.BitLen() > 8*MaxModulusBytes
+}
+
+// badExponent reports whether an exponent is even, too long, or 1, with which everything verifies.
+func badExponent(e *big.Int) bool { return e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3 }
+
 // ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the interface, and its size and form are
 // safe. Otherwise it returns a [*PolicyError] that lists every violation.
 //
@@ -95,7 +108,7 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
 	n, e := bigInt(k.N), bigInt(k.E)
-	size, tooLong := n.BitLen(), len(k.N) > maxNumber
+	tooLong := len(k.N) > maxNumber
 	var violations []Violation
 	for _, rule := range []struct {
 		violated bool
@@ -106,11 +119,10 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 		{k.Alg != nil && *k.Alg != "RS256", WrongAlgorithm},
 		{k.Use != nil && *k.Use != "sig", WrongUse},
 		{len(k.KeyOps) > 0 && !slices.Contains(k.KeyOps, "verify"), WrongKeyOps},
-		{k.D != nil || k.P != nil || k.Q != nil || k.DP != nil || k.DQ != nil || k.QI != nil || k.Oth != nil ||
-			k.K != nil, Private},
-		{e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3, BadExponent}, // everything verifies with 1
+		{k.private(), Private},
+		{badExponent(e), BadExponent},
 		{n.Bit(0) == 0 && !tooLong, BadModulus},
-		{n.Bit(0) == 1 && (size < 8*MinModulusBytes || size > 8*MaxModulusBytes) || tooLong, WrongSize},
+		{n.Bit(0) == 1 && wrongSize(n) || tooLong, WrongSize},
 		{hasROCAFingerprint(n), ROCA},
 	} {
 		if rule.violated {

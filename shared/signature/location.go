@@ -161,6 +161,23 @@ func (s Scheme) reads(in string, is func(name string) bool) bool {
 	})
 }
 
+// inQueryOf returns the values of a query parameter. A plus sign that was not encoded is one of a time, and otherwise a
+// space.
+func inQueryOf(rawQuery, name string, isTime func(value string) bool) ([]string, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	values := query[name]
+	if len(values) == 1 && strings.Contains(rawQuery, "+") && !isTime(values[0]) {
+		query, _ = url.ParseQuery(strings.ReplaceAll(rawQuery, "+", "%2B"))
+		if sent := query.Get(name); isTime(sent) {
+			return []string{sent}, nil
+		}
+	}
+	return values, nil
+}
+
 // find returns the only value at a location; "" if there is none.
 func (l Location) find(headers map[string]string, rawQuery string, timestamp bool) (string, error) {
 	isTime := func(value string) bool { _, ok := TimeOf(value); return timestamp && ok }
@@ -177,16 +194,9 @@ func (l Location) find(headers map[string]string, rawQuery string, timestamp boo
 			return "", ErrRepeated
 		}
 	case inQuery:
-		query, err := url.ParseQuery(rawQuery)
-		if err != nil {
-			return "", ErrMalformed
-		}
-		values = query[name]
-		if len(values) == 1 && strings.Contains(rawQuery, "+") && !isTime(values[0]) {
-			query, _ = url.ParseQuery(strings.ReplaceAll(rawQuery, "+", "%2B"))
-			if sent := query.Get(name); isTime(sent) {
-				return sent, nil
-			}
+		var err error
+		if values, err = inQueryOf(rawQuery, name, isTime); err != nil {
+			return "", err
 		}
 	default:
 		return name, nil

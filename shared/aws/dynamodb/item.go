@@ -1,6 +1,7 @@
 package dynamodb
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -63,15 +64,19 @@ func valueOf(at any) types.AttributeValue {
 			return binary(*v)
 		}
 	case *ledger.Digest:
-		if *v != (ledger.Digest{}) {
-			return binary(v[:])
-		}
+		return notZero(v[:])
 	case *ledger.Holder:
-		if *v != (ledger.Holder{}) {
-			return binary(v[:])
-		}
+		return notZero(v[:])
 	}
 	return nil
+}
+
+// notZero returns bytes as a value; nil if all are zero.
+func notZero(b []byte) types.AttributeValue {
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return nil
+	}
+	return binary(b)
 }
 
 // decode returns an item that was read, as far as its attributes can be decoded.
