@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,17 +250,17 @@ func TestFetchReportsWhyThereIsNoToken(t *testing.T) {
 		}, 200, "", "the answer is longer than 64 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requests := 0
+			var requests atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				requests++
+				requests.Add(1)
 				test.answer(w, r)
 			}))
 			defer server.Close()
 			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
 				Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, test.status, test.code, test.problem)
-			if requests != 1 {
-				t.Errorf("%d requests", requests)
+			if requests.Load() != 1 {
+				t.Errorf("%d requests", requests.Load())
 			}
 		})
 	}
