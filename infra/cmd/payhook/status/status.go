@@ -91,9 +91,9 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 
 // showOutputs lists the outputs of the stack, with the address of the local run.
 func showOutputs(p *cli.Program, d *deployment.Deployment) error {
-	rows := cli.Rows{{"OUTPUT", "VALUE", "MEANING"}}
+	rows := cli.Rows{{"OUTPUT", "MEANING", "VALUE"}} // a value can be long
 	for _, o := range d.Outputs {
-		rows = append(rows, []any{o.Name, o.Value, o.Meaning})
+		rows = append(rows, []any{o.Name, o.Meaning, o.Value})
 	}
 	return cli.List(p, d.Outputs, rows)
 }

@@ -418,7 +418,7 @@ func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 	var out bytes.Buffer
 	if err := showOutputs(&cli.Program{Out: &out}, &deployment.Deployment{Outputs: []deployment.Output{
 		{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"}}}); err != nil ||
-		out.String() != "OUTPUT        VALUE  MEANING\nEventBusName  bus-1  the bus\n" {
+		out.String() != "OUTPUT        MEANING  VALUE\nEventBusName  the bus  bus-1\n" {
 		t.Errorf("%v, %s", err, &out)
 	}
 }
