@@ -65,7 +65,7 @@ func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due t
 	}
 	w.decide(known) // also about what could not be written
 	exist = append(w.undecided(exist), w.write(ctx, w.undecided(rest), known)...)
-	w.settle(ctx, exist, known)
+	w.readAndDecide(ctx, exist, known)
 	return w.results
 }
 
@@ -205,9 +205,9 @@ var errContended = errors.New("the item changed after each read")
 // maxRounds is how often an item is read and changed, or inserted after it was deleted.
 const maxRounds = 3
 
-// settle decides about the events at these positions, which the table had a moment ago: it reads their items,
+// readAndDecide decides about the events at these positions, which the table had a moment ago: it reads their items,
 // unless they are known, and replaces those that it may.
-func (w writer) settle(ctx context.Context, positions []int, known map[string]Item) {
+func (w writer) readAndDecide(ctx context.Context, positions []int, known map[string]Item) {
 	for range maxRounds {
 		if len(positions) == 0 {
 			return
@@ -245,6 +245,6 @@ func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Re
 	w := l.newWriter(events, NewHolder(), due, func(old Item, i *Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
-	w.settle(ctx, w.write(ctx, w.all, nil), nil)
+	w.readAndDecide(ctx, w.write(ctx, w.all, nil), nil)
 	return w.results
 }

@@ -75,8 +75,8 @@ func TestAFailedRequestSaysWhereTheCauseIs(t *testing.T) {
 		"expired credentials": {awstest.Refused("ExpiredTokenException"), bus.OfCaller, "ExpiredTokenException"},
 		"no bus": {awstest.Refused("ResourceNotFoundException"), bus.OfCaller,
 			"ResourceNotFoundException"},
-		"service failed":  {awstest.Status(500, ""), bus.OfService, ""},
-		"not implemented": {awstest.Status(501, ""), bus.OfService, ""},
+		"service failed": {awstest.Status(500, ""), bus.OfService, ""},
+		"501":            {awstest.Status(501, ""), bus.OfService, ""},
 		// EventBridge may have taken the entries.
 		"taken, and the answer cannot be read": {`{"Entries":`, bus.OfService, "no answer"},
 	} {
