@@ -26,8 +26,7 @@ import (
 
 // hints are the commands for a local run.
 func hints(run *deployment.Deployment) string {
-	send := `  make payhook ARGS="local send"                    send another signed webhook
-  make payhook ARGS="local send --kind signature"   send a forged one
+	send := `  make payhook ARGS="local send"                    send a signed webhook
 `
 	if !run.Simulated {
 		send = ""

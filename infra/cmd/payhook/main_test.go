@@ -108,10 +108,10 @@ func checkCall(t *testing.T, call string) {
 
 func TestAMisspelledCommandIsSuggested(t *testing.T) {
 	for args, want := range map[string]string{
-		"stauts":             `unknown command "stauts" for "payhook"; did you mean status?`,
-		"parked lst":         `unknown command "lst" for "payhook parked"; did you mean list?`,
-		"local send --evnts": "unknown flag: --evnts; payhook local send --help lists the flags",
-		"nonsense":           `unknown command "nonsense" for "payhook"`,
+		"stauts":           `unknown command "stauts" for "payhook"; did you mean status?`,
+		"parked lst":       `unknown command "lst" for "payhook parked"; did you mean list?`,
+		"local up --evnts": "unknown flag: --evnts; payhook local up --help lists the flags",
+		"nonsense":         `unknown command "nonsense" for "payhook"`,
 	} {
 		out, stderr, status := run(t, strings.Fields(args)...)
 		if status != cli.StatusUsage || out != "" || stderr != "payhook: "+want+"\n" {
@@ -124,8 +124,7 @@ func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"pa", "parked"},
 		{"rep", "replay"},
-		{"local send --ev", "--events"},
-		{"local send --kind wr", "wrong-key"},
+		{"status --ou", "--outputs"},
 		{"parked list --kind c", "conflict"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, strings.Fields(test.args)...)...)
