@@ -10,7 +10,6 @@ import (
 
 	"payhook.example/functions/token/handler"
 	"payhook.example/shared/aws/client"
-	"payhook.example/shared/aws/secretsmanager"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/settings"
@@ -38,10 +37,7 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	}
 	return handler.New(
 		tokenstore.New(cfg, conf.TokenParameter, conf.TokenKey, conf.TokenSecret),
-		secretsmanager.NewCredentials(
-			secretsmanager.NewClient(cfg),
-			conf.CredentialsSecret,
-		),
+		tokenstore.Credentials(cfg, conf.CredentialsSecret),
 		conf,
 		awsenv.NewLog(os.Stdout, getenv(settings.StackEnv)),
 	), nil

@@ -11,13 +11,12 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	sdks3 "github.com/aws/aws-sdk-go-v2/service/s3"
-	sdksecretsmanager "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/aws/secretsmanager"
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/settings"
@@ -68,12 +67,13 @@ func (f *fixture) testStores(t *testing.T) {
 // testToken compares a secret and a parameter.
 func (f *fixture) testToken(t *testing.T, seed uint64) {
 	t.Helper()
-	client, name := secretsmanager.NewClient(f.AWS), fmt.Sprint("contract-token-", seed)
-	if _, err := client.CreateSecret(t.Context(), &sdksecretsmanager.CreateSecretInput{Name: &name}); err != nil {
+	name := fmt.Sprint("contract-token-", seed)
+	if _, err := secretsmanager.NewFromConfig(f.AWS).CreateSecret(t.Context(),
+		&secretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
-	stores := []token.Store{&token.Memory{}, secretsmanager.NewStore(client, name),
-		parameterstore.NewStore(parameterstore.NewClient(f.AWS), "/"+name, "")}
+	stores := []token.Store{&token.Memory{}, tokenstore.New(f.AWS, "", "", name),
+		tokenstore.New(f.AWS, "/"+name, "", "")}
 	for _, s := range stores { // the emulator returns "" for a secret without a value
 		if err := s.Save(t.Context(), "first"); err != nil {
 			t.Fatal(err)

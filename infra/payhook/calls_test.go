@@ -18,9 +18,8 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/aws/secretsmanager"
+	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/proof"
 )
 
@@ -90,8 +89,8 @@ var clients = map[string]map[string]calls{
 		// It parks, captures and keeps records, and reads none of them.
 		"Parking":      {reflect.TypeFor[s3.PutAPI](), nil},
 		"Records":      {reflect.TypeFor[s3.PutAPI](), nil},
-		"Token/Secret": {reflect.TypeFor[secretsmanager.ReadAPI](), nil},
-		parameter:      {reflect.TypeFor[parameterstore.ReadAPI](), nil},
+		"Token/Secret": {reflect.TypeFor[tokenstore.SecretReadAPI](), nil},
+		parameter:      {reflect.TypeFor[tokenstore.ParameterReadAPI](), nil},
 	},
 	"Redrive": {
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
@@ -103,9 +102,9 @@ var clients = map[string]map[string]calls{
 		"Parking": {reflect.TypeFor[s3.API](), nil}, // it lists to distinguish a missing object
 	},
 	"Token": {
-		"Token/Secret":      {reflect.TypeFor[secretsmanager.WriteAPI](), nil},
-		parameter:           {reflect.TypeFor[parameterstore.WriteAPI](), nil},
-		"Token/Credentials": {reflect.TypeFor[secretsmanager.ReadAPI](), nil},
+		"Token/Secret":      {reflect.TypeFor[tokenstore.SecretAPI](), nil},
+		parameter:           {reflect.TypeFor[tokenstore.ParameterAPI](), nil},
+		"Token/Credentials": {reflect.TypeFor[tokenstore.SecretReadAPI](), nil},
 	},
 }
 
@@ -195,7 +194,7 @@ const (
 	readSettings = "infra/deployment/duration.go"
 )
 
-var tokenAPIs = []reflect.Type{reflect.TypeFor[secretsmanager.ReadAPI](), reflect.TypeFor[parameterstore.ReadAPI]()}
+var tokenAPIs = []reflect.Type{reflect.TypeFor[tokenstore.SecretReadAPI](), reflect.TypeFor[tokenstore.ParameterReadAPI]()}
 
 // A folder of the program payhook that calls AWS has a statement in policy.json, whose Sid begins with its name, and
 // the statements of a folder have the actions of its calls.

@@ -127,9 +127,8 @@ func (p *Payhook) Bus() awsevents.IEventBus { return p.bus }
 // URL returns the URL that receives webhooks.
 func (p *Payhook) URL() *string { return p.webhook.url }
 
-// TokenID returns what [payhook.example/shared/aws/secretsmanager.NewToken] takes, the ARN of the secret with the
-// access token; with TokenStore parameter the name of the parameter, which
-// [payhook.example/shared/aws/parameterstore.NewToken] takes; and nil with TokenStore none.
+// TokenID returns the ARN of the secret with the access token, with TokenStore parameter the name of the parameter, and
+// nil with TokenStore none: what [payhook.example/shared/aws/tokenstore.Source] takes.
 func (p *Payhook) TokenID() *string { return p.token.id }
 
 // AlarmTopic returns the topic that every alarm notifies: Props.AlarmTopic, or the one that the construct created.

@@ -3,7 +3,7 @@ package token
 import "context"
 
 // Source is where a [Reader] finds the token, and a [Refresher] the client credentials. It is safe for concurrent
-// use. Packages shared/aws/secretsmanager and shared/aws/parameterstore have those of a deployment.
+// use. Package shared/aws/tokenstore has those of a deployment.
 type Source interface {
 	// Load returns the text that was saved last. Its errors are ErrNone, if there is none yet, and *StoreError.
 	Load(context.Context) (string, error)

@@ -18,9 +18,8 @@ import (
 
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/aws/parameterstore"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/aws/secretsmanager"
+	"payhook.example/shared/aws/tokenstore"
 )
 
 // roundTripper answers the requests of the SDK.
@@ -44,14 +43,13 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 	cfg.HTTPClient = &http.Client{Transport: transport}
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg)
-	secrets, parameters := secretsmanager.NewClient(cfg), parameterstore.NewClient(cfg)
 	return []any{
 		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewLedgerLister(db, "t"),
 		dynamodb.NewKeys(db, "t"), dynamodb.NewKeysInspector(db, "t"),
 		s3.NewWriter(objects, "b"), s3.NewReader(objects, "b"), s3.NewLister(objects, "b"),
 		eventbridge.NewBus(events, "b"), eventbridge.NewFindableBus(events, "b"),
-		secretsmanager.NewToken(secrets, "s"), secretsmanager.NewStore(secrets, "s"),
-		parameterstore.NewToken(parameters, "p"), parameterstore.NewStore(parameters, "p", ""),
+		tokenstore.New(cfg, "p", "", ""), tokenstore.New(cfg, "", "", "s"),
+		tokenstore.Source(cfg, "p", ""), tokenstore.Source(cfg, "", "s"),
 	}
 }
 

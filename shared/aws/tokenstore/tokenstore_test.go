@@ -2,10 +2,14 @@ package tokenstore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/awstest"
@@ -21,20 +25,143 @@ func (s slow) Save(ctx context.Context, text string) error {
 	return s.Store.Save(ctx, text)
 }
 
+func inSecret(cfg aws.Config) token.Store            { return tokenstore.New(cfg, "", "", "token") }
+func inParameter(cfg aws.Config) token.Store         { return tokenstore.New(cfg, "/token", "", "") }
+func sourceOf(cfg aws.Config, p string) token.Source { return tokenstore.Source(cfg, p, "token") }
+
 func TestTheSecretTheParameterAndTheMemoryHaveTheSameResults(t *testing.T) {
 	for seed := range uint64(3) {
 		values := awstest.NewValues(t)
 		values.Create("token", "")
 		cfg := awstest.Config(values.URL)
-		secret, parameter := tokenstore.New(cfg, "", "", "token"), tokenstore.New(cfg, "/token", "", "")
 		synctest.Test(t, func(t *testing.T) {
-			storetest.Token(t, seed, 200, &token.Memory{}, secret, slow{parameter})
-			for n, source := range []token.Source{tokenstore.Source(cfg, "", "token"),
-				tokenstore.Source(cfg, "/token", "")} {
-				if text, err := source.Load(t.Context()); err != nil || !strings.HasPrefix(text, "{") {
-					t.Errorf("%d: %s, %v", n, text, err)
+			storetest.Token(t, seed, 200, &token.Memory{}, inSecret(cfg), slow{inParameter(cfg)})
+			for _, parameter := range []string{"", "/token"} {
+				if text, err := sourceOf(cfg, parameter).Load(t.Context()); err != nil || !strings.HasPrefix(text, "{") {
+					t.Errorf("%s: %s, %v", parameter, text, err)
 				}
 			}
 		})
+	}
+}
+
+// answering returns the configuration of clients of a server with these answers.
+func answering(t *testing.T, answers ...string) (aws.Config, *awstest.Wire) {
+	t.Helper()
+	w := awstest.NewWire(t, awstest.InTurn(answers...))
+	return awstest.Config(w.URL), w
+}
+
+func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
+	const inSecret, inParameter = `{"SecretId":"token"}`, `{"Name":"/token","WithDecryption":true}`
+	credentials := func(cfg aws.Config) token.Source { return tokenstore.Credentials(cfg, "token") }
+	secret := func(cfg aws.Config) token.Source { return sourceOf(cfg, "") }
+	parameter := func(cfg aws.Config) token.Source { return sourceOf(cfg, "/token") }
+	for _, c := range []struct {
+		source                func(aws.Config) token.Source
+		request, answer, want string
+		replaceable           bool
+	}{
+		{credentials, inSecret, `{"SecretString":"a"}`, "a <nil>", false},
+		{credentials, inSecret, `{"SecretBinary":"Yg=="}`, "b <nil>", false}, // of a file
+		{credentials, inSecret, awstest.Refused("ResourceNotFoundException"), " " + token.ErrNone.Error(), false},
+		{credentials, inSecret, awstest.Refused("AccessDeniedException"), " token: the secret with the client " +
+			"credentials: Secrets Manager GetSecretValue: AccessDeniedException", false},
+		{secret, inSecret, awstest.Refused("DecryptionFailure"), " token: the secret with the token: " +
+			"Secrets Manager GetSecretValue: DecryptionFailure", false},
+		{parameter, inParameter, `{"Parameter":{"Value":"text"}}`, "text <nil>", false},
+		{parameter, inParameter, awstest.Refused("ParameterNotFound"), " " + token.ErrNone.Error(), false},
+		// The key of the parameter is another one now, or no more.
+		{parameter, inParameter, awstest.Refused("AccessDeniedException"), " token: the parameter with the token: " +
+			"Parameter Store GetParameter: AccessDeniedException", true},
+		{parameter, inParameter, awstest.Refused("InvalidKeyId"), " token: the parameter with the token: " +
+			"Parameter Store GetParameter: InvalidKeyId", true},
+		{parameter, inParameter, awstest.Refused("ValidationException"), " token: the parameter with the token: " +
+			"Parameter Store GetParameter: ValidationException", false},
+	} {
+		cfg, w := answering(t, c.answer)
+		text, err := c.source(cfg).Load(t.Context())
+		e, ok := errors.AsType[*token.StoreError](err)
+		if got := fmt.Sprint(text, " ", err); got != c.want || (ok && e.Replaceable) != c.replaceable ||
+			w.Requests()[0].Body != c.request {
+			t.Errorf("%s: %s, want %s", c.answer, got, c.want)
+		}
+	}
+}
+
+func TestAWriteOfASecretWithALostAnswerIsNotMadeTwice(t *testing.T) {
+	cfg, w := answering(t, awstest.CutOff, "{}")
+	s := inSecret(cfg)
+	err := s.Save(t.Context(), "text")
+	puts := w.Requests()
+	if err != nil || len(puts) != 2 || puts[0].Body != puts[1].Body || !s.Limited() ||
+		!strings.Contains(puts[0].Body, `"ClientRequestToken":"`) {
+		t.Errorf("%v, %v", puts, err)
+	}
+}
+
+// A secret accepts no version after the hundredth of a day.
+func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
+	values := awstest.NewValues(t)
+	values.Create("token", "")
+	s := inSecret(awstest.Config(values.URL))
+	synctest.Test(t, func(t *testing.T) {
+		for n := range 100 {
+			if err := s.Save(t.Context(), fmt.Sprint(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const full = "token: the secret with the token: Secrets Manager PutSecretValue: LimitExceededException: the " +
+			"secret has 100 versions of the last 24 hours and accepts no more until one is older"
+		if err := s.Save(t.Context(), "100"); fmt.Sprint(err) != full {
+			t.Error(err)
+		}
+		time.Sleep(24 * time.Hour)
+		if err := s.Save(t.Context(), "101"); err != nil {
+			t.Error(err)
+		}
+		if text, err := s.Load(t.Context()); text != "101" || err != nil {
+			t.Error(text, err)
+		}
+	})
+}
+
+func TestAParameterIsEncryptedAndReplaced(t *testing.T) {
+	for key, member := range map[string]string{"": "", "key": `"KeyId":"key",`} {
+		cfg, w := answering(t, `{}`)
+		s := tokenstore.New(cfg, "/token", key, "")
+		want := `{` + member + `"Name":"/token","Overwrite":true,"Tier":"Intelligent-Tiering","Type":"SecureString",` +
+			`"Value":"text"}`
+		if err := s.Save(t.Context(), "text"); err != nil || s.Limited() || w.Requests()[0].Body != want {
+			t.Error(err)
+		}
+	}
+	// More than 4 KB do not fit in a standard parameter.
+	s := inParameter(awstest.Config(awstest.NewValues(t).URL))
+	for _, n := range []int{10, 8 << 10} {
+		want := strings.Repeat("x", n)
+		if err := s.Save(t.Context(), want); err != nil {
+			t.Error(err)
+		}
+		if text, err := s.Load(t.Context()); text != want || err != nil {
+			t.Error(len(text), err)
+		}
+	}
+}
+
+func TestATokenThatCannotBeStoredInAParameterIsReported(t *testing.T) {
+	for name, test := range map[string]struct{ code, text, want string }{
+		"denied": {"AccessDeniedException", "t", "Parameter Store PutParameter: AccessDeniedException"},
+		"a label": {"ParameterMaxVersionLimitExceeded", "t", "Parameter Store PutParameter: " +
+			"ParameterMaxVersionLimitExceeded: the oldest of 100 versions has a label, which only a person adds; " +
+			"remove the label"},
+		"too long": {"", strings.Repeat("x", 8<<10+1), "PutParameter: the token is too long: a parameter takes 8 KB; " +
+			"a secret takes 64 KB (tokenStore=secret)"},
+	} {
+		cfg, _ := answering(t, awstest.Refused(test.code))
+		if err := inParameter(cfg).Save(t.Context(), test.text); fmt.Sprint(err) !=
+			"token: the parameter with the token: "+test.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
