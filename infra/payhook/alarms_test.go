@@ -38,7 +38,7 @@ func alarmTable(t *testing.T) string {
 	for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		name, text := filepath.Base(path), alarm.Properties["AlarmDescription"].(string)
 		means, step, _ := strings.Cut(text, settings.WhatToDo)
-		rows[name] = fmt.Sprintf("| `%s` | %s | %s |", name, means, step)
+		rows[name] = fmt.Sprintf("| `%s` | %s |", name, means)
 		if len(text) > 1024 || means == "" || step == "" { // AWS, "PutMetricAlarm" in the CloudWatch API reference
 			t.Errorf("%s: %d characters: %s", name, len(text), text)
 		}
@@ -54,53 +54,28 @@ func alarmTable(t *testing.T) string {
 			}
 		}
 	}
-	table := "| alarm | raised when | what to do |\n|---|---|---|\n"
+	table := "| alarm | raised when |\n|---|---|\n"
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		table += rows[name] + "\n"
 	}
 	return table
 }
 
-// outputTable writes the table of outputs in infra/RUNBOOK.md.
-func outputTable(t *testing.T) string {
-	t.Helper()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := string(readFile(t, filepath.Join("..", "..", "shared", "settings", "outputs.go")))
-	var rows []string
-	for _, file := range files {
-		for _, found := range regexp.MustCompile(`settings\.(\w+Output),\s+"(.+?)"`).FindAllStringSubmatch(
-			string(readFile(t, file)), -1) {
-			key := regexp.MustCompile(found[1] + ` += "(\w+)"`).FindStringSubmatch(keys)
-			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", key[1], found[2]))
-		}
-	}
-	slices.Sort(rows)
-	if n := strings.Count(keys, "Output "); n != len(rows) {
-		t.Errorf("%d outputs are created, and %d are named", len(rows), n)
-	}
-	return "| output | meaning |\n|---|---|\n" + strings.Join(rows, "")
-}
-
-// The texts of alarms and outputs are in the source. go test ./infra/payhook -run Runbook -update writes them into the
-// runbook.
-func TestRunbookListsEveryAlarmAndOutput(t *testing.T) {
+// The texts of alarms are in the source. go test ./infra/payhook -run Runbook -update writes them into the runbook.
+func TestRunbookListsEveryAlarm(t *testing.T) {
 	file := filepath.Join("..", "RUNBOOK.md")
-	for name, want := range map[string]string{"alarms": alarmTable(t), "outputs": outputTable(t)} {
-		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-		before, rest, begun := strings.Cut(string(readFile(t, file)), begin)
-		got, after, ended := strings.Cut(rest, end)
-		switch {
-		case !begun || !ended:
-			t.Errorf("%s has no table between the lines %s and %s", file, begin, end)
-		case *update:
-			writeFile(t, file, before+begin+want+end+after)
-		case got != want:
-			t.Errorf("%s (-the source +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"),
-				strings.Split(got, "\n")))
-		}
+	const begin, end = "<!-- alarms -->\n", "<!-- /alarms -->"
+	before, rest, begun := strings.Cut(string(readFile(t, file)), begin)
+	got, after, ended := strings.Cut(rest, end)
+	want := alarmTable(t)
+	switch {
+	case !begun || !ended:
+		t.Errorf("%s has no table between the lines %s and %s", file, begin, end)
+	case *update:
+		writeFile(t, file, before+begin+want+end+after)
+	case got != want:
+		t.Errorf("%s (-the source +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"),
+			strings.Split(got, "\n")))
 	}
 }
 

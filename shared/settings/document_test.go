@@ -35,11 +35,14 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	for _, s := range settings.All() {
 		if s.Group != group {
 			group = s.Group
-			tables += "\n### " + group + "\n\n| key | default | limits | meaning |\n|---|---|---|---|\n"
+			tables += "\n### " + group + "\n\n| key | default; limits | meaning |\n|---|---|---|\n"
 		}
 		byDefault := s.Default
 		if byDefault != "" {
 			byDefault = "`" + byDefault + "`"
+		}
+		if limits := s.Limits(); limits != "" {
+			byDefault += "; " + limits
 		}
 		meaning := meanings[s.Name]
 		for _, other := range settings.All() {
@@ -48,7 +51,7 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 		if meaning == "" || s.Group == "" {
 			t.Errorf("%s has no meaning or no group", s.Key)
 		}
-		tables += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Key, byDefault, s.Limits(), meaning)
+		tables += fmt.Sprintf("| `%s` | %s | %s |\n", s.Key, byDefault, meaning)
 	}
 	const path = "../../infra/README.md"
 	text, err := os.ReadFile(path)

@@ -36,7 +36,7 @@ type Settings struct {
 	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
 	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id, assigned by the service; not required with TokenStore none.
+	// TokenManagerID is the access_token_manager_id of the service; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	_ struct{} `group:"The service's interface"`
@@ -45,8 +45,7 @@ type Settings struct {
 	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
 	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
 	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"proof"`
-	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if the service does not
-	// send it.
+	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if it is not sent.
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"proof"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7), from 200 to 299.
 	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
@@ -59,68 +58,65 @@ type Settings struct {
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
 	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for
-	// any lifetime; or none: there is no token.
+	// any; or none: there is no token.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
 
-	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the
-	// last two need DomainName and Truststore.
+	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both. The last
+	// two need DomainName and Truststore.
 	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"proof"`
-	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL is used.
+	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL.
 	DomainName string `key:"domainName" form:"domain" by:"webhook"`
-	// CertificateARN is the server certificate of DomainName in ACM; none: one is requested in HostedZoneID.
+	// CertificateARN is the ACM certificate of DomainName; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
 	// Truststore is the path of a PEM file with the service's CAs, up to the roots (§5.3).
 	Truststore string `key:"truststore"`
-	// ClientCertPins are the keys that client certificates can have (§5.3): SHA-256 of the subject public key info
-	// in hexadecimal; none: every key.
+	// ClientCertPins are the accepted keys of client certificates (§5.3): SHA-256 of the subject public key info in
+	// hexadecimal; none: every key.
 	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
-	// ClientCertSubjects are the DNS names, or the subjects exactly as the lines of webhooks show them, that client
-	// certificates can have (§5.3); with ClientCertPins, both must match; none: every subject.
+	// ClientCertSubjects are the accepted DNS names of client certificates (§5.3), or subjects exactly as the lines of
+	// webhooks show them. With ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
-	// RevokedKeys are the keys that are rejected: a signing key (§5.4) by its id or its JWK thumbprint; that of a
-	// client certificate or of a CA (§5.3) by its SHA-256, as in ClientCertPins, or by the certificate's. No
-	// revocation list is read.
+	// RevokedKeys are the rejected keys: a signing key (§5.4) by its id or JWK thumbprint; that of a client certificate
+	// or CA (§5.3) as in ClientCertPins, or by the SHA-256 of the certificate. No revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
-	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL. The functions trust them there, and
-	// nowhere else, in addition to the public CAs; none: only public CAs. A machine that runs `payhook explain` must
-	// trust them too.
+	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
+	// public CAs. A machine that runs `payhook explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
-	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403;
-	// none: every address. It does not replace authentication.
+	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403; none:
+	// every address. It does not replace authentication.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
-	// SubnetIDs are subnets of a VPC for the functions, for example to call the service from fixed addresses; none: no
-	// VPC. They need SecurityGroupIDs.
+	// SubnetIDs are subnets of a VPC for the functions, with SecurityGroupIDs; none: no VPC.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`
 	// SecurityGroupIDs are the security groups of the functions in SubnetIDs.
 	SecurityGroupIDs []string `key:"securityGroupIds" form:"security group"`
-	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; with off, only the ledger
-	// detects repeated ones.
+	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; off: only the ledger detects
+	// repeated ones.
 	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"proof"`
 	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
 	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1h 90d" by:"webhook redrive"`
-	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (not
-	// of an alias).
+	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (no
+	// alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
-	// ProtectBus is whether the policy of the bus lets only the webhook and the redrive function call PutEvents; for
-	// an existing bus (Props.Bus), the default is false.
+	// ProtectBus is whether the bus lets only the webhook and the redrive function call PutEvents; for Props.Bus, the
+	// default is false.
 	ProtectBus *bool `key:"protectBus" default:"true"`
 
 	_ struct{} `group:"Retention"`
 
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
-	// ClaimRetention is how long events of more than 200000 bytes are kept in S3; the bus has references to them.
+	// ClaimRetention is how long events of more than 200000 bytes, to which the bus has references, are kept in S3.
 	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ParkedRetention is how long what is parked is kept in S3.
 	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
-	// Evidence is for how many days or years a record of each accepted delivery, with its signature, is locked and kept
-	// in S3. With 7y, who has a permission can delete it earlier (governance mode); with 7y compliance, nobody can.
+	// Evidence is for how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can
+	// delete it earlier (governance mode); with 7y compliance, nobody can.
 	Evidence string `key:"evidence" default:"off" form:"evidence"`
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
@@ -129,8 +125,8 @@ type Settings struct {
 
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `key:"alarmEmail" form:"email"`
-	// AlarmSilence is the time without an accepted webhook that raises an alarm. It should be longer than the longest
-	// pause of the service.
+	// AlarmSilence is the time without an accepted webhook that raises an alarm, longer than the longest pause of the
+	// service.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off"`
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m"`
