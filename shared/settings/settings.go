@@ -36,7 +36,7 @@ type Settings struct {
 	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
 	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id of the service; not required with TokenStore none.
+	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	_ struct{} `group:"The service's interface"`
@@ -53,12 +53,12 @@ type Settings struct {
 	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"proof"`
 	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
-	// CredentialEncoding is how client id and secret are encoded in HTTP Basic (§4.1): literal (RFC 7617) or form
-	// (RFC 6749, section 2.3.1).
+	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749,
+	// section 2.3.1).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
 	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for
-	// any; or none: there is no token.
+	// any; or none.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
@@ -74,11 +74,11 @@ type Settings struct {
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
 	// Truststore is the path of a PEM file with the service's CAs, up to the roots (§5.3).
 	Truststore string `key:"truststore"`
-	// ClientCertPins are the accepted keys of client certificates (§5.3): SHA-256 of the subject public key info in
+	// ClientCertPins are the accepted keys of client certificates (§5.3), as SHA-256 of the subject public key info in
 	// hexadecimal; none: every key.
 	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
 	// ClientCertSubjects are the accepted DNS names of client certificates (§5.3), or subjects exactly as the lines of
-	// webhooks show them. With ClientCertPins, both must match; none: every subject.
+	// webhooks show them; with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
 	// RevokedKeys are the rejected keys: a signing key (§5.4) by its id or JWK thumbprint; that of a client certificate
 	// or CA (§5.3) as in ClientCertPins, or by the SHA-256 of the certificate. No revocation list is read.
@@ -109,14 +109,14 @@ type Settings struct {
 
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
-	// ClaimRetention is how long events of more than 200000 bytes, to which the bus has references, are kept in S3.
+	// ClaimRetention is how long events of more than 200000 bytes are kept in S3.
 	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ParkedRetention is how long what is parked is kept in S3.
 	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
-	// Evidence is for how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can
-	// delete it earlier (governance mode); with 7y compliance, nobody can.
+	// Evidence is how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can delete
+	// it earlier; with 7y compliance, nobody can.
 	Evidence string `key:"evidence" default:"off" form:"evidence"`
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
@@ -137,14 +137,14 @@ type Settings struct {
 
 	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
 	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. Another name
+	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. A change
 	// replaces the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
-	// LedgerTable is the name of an existing ledger; none: one is created.
+	// LedgerTable is an existing ledger to use; none: one is created.
 	LedgerTable string `key:"ledgerTable" form:"table"`
-	// ClaimBucket is the name of an existing bucket for large events; none: one is created.
+	// ClaimBucket is an existing bucket for large events; none: one is created.
 	ClaimBucket string `key:"claimBucket" form:"bucket"`
-	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
+	// ParkingBucket is an existing bucket for what is parked; none: one is created.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
 }
 
@@ -199,7 +199,7 @@ const LocalAccount = "000000000000"
 type Deployment struct {
 	Settings
 
-	// StackName is the name of the app's stack; another one for each environment in an account and Region.
+	// StackName is the name of the app's stack, another one for each environment in an account and Region.
 	StackName string `group:"Rarely needed" key:"stackName" default:"Payhook" form:"stack"`
 
 	Local         bool
