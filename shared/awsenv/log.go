@@ -33,15 +33,13 @@ type Log struct {
 	stack string
 }
 
-// NewLog returns a log that writes to w. stack is the name of the stack, which is the
-// dimension of its metrics.
+// NewLog returns a log that writes to w. stack is the name of the stack, which is the dimension of its metrics.
 func NewLog(w io.Writer, stack string) *Log { return &Log{w: w, stack: stack} }
 
-// Outcome writes one line with the members of line, a struct, and the values of metrics, which CloudWatch
-// extracts from the line (AWS, "Specification: Embedded metric format"); a line without
-// values has none. Every line has the Lambda request id, and its level unless that is INFO, which almost all lines
-// have: CloudWatch charges for each byte. Its only time is that of the
-// metrics: CloudWatch stores the time of each line.
+// Outcome writes one line with the members of line, a struct, and the values of metrics, which CloudWatch extracts from
+// the line (AWS, "Specification: Embedded metric format"); a line without values has none. Every line has the Lambda
+// request id, and its level unless that is INFO, which almost all lines have: CloudWatch charges for each byte. Its
+// only time is that of the metrics: CloudWatch stores the time of each line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, line any, values ...Value) {
 	b := bytes.NewBuffer(make([]byte, 0, 1<<10))
 	head := head{Msg: msg}
@@ -104,8 +102,7 @@ type tail struct {
 	RequestID string    `json:"requestId,omitzero"`
 }
 
-// metadata is the member _aws of a line, which tells CloudWatch which members
-// of the line are metrics.
+// metadata is the member _aws of a line, which tells CloudWatch which members of the line are metrics.
 type metadata struct {
 	Timestamp  int64        // Unix milliseconds
 	Directives [1]directive `json:"CloudWatchMetrics"`

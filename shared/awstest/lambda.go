@@ -20,11 +20,10 @@ import (
 // inChild is set in the environment of the process that runs main.
 const inChild = "PAYHOOK_TEST_MAIN"
 
-// Main fails a test unless main, which starts a Lambda function, starts with nothing but
-// its required settings and its resources, fits Go's runtime to the memory of the function,
-// opens that many connections to AWS, and answers an invocation, and without settings exits
-// with code 1 and names what is missing. It returns the answer: "response" or "error" and
-// the JSON. Every call of AWS is denied.
+// Main fails a test unless main, which starts a Lambda function, starts with nothing but its required settings and its
+// resources, fits Go's runtime to the memory of the function, opens that many connections to AWS, and answers an
+// invocation, and without settings exits with code 1 and names what is missing. It returns the answer: "response" or
+// "error" and the JSON. Every call of AWS is denied.
 //
 // Main runs main in a process of its own, which runs the same test.
 func Main(t *testing.T, main func(), list []*settings.Setting, resources []string, invocation string,

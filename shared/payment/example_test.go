@@ -26,8 +26,7 @@ func ExampleDecodeEvent() {
 	}
 	data := event.EventData
 	fmt.Println(event.EventID, data.PaymentStatus.Status, data.Amount, data.PaymentCurrency)
-	// Output:
-	// 6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e RELEASED 1234567890.10 EUR
+	// Output: 6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e RELEASED 1234567890.10 EUR
 }
 
 func ExampleAmount_Rat() {
@@ -40,6 +39,5 @@ func ExampleAmount_Rat() {
 		sum.Add(sum, value)
 	}
 	fmt.Println(sum.FloatString(2))
-	// Output:
-	// 1000.30
+	// Output: 1000.30
 }

@@ -186,8 +186,7 @@ func envelope(detail any) any {
 		"resources": []any{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, "detail": detail}
 }
 
-// Deliveries as the simulated payment service sends them, their events and the references
-// to them are valid.
+// Deliveries as the simulated payment service sends them, their events and the references to them are valid.
 func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 	files := schemas(t)
 	store := bus.NewClaims(&objects.Memory{}, "claims")

@@ -7,30 +7,26 @@ import (
 	"strings"
 )
 
-// NewClient returns a client of the service's protected APIs. It adds the headers that
-// section 4.4 of the interface requires. It has no timeout. Use a context with a deadline for each request, or set the
-// client's Timeout.
+// NewClient returns a client of the service's protected APIs. It adds the headers that section 4.4 of the interface
+// requires. It has no timeout. Use a context with a deadline for each request, or set the client's Timeout.
 func NewClient(reader *Reader, baseURL *url.URL) *http.Client {
 	return &http.Client{Transport: NewTransport(reader, baseURL, nil)}
 }
 
-// Transport is an [http.RoundTripper] that adds Authorization: Bearer and Content-Type:
-// application/json to every request to one scheme, host and port. It forwards other
-// requests unchanged, so a redirect to another host does not receive the token. It is
-// safe for concurrent use.
+// Transport is an [http.RoundTripper] that adds Authorization: Bearer and Content-Type: application/json to every
+// request to one scheme, host and port. It forwards other requests unchanged, so a redirect to another host does not
+// receive the token. It is safe for concurrent use.
 //
-// If the service answers 401, the Transport drops the token. If the secret contains
-// another one and the request's body can be read again (http.Request.GetBody, or no
-// body), it sends the request once more.
+// If the service answers 401, the Transport drops the token. If the secret contains another one and the request's body
+// can be read again (http.Request.GetBody, or no body), it sends the request once more.
 type Transport struct {
 	reader *Reader
 	origin string
 	base   http.RoundTripper
 }
 
-// NewTransport returns a Transport for the scheme, host and port of baseURL. The path
-// of baseURL is ignored. If base is nil, it uses Go's default with TLS 1.2 or newer
-// and HTTP/1.1.
+// NewTransport returns a Transport for the scheme, host and port of baseURL. The path of baseURL is ignored. If base is
+// nil, it uses Go's default with TLS 1.2 or newer and HTTP/1.1.
 func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = newTransport()
@@ -38,8 +34,7 @@ func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Tra
 	return &Transport{reader, origin(baseURL), base}
 }
 
-// RoundTrip implements [http.RoundTripper]. It returns the errors of
-// [Reader.TokenContext] and of the base.
+// RoundTrip implements [http.RoundTripper]. It returns the errors of [Reader.TokenContext] and of the base.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if origin(request.URL) != t.origin {
 		return t.base.RoundTrip(request)
@@ -76,8 +71,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(again)
 }
 
-// authorized returns a copy of a request with the two headers. A RoundTripper must not
-// change the request itself.
+// authorized returns a copy of a request with the two headers. A RoundTripper must not change the request itself.
 func authorized(request *http.Request, b Bearer) *http.Request {
 	r := request.Clone(request.Context())
 	r.Header.Set("Authorization", bearerType+" "+b.AccessToken.Reveal())

@@ -31,8 +31,7 @@ func (e *CredentialsError) Error() string {
 		`; store {"client_id": "...", "client_secret": "..."} in it`
 }
 
-// credentials loads the client credentials. Its errors are
-// [*CredentialsError] and [*StoreError].
+// credentials loads the client credentials. Its errors are [*CredentialsError] and [*StoreError].
 func credentials(ctx context.Context, source Source) (Credentials, error) {
 	text, err := source.Load(ctx)
 	switch {
@@ -72,15 +71,13 @@ func inLines(text string) []byte {
 	return []byte(strings.Join(parts, ""))
 }
 
-// basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded
-// (RFC 6749, section 2.3.1).
+// basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded (RFC 6749, section 2.3.1).
 func (c Credentials) basic(formEncoded bool) (user, password string, err error) {
 	user, password = c.ClientID, c.ClientSecret.Reveal()
 	if formEncoded {
 		return url.QueryEscape(user), url.QueryEscape(password), nil
 	}
-	// RFC 7617, section 2, does not allow these. The most likely one is a line break at
-	// the end of a pasted secret.
+	// RFC 7617, section 2, does not allow these. The most likely one is a line break at the end of a pasted secret.
 	switch {
 	case strings.Contains(user, ":"):
 		return "", "", &CredentialsError{"has a client_id with a colon, which HTTP Basic does not allow without " +

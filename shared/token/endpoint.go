@@ -22,8 +22,7 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Endpoint is the service's token endpoint (section 4.1 of the interface). It
-// is safe for concurrent use.
+// Endpoint is the service's token endpoint (section 4.1 of the interface). It is safe for concurrent use.
 //
 // It does not follow redirects, so the client secret is sent only to the configured
 // host. It uses TLS 1.2 or newer, and reads at most 64 KiB of an answer.
@@ -44,8 +43,7 @@ type EndpointOptions struct {
 	RootCAs     *x509.CertPool // that are trusted; nil: those of the system
 }
 
-// NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the
-// token manager that the service assigned.
+// NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the token manager that the service assigned.
 func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoint {
 	target := authURL.JoinPath("as", "token.oauth2")
 	target.RawQuery = url.Values{"access_token_manager_id": {managerID}}.Encode()
@@ -94,8 +92,7 @@ const maxAnswer = 64 << 10
 type EndpointError struct {
 	// Status of the answer; 0 if there was none.
 	Status int
-	// Code is the OAuth error code, if it is a registered one (RFC 6749,
-	// section 5.2); "" otherwise.
+	// Code is the OAuth error code, if it is a registered one (RFC 6749, section 5.2); "" otherwise.
 	Code string
 	// Problem describes the problem in words of this package.
 	Problem string
@@ -202,8 +199,7 @@ func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 	}
 	body = payment.WithoutBOM(body)
 	err := json.Unmarshal(body, &v)
-	// The decoder's error can contain data of the answer, but not the name of a member
-	// that has the wrong type.
+	// The decoder's error can contain data of the answer, but not the name of a member that has the wrong type.
 	wrong, typed := errors.AsType[*json.SemanticError](err)
 	switch {
 	case err != nil && (!typed || wrong.JSONPointer == "") || jsontext.Value(body).Kind() != '{':
@@ -257,8 +253,7 @@ func errorCode(body []byte) string {
 	return ""
 }
 
-// retryAfter parses a Retry-After header (RFC 9110, section 10.2.3). It returns 0 for an
-// invalid one.
+// retryAfter parses a Retry-After header (RFC 9110, section 10.2.3). It returns 0 for an invalid one.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -269,8 +264,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// connectionProblem returns the reason why there was no answer. The text contains no
-// data from the server.
+// connectionProblem returns the reason why there was no answer. The text contains no data from the server.
 func connectionProblem(err error) string {
 	// context.DeadlineExceeded is such an error too.
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {

@@ -9,19 +9,15 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Reader returns the token that a [Refresher] stores. It is an oauth2.TokenSource, and safe
-// for concurrent use.
+// Reader returns the token that a [Refresher] stores. It is an oauth2.TokenSource, and safe for concurrent use.
 //
-// It caches the token in memory. In the token's last minute (or the last quarter of its
-// lifetime, if that is shorter), a newer token should exist, so the Reader reads it
-// again; until it finds one, it returns the old token. It does not return a
-// token in its last 5 seconds (or the last tenth of its lifetime, if that is shorter):
-// a request needs time to arrive, and the clock that wrote the expiry can be ahead of
-// this one by as much.
+// It caches the token in memory. In the token's last minute (or the last quarter of its lifetime, if that is shorter),
+// a newer token should exist, so the Reader reads it again; until it finds one, it returns the old token. It does not
+// return a token in its last 5 seconds (or the last tenth of its lifetime, if that is shorter): a request needs time to
+// arrive, and the clock that wrote the expiry can be ahead of this one by as much.
 //
-// Concurrent callers share one read of the source, and its result is used for a second.
-// So an expired token or an outage of the source causes one read a second, not one
-// per request.
+// Concurrent callers share one read of the source, and its result is used for a second. So an expired token or an
+// outage of the source causes one read a second, not one per request.
 type Reader struct {
 	source Source
 
@@ -44,8 +40,7 @@ func NewReader(source Source) *Reader {
 // readTimeout is the timeout of one read of the source, the SDK's own retries included.
 const readTimeout = 5 * time.Second
 
-// remember is how long the result of a read is used if it is an error or a token that
-// expires soon.
+// remember is how long the result of a read is used if it is an error or a token that expires soon.
 const remember = time.Second
 
 // margin is the time before its expiry in which a token is not returned.
@@ -59,14 +54,12 @@ func (b Bearer) lookAgain() time.Time {
 	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
 }
 
-// Token implements oauth2.TokenSource. Its errors wrap [ErrNone], [ErrUnreadable],
-// [ErrExpired] or [*StoreError].
+// Token implements oauth2.TokenSource. Its errors wrap [ErrNone], [ErrUnreadable], [ErrExpired] or [*StoreError].
 //
 // Do not print the result: an oauth2.Token shows the access token.
 func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
 
-// TokenContext is [Reader.Token] with a context. It returns the context's error when ctx
-// ends.
+// TokenContext is [Reader.Token] with a context. It returns the context's error when ctx ends.
 func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 	b, err := r.Bearer(ctx)
 	if err != nil {
@@ -75,10 +68,9 @@ func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: b.AccessToken.Reveal(), TokenType: bearerType, Expiry: b.ExpiresAt}, nil
 }
 
-// Drop removes a token that the service rejected from memory, so that the next call
-// reads the source again. It does nothing if memory contains another token, or if the
-// same token was dropped within the last second, because another read of the source
-// would return the same token.
+// Drop removes a token that the service rejected from memory, so that the next call reads the source again. It does
+// nothing if memory contains another token, or if the same token was dropped within the last second, because another
+// read of the source would return the same token.
 func (r *Reader) Drop(accessToken string) {
 	access := NewSecret(accessToken)
 	r.mu.Lock()

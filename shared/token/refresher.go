@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Refresher replaces the stored token before it expires. It is safe for
-// concurrent use: its runs wait for each other. Any number of Refreshers may share a
-// store.
+// Refresher replaces the stored token before it expires. It is safe for concurrent use: its runs wait for each other.
+// Any number of Refreshers may share a store.
 type Refresher struct {
 	store       Store
 	credentials Source
@@ -37,11 +36,10 @@ const refreshPercent = 66
 // of 5 minutes on and with a refresh when 66 % of the lifetime is left: 66 % of 300 s are
 // 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
 //
-// Each new token in a secret creates a version of it, and a secret can have 100 versions
-// from the last 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager
-// User Guide). Tokens are therefore stored at most every 16 minutes (24 h / 90) if
-// this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or
-// more. [Refresher.Run] describes shorter lifetimes, and tokens in a parameter.
+// Each new token in a secret creates a version of it, and a secret can have 100 versions from the last 24 hours (AWS,
+// "AWS Secrets Manager quotas" in the Secrets Manager User Guide). Tokens are therefore stored at most every 16 minutes
+// (24 h / 90) if this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or more. [Refresher.Run]
+// describes shorter lifetimes, and tokens in a parameter.
 const interval = time.Minute
 
 // NewRefresher returns a Refresher that keeps the token in a store and loads the client credentials.
@@ -66,19 +64,16 @@ const (
 // Report describes a run.
 type Report struct {
 	Outcome Outcome
-	// Known is false if the store of the token could not be read; Remaining,
-	// Lifetime and Shortfall are zero then.
+	// Known is false if the store of the token could not be read; Remaining, Lifetime and Shortfall are zero then.
 	Known bool
 	// Remaining is the remaining life of the token that is stored after the run;
 	// zero if it has expired or there is none that can be read.
 	Remaining time.Duration
 	Lifetime  time.Duration // of that token, as the endpoint reported it
-	// Shortfall is the time by which Remaining is less than callers need; zero if it
-	// is enough. Callers need the remaining life at which the token is refreshed, but
-	// at most the time of three runs and the margin of a [Reader], and at least the
-	// time of one run and that margin. A token that was due three runs ago is too old
-	// as well. After [Unchanged], no newer token exists, and
-	// an unexpired one is enough.
+	// Shortfall is the time by which Remaining is less than callers need; zero if it is enough. Callers need the
+	// remaining life at which the token is refreshed, but at most the time of three runs and the margin of a [Reader],
+	// and at least the time of one run and that margin. A token that was due three runs ago is too old as well. After
+	// [Unchanged], no newer token exists, and an unexpired one is enough.
 	Shortfall time.Duration
 	Calls     int // of the token endpoint
 	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
@@ -90,12 +85,10 @@ type Report struct {
 	WritesTooOften bool
 }
 
-// The versions of a secret. Each write creates one: PutSecretValue and UpdateSecret
-// never change a version. A secret can have 100 versions, and Secrets Manager does not
-// remove a version in its first 24 hours, even without a staging label (AWS, "AWS
-// Secrets Manager quotas" in the user guide; "PutSecretValue" and
-// "UpdateSecretVersionStage" in the API reference). The only remedy is to write less
-// often.
+// The versions of a secret. Each write creates one: PutSecretValue and UpdateSecret never change a version. A secret
+// can have 100 versions, and Secrets Manager does not remove a version in its first 24 hours, even without a staging
+// label (AWS, "AWS Secrets Manager quotas" in the user guide; "PutSecretValue" and "UpdateSecretVersionStage" in the
+// API reference). The only remedy is to write less often.
 const (
 	// writeInterval is the time between two writes with 90 versions a day: 16 minutes. The other
 	// 10 versions are for manual refreshes.
@@ -106,10 +99,9 @@ const (
 	shortLifetime = 20*time.Minute - 15*time.Second
 )
 
-// reserve is the time before expiry that is reserved for attempts, if the lifetime and
-// refreshPercent allow it. Three runs start in it. The fourth interval is for a late
-// start (EventBridge Scheduler has a precision of 60 seconds; AWS, "Schedule types in
-// EventBridge Scheduler"), the call and the margin of a Reader.
+// reserve is the time before expiry that is reserved for attempts, if the lifetime and refreshPercent allow it. Three
+// runs start in it. The fourth interval is for a late start (EventBridge Scheduler has a precision of 60 seconds; AWS,
+// "Schedule types in EventBridge Scheduler"), the call and the margin of a Reader.
 const reserve = 4 * interval
 
 // refreshAt returns the remaining life at which a token of that lifetime is refreshed, which is later if writes are
@@ -208,9 +200,8 @@ func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report
 
 // save stores a new token in place of the stored one.
 func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (Report, error) {
-	// Another read prevents two refreshers from replacing the later token with the
-	// earlier one, except during this read; then both tokens are valid. If the read
-	// fails, the token is stored nevertheless.
+	// Another read prevents two refreshers from replacing the later token with the earlier one, except during this
+	// read; then both tokens are valid. If the read fails, the token is stored nevertheless.
 	if now, err := r.stored(ctx); err == nil && now.endpoint == fresh.endpoint &&
 		!now.AccessToken.Equal(stored.AccessToken) && !now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
@@ -250,9 +241,8 @@ const ShortLived = "the lifetime of the token is less than 20 minutes, too short
 // WritesTooOften reports whether the lifetime of the token is too short for a secret.
 func (b Bearer) WritesTooOften() bool { return b.Lifetime() < shortLifetime }
 
-// Late reports whether callers can soon be without a token: less life is left than they need after a run,
-// and the token has been due for the time of two runs. One run can start that long after the previous one
-// (see reserve).
+// Late reports whether callers can soon be without a token: less life is left than they need after a run, and the token
+// has been due for the time of two runs. One run can start that long after the previous one (see reserve).
 func (b Bearer) Late(now time.Time) bool {
 	return b.ExpiresAt.Sub(now) < min(b.need(), refreshAt(b.Lifetime(), true)-2*interval)
 }
@@ -276,13 +266,11 @@ const (
 	maxCalls    = 5
 	baseBackoff = 500 * time.Millisecond
 	maxBackoff  = 8 * time.Second
-	// storeMargin is the time before the deadline that is reserved for storing a token
-	// and writing the log line.
+	// storeMargin is the time before the deadline that is reserved for storing a token and writing the log line.
 	storeMargin = 5 * time.Second
 )
 
-// replacement returns a token that is not useless, or a useless one if the endpoint returns
-// no other.
+// replacement returns a token that is not useless, or a useless one if the endpoint returns no other.
 func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer,
 	always bool) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {

@@ -9,14 +9,12 @@
 //   - no error contains either of them, and a [Secret] that is printed, logged or
 //     marshaled does not show its text.
 //
-// A [Refresher] runs on a schedule and calls the [Endpoint] when the stored token
-// has to be replaced. Other code uses a [Reader], which is an oauth2.TokenSource,
-// or the [http.Client] of [NewClient].
+// A [Refresher] runs on a schedule and calls the [Endpoint] when the stored token has to be replaced. Other code uses a
+// [Reader], which is an oauth2.TokenSource, or the [http.Client] of [NewClient].
 //
-// The expiry of a token is the time at which the request for it was sent, plus
-// expires_in. So it is earlier than that of the service by the time until the answer.
-// It is stored with the token. The clock that wrote it and the clock that reads it can
-// differ by 5 seconds or a tenth of the token's lifetime, whichever is less.
+// The expiry of a token is the time at which the request for it was sent, plus expires_in. So it is earlier than that
+// of the service by the time until the answer. It is stored with the token. The clock that wrote it and the clock that
+// reads it can differ by 5 seconds or a tenth of the token's lifetime, whichever is less.
 package token
 
 import (
@@ -32,8 +30,7 @@ import (
 var (
 	// ErrNone is returned when the secret or parameter does not exist or has no value yet.
 	ErrNone = errors.New("token: no token is stored yet")
-	// ErrUnreadable is returned when the stored value was not written by a
-	// Refresher.
+	// ErrUnreadable is returned when the stored value was not written by a Refresher.
 	ErrUnreadable = errors.New("token: the stored value is not a token")
 	// ErrExpired is returned when the stored token has expired or is about to.
 	ErrExpired = errors.New("token: the stored token has expired")
@@ -42,8 +39,7 @@ var (
 // Secret is a text that is printed, logged and marshaled as "[redacted]". The
 // zero value is the empty text. It is safe for concurrent use.
 type Secret struct {
-	// text is a pointer because fmt does not call the methods of an unexported field,
-	// and would print a string.
+	// text is a pointer because fmt does not call the methods of an unexported field, and would print a string.
 	text *string
 }
 
@@ -58,8 +54,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal reports whether both have the same text. Its running time depends only on the
-// length.
+// Equal reports whether both have the same text. Its running time depends only on the length.
 func (s Secret) Equal(other Secret) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
@@ -136,9 +131,8 @@ func (b Bearer) text() (string, error) {
 	return string(text), nil
 }
 
-// parseBearer parses the stored value. Its error is [ErrUnreadable] without details,
-// because a value that a person edited can contain a secret anywhere. Unknown members
-// are ignored.
+// parseBearer parses the stored value. Its error is [ErrUnreadable] without details, because a value that a person
+// edited can contain a secret anywhere. Unknown members are ignored.
 func parseBearer(text string) (Bearer, error) {
 	var v storedBearer
 	if json.Unmarshal([]byte(text), &v) != nil {
@@ -152,9 +146,8 @@ func parseBearer(text string) (Bearer, error) {
 	return b, nil
 }
 
-// legal reports whether a text is a valid access token: it has no space, although RFC 6749, appendix A.12,
-// allows one, since the header Authorization has no place for it (RFC 6750, section 2.1). A control
-// character could end the header.
+// legal reports whether a text is a valid access token: it has no space, although RFC 6749, appendix A.12, allows one,
+// since the header Authorization has no place for it (RFC 6750, section 2.1). A control character could end the header.
 func legal(text string) bool {
 	return text != "" && len(text) <= maxTokenLength &&
 		!strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })

@@ -13,8 +13,7 @@ import (
 	"payhook.example/shared/token"
 )
 
-// Handler runs the refresher for an invocation and writes its report as a log line and
-// metrics.
+// Handler runs the refresher for an invocation and writes its report as a log line and metrics.
 type Handler struct {
 	refresher *token.Refresher
 	log       *awsenv.Log

@@ -96,8 +96,7 @@ func parse(t *testing.T, env map[string]string) settings.Function {
 	return conf
 }
 
-// The environment alone determines the settings. The log and the
-// report contain no secret.
+// The environment alone determines the settings. The log and the report contain no secret.
 func TestATokenIsStored(t *testing.T) {
 	var stored, credentials token.Memory
 	if err := credentials.Save(t.Context(), `{"client_id":"client 1","client_secret":"CANARY"}`); err != nil {

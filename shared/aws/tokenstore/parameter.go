@@ -69,8 +69,8 @@ const maxLength = 8 << 10
 // text has more than 4 KB.
 func (p *parameterStore) Save(ctx context.Context, text string) error {
 	if len(text) > maxLength {
-		return parameterError(errors.New("PutParameter: the token is too long: a parameter takes 8 KB; a secret takes " +
-			"64 KB (tokenStore=secret)"))
+		return parameterError(errors.New("PutParameter: the token is too long: a parameter takes 8 KB; a secret " +
+			"takes 64 KB (tokenStore=secret)"))
 	}
 	in := &ssm.PutParameterInput{Name: &p.name, Value: &text, Type: types.ParameterTypeSecureString,
 		Overwrite: aws.Bool(true), Tier: types.ParameterTierIntelligentTiering}

@@ -37,7 +37,8 @@ func TestTheSecretTheParameterAndTheMemoryHaveTheSameResults(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			storetest.Token(t, seed, 200, &token.Memory{}, inSecret(cfg), slow{inParameter(cfg)})
 			for _, parameter := range []string{"", "/token"} {
-				if text, err := sourceOf(cfg, parameter).Load(t.Context()); err != nil || !strings.HasPrefix(text, "{") {
+				text, err := sourceOf(cfg, parameter).Load(t.Context())
+				if err != nil || !strings.HasPrefix(text, "{") {
 					t.Errorf("%s: %s, %v", parameter, text, err)
 				}
 			}
