@@ -34,7 +34,7 @@ type Subject struct {
 	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
 	// that answers.
 	Sender       paymenttest.Sender
-	Change       func(context.Context, func(*paymenttest.State) error) error
+	Change       func(context.Context, func(*paymenttest.State)) error
 	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
 	Certificates Certificates          // further ones, which the settings name
 	Arrivals     *Arrivals             // of the consumer's queues

@@ -70,7 +70,8 @@ type Certificates struct {
 // NewCertificates issues certificates by the CA of an identity. It also returns the settings that name them and the
 // current one of the identity.
 func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]string) {
-	c := Certificates{Next: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next()}
+	ca := identity.CA
+	c := Certificates{Next: ca.Client(nil), Revoked: ca.Client(nil), Unpinned: ca.Client(nil)}
 	revoked := clientcert.PinOf(c.Revoked.Leaf)
 	return c, map[string]string{"revokedKeys": revoked, "clientCertPins": strings.Join([]string{
 		clientcert.PinOf(identity.Certificate().Leaf), clientcert.PinOf(c.Next.Leaf), revoked}, ";")}
@@ -119,16 +120,13 @@ func (s *Subject) NewKey(ctx context.Context) error {
 		key.ID = id
 	}
 	s.Sender.Key = key
-	return s.Change(ctx, func(state *paymenttest.State) error {
-		state.Publish(key)
-		return nil
-	})
+	return s.Change(ctx, func(state *paymenttest.State) { state.Publish(key) })
 }
 
 // fault returns what makes an endpoint of the payment service fail, or ends that if f is "".
 func (s *Subject) fault(e paymenttest.Endpoint, f paymenttest.Fault) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return s.Change(ctx, func(state *paymenttest.State) error { return state.Misbehave(e, f) })
+		return s.Change(ctx, func(state *paymenttest.State) { state.Faults[e] = f })
 	}
 }
 
@@ -190,10 +188,7 @@ func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
 // tokens lets new tokens live for some time.
 func (s *Subject) tokens(live time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return s.Change(ctx, func(state *paymenttest.State) error {
-			state.TokenSeconds = int(live.Seconds())
-			return nil
-		})
+		return s.Change(ctx, func(state *paymenttest.State) { state.TokenSeconds = int(live.Seconds()) })
 	}
 }
 

@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func versions() (first, second []byte) {
 
 // newSecrets makes the service use another key and another token. The function may still hold the token before it.
 func (f *fixture) newSecrets(ctx context.Context) error {
-	f.machine.service.RevokeTokens()
+	f.machine.service.Change(func(s *paymenttest.State) { s.TokenKey = []byte(rand.Text()) })
 	if err := f.refresh(ctx); err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 			Settings: values, Given: m.given},
 		Identity: m.identity, Client: deployment.Direct, Timeout: 20 * time.Second}
 	if m.service != nil {
-		s.Sender, s.Change, s.Simulated = m.service.Sender(), m.service.Change, m.baseURL == m.service.URL
+		s.Sender, s.Simulated = m.service.Sender(), m.baseURL == m.service.URL
+		s.Change = func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }
 	}
 	return s, nil
 }

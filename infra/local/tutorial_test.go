@@ -88,7 +88,7 @@ var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
 // command that runs a function. The tutorial's function gets what is documented.
 func (f *fixture) testTutorial(t *testing.T) {
 	// The settings of the app's Payhook are the defaults: it fetches keys without a token.
-	if err := f.Change(t.Context(), func(s *paymenttest.State) error { s.KeysBearer = false; return nil }); err != nil {
+	if err := f.Change(t.Context(), func(s *paymenttest.State) { s.KeysBearer = false }); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile("../../events/TUTORIAL.md")

@@ -11,10 +11,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -163,9 +161,6 @@ var flawed = map[CertificateFlaw]func(*CA) tls.Certificate{
 	},
 }
 
-// CertificateFlaws returns all flaws of certificates.
-func CertificateFlaws() []CertificateFlaw { return slices.Sorted(maps.Keys(flawed)) }
-
 // Identity is the identity of a payment service in mutual TLS (section 5.3): its CA and the client certificate with
 // which it calls webhook URLs. It is safe for concurrent use.
 type Identity struct {
@@ -188,7 +183,7 @@ func NewIdentity(servers ...*x509.Certificate) *Identity {
 	for _, c := range servers {
 		i.servers.AddCert(c)
 	}
-	i.Use(i.Next())
+	i.Use(i.CA.Client(nil))
 	return i
 }
 
@@ -198,9 +193,6 @@ func (i *Identity) Certificate() tls.Certificate {
 	defer i.mu.Unlock()
 	return i.current
 }
-
-// Next returns a certificate of the same CA with a new key. It is not used before it is passed to Use.
-func (i *Identity) Next() tls.Certificate { return i.CA.Client(nil) }
 
 // Use sets the certificate that is used, starting with the next webhook.
 func (i *Identity) Use(certificate tls.Certificate) {

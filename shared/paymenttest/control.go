@@ -1,13 +1,12 @@
 package paymenttest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,11 +21,10 @@ const ControlPath = "/control"
 // Command is a request to the control endpoint. It changes what it names, in the order of the fields.
 // The zero value changes nothing.
 type Command struct {
-	Faults            map[Endpoint]Fault `json:"faults,omitempty"`           // to set; "" ends one
-	Withdraw          string             `json:"withdraw,omitempty"`         // this key id is unknown from now on
-	Rotate            bool               `json:"rotate,omitzero"`            // sign with a new key from now on
-	RotateCertificate bool               `json:"rotateCertificate,omitzero"` // present a new one from now on
-	Send              *Order             `json:"send,omitempty"`             // sign and send this webhook
+	Faults   map[Endpoint]Fault `json:"faults"`   // to set; "" ends one
+	Withdraw string             `json:"withdraw"` // this key id is unknown from now on
+	Rotate   bool               `json:"rotate"`   // sign with a new key from now on
+	Send     *Order             `json:"send"`     // sign and send this webhook
 }
 
 // Order is a webhook that the control endpoint sends. Its Flaw is also one of the kinds. The comment of each field
@@ -34,9 +32,9 @@ type Command struct {
 type Order struct {
 	Webhook // without URL: to [Server.SetWebhookURL]; without payload: new events
 
-	Events   int            `json:"events,omitzero"`    // the number of new events; 1
-	Amount   payment.Amount `json:"amount,omitempty"`   // of each, a number; 1250.00
-	Currency string         `json:"currency,omitempty"` // of each; USD
+	Events   int            `json:"events"`   // the number of new events; 1
+	Amount   payment.Amount `json:"amount"`   // of each, a number; 1250.00
+	Currency string         `json:"currency"` // of each; USD
 }
 
 // The kinds of an Order that are no flaws.
@@ -49,12 +47,10 @@ const (
 const maxEvents = 20_000
 
 // durations are texts such as 10m in JSON.
-var durations = json.JoinOptions(
-	json.WithMarshalers(json.MarshalFunc(func(d time.Duration) ([]byte, error) { return json.Marshal(d.String()) })),
-	json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) (err error) {
-		*d, err = time.ParseDuration(strings.Trim(string(text), `"`))
-		return err
-	})))
+var durations = json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) (err error) {
+	*d, err = time.ParseDuration(strings.Trim(string(text), `"`))
+	return err
+}))
 
 // Report is an answer of the control endpoint.
 type Report struct {
@@ -66,26 +62,17 @@ type Report struct {
 
 // Do does what the control endpoint does with a command.
 func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
-	err = s.Change(ctx, func(state *State) error {
-		delete(state.Keys, c.Withdraw)
-		for endpoint, fault := range c.Faults {
-			if err := state.Misbehave(endpoint, fault); err != nil {
-				return err
-			}
+	for endpoint, fault := range c.Faults {
+		if !slices.Contains(endpoints, endpoint) || fault != "" && !slices.Contains(Faults(), fault) {
+			return report, fmt.Errorf("paymenttest: there is no endpoint %q or no fault %q", endpoint, fault)
 		}
-		return nil
-	})
-	if err != nil {
-		return report, err
 	}
+	s.Change(func(state *State) {
+		delete(state.Keys, c.Withdraw)
+		maps.Copy(state.Faults, c.Faults)
+	})
 	if c.Rotate {
 		s.use(NewKey(2048))
-	}
-	if c.RotateCertificate {
-		if s.opts.Identity == nil {
-			return report, errors.New("paymenttest: the service presents no client certificate")
-		}
-		s.opts.Identity.Use(s.opts.Identity.Next())
 	}
 	if c.Send != nil {
 		w, err := s.webhook(*c.Send)
@@ -177,33 +164,6 @@ func (s *Server) Control() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.MarshalWrite(w, report, json.Deterministic(true)) // an error means that the client is gone
 	})
-}
-
-// Remote is a payment service of this package in another process. It is safe for concurrent use.
-type Remote struct {
-	URL string // of a Server
-}
-
-// Do does what [Server.Do] does.
-func (r Remote) Do(ctx context.Context, c Command) (report Report, err error) {
-	body, err := json.Marshal(c, durations)
-	if err != nil {
-		return report, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+ControlPath, bytes.NewReader(body))
-	if err != nil {
-		return report, err
-	}
-	resp, err := sharedClient.Do(req)
-	if err != nil {
-		return report, fmt.Errorf("paymenttest: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return report, errors.New(strings.TrimSpace(string(text)))
-	}
-	return report, json.UnmarshalRead(resp.Body, &report)
 }
 
 // FromPage returns an error if a web page of another origin sent a request, of any method

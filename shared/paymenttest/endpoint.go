@@ -1,13 +1,9 @@
 package paymenttest
 
 import (
-	"cmp"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -21,6 +17,8 @@ const (
 	Token Endpoint = "token" // POST /as/token.oauth2
 	API   Endpoint = "api"   // everything under ProtectedPath
 )
+
+var endpoints = []Endpoint{Keys, Token, API}
 
 // ProtectedPath is the path of the protected API, which requires a valid token and
 // Content-Type: application/json (section 4.4).
@@ -47,26 +45,22 @@ type answer struct {
 func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-		received := Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Clone(), body, 0}
 		state := s.snapshot()
-		fault, delay, status, _ := state.Faults[e].parse()
-		if fault == HangUp || fault == Slow && !s.wait(r, delay) {
-			s.record(e, received)
-			panic(http.ErrAbortHandler)
+		fault := state.Faults[e]
+		if fault == Slow {
+			select {
+			case <-time.After(10 * time.Second):
+			case <-r.Context().Done(): // the client has closed the connection, or the service stops
+			}
 		}
-		var a answer
-		switch fault {
-		case Down:
-			a = answer{status: http.StatusServiceUnavailable, body: `{"error":"unavailable"}`}
-		case Status:
-			a = answer{status: status, body: `{}`}
-		case Garbage:
-			a = answer{status: http.StatusOK, body: `{"kty":"RSA","access_token":`}
-		default:
+		a, wrong := faulty[fault]
+		if !wrong {
 			a = right(state, r, body)
 		}
-		received.Status = a.status
-		s.record(e, received)
+		s.record(e, Request{r.Header, a.status})
+		if a.status == 0 {
+			panic(http.ErrAbortHandler)
+		}
 		maps.Copy(w.Header(), a.header)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(a.status)
@@ -74,48 +68,27 @@ func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) a
 	}
 }
 
-// wait delays a request. It reports false if the client closes the connection or the service stops in the meantime.
-func (s *Server) wait(r *http.Request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.Context().Done():
-	case <-s.closed:
-	}
-	return false
-}
-
-// Fault is a fault of an endpoint: one of the constants, or slow:DURATION or status:NUMBER. "" means none.
+// Fault is a fault of an endpoint. "" means none.
 type Fault string
 
 // The faults.
 const (
-	Slow    Fault = "slow"    // the correct answer after a while, 10s
+	Slow    Fault = "slow"    // the correct answer after 10 seconds
 	Down    Fault = "down"    // 503
 	HangUp  Fault = "hang-up" // the connection is cut without an answer
-	Status  Fault = "status"  // a status, 500, with an empty object
+	Status  Fault = "status"  // 500, with an empty object
 	Garbage Fault = "garbage" // 200 with the content type of JSON, but an invalid body
 )
 
 // Faults returns all faults.
 func Faults() []Fault { return []Fault{Slow, Down, HangUp, Status, Garbage} }
 
-// parse returns the fault without its value, and the value.
-func (f Fault) parse() (name Fault, delay time.Duration, status int, err error) {
-	before, value, _ := strings.Cut(string(f), ":")
-	switch name = Fault(before); name {
-	case Slow:
-		delay, err = time.ParseDuration(cmp.Or(value, "10s"))
-	case Status:
-		status, err = strconv.Atoi(cmp.Or(value, "500"))
-	}
-	if err != nil || name == Status && (status < 100 || status > 599) ||
-		f != "" && !slices.Contains(Faults(), name) {
-		err = fmt.Errorf("paymenttest: there is no fault %q", f)
-	}
-	return name, delay, status, err
+// faulty are the answers of an endpoint with a fault. Without a status, there is none.
+var faulty = map[Fault]answer{
+	Down:    {status: http.StatusServiceUnavailable, body: `{"error":"unavailable"}`},
+	HangUp:  {},
+	Status:  {status: http.StatusInternalServerError, body: `{}`},
+	Garbage: {status: http.StatusOK, body: `{"kty":"RSA","access_token":`},
 }
 
 // answerKey answers a key lookup (section 4.2).

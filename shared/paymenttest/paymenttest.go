@@ -11,8 +11,8 @@
 //	payload := paymenttest.Delivery(paymenttest.Event())
 //	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: payload})
 //
-// Other processes use the control endpoint of a server with a line of curl or a [Remote].
-// [State.Handler] is the service in a second form, for a Lambda function.
+// Other processes use the control endpoint of a server. [State.Handler] is the service in a second form, for a Lambda
+// function.
 package paymenttest
 
 import (
@@ -52,7 +52,6 @@ type Server struct {
 
 	opts   Options
 	server *http.Server
-	closed chan struct{}
 
 	mu         sync.Mutex
 	key        Key // the signing key
@@ -85,24 +84,15 @@ func NewServer(opts Options) *Server {
 }
 
 // newServer returns a service that does not listen and has no signing key.
-func newServer(state State) *Server {
-	return &Server{state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{}}
-}
+func newServer(state State) *Server { return &Server{state: state, latest: map[Endpoint][]Request{}} }
 
 // Close stops the service and closes all open connections.
-func (s *Server) Close() {
-	close(s.closed)
-	s.server.Close()
-}
+func (s *Server) Close() { s.server.Close() }
 
 // Request is a request that the service received.
 type Request struct {
-	Method string
-	Path   string
-	Query  string
 	Header http.Header
-	Body   []byte // the first 64 KiB
-	Status int    // of the answer; 0 if the connection was cut
+	Status int // of the answer; 0 if the connection was cut
 }
 
 // Requests returns the latest 1,000 requests to an endpoint, oldest first.
@@ -138,11 +128,11 @@ func (s *Server) use(key Key) {
 	s.state.Publish(key)
 }
 
-// Change changes the state of the service, starting with the next request. The context does not matter.
-func (s *Server) Change(_ context.Context, do func(*State) error) error {
+// Change changes the state of the service, starting with the next request.
+func (s *Server) Change(do func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return do(&s.state)
+	do(&s.state)
 }
 
 // Sender returns a Sender with the current signing key.

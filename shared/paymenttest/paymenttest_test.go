@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -109,64 +111,42 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	}
 }
 
-// change changes the state of a service.
-func change(t *testing.T, service *paymenttest.Server, do func(*paymenttest.State) error) {
-	t.Helper()
-	if err := service.Change(t.Context(), do); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func keyURL(service *paymenttest.Server) string { return service.URL + "/v1/keys/" + service.Key().ID }
 
 func TestFaultsReplaceTheAnswer(t *testing.T) {
 	service := start(t, paymenttest.Options{})
-	set := func(f paymenttest.Fault) {
-		t.Helper()
-		change(t, service, func(s *paymenttest.State) error { return s.Misbehave(paymenttest.Keys, f) })
-	}
-	right := string(testKey().JWK())
-	for _, c := range []struct {
-		fault  paymenttest.Fault
-		status int
-		body   string
-	}{
-		{"down", 503, `{"error":"unavailable"}`},
-		{"status:418", 418, `{}`},
-		{"status", 500, `{}`},
-		{"garbage", 200, `{"kty":"RSA","access_token":`},
-		{"slow:1ms", 200, right},
-		{"", 200, right},
-	} {
-		set(c.fault)
-		status, body := do(t, httptest.NewRequest(http.MethodGet, keyURL(service), nil))
-		if status != c.status || body != c.body {
-			t.Errorf("%s: answered %d %.200q", c.fault, status, body)
-		}
-	}
-	for text, e := range map[paymenttest.Fault]paymenttest.Endpoint{"nonsense": paymenttest.Keys,
-		"slow:long": paymenttest.Keys, "status:ok": paymenttest.Keys, "status:99": paymenttest.Keys,
-		"status:600": paymenttest.Keys, "down": "elsewhere"} {
-		if err := paymenttest.NewState(paymenttest.Options{}).Misbehave(e, text); err == nil {
-			t.Errorf("%s took %q", e, text)
-		}
-	}
-	// A new connection, since Go tries again on one that was in use.
+	// Go tries again on a connection that was in use.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	set(paymenttest.HangUp)
-	if resp, err := client.Get(keyURL(service)); err == nil {
-		resp.Body.Close()
-		t.Error("it did not hang up")
+	right := string(testKey().JWK())
+	for fault, want := range map[paymenttest.Fault]string{"down": `503 {"error":"unavailable"}`, "status": "500 {}",
+		"garbage": `200 {"kty":"RSA","access_token":`, "": "200 " + right, "hang-up": "0 "} {
+		service.Change(func(s *paymenttest.State) { s.Faults[paymenttest.Keys] = fault })
+		got := "0 "
+		if resp, err := client.Get(keyURL(service)); err == nil {
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			got = fmt.Sprint(resp.StatusCode, " ", string(body))
+		}
+		requests := service.Requests(paymenttest.Keys)
+		recorded := strconv.Itoa(requests[len(requests)-1].Status)
+		if got != want || !strings.HasPrefix(want, recorded+" ") {
+			t.Errorf("%s: got %s, want %s, recorded %s", fault, got, want, recorded)
+		}
 	}
-	requests := service.Requests(paymenttest.Keys)
-	if n := len(requests); n != 7 || requests[0].Status != 503 || requests[6].Status != 0 {
-		t.Errorf("recorded %+v", requests)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		state := paymenttest.NewState(paymenttest.Options{})
+		state.Faults[paymenttest.API] = paymenttest.Slow
+		began, w := time.Now(), httptest.NewRecorder()
+		state.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, paymenttest.ProtectedPath, nil))
+		if took := time.Since(began); w.Code != http.StatusUnauthorized || took != 10*time.Second {
+			t.Errorf("slow: %d after %s", w.Code, took)
+		}
+	})
 }
 
 func TestCloseEndsSlowAnswers(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: testKey()})
-	change(t, service, func(s *paymenttest.State) error { return s.Misbehave(paymenttest.Keys, "slow:10h") })
+	service.Change(func(s *paymenttest.State) { s.Faults[paymenttest.Keys] = paymenttest.Slow })
 	failed := make(chan error)
 	go func() {
 		resp, err := http.Get(keyURL(service))
@@ -193,11 +173,13 @@ func tokenRequest(service *paymenttest.Server) *http.Request {
 func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 	service := start(t, paymenttest.Options{KeysBearer: true})
 	var state paymenttest.State
-	share := func(s *paymenttest.State) error {
+	share := func(s *paymenttest.State) {
 		text, err := json.Marshal(s)
-		return errors.Join(err, json.Unmarshal(text, &state))
+		if err = errors.Join(err, json.Unmarshal(text, &state)); err != nil {
+			t.Error(err)
+		}
 	}
-	change(t, service, share)
+	service.Change(share)
 	key := "/v1/keys/" + service.Key().ID
 	call := func(token, path, contentType string) int {
 		r, w := httptest.NewRequest(http.MethodGet, path, nil), httptest.NewRecorder()
@@ -239,12 +221,12 @@ func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 			t.Errorf("%+v: answered %d", test, status)
 		}
 	}
-	change(t, service, func(s *paymenttest.State) error { s.TokenSeconds = 0; return share(s) })
+	service.Change(func(s *paymenttest.State) { s.TokenSeconds = 0; share(s) })
 	if status := call(fetch(), key, ""); status != 401 || good == again {
 		t.Errorf("an expired token is answered %d, or two tokens are the same", status)
 	}
-	service.RevokeTokens()
-	if change(t, service, share); call(good, key, "") != 401 {
+	service.Change(func(s *paymenttest.State) { s.TokenKey = nil; share(s) })
+	if call(good, key, "") != 401 {
 		t.Error("a revoked token is accepted")
 	}
 }
@@ -252,7 +234,7 @@ func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 func TestTokenEndpointChecksTheRequest(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	id, _ := service.Client()
-	change(t, service, func(s *paymenttest.State) error { s.ClientSecret = "s3cret+%41"; return nil })
+	service.Change(func(s *paymenttest.State) { s.ClientSecret = "s3cret+%41" })
 	form := func(body string) func(*http.Request) {
 		return func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
@@ -310,7 +292,7 @@ func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
 		return status, report
 	}
 	for _, text := range []string{`{"send":{}}`, `{"send":{"url":"` + hook.URL + `","kind":"duplicate"}}`,
-		`{"faults":{"keys":"nonsense"}}`, `{"rotateCertificate":true}`, `{"keys":"down"}`, ``} {
+		`{"faults":{"keys":"nonsense"}}`, `{"faults":{"elsewhere":"down"}}`, `{"keys":"down"}`, ``} {
 		if status, _ := control(text); status != http.StatusBadRequest {
 			t.Errorf("%s: %d", text, status)
 		}
@@ -348,12 +330,11 @@ func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
 		other[0].EventData.Amount != "17.10" || err != nil {
 		t.Errorf("sent %+v after %+v, %v", other, first, err)
 	}
-	rotated, err := paymenttest.Remote{URL: service.URL}.Do(t.Context(), paymenttest.Command{Rotate: true,
-		Withdraw: testKey().ID, Send: &paymenttest.Order{Age: time.Hour},
-		Faults: map[paymenttest.Endpoint]paymenttest.Fault{paymenttest.Token: "status:418"}})
-	if err != nil || rotated.KeyID == testKey().ID || rotated.KeyID != service.Key().ID ||
-		rotated.Faults[paymenttest.Token] != "status:418" {
-		t.Errorf("%+v, %v", rotated, err)
+	_, rotated := control(`{"rotate":true,"withdraw":"` + testKey().ID + `","send":{"age":"1h"},` +
+		`"faults":{"token":"down"}}`)
+	if rotated.KeyID == testKey().ID || rotated.KeyID != service.Key().ID ||
+		rotated.Faults[paymenttest.Token] != paymenttest.Down {
+		t.Errorf("%+v", rotated)
 	}
 	if err := verify(service.Key(), got); !errors.Is(err, signature.ErrOutsideWindow) {
 		t.Errorf("an old webhook: %v", err)
@@ -362,7 +343,7 @@ func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
 	if status, _ := do(t, old); status != http.StatusNotFound {
 		t.Errorf("the withdrawn key is answered %d", status)
 	}
-	if _, report := control(`{"faults":{"token":""}}`); len(report.Faults) != 0 {
+	if _, report := control(`{"faults":{"token":""}}`); report.Faults[paymenttest.Token] != "" {
 		t.Errorf("%+v", report)
 	}
 }

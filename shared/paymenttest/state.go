@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/rsa"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
-	"math/big"
 	"net/http"
 	"time"
 	"uuid"
+
+	"payhook.example/shared/keys"
 )
 
 // State is all that a service needs to answer requests, so every process that serves it with [State.Handler]
@@ -26,7 +25,7 @@ type State struct {
 	TokenSeconds   int                        `json:"tokenSeconds"` // the lifetime of new tokens
 	// TokenKey signs tokens, with HMAC and SHA-256. A new one revokes all tokens.
 	TokenKey []byte             `json:"tokenKey"`
-	Faults   map[Endpoint]Fault `json:"faults,omitempty"`
+	Faults   map[Endpoint]Fault `json:"faults"` // "" is none
 }
 
 // DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
@@ -56,29 +55,11 @@ func NewKey(bits int) Key { return Key{uuid.New().String(), must(rsa.GenerateKey
 
 // JWK returns the public key of k in the form of section 2.6.
 func (k Key) JWK() []byte {
-	encode := base64.RawURLEncoding.EncodeToString
-	return must(json.Marshal(map[string]string{
-		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": k.ID,
-		"n": encode(k.Private.N.Bytes()), "e": encode(big.NewInt(int64(k.Private.E)).Bytes()),
-	}))
+	return keys.FormatJWK(k.ID, &k.Private.PublicKey)
 }
 
 // Publish adds the public key of k.
 func (s State) Publish(k Key) { s.Keys[k.ID] = k.JWK() }
-
-// Misbehave sets the fault of an endpoint; "" removes it. It returns an error if there is no such fault or endpoint.
-func (s State) Misbehave(e Endpoint, f Fault) error {
-	if e != Keys && e != Token && e != API {
-		return fmt.Errorf("paymenttest: there is no endpoint %q", e)
-	}
-	if _, _, _, err := f.parse(); err != nil {
-		return err
-	}
-	if s.Faults[e] = f; f == "" {
-		delete(s.Faults, e)
-	}
-	return nil
-}
 
 // snapshot returns a copy of the state.
 func (s *Server) snapshot() State {

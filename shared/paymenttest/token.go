@@ -18,13 +18,6 @@ import (
 // Client returns the client id and secret that the token endpoint accepts.
 func (s *Server) Client() (id, secret string) { return s.state.ClientID, s.state.ClientSecret }
 
-// RevokeTokens revokes every issued token.
-func (s *Server) RevokeTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.TokenKey = []byte(rand.Text())
-}
-
 // answerToken answers a token request (section 4.1). It issues a token only if the
 // request meets that section in every respect.
 func (s State) answerToken(r *http.Request, body []byte) answer {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -22,19 +21,19 @@ import (
 // Webhook is one call of a client's URL (section 4.3). The comment of each field ends with its default, which replaces
 // the zero value.
 type Webhook struct {
-	URL         string `json:"url,omitempty"`
-	Method      string `json:"method,omitempty"`      // POST
-	Payload     []byte `json:"payload,omitempty"`     // Base64 in JSON
-	ContentType string `json:"contentType,omitempty"` // application/json
+	URL         string `json:"url"`
+	Method      string `json:"method"`      // POST
+	Payload     []byte `json:"payload"`     // Base64 in JSON
+	ContentType string `json:"contentType"` // application/json
 	// Header holds further headers; none.
-	Header http.Header `json:"header,omitempty"`
+	Header http.Header `json:"header"`
 
 	// Age is the age of the timestamp; with a negative one it is in the future.
-	Age time.Duration `json:"age,omitzero"` // in JSON like "10m"
+	Age time.Duration `json:"age"` // in JSON like "10m"
 	// Flaw is the flaw of the proof; none.
-	Flaw Flaw `json:"kind,omitempty"`
+	Flaw Flaw `json:"kind"`
 	// Certificate is the flaw of the client certificate, for senders with an Identity; none.
-	Certificate CertificateFlaw `json:"certificate,omitempty"`
+	Certificate CertificateFlaw `json:"certificate"`
 }
 
 // Flaw is a flaw of the proof of a webhook that is otherwise valid. A receiver must reject it as not authentic.
@@ -90,14 +89,12 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	if s.Scheme == (signature.Scheme{}) {
 		s.Scheme = DefaultScheme()
 	}
-	// The part of the proof that a flaw is about, and where it is.
-	part, kind, _ := strings.Cut(string(w.Flaw), "-")
-	locations := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader,
-		"timestamp": string(s.Scheme.Timestamp), "keyid": string(s.Scheme.KeyID)}
-	switch _, static := signature.StaticKeyID(locations[part]); {
+	part, kind, _ := strings.Cut(string(w.Flaw), "-") // the part of the proof that the flaw is about
+	_, static := signature.StaticKeyID(string(s.Scheme.KeyID))
+	switch {
 	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
 		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
-	case static:
+	case static && part == "keyid":
 		return nil, errors.New("paymenttest: a flaw of the key id needs a key id in the request")
 	}
 	payload, proof, err := s.prove(w)
@@ -112,27 +109,27 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 		r.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	r.Header.Set("Content-Type", cmp.Or(w.ContentType, "application/json"))
-	attach(r, locations["signature"], proof.Signature)
-	attach(r, locations["timestamp"], proof.Timestamp)
-	attach(r, locations["keyid"], proof.KeyID)
+	query := r.URL.Query()
+	for _, p := range []struct{ name, location, value string }{
+		{"signature", "header:" + s.Scheme.SignatureHeader, proof.Signature},
+		{"timestamp", string(s.Scheme.Timestamp), proof.Timestamp}, {"keyid", string(s.Scheme.KeyID), proof.KeyID},
+	} {
+		values := []string{p.value}
+		if p.name == part && kind == "repeated" {
+			values = []string{p.value, p.value}
+		}
+		switch in, name, _ := strings.Cut(p.location, ":"); in {
+		case "header":
+			r.Header[http.CanonicalHeaderKey(name)] = values
+		case "query":
+			query[name] = values
+			r.URL.RawQuery = query.Encode()
+		}
+	}
 	if w.Flaw == SignatureMissing {
 		r.Header.Del(s.Scheme.SignatureHeader)
-	} else if kind == "repeated" {
-		repeat(r, locations[part])
 	}
 	return r, nil
-}
-
-// attach puts a part of the proof where [signature.Scheme.Extract] reads it.
-func attach(r *http.Request, location, value string) {
-	switch kind, name, _ := strings.Cut(location, ":"); kind {
-	case "header":
-		r.Header.Set(name, value)
-	case "query":
-		q := r.URL.Query()
-		q.Set(name, value)
-		r.URL.RawQuery = q.Encode()
-	}
 }
 
 // prove returns the payload of w and its proof, with the flaws of their content.
@@ -170,16 +167,6 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err err
 
 // unknownKey is a key that no service has published.
 var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
-
-// repeat adds the value at header:NAME or query:NAME of a request again.
-func repeat(r *http.Request, at string) {
-	kind, name, _ := strings.Cut(at, ":")
-	if kind == "header" {
-		r.Header.Add(name, r.Header.Get(name))
-		return
-	}
-	r.URL.RawQuery += "&" + url.Values{name: r.URL.Query()[name]}.Encode()
-}
 
 // Signed is a signed webhook as Lambda hands it to a function: names of headers are in lower case, and the values of a
 // repeated header are joined by commas.

@@ -21,10 +21,7 @@ func withKey(t *testing.T, key paymenttest.Key, id string) *endpoint {
 	t.Cleanup(e.service.Close)
 	e.start(t, e.service.URL, &http.Client{}, nil)
 	published := paymenttest.Key{ID: id, Private: key.Private}
-	publish := func(s *paymenttest.State) error { s.Keys[key.ID] = published.JWK(); return nil }
-	if err := e.service.Change(t.Context(), publish); err != nil {
-		t.Fatal(err)
-	}
+	e.service.Change(func(s *paymenttest.State) { s.Keys[key.ID] = published.JWK() })
 	return e
 }
 

@@ -47,7 +47,7 @@ func TestSampleCallsAProtectedAPI(t *testing.T) {
 				`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`, b.AccessToken.Reveal(),
 				b.IssuedAt.UTC().Format(time.RFC3339Nano), b.ExpiresAt.UTC().Format(time.RFC3339Nano)))
 		} else if i == 2 {
-			s.RevokeTokens()
+			s.Change(func(s *paymenttest.State) { s.TokenKey = []byte("another") })
 		}
 		var out, stderr bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), program, "POST", paymenttest.ProtectedPath+"payments", `{"amount":1}`)
