@@ -298,13 +298,5 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 		queue.QueueArn())
 	p.output(settings.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
 	p.busFailures = queue
-	p.newAlarm(scope, alarm{
-		name: "bus-failures", metric: over(5, maximum, messages(queue)), threshold: 1,
-		notifyOK: true,
-		description: "The bus could not encrypt or decrypt events. They were not delivered, and are in its " +
-			"dead-letter queue for 14 days, encrypted.",
-		action: "Check that the key is enabled and that its policy has the statements for EventBridge. Then decrypt " +
-			"the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events on the " +
-			"bus again, with protectBus=false meanwhile.",
-	})
+	p.newAlarm(scope, alarm{name: "bus-failures", metric: over(5, maximum, messages(queue)), notifyOK: true})
 }

@@ -52,6 +52,7 @@ type Payhook struct {
 	token             token
 	alarmTopic        awssns.ITopic
 	alarms            map[string]awscloudwatch.Alarm // by their names without that of the deployment
+	charts            []awscloudwatch.IWidget        // of the alarms
 	busFailures       awssqs.Queue                   // nil unless a customer managed key encrypts the bus
 	key               awskms.IKey                    // nil: keys of AWS
 	stored            []constructs.IConstruct        // what the key encrypts
@@ -134,7 +135,7 @@ func (p *Payhook) TokenID() *string { return p.token.id }
 // AlarmTopic returns the topic that every alarm notifies: Props.AlarmTopic, or the one that the construct created.
 func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
 
-// Alarms returns the alarms with these names, or every alarm, in the order of their names. infra/RUNBOOK.md describes
+// Alarms returns the alarms with these names, or every alarm, in the order of their names. alarms.txt describes
 // them. A name that no alarm has gives nil, which the CDK rejects.
 func (p *Payhook) Alarms(named ...string) []interfacesawscloudwatch.IAlarmRef {
 	if len(named) == 0 {

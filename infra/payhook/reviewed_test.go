@@ -127,14 +127,10 @@ func (tm *template) properties(t *testing.T) map[string]string {
 				}
 				for _, w := range list(at(value, "widgets")) {
 					shown := at(w, "properties").(map[string]any)
-					for _, alarm := range list(shown["alarms"]) { // by name: one more changes no other line
-						lines[fmt.Sprint(path, ".Alarms.", alarm)] = "alarm"
-					}
-					if delete(shown, "alarms"); at(w, "type") == "text" {
-						add(fmt.Sprint(path, ".", at(shown, "markdown")), "text")
-					} else {
-						add(fmt.Sprint(path, ".", at(shown, "title")), shown)
-					}
+					title := shown["title"]
+					delete(shown, "title")
+					delete(shown, "alarms") // all
+					add(fmt.Sprint(path, ".", title), shown)
 				}
 			default:
 				add(path+"."+name, value)
