@@ -194,15 +194,15 @@ func (s *Subject) tokens(live time.Duration) func(context.Context) error {
 
 // replace invokes the token function again and again, as by its schedule every minute, until another token is stored.
 func (s *Subject) replace(ctx context.Context) (Seen, error) {
-	old, err := s.Token().TokenContext(ctx)
+	old, err := s.Token().Bearer(ctx)
 	if err != nil {
 		return Seen{}, err
 	}
-	return Seen{}, Poll(ctx, time.Until(old.Expiry), 100*time.Millisecond, func() (bool, error) {
+	return Seen{}, Poll(ctx, time.Until(old.ExpiresAt), 100*time.Millisecond, func() (bool, error) {
 		if _, err := s.RunToken(ctx, AsScheduled); err != nil {
 			return false, err
 		}
-		now, err := s.Token().TokenContext(ctx)
-		return err == nil && now.AccessToken != old.AccessToken, err
+		now, err := s.Token().Bearer(ctx)
+		return err == nil && !now.AccessToken.Equal(old.AccessToken), err
 	})
 }

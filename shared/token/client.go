@@ -34,7 +34,7 @@ func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Tra
 	return &Transport{reader, origin(baseURL), base}
 }
 
-// RoundTrip implements [http.RoundTripper]. It returns the errors of [Reader.TokenContext] and of the base.
+// RoundTrip implements [http.RoundTripper]. It returns the errors of [Reader.Bearer] and of the base.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if origin(request.URL) != t.origin {
 		return t.base.RoundTrip(request)

@@ -5,9 +5,6 @@ import "net/http"
 // Legal is legal.
 var Legal = legal
 
-// TextOf is the value of the secret with b.
-func TextOf(b Bearer) (string, error) { return b.text() }
-
 // Digest is the digest that is stored beside the endpoint's tokens.
 func Digest(e *Endpoint) string { return e.digest }
 

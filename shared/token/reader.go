@@ -24,11 +24,10 @@ type Reader struct {
 	reading chan struct{} // contains one element while the source is being read
 
 	mu           sync.Mutex
-	held         *Bearer
-	next         time.Time // when to look for a token newer than held
-	failure      error     // of the last read; used until failureUntil
-	failureUntil time.Time
-	dropped      Secret // the token that was dropped last
+	held         Bearer
+	failure      error     // of the last read, if held is not valid
+	until        time.Time // when the source is read again
+	dropped      Secret    // the token that was dropped last
 	refusedUntil time.Time
 }
 
@@ -54,14 +53,10 @@ func (b Bearer) lookAgain() time.Time {
 	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
 }
 
-// Token implements oauth2.TokenSource. Its errors wrap [ErrNone], [ErrUnreadable], [ErrExpired] or [*StoreError].
-//
-// Do not print the result: an oauth2.Token shows the access token.
-func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
-
-// TokenContext is [Reader.Token] with a context. It returns the context's error when ctx ends.
-func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
-	b, err := r.Bearer(ctx)
+// Token implements oauth2.TokenSource. Its errors are those of [Reader.Bearer]. Do not print the result: an
+// oauth2.Token shows the access token.
+func (r *Reader) Token() (*oauth2.Token, error) {
+	b, err := r.Bearer(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +71,15 @@ func (r *Reader) Drop(accessToken string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.held == nil || !r.held.AccessToken.Equal(access) || r.dropped.Equal(access) && now.Before(r.refusedUntil) {
+	if !r.held.AccessToken.Equal(access) || r.dropped.Equal(access) && now.Before(r.refusedUntil) {
 		return
 	}
-	r.held = nil
+	r.held = Bearer{}
 	r.dropped, r.refusedUntil = access, now.Add(remember)
 }
 
-// Bearer is [Reader.TokenContext] with the time of issue.
+// Bearer returns the token. Its errors wrap [ErrNone], [ErrUnreadable], [ErrExpired], [*StoreError] or, when ctx ends,
+// the context's error.
 func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 	held, err, dismissed := r.recall()
 	if dismissed {
@@ -117,13 +113,10 @@ func (r *Reader) recall() (b Bearer, err error, dismissed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.held != nil && now.Before(r.held.notAfter()) {
-		return *r.held, nil, now.Before(r.next)
+	if now.Before(r.held.notAfter()) {
+		return r.held, nil, now.Before(r.until)
 	}
-	if r.failure != nil && now.Before(r.failureUntil) {
-		return Bearer{}, r.failure, true
-	}
-	return Bearer{}, nil, false
+	return Bearer{}, r.failure, r.failure != nil && now.Before(r.until)
 }
 
 // read reads the source for all waiting callers.
@@ -138,20 +131,19 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	if err == nil && !now.Before(b.notAfter()) {
 		err = ErrExpired
 	}
-	if err == nil {
-		r.held, r.next, r.failure = &b, b.lookAgain(), nil
-		if soon := now.Add(remember); r.next.Before(soon) {
-			r.next = soon
+	soon := now.Add(remember)
+	switch {
+	case err == nil:
+		r.held, r.failure, r.until = b, nil, soon
+		if next := b.lookAgain(); next.After(soon) {
+			r.until = next
 		}
 		return b, nil
-	}
-	if r.held != nil && now.Before(r.held.notAfter()) {
-		r.next = now.Add(remember)
-		return *r.held, nil
-	}
-	// The cancellation of this caller is not a result for the next one.
-	if ctx.Err() == nil {
-		r.failure, r.failureUntil = err, now.Add(remember)
+	case now.Before(r.held.notAfter()):
+		r.until = soon
+		return r.held, nil
+	case ctx.Err() == nil: // the cancellation of this caller is not a result for the next one
+		r.failure, r.until = err, soon
 	}
 	return Bearer{}, err
 }

@@ -170,10 +170,10 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 }
 
 // whileReading calls do while a caller of the reader is reading the secret, and returns what that caller gets.
-func whileReading(ctx context.Context, r *rig, reader *token.Reader, do func()) (got *oauth2.Token, err error) {
+func whileReading(ctx context.Context, r *rig, reader *token.Reader, do func()) (got token.Bearer, err error) {
 	r.store.takes = time.Second
 	var group sync.WaitGroup
-	group.Go(func() { got, err = reader.TokenContext(ctx) })
+	group.Go(func() { got, err = reader.Bearer(ctx) })
 	synctest.Wait()
 	do()
 	group.Wait()
@@ -190,11 +190,11 @@ func TestCancelledCallerDoesNotAffectOthers(t *testing.T) {
 			t.Errorf("a caller that is cancelled while it reads gets %v", err)
 		}
 		got, err := whileReading(t.Context(), r, reader, func() {
-			if _, err := reader.TokenContext(ctx); !errors.Is(err, context.Canceled) {
+			if _, err := reader.Bearer(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("one that is cancelled while another one reads gets %v", err)
 			}
 		})
-		if err != nil || got.AccessToken != "t-1" {
+		if err != nil || got.AccessToken.Reveal() != "t-1" {
 			t.Errorf("the other caller gets %v, %v", got, err)
 		}
 	})
@@ -206,7 +206,7 @@ func TestCallersDoNotWaitWhileTheTokenIsValid(t *testing.T) {
 		time.Sleep(59*time.Minute + 30*time.Second)
 		r.put("t-2", time.Hour)
 		got, err := whileReading(t.Context(), r, reader, func() { expectToken(t, reader, "t-1") })
-		if err != nil || got.AccessToken != "t-2" {
+		if err != nil || got.AccessToken.Reveal() != "t-2" {
 			t.Errorf("the reading caller gets %v, %v", got, err)
 		}
 		expectToken(t, reader, "t-2")

@@ -30,16 +30,8 @@ type answer struct {
 // token's lifetime is left. See [Refresher.Run] for when the refresh is earlier or later.
 const refreshPercent = 66
 
-// interval is the time between two scheduled runs.
-//
-// A refresh leaves at least three runs before the token expires, from a lifetime
-// of 5 minutes on and with a refresh when 66 % of the lifetime is left: 66 % of 300 s are
-// 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
-//
-// Each new token in a secret creates a version of it, and a secret can have 100 versions from the last 24 hours (AWS,
-// "AWS Secrets Manager quotas" in the Secrets Manager User Guide). Tokens are therefore stored at most every 16 minutes
-// (24 h / 90) if this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or more. [Refresher.Run]
-// describes shorter lifetimes, and tokens in a parameter.
+// interval is the time between two scheduled runs. A refresh leaves at least three runs before the token expires, from
+// a lifetime of 5 minutes on: 66 % of 300 s are 198 s.
 const interval = time.Minute
 
 // NewRefresher returns a Refresher that keeps the token in a store and loads the client credentials.
@@ -90,12 +82,12 @@ type Report struct {
 // label (AWS, "AWS Secrets Manager quotas" in the user guide; "PutSecretValue" and "UpdateSecretVersionStage" in the
 // API reference). The only remedy is to write less often.
 const (
-	// writeInterval is the time between two writes with 90 versions a day: 16 minutes. The other
-	// 10 versions are for manual refreshes.
+	// writeInterval is the time between two writes with 90 versions a day: 16 minutes. The other 10 versions are for
+	// manual refreshes.
 	writeInterval = 24 * time.Hour / 90
 
-	// shortLifetime is 20 minutes less a tolerance, because the endpoint reports the lifetime in
-	// whole seconds and after some delay.
+	// shortLifetime is 20 minutes less a tolerance, because the endpoint reports the lifetime in whole seconds and
+	// after some delay.
 	shortLifetime = 20*time.Minute - 15*time.Second
 )
 
@@ -206,10 +198,7 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 		!now.AccessToken.Equal(stored.AccessToken) && !now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return reportOf(Superseded, now, calls), nil
 	}
-	text, err := fresh.text()
-	if err == nil {
-		err = r.store.Save(ctx, text)
-	}
+	err := r.store.Save(ctx, fresh.text())
 	report := reportOf(Refreshed, fresh, calls)
 	if err != nil {
 		report = reportOf(Failed, stored, calls)
@@ -240,12 +229,6 @@ const ShortLived = "the lifetime of the token is less than 20 minutes, too short
 
 // WritesTooOften reports whether the lifetime of the token is too short for a secret.
 func (b Bearer) WritesTooOften() bool { return b.Lifetime() < shortLifetime }
-
-// Late reports whether callers can soon be without a token: less life is left than they need after a run, and the token
-// has been due for the time of two runs. One run can start that long after the previous one (see reserve).
-func (b Bearer) Late(now time.Time) bool {
-	return b.ExpiresAt.Sub(now) < min(b.need(), refreshAt(b.Lifetime(), true)-2*interval)
-}
 
 // need is the remaining life that callers need after a run: see [Report.Shortfall].
 func (b Bearer) need() time.Duration {
@@ -285,10 +268,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 		}
 		// One second more, because the endpoint can count in whole seconds.
 		left := time.Until(stored.ExpiresAt) + time.Second
-		if left > interval || calls >= maxCalls || !r.allows(ctx, left) {
-			return fresh, calls, nil
-		}
-		if !sleep(ctx, max(left, baseBackoff)) {
+		if left > interval || calls >= maxCalls || !sleep(ctx, max(left, baseBackoff)) {
 			return fresh, calls, nil
 		}
 	}
@@ -304,21 +284,17 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 		if err == nil || !ok || !failure.retry || *calls >= maxCalls || ctx.Err() != nil {
 			return b, err
 		}
-		wait := max(failure.retryAfter, rand.N(backoff))
-		if !r.allows(ctx, wait) || !sleep(ctx, wait) {
+		if !sleep(ctx, max(failure.retryAfter, rand.N(backoff))) {
 			return Bearer{}, err
 		}
 	}
 }
 
-// allows reports whether more time than d is left before the deadline of ctx.
-func (r *Refresher) allows(ctx context.Context, d time.Duration) bool {
-	deadline, ok := ctx.Deadline()
-	return !ok || time.Now().Add(d).Before(deadline)
-}
-
-// sleep waits that long, and returns false if ctx ends before.
+// sleep waits that long. It returns false if ctx ends before, and at once if its deadline is earlier.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Add(d).Before(deadline) {
+		return false
+	}
 	select {
 	case <-time.After(d):
 		return true

@@ -122,13 +122,10 @@ type storedBearer struct {
 
 // text returns the stored value. Its times are truncated to milliseconds, so that a
 // stored expiry is never later than the true one.
-func (b Bearer) text() (string, error) {
-	text, err := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType,
+func (b Bearer) text() string {
+	text, _ := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType, // which fails only for an illegal token
 		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond), b.endpoint})
-	if err != nil {
-		return "", ErrUnreadable // the cause could contain the token
-	}
-	return string(text), nil
+	return string(text)
 }
 
 // parseBearer parses the stored value. Its error is [ErrUnreadable] without details, because a value that a person
