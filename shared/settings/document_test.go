@@ -74,13 +74,3 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
-func TestTheDocumentListsEveryMetric(t *testing.T) {
-	text, err := os.ReadFile("../../functions/README.md")
-	_, table, _ := strings.Cut(string(text), "\n| metric | value |\n")
-	for _, m := range settings.Metrics() {
-		if !strings.Contains(table, "`"+m.Name+"`") {
-			t.Errorf("%v: the table of functions/README.md lacks %s", err, m.Name)
-		}
-	}
-}
