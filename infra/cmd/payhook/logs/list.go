@@ -9,26 +9,19 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/payment"
 )
 
-// listed is one id of a list.
-type listed struct {
-	id string
-	at time.Time // zero without --time-column
-}
-
 // format says how a list is read.
 type format struct {
-	by                 identifier
-	column, timeColumn string // names of columns; "" for none
+	by     identifier
+	column string // the name of that with the ids; "" for none
 }
 
 // open reads the list in a file, or from standard input for "-".
-func (r *reconciler) open(name string) (list []listed, err error) {
+func (r *reconciler) open(name string) (list []string, err error) {
 	var text []byte
 	if name == "-" {
 		text, err = io.ReadAll(r.In)
@@ -46,13 +39,13 @@ func (r *reconciler) open(name string) (list []listed, err error) {
 }
 
 // read reads a list: CSV with a header line if a column is named, otherwise one id a line. Each id is returned once,
-// in the order of the list, with the latest of its times. Errors name the line.
-func (f format) read(text []byte) (list []listed, repeated int, err error) {
-	rows, id, at, err := f.rows(text)
+// in the order of the list. Errors name the line.
+func (f format) read(text []byte) (list []string, repeated int, err error) {
+	rows, column, err := f.rows(text)
 	if err != nil {
 		return nil, 0, err
 	}
-	positions := map[string]int{} // in list
+	known := map[string]bool{}
 	for {
 		row, err := rows.Read()
 		if errors.Is(err, io.EOF) {
@@ -63,20 +56,17 @@ func (f format) read(text []byte) (list []listed, repeated int, err error) {
 		if len(row) == 1 && strings.TrimSpace(row[0]) == "" {
 			continue
 		}
-		l, err := f.parse(row, id, at)
+		id, err := f.parse(row, column)
 		if err != nil {
 			line, _ := rows.FieldPos(0)
 			return nil, 0, fmt.Errorf("line %d: %w", line, err)
 		}
-		if n, known := positions[l.id]; known {
+		if known[id] {
 			repeated++
-			if l.at.After(list[n].at) {
-				list[n].at = l.at
-			}
 			continue
 		}
-		positions[l.id] = len(list)
-		list = append(list, l)
+		known[id] = true
+		list = append(list, id)
 	}
 	if len(list) == 0 {
 		err = errors.New("the list is empty")
@@ -84,64 +74,41 @@ func (f format) read(text []byte) (list []listed, repeated int, err error) {
 	return list, repeated, err
 }
 
-// rows returns the rows of a list, and the positions of the columns; -1 for no time. Commas separate columns or, if
-// the columns are not found like this, semicolons.
-func (f format) rows(text []byte) (rows *csv.Reader, id, at int, err error) {
-	if f.column == "" && f.timeColumn != "" {
-		return nil, 0, 0, errors.New("--time-column needs CSV with --column")
-	}
+// rows returns the rows of a list, and the position of the column. Commas separate columns or, if the column is not
+// found like this, semicolons.
+func (f format) rows(text []byte) (rows *csv.Reader, column int, err error) {
 	var header []string
 	for _, comma := range ",;" {
 		rows = csv.NewReader(bytes.NewReader(text))
 		rows.Comma, rows.TrimLeadingSpace = comma, true
 		if f.column == "" {
-			return rows, 0, -1, nil
+			return rows, 0, nil
 		}
 		if header, err = rows.Read(); err != nil {
 			continue
 		}
-		id, at = slices.Index(header, f.column), slices.Index(header, f.timeColumn)
-		if id >= 0 && (at >= 0 || f.timeColumn == "") {
-			return rows, id, at, nil
+		if column = slices.Index(header, f.column); column >= 0 {
+			return rows, column, nil
 		}
 	}
-	missing := f.column
-	if id >= 0 {
-		missing = f.timeColumn
-	}
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("the header line: %w", err)
+		return nil, 0, fmt.Errorf("the header line: %w", err)
 	}
-	return nil, 0, 0, fmt.Errorf("there is no column %q; the header line has %q", missing, header)
+	return nil, 0, fmt.Errorf("there is no column %q; the header line has %q", f.column, header)
 }
 
-// parse reads a row.
-func (f format) parse(row []string, id, at int) (l listed, err error) {
-	l.id = strings.TrimSpace(row[id])
-	switch {
-	case f.column == "" && (len(row) > 1 || strings.ContainsAny(l.id, ";\t")):
-		return l, errors.New("has several columns: for CSV, name that of the id with --column")
-	case l.id == "":
-		return l, errors.New("the id is empty")
-	case f.by.isUUID && !payment.IsUUID(l.id):
-		return l, fmt.Errorf("%.60q is not a UUID, which %s is", l.id, f.by.name)
+// parse reads the id of a row.
+func (f format) parse(row []string, column int) (string, error) {
+	switch id := strings.TrimSpace(row[column]); {
+	case f.column == "" && (len(row) > 1 || strings.ContainsAny(id, ";\t")):
+		return "", errors.New("has several columns: for CSV, name that of the id with --column")
+	case id == "":
+		return "", errors.New("the id is empty")
+	case f.by.isUUID && !payment.IsUUID(id):
+		return "", fmt.Errorf("%.60q is not a UUID, which %s is", id, f.by.name)
 	case f.by.isUUID:
-		l.id = strings.ToLower(l.id)
+		return strings.ToLower(id), nil
+	default:
+		return id, nil
 	}
-	if at >= 0 {
-		l.at, err = timeOf(row[at])
-	}
-	return l, err
-}
-
-// timeOf reads a time of RFC 3339, or a day.
-func timeOf(text string) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	at, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		return at, fmt.Errorf("the time %.60q must be as 2026-01-31T12:00:00Z or 2026-01-31", text)
-	}
-	return at.Add(24*time.Hour - 1), nil
 }

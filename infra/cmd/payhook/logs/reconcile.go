@@ -44,11 +44,13 @@ func byUrgency(a, b state) int { return cmp.Compare(slices.Index(states, a), sli
 type identifier struct {
 	name   string // in sections 2.2, 2.3 and 2.5 of the interface
 	isUUID bool
-	of     func(payment.Identifiers) []string // nil for the ids that the ledger has
+	of     func(payment.Identifiers) []string // nil for those that every delivery must have
 }
 
+const eventID = "eventId"
+
 var identifiers = []identifier{
-	{name: "eventId", isUUID: true},
+	{name: eventID, isUUID: true},
 	{name: "deliveryId", isUUID: true},
 	{name: "paymentRequestId", of: func(i payment.Identifiers) []string { return []string{i.PaymentRequestID} }},
 	{name: "paymentEndToEndId", of: func(i payment.Identifiers) []string { return []string{i.PaymentEndToEndID} }},
@@ -82,19 +84,17 @@ id that is not published, and counts the others.
   pending    accepted; redrive publishes it
   dismissed  parked, and a person decided that it is not published
   replayed   a person replayed it, and the ledger no longer remembers it
-  older      the ledger no longer remembers it, but its record or --time-column is
-             older than deduplicationWindow
+  older      the ledger no longer remembers it, but its record is older than
+             deduplicationWindow
   published  on the bus
 
-The ledger knows an event by its eventId, and by the first deliveryId that brought it,
-for which the whole ledger is read: about 1,000 items a second. A deliveryId of which
-only a part was recorded has the state of that part. All other identifiers are only in
-the evidence (setting evidence): with --from, every record of that time is read. It also
-shows deliveries with the same events, and events that the ledger no longer remembers.
+The ledger knows an event by its eventId. All other ids are only in the evidence (setting
+evidence): with --from, every record of that time is read. It also shows events that the
+ledger no longer remembers.
 
 Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
 		Example: `  payhook reconcile events.txt
-  payhook reconcile statement.csv --column event_id --time-column sent_at
+  payhook reconcile statement.csv --column event_id
   payhook reconcile payments.txt --by paymentEndToEndId --from 2026-01-01`,
 		Args: cli.Args("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,7 +102,7 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 			if err := r.in.Check(p.Now()); err != nil {
 				return err
 			}
-			if r.by.of != nil && r.in.From.IsZero() {
+			if r.by.name != eventID && r.in.From.IsZero() {
 				return cli.Usage("%s is only in the evidence: give the first hour with --from", r.by.name)
 			}
 			list, err := r.open(args[0])
@@ -127,7 +127,6 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)",
 		names...)
 	f.StringVar(&r.column, "column", "", "`name` of the column of a CSV file")
-	f.StringVar(&r.timeColumn, "time-column", "", "`name` of the column with the time or day of each")
 	r.in.Flags(f)
 	f.BoolVar(&r.all, "all", false, "print also what is published")
 	return cmd
@@ -140,12 +139,8 @@ type reconciler struct {
 	in  evidence.Section // the zero value for none
 	all bool
 
-	ledger interface {
-		ledger.Getter
-		// Each is as in [dynamodb.LedgerLister].
-		Each(ctx context.Context, pause func() error, found func(ledger.Item)) error
-	}
-	store proof.Reader // the parking bucket
+	ledger ledger.Getter
+	store  proof.Reader // the parking bucket
 	// scan calls got with each record of the evidence.
 	scan func(ctx context.Context, got func(evidence.Object)) error
 	// setting returns how long the ledger remembers an event that is published now.
@@ -156,7 +151,7 @@ type reconciler struct {
 	events  map[string][]string    // the eventIds of each id in the list
 	items   map[string]ledger.Item // by eventId
 	window  time.Duration          // the longest, by the setting and the items
-	times   map[string]time.Time   // of an id in the list, and of the first record of an event
+	times   map[string]time.Time   // of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]proof.Decision
 	unread  int // records of the evidence
@@ -165,7 +160,7 @@ type reconciler struct {
 // use reads what a stack has.
 func (r *reconciler) use(d *deployment.Deployment) {
 	client, next := d.S3(), time.NewTicker(pause)
-	r.ledger = dynamodb.NewLedgerLister(dynamodb.NewClient(d.AWS), d.LedgerTable)
+	r.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable)
 	r.store = s3.NewBucket(client, d.ParkingBucket)
 	r.scan = func(ctx context.Context, got func(evidence.Object)) error {
 		return evidence.Scan(ctx, client, d.EvidenceBucket, r.in, got)
@@ -195,11 +190,11 @@ type row struct {
 }
 
 // print prints what is known of the ids. The error is [cli.ErrAttention] if not all is well.
-func (r *reconciler) print(list []listed) error {
+func (r *reconciler) print(list []string) error {
 	counts := map[state]int{}
 	var rows []row
-	for _, l := range list {
-		made := r.row(l.id)
+	for _, id := range list {
+		made := r.row(id)
 		counts[made.State]++
 		if r.all || made.State != published || len(made.Parked) > 0 {
 			rows = append(rows, made)
@@ -220,7 +215,7 @@ func (r *reconciler) print(list []listed) error {
 	fmt.Fprintln(r.Err, strings.Join(said, ", "))
 	if counts[missing] > 0 {
 		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
-			"shorter: what is older is missing too, unless --time-column or --from shows how old it is\n",
+			"shorter: what is older is missing too, unless --from shows how old it is\n",
 			cli.Readable(r.window))
 	}
 	if counts[missing]+counts[damaged]+r.unread > 0 {
@@ -230,7 +225,7 @@ func (r *reconciler) print(list []listed) error {
 }
 
 // load reads everything that is known of the ids.
-func (r *reconciler) load(ctx context.Context, list []listed) (err error) {
+func (r *reconciler) load(ctx context.Context, list []string) (err error) {
 	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
 		return err
 	}
@@ -241,36 +236,18 @@ func (r *reconciler) load(ctx context.Context, list []listed) (err error) {
 		return err
 	}
 	r.events, r.times = map[string][]string{}, map[string]time.Time{}
-	for _, l := range list {
-		r.events[l.id], r.times[l.id] = nil, l.at
-		if r.by.name == "eventId" {
-			r.events[l.id] = []string{l.id}
+	for _, id := range list {
+		r.events[id] = nil
+		if r.by.name == eventID {
+			r.events[id] = []string{id}
 		}
 	}
-	if r.by.name == "deliveryId" {
-		err = r.loadDeliveries(ctx)
-	}
-	if err == nil && !r.in.From.IsZero() {
-		err = r.loadEvidence(ctx)
-	}
-	if err != nil {
-		return err
+	if !r.in.From.IsZero() {
+		if err = r.loadEvidence(ctx); err != nil {
+			return err
+		}
 	}
 	return r.loadItems(ctx)
-}
-
-// loadDeliveries finds the events of deliveries in the ledger.
-func (r *reconciler) loadDeliveries(ctx context.Context) error {
-	count := r.Counter("item", "items")
-	return r.ledger.Each(ctx, func() (err error) {
-		for waited := 0; waited < dynamodb.PageUnits && err == nil; waited += atOnce {
-			err = r.pause(ctx)
-		}
-		return err
-	}, func(i ledger.Item) {
-		count(1)
-		r.add(strings.ToLower(i.DeliveryID), i.EventID)
-	})
 }
 
 // add adds an event to an id, if it is in the list.
@@ -348,7 +325,7 @@ func (r *reconciler) loadItems(ctx context.Context) error {
 // row says what is known of an id and its events.
 func (r *reconciler) row(id string) row {
 	made := row{ID: id}
-	if r.by.name != "eventId" {
+	if r.by.name != eventID {
 		made.Events = r.events[id]
 	}
 	for _, one := range append([]string{id}, made.Events...) {
