@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,7 +50,26 @@ func (f *fixture) testStores(t *testing.T) {
 			}
 		}
 		each := func(ctx context.Context, found func(ledger.Item)) error {
-			return dynamodb.NewLedgerLister(client, events).Each(ctx, func() error { return nil }, found)
+			var ids []string
+			for pages := sdk.NewScanPaginator(client, &sdk.ScanInput{TableName: &events}); pages.HasMorePages(); {
+				page, err := pages.NextPage(ctx)
+				if err != nil {
+					return err
+				}
+				for _, item := range page.Items {
+					ids = append(ids, item[settings.LedgerKey].(*types.AttributeValueMemberS).Value)
+				}
+			}
+			for part := range slices.Chunk(ids, ledger.MaxReads) {
+				items, err := dynamodb.NewLedgerReader(client, events).Get(ctx, part, false)
+				if err != nil {
+					return err
+				}
+				for _, item := range items {
+					found(item)
+				}
+			}
+			return nil
 		}
 		storetest.Ledger(t, seed, 500, indexDelay,
 			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})

@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,8 +239,11 @@ func (f *fixture) program(s *checks.Subject) func(ctx context.Context, args ...s
 
 // The commands that send, and those that show what the checks have left.
 func (f *fixture) testCommands(t *testing.T) {
+	event := paymenttest.Event()
+	payload := base64.StdEncoding.EncodeToString(paymenttest.Delivery(event))
+	endToEndID := event.EventData.Identifiers.PaymentEndToEndID
 	list, today := filepath.Join(t.TempDir(), "list"), time.Now().UTC().Format(time.DateOnly)
-	if err := os.WriteFile(list, []byte("id\nE2E-1\nE2E-unknown\n"), 0o600); err != nil {
+	if err := os.WriteFile(list, []byte("id\n"+endToEndID+"\nE2E-unknown\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	call := func(args string, status int, fields checks.Fields) checks.Check {
@@ -255,11 +259,12 @@ func (f *fixture) testCommands(t *testing.T) {
 		call("explain", 1, checks.Fields{"outcome": mismatch}),
 		call("parked list --kind rejected", 0, checks.Fields{"cause": mismatch}),
 		call("logs --not-accepted --since 1h", 1, checks.Fields{"outcome": mismatch}),
+		call(`local send {"payload":"`+payload+`"}`, 0, checks.Fields{"status": 200}),
 		call("status", 1, checks.Fields{"healthy": false}),
 		call("parked list", 0, checks.Fields{"kind": "conflict", "state": "open"}),
 		call("keys", 0, checks.Fields{"lines": 1}),
 		call("reconcile "+list+" --column id --by paymentEndToEndId --from "+today+" --all", 1,
-			checks.Fields{"state": "published", "id": "E2E-1"}),
+			checks.Fields{"state": "published", "id": endToEndID}),
 	}
 	if err := f.Run(t.Context(), rows); err != nil {
 		t.Fatal(err)

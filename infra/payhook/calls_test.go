@@ -185,8 +185,9 @@ var callers = map[string]struct {
 		tokenAPIs...), []string{readSettings}, nil},
 	program + "evidence": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, nil,
 		[]string{"dynamodb:Query", "s3:ListBucket"}},
-	program + "logs": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerListAPI](), reflect.TypeFor[s3.GetAPI](),
-		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"}, nil},
+	program + "logs": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.GetAPI](),
+		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"},
+		[]string{"dynamodb:Query"}},
 }
 
 const (

@@ -44,8 +44,8 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	db, objects, events := dynamodb.NewClient(cfg), s3.NewClient(cfg), eventbridge.NewClient(cfg)
 	return []any{
-		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewLedgerLister(db, "t"),
-		dynamodb.NewKeys(db, "t"), dynamodb.NewKeysInspector(db, "t"),
+		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewKeys(db, "t"),
+		dynamodb.NewKeysInspector(db, "t"),
 		s3.NewWriter(objects, "b"), s3.NewReader(objects, "b"), s3.NewLister(objects, "b"),
 		eventbridge.NewBus(events, "b"), eventbridge.NewFindableBus(events, "b"),
 		tokenstore.New(cfg, "p", "", ""), tokenstore.New(cfg, "", "", "s"),

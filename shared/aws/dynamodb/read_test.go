@@ -36,23 +36,6 @@ func TestAPageOfTheIndex(t *testing.T) {
 	}
 }
 
-func TestEachReadsAllPagesAndPausesBeforeEach(t *testing.T) {
-	const last = `,"LastEvaluatedKey":{"eventId":{"S":"2"}}}`
-	client, w := answering(t, `{"Items":[{"eventId":{"S":"1"}},{"eventId":{"S":"2"}}]`+last, `{"Items":[]`+last,
-		`{"Items":[{"eventId":{"S":"3"}}]}`)
-	lister, pauses, got := dynamodb.NewLedgerLister(client, "ledger"), 0, ""
-	err := lister.Each(t.Context(), func() error { pauses++; return nil }, func(i ledger.Item) { got += i.EventID })
-	requests := w.Requests()
-	if err != nil || got != "123" || pauses != 3 || len(requests) != 3 ||
-		!strings.Contains(requests[2].Body, `"ExclusiveStartKey":{"eventId":{"S":"2"}}`) {
-		t.Errorf("%s, %d pauses, %v, %v", got, pauses, requests, err)
-	}
-	stop := errors.New("stop")
-	if err := lister.Each(t.Context(), func() error { return stop }, nil); err != stop || len(w.Requests()) != 0 {
-		t.Error(err)
-	}
-}
-
 // keysOf returns the eventIds that a request asks for.
 func keysOf(t *testing.T, r awstest.Request) (ids []string) {
 	t.Helper()

@@ -89,14 +89,14 @@ func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 	one, removed := start.Add(time.Second), keyRecord()
 	removed.UnknownSince = time.Time{}
 	table, reader := dynamodb.NewLedger(client, "ledger"), dynamodb.NewLedgerReader(client, "ledger")
-	lister, store := dynamodb.NewLedgerLister(client, "ledger"), dynamodb.NewKeys(client, "keys")
+	store := dynamodb.NewKeys(client, "keys")
 	inspector := dynamodb.NewKeysInspector(client, "keys")
 	for _, w := range writes() {
 		all = append(all, call{w.what, func() error { return table.Write(ctx, []ledger.Write{w.Write})[0].Err }})
 	}
 	return append(all,
 		call{"get", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, true); return err }},
-		call{"get without content", func() error { _, err := lister.Get(ctx, []string{"1", "2"}, false); return err }},
+		call{"get without content", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, false); return err }},
 		call{"query", func() error {
 			_, _, err := reader.Query(ctx, ledger.Query{Shard: "pending/1", At: start, Limit: 5})
 			return err
@@ -106,7 +106,6 @@ func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 				After: &ledger.Item{EventID: id, Shard: "parked/1", Due: one}})
 			return err
 		}},
-		call{"each", func() error { return lister.Each(ctx, func() error { return nil }, nil) }},
 		call{"get a key", func() error { _, err := store.Get(ctx, id); return err }},
 		call{"get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err }},
 		call{"put", func() error { return store.Put(ctx, keyRecord()) }},
