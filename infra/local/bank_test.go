@@ -94,9 +94,11 @@ func (f *fixture) deliver(t *testing.T) {
 func (m *machine) deployBank(t *testing.T) map[string]string {
 	t.Helper()
 	folder := t.TempDir()
-	main, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "testdata", "bank", "main.go"))
+	example, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "example_test.go"))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "main.go"), main, 0o600)
+		main := strings.NewReplacer("package payhook_test", "package main", "func ExampleNew", "func main",
+			"https://api.payments.example", m.baseURL, "https://auth.payments.example", m.authURL).Replace(string(example))
+		err = os.WriteFile(filepath.Join(folder, "main.go"), []byte(main), 0o600)
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "cdk.json"), []byte(`{"app":"go run ."}`), 0o600)
@@ -105,7 +107,7 @@ func (m *machine) deployBank(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	cdk := *m.cdk
-	cdk.Environment = append(slices.Clip(cdk.Environment), "GOWORK=off", "BASE_URL="+m.baseURL, "AUTH_URL="+m.authURL)
+	cdk.Environment = append(slices.Clip(cdk.Environment), "GOWORK=off")
 	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
 		"mod edit -replace=payhook.example=" + m.top, "mod tidy"} {
 		cmd := exec.CommandContext(t.Context(), "go", strings.Fields(args)...)

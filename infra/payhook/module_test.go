@@ -15,28 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bank synthesizes the app of testdata/bank in a module outside the repository, and returns its
-// template and the folder of the module.
-func bank(t *testing.T, env ...string) (tm *template, folder string) {
+// synthesizeBank synthesizes the app of ExampleNew, with changes of its text, in the module of a folder.
+func synthesizeBank(t *testing.T, folder string, changes ...string) *template {
 	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder = t.TempDir()
-	writeFile(t, filepath.Join(folder, "main.go"), string(readFile(t, filepath.Join("testdata", "bank", "main.go"))))
-	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
-		"mod edit -replace=payhook.example=" + root, "mod tidy"} {
-		goCommand(t, folder, nil, strings.Fields(args)...)
-	}
-	return synthesizeBank(t, folder, env...), folder
-}
-
-func synthesizeBank(t *testing.T, folder string, env ...string) *template {
-	t.Helper()
+	changes = append(changes, "package payhook_test", "package main", "func ExampleNew", "func main")
+	writeFile(t, filepath.Join(folder, "main.go"),
+		strings.NewReplacer(changes...).Replace(string(readFile(t, "example_test.go"))))
+	goCommand(t, folder, nil, "mod", "tidy")
 	out := t.TempDir()
-	goCommand(t, folder, append([]string{"CDK_OUTDIR=" + out, "BASE_URL=https://api.payments.example",
-		"AUTH_URL=https://auth.payments.example", "CDK_CONTEXT_JSON={\"aws:cdk:enable-path-metadata\":true}"}, env...),
+	goCommand(t, folder, []string{"CDK_OUTDIR=" + out, `CDK_CONTEXT_JSON={"aws:cdk:enable-path-metadata":true}`},
 		"run", ".")
 	return readTemplate(t, filepath.Join(out, "Bank.template.json"))
 }
@@ -57,7 +44,16 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
 		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
 	}
-	tm, folder := bank(t)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
+		"mod edit -replace=payhook.example=" + root} {
+		goCommand(t, folder, nil, strings.Fields(args)...)
+	}
+	tm := synthesizeBank(t, folder)
 
 	// The names that Payhook chooses are unique.
 	names := map[string]string{}
@@ -123,7 +119,11 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if diff := cmp.Diff(want, tm.grants(t, "Bank/Reader")); diff != "" {
 		t.Errorf("the grants (-want +got)\n%s", diff)
 	}
-	with := synthesizeBank(t, folder, "ENCRYPTION=key")
+	with := synthesizeBank(t, folder, `"github.com/aws/jsii-runtime-go"`, `"github.com/aws/jsii-runtime-go"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"`,
+		`jsii.String("Bank"), nil)`, `jsii.String("Bank"), nil)
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)`,
+		`TokenManagerID: "manager-1",`, `TokenManagerID: "manager-1", EncryptionKey: key,`)
 	sids := map[any]bool{}
 	for _, s := range at(with.get(t, "Bank/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement").([]any) {
 		if sid := at(s, "Sid"); sid != nil && sids[sid] {
