@@ -62,52 +62,34 @@ func main() {
 }
 `
 
-// instructions returns the command after a comment in events/README.md or
-// README.md, so that the test runs what users read.
+// instructions returns the command after a comment in events/README.md, so that the test runs what users read.
 func instructions(t *testing.T, marker string) string {
 	t.Helper()
-	for _, name := range []string{"README.md", "events/README.md"} {
-		text, err := os.ReadFile(filepath.Join(checkout(t), name))
-		if err != nil {
-			continue
-		}
-		_, after, found := strings.Cut(string(text), "<!-- "+marker+" -->\n\n```sh\n")
-		if found {
-			command, _, _ := strings.Cut(after, "```")
-			return command
-		}
+	_, after, found := strings.Cut(documents(t)["events/README.md"], "<!-- "+marker+" -->\n\n```sh\n")
+	if !found {
+		t.Fatalf("the document has no commands %q", marker)
 	}
-	t.Fatalf("no document has the commands %q", marker)
-	return ""
-}
-
-func newConsumer(t *testing.T) string {
-	t.Helper()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(consumer), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	run(t, folder, "go mod init payments.example/consumer")
-	return folder
+	command, _, _ := strings.Cut(after, "```")
+	return command
 }
 
 func TestAnotherModuleImportsTheSharedPackages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs")
 	}
-	for _, marker := range []string{"replace", "go work"} {
-		t.Run(marker, func(t *testing.T) {
-			folder := newConsumer(t)
-			run(t, folder, strings.ReplaceAll(instructions(t, marker), "../payhook", checkout(t)))
-			// A toolchain line does not count in another module (https://go.dev/doc/toolchain).
-			needs := strings.TrimSpace(run(t, folder, "go list -m -f 'go{{.GoVersion}}' payhook.example"))
-			if needs != runtime.Version() {
-				t.Errorf("built with %s or newer, tested with %s", needs, runtime.Version())
-			}
-			if out := run(t, folder, "go run ."); out != "100/1 true\n" {
-				t.Errorf("the program printed %q", out)
-			}
-		})
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(consumer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, folder, "go mod init payments.example/consumer")
+	run(t, folder, strings.ReplaceAll(instructions(t, "replace"), "../payhook", checkout(t)))
+	// A toolchain line does not count in another module (https://go.dev/doc/toolchain).
+	needs := strings.TrimSpace(run(t, folder, "go list -m -f 'go{{.GoVersion}}' payhook.example"))
+	if needs != runtime.Version() {
+		t.Errorf("built with %s or newer, tested with %s", needs, runtime.Version())
+	}
+	if out := run(t, folder, "go run ."); out != "100/1 true\n" {
+		t.Errorf("the program printed %q", out)
 	}
 }
 
