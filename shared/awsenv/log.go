@@ -10,7 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,10 +117,16 @@ type directive struct {
 	Metrics    []settings.Metric
 }
 
-// Cause returns the text to log for an error; "" for nil.
+// packages are the names with which the errors of Payhook's packages begin. Only who reads the code knows them.
+var packages = []string{"bus", "clientcert", "intake", "keys", "ledger", "objects", "payment", "proof", "redrive",
+	"signature", "token"}
+
+// Cause returns the text of an error for people, without the names of packages; "" for nil.
 func Cause(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	parts := strings.Split(err.Error(), ": ")
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(packages, part) }),
+		": ")
 }

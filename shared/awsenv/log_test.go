@@ -3,6 +3,7 @@ package awsenv_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -86,6 +87,19 @@ func TestALineIsWrittenWithoutMetricsAndWithAnError(t *testing.T) {
 		awsenv.NewLog(&out, "my-stack").Outcome(t.Context(), slog.LevelInfo, "m", line)
 		if !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "}\n") {
 			t.Errorf("got %q, want %q", out.String(), want)
+		}
+	}
+}
+
+func TestCausesHaveNoNamesOfPackages(t *testing.T) {
+	for text, want := range map[string]string{
+		"signature: missing: no timestamp":    "missing: no timestamp",
+		"proof: damaged: keys: rejected":      "damaged: rejected",
+		"line 2: ledger: bus: no":             "line 2: no",
+		"the ledger: no signature: it is one": "the ledger: no signature: it is one",
+	} {
+		if got := awsenv.Cause(errors.New(text)); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	}
 	pending := newEvent()
 	d.record(pending)
-	const wait = "intake: an event is recorded and not published yet: redrive publishes or parks it; " +
+	const wait = "an event is recorded and not published yet: redrive publishes or parks it; " +
 		"repeat the replay later"
 	for _, test := range []struct {
 		want  redrive.Replayed // with the name
@@ -40,14 +40,14 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		{redrive.Replayed{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
 			proof.Invalid, proof.Replayed},
 		{redrive.Replayed{Name: unmarked, Outcome: "accepted", Recorded: 1,
-			Cause: "proof: replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
+			Cause: "replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
 		{redrive.Replayed{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, proof.Invalid, proof.Replayed},
 		{redrive.Replayed{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
 			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
 		{redrive.Replayed{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "version-missing"},
 			proof.Conflict, proof.Open},
-		{redrive.Replayed{Name: missing, Cause: "proof: " + missing + ": " + objects.ErrNotFound.Error()},
+		{redrive.Replayed{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
 			proof.Invalid, proof.Open},
 	} {
 		got := d.replayed(redrive.Request{By: "ann", Reason: "why"}, test.want.Name)
@@ -172,7 +172,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	name := d.park(proof.Invalid, nil, newEvent())
 	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
 	for name, cause := range map[string]string{name: "",
-		missing: "proof: " + missing + ": " + objects.ErrNotFound.Error(), "x": "proof: not a name"} {
+		missing: missing + ": " + objects.ErrNotFound.Error(), "x": "not a name"} {
 		got := d.handle(redrive.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Dismissed
 		line := d.line()
 		logged, _ := line["cause"].(string)

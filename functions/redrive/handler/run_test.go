@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -67,7 +68,7 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	r, err := d.Handle(t.Context(), redrive.Request{})
 	line := d.line()
 	if fmt.Sprint(err) != "redrive: bus: it does not exist" || !cmp.Equal(r, redrive.Answer{}) ||
-		line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != bus.ErrMissing.Error() ||
+		line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != awsenv.Cause(bus.ErrMissing) ||
 		line["OldestPending"] != nil {
 		t.Errorf("a run: %+v, %v, %v", r, err, line)
 	}

@@ -144,7 +144,7 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 			answer, err := e.Invoke(t.Context(), []byte(event))
 			line := e.line(t)
 			if err != nil || !strings.HasPrefix(string(answer), `{"statusCode":400,`) ||
-				line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "intake: not a webhook: "+want ||
+				line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "not a webhook: "+want ||
 				line["BadRequest"] != 1.0 || line["ClientErrors"] != 1.0 ||
 				strings.Contains(e.log.String()+string(answer), "CANARY") {
 				t.Errorf("%s, %s: answered %s, %v, logged as %v", name, event, answer, err, line)

@@ -105,7 +105,7 @@ func TestEventsWithoutIdentityAreAnswered(t *testing.T) {
 	contains("the answer", body, map[string]any{"title": "Unprocessable Entity", "conflicts": 1.0,
 		"detail": "events[1].eventId: must be a UUID", "deliveryId": line["deliveryId"]})
 	contains("the line", line, map[string]any{"outcome": "invalid", "level": "ERROR", "Conflicts": 1.0, "Parked": 2.0,
-		"Invalid": 1.0, "ClientErrors": 1.0, "cause": "payment: events[1].eventId: must be a UUID", "Accepted": nil})
+		"Invalid": 1.0, "ClientErrors": 1.0, "cause": "events[1].eventId: must be a UUID", "Accepted": nil})
 	for field, reason := range map[string]string{"parked": "invalid/", "alsoParked": "conflict/"} {
 		if name, _ := line[field].(string); !strings.HasPrefix(name, reason) {
 			t.Errorf("%s is %v", field, line[field])

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/payment"
 )
 
@@ -151,7 +152,7 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 		fmt.Fprintln(p.Err, "payhook: interrupted")
 		return StatusInterrupted
 	}
-	fmt.Fprintln(p.Err, "payhook:", Cause(err.Error()))
+	fmt.Fprintln(p.Err, "payhook:", awsenv.Cause(err))
 	return status
 }
 

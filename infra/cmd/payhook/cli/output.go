@@ -173,13 +173,6 @@ func Plain(text string) string {
 	return text
 }
 
-// packages are the beginnings of the errors of Payhook's packages.
-var packages = regexp.MustCompile(`(^|: )(?:(?:bus|clientcert|intake|keys|ledger|objects|payment|proof|redrive|` +
-	`signature|token): )+`)
-
-// Cause is the text of an error without the names of packages, which only who reads the code knows.
-func Cause(text string) string { return packages.ReplaceAllString(text, "$1") }
-
 // Counter returns a function that adds to a number of what is read, and writes it to Err every three seconds.
 func (p *Program) Counter(one, many string) func(more int) {
 	n, said := 0, p.Now()

@@ -19,19 +19,6 @@ func TestDurationsAreReadable(t *testing.T) {
 	}
 }
 
-func TestCausesHaveNoNamesOfPackages(t *testing.T) {
-	for text, want := range map[string]string{
-		"signature: missing: no timestamp":    "missing: no timestamp",
-		"proof: damaged: keys: rejected":      "damaged: rejected",
-		"line 2: ledger: bus: no":             "line 2: no",
-		"the ledger: no signature: it is one": "the ledger: no signature: it is one",
-	} {
-		if got := Cause(text); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-}
-
 func TestProgressIsShown(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	var stderr bytes.Buffer

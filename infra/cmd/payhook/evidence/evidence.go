@@ -17,6 +17,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 )
@@ -81,7 +82,7 @@ func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
 	case o.Deleted:
 	case o.Err != nil:
 		n.Damaged++
-		return cli.Cause(o.Err.Error())
+		return awsenv.Cause(o.Err)
 	case o.signer == nil:
 		n.NotSigned++
 		if known != nil {

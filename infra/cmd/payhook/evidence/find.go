@@ -17,6 +17,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -108,7 +109,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 		}
 		if o.unexpected != "" || o.Err != nil {
 			problems++
-			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, cli.Cause(fmt.Sprint(o.Err))))
+			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, awsenv.Cause(o.Err)))
 		}
 	}); err != nil {
 		return cli.Unreachable(err)
@@ -123,7 +124,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	list := make([]found, len(all))
 	rows := cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
-		results := []string{"verifies", "not signed: the certificate verifies", cli.Cause(fmt.Sprint(o.Err))}
+		results := []string{"verifies", "not signed: the certificate verifies", awsenv.Cause(o.Err)}
 		f := found{o.StoredAt.UTC(), o.Proof.DeliveryID, o.Proof.Timestamp, o.Proof.KeyID, results[rank(o)], o.Name}
 		list[i], rows = f, append(rows, []any{f.StoredAt, f.DeliveryID, f.Timestamp, f.KeyID, f.Result, f.Object})
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -58,7 +59,7 @@ func explain(ctx context.Context, r request, conf settings.Function, service *ke
 	err := e.check(ctx, conf)
 	e.Outcome = intake.OutcomeOf(err).Name
 	if err != nil {
-		e.Cause = cli.Cause(err.Error())
+		e.Cause = awsenv.Cause(err)
 	}
 	e.judge(ctx, err)
 	e.judgeUnread(err)
@@ -297,9 +298,9 @@ func (e *explainer) adviseNoKey() {
 }
 
 func (e *explainer) differs(format string, args ...any) {
-	e.Differences = append(e.Differences, cli.Cause(fmt.Sprintf(format, args...)))
+	e.Differences = append(e.Differences, awsenv.Cause(fmt.Errorf(format, args...)))
 }
 
 func (e *explainer) say(format string, args ...any) {
-	e.Advice = append(e.Advice, cli.Cause(fmt.Sprintf(format, args...)))
+	e.Advice = append(e.Advice, awsenv.Cause(fmt.Errorf(format, args...)))
 }

@@ -153,7 +153,7 @@ func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment)
 	rows := cli.Rows{{"FIRST", "LAST", "COUNT", "STATUS", "OUTCOME", "DELIVERY OR REQUEST", "KEYID", "CAUSE"}}
 	for _, n := range list {
 		rows = append(rows, []any{cli.Stamp(n.First), cli.Stamp(n.Last), n.Count, n.Status, n.Outcome,
-			cmp.Or(n.DeliveryID, "request "+n.RequestID), n.KeyID, cli.Cause(n.Cause)})
+			cmp.Or(n.DeliveryID, "request "+n.RequestID), n.KeyID, n.Cause})
 	}
 	fmt.Fprintf(o.Err, "%s not accepted in the last %s\n",
 		cli.Counted(len(list), "webhook was", "webhooks were"), cli.Readable(o.since))

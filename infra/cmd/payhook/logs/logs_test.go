@@ -318,7 +318,7 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
 	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
 	c.answer(3, 503, "key-unavailable", "r3",
-		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"signature: second\u001b[1m"`)
+		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"second\u001b[1m"`)
 	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
 	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
 	c.answer(6, 200, "accepted", "r6", delivery("d"))
@@ -341,7 +341,7 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	want := []notAccepted{
-		{second(1), second(3), 2, 503, "key-unavailable", "signature: second\x1b[1m", "k", "a", "r3", "c"},
+		{second(1), second(3), 2, 503, "key-unavailable", "second\x1b[1m", "k", "a", "r3", "c"},
 		{second(7), second(7), 1, 422, "invalid", "", "", "d", "r7", ""},
 		{second(8), second(8), 1, 401, "signature-missing", "", "", "", "r8", ""},
 		{second(9), second(9), 1, 401, "signature-missing", "", "", "", "r9", ""},

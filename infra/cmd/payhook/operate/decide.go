@@ -300,7 +300,6 @@ func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (
 	result := decided{Replayed: a.Replayed[0]}
 	done := len(a.Dismissed) > 0 || result.Outcome == redrive.Accepted || result.Outcome == redrive.FirstKept
 	result.Failed = result.Cause != "" || !done
-	result.Cause = cli.Cause(result.Cause)
 	if result.Outcome == redrive.Accepted && result.Pending > 0 {
 		result.Outcome = "recorded"
 	}

@@ -160,7 +160,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 		return map[string]string{
 			names[0]: `{"replayed":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
 			names[1]: `{"replayed":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
-			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"proof: not marked"}]}`,
+			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
 			names[3]: `{"errorMessage":"out of memory"}`,
 			names[4]: `{"replayed":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
 				`"claimEnds":"2026-02-01T12:00:00Z"}]}`,

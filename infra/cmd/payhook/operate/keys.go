@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
@@ -225,7 +226,7 @@ func (s *stack) ask(ctx context.Context, shown *cachedKey) (returned bool, err e
 	shown.URL = service.JoinPath("v1", "keys", shown.KeyID).String()
 	switch {
 	case err != nil:
-		shown.Answer = cli.Cause(err.Error())
+		shown.Answer = awsenv.Cause(err)
 	case keys.Thumbprint(key) == shown.Thumbprint:
 		shown.Answer = "the same key"
 	default:
@@ -256,7 +257,7 @@ func shownKey(r keys.Record, now time.Time) cachedKey {
 	withdrawn := !r.UnknownSince.IsZero()
 	switch {
 	case refused != nil:
-		shown.State, shown.Cause = "rejected", cli.Cause(refused.Error())
+		shown.State, shown.Cause = "rejected", awsenv.Cause(refused)
 	case !now.Before(r.ExpiresAt):
 		shown.State = "expired"
 	case key == nil && withdrawn:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
@@ -217,7 +218,7 @@ func eventOf(item ledger.Item) eventState {
 		e.Decision = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
 	}
 	if item.Err != nil {
-		e.State, e.Cause = damaged, cli.Cause(item.Err.Error())
+		e.State, e.Cause = damaged, awsenv.Cause(item.Err)
 	}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 )
@@ -41,7 +42,7 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	for _, item := range first {
 		w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
 		if item.Err != nil {
-			w.Cause = cli.Cause(item.Err.Error())
+			w.Cause = awsenv.Cause(item.Err)
 		}
 		if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
 			d.oldest = append(d.oldest, w)

@@ -25,6 +25,7 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
@@ -142,7 +143,7 @@ type check struct {
 
 // failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
-	return check{name, notMeasured, cli.Cause(err.Error()), "if access was denied, the statements of policy.json " +
+	return check{name, notMeasured, awsenv.Cause(err), "if access was denied, the statements of policy.json " +
 		"whose Sids begin with Status are missing; if something no longer exists, see infra/RUNBOOK.md"}
 }
 
@@ -243,11 +244,11 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	t, err := d.token.Bearer(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone):
-		return []check{{"token", attention, cli.Cause(err.Error()), "store the client credentials:\n" +
+		return []check{{"token", attention, awsenv.Cause(err), "store the client credentials:\n" +
 			"aws secretsmanager put-secret-value --secret-id " + d.CredentialsSecret + " --secret-string " +
 			`'{"client_id":"…","client_secret":"…"}'` + "\nif they are stored, the cause is in the log:\n" + logs}}, nil
 	case errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
-		return []check{{"token", attention, cli.Cause(err.Error()), logs}}, nil
+		return []check{{"token", attention, awsenv.Cause(err), logs}}, nil
 	case err != nil:
 		return nil, err
 	}
