@@ -22,7 +22,7 @@ type Finder interface {
 }
 
 // ErrMissing is returned if the bus does not exist.
-var ErrMissing = errors.New("bus: it does not exist")
+var ErrMissing = errors.New("bus: the event bus does not exist")
 
 // Entry is an event as it is put on a bus.
 type Entry struct {

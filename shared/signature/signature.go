@@ -30,9 +30,9 @@ var (
 	// the timestamp is in no accepted format, a part contains a control character, or the query string is invalid.
 	ErrMalformed = errors.New("signature: malformed")
 	// ErrOutsideWindow is returned when the timestamp is too old or too far in the future.
-	ErrOutsideWindow = errors.New("signature: outside the window")
+	ErrOutsideWindow = errors.New("signature: the timestamp is outside the window")
 	// ErrMismatch is returned when the signature is well formed but not a signature of this message by this key.
-	ErrMismatch = errors.New("signature: does not verify")
+	ErrMismatch = errors.New("signature: the signature does not verify")
 )
 
 // Parts are what proves the origin of a payload. All three are texts exactly as received. Timestamp and KeyID are part

@@ -67,7 +67,7 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d.bus.Missing = true
 	r, err := d.Handle(t.Context(), redrive.Request{})
 	line := d.line()
-	if fmt.Sprint(err) != "redrive: bus: it does not exist" || !cmp.Equal(r, redrive.Answer{}) ||
+	if fmt.Sprint(err) != "redrive: the event bus does not exist" || !cmp.Equal(r, redrive.Answer{}) ||
 		line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != awsenv.Cause(bus.ErrMissing) ||
 		line["OldestPending"] != nil {
 		t.Errorf("a run: %+v, %v, %v", r, err, line)
