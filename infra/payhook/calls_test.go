@@ -294,3 +294,31 @@ func checkActions(t *testing.T, folder string, needed, allowed []string) {
 			"may do)\n%s", folder, diff)
 	}
 }
+
+// The titles of the lines in the picture of README.md are what a function may do, as FUNCTION: RESOURCE ACTION, ….
+func TestTheArchitectureShowsEveryPermission(t *testing.T) {
+	tm := payhook(t, map[string]any{"stackName": "Bank", "evidence": "7y"})
+	var want, got []string
+	for _, path := range functions {
+		function := strings.TrimSuffix(path, "/Function")
+		for arn, actions := range tm.grants(t, function+"/Role") {
+			resource, _, _ := strings.Cut(arn, ".")
+			for _, action := range actions {
+				if resource != function+"/Logs" {
+					want = append(want, fmt.Sprint(function, " ", resource, " ", action))
+				}
+			}
+		}
+	}
+	titles := regexp.MustCompile(`<title>(\w+): (.+?)</title>`)
+	for _, title := range titles.FindAllStringSubmatch(string(readFile(t, "architecture.svg")), -1) {
+		for use := range strings.SplitSeq(title[2], ", ") {
+			got = append(got, title[1]+" "+use)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+		t.Errorf("architecture.svg (-template +picture)\n%s", diff)
+	}
+}
