@@ -113,13 +113,8 @@ const maxPeeked = 64 << 10
 
 // PeekDeliveryID returns the first deliveryId that is a UUID in the first 64 KiB of a payload, or "". The payload can
 // be one that [DecodeDelivery] rejects.
-func PeekDeliveryID(payload []byte) (id string) {
-	peek(payload[:min(len(payload), maxPeeked)], func(ofEvent bool, name, value string) bool {
-		if !ofEvent && name == "deliveryId" && IsUUID(value) {
-			id = value
-		}
-		return id == ""
-	})
+func PeekDeliveryID(payload []byte) string {
+	id, _ := PeekIDs(payload[:min(len(payload), maxPeeked)], 0)
 	return id
 }
 

@@ -2,12 +2,19 @@ package payment
 
 import (
 	"errors"
-	"strings"
+	"regexp"
+	"strconv"
 	"time"
 )
 
 // ErrTime is returned for a text that is not a date-time.
 var ErrTime = errors.New("payment: not a timestamp")
+
+// dateTime has the date in the groups 1, 3 and 5, the time in 6, 8 and 10, its fraction in 11, and the offset from 12.
+// The separators of the date, 2 and 4, are the same, and so are those of the time, 7 and 9.
+var dateTime = regexp.MustCompile(`^(\d{4})(-?)(\d\d)(-?)(\d\d)[Tt ]` +
+	`(\d\d)(:?)(\d\d)(?:(:?)(\d\d))?(?:[.,](\d+))?` +
+	`([Zz]|([+\-\x{2212}])(\d\d)(?::?(\d\d))?)?$`)
 
 // ParseTime parses a calendar date-time of ISO 8601, as in 2026-01-31T12:00:00.123Z, in every spelling that has one
 // meaning:
@@ -25,98 +32,34 @@ var ErrTime = errors.New("payment: not a timestamp")
 // following second, because a [time.Time] has no leap seconds. Whether a leap second was announced for that day is not
 // checked.
 func ParseTime(text string) (t time.Time, zoned bool, err error) {
-	s := scanner{rest: text}
-	t = s.date()
-	s.failed = s.failed || !s.skip("Tt ")
-	hour, minute, second, fraction := s.clock()
-	zoned = s.rest != ""
-	offset := s.offset()
-	sinceMidnight := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute +
-		time.Duration(second)*time.Second + fraction
-	t = t.Add(sinceMidnight - offset)
-	monthBegins := t.Day() == 1 && t.Hour() == 0 && t.Minute() == 0
-	if s.failed || s.rest != "" || hour == 24 && sinceMidnight > 24*time.Hour || second == 60 && !monthBegins ||
-		t.Year() < 0 || t.Year() > 9999 {
+	m := dateTime.FindStringSubmatch(text)
+	if m == nil || m[2] != m[4] || m[10] != "" && m[7] != m[9] {
 		return time.Time{}, false, ErrTime
 	}
-	return t, zoned, nil
-}
-
-// scanner reads a text from its beginning. After the first error, its results have no meaning.
-type scanner struct {
-	rest   string
-	failed bool
-}
-
-// skip skips the next byte if it is one of set.
-func (s *scanner) skip(set string) bool {
-	if s.rest == "" || strings.IndexByte(set, s.rest[0]) < 0 {
-		return false
+	number := func(group int) int { n, _ := strconv.Atoi(m[group]); return n } // of digits, or "" for 0
+	duration := func(hours, minutes int) time.Duration {
+		return time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
 	}
-	s.rest = s.rest[1:]
-	return true
-}
-
-func (s *scanner) digit() bool { return s.rest != "" && '0' <= s.rest[0] && s.rest[0] <= '9' }
-
-// number reads a number of so many digits.
-func (s *scanner) number(digits, most int) (n int) {
-	for range digits {
-		if !s.digit() {
-			s.failed = true
-			return 0
-		}
-		n = n*10 + int(s.rest[0]-'0')
-		s.rest = s.rest[1:]
+	month, day := time.Month(number(3)), number(5)
+	hour, minute, second := number(6), number(8), number(10)
+	tenBillionths, _ := strconv.Atoi((m[11] + "0000000000")[:10])
+	fraction := time.Duration(tenBillionths / 10) // of a second
+	if m[10] == "" {
+		fraction = time.Duration(6 * tenBillionths) // of a minute
 	}
-	s.failed = s.failed || n > most
-	return n
-}
-
-func (s *scanner) date() time.Time {
-	year := s.number(4, 9999)
-	extended := s.skip("-")
-	month := time.Month(s.number(2, 12))
-	s.failed = s.failed || s.skip("-") != extended
-	day := s.number(2, 31)
-	t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-	s.failed = s.failed || t.Month() != month || t.Day() != day
-	return t
-}
-
-func (s *scanner) clock() (hour, minute, second int, fraction time.Duration) {
-	hour = s.number(2, 24)
-	extended := s.skip(":")
-	minute = s.number(2, 59)
-	unit := time.Minute
-	if extended && s.skip(":") || !extended && s.digit() {
-		second, unit = s.number(2, 60), time.Second
+	offset := duration(number(14), number(15))
+	if m[13] != "+" {
+		offset = -offset
 	}
-	if s.skip(".,") {
-		s.failed = s.failed || !s.digit()
-		for s.digit() {
-			unit /= 10
-			fraction += unit * time.Duration(s.rest[0]-'0')
-			s.rest = s.rest[1:]
-		}
+	t = time.Date(number(1), month, day, 0, 0, 0, 0, time.UTC)
+	inCalendar := t.Month() == month && t.Day() == day
+	sinceMidnight := duration(hour, minute) + time.Duration(second)*time.Second + fraction
+	t = t.Add(sinceMidnight - offset)
+	monthBegins := t.Day() == 1 && t.Hour() == 0 && t.Minute() == 0
+	switch {
+	case !inCalendar, minute > 59, second > 60, number(14) > 23, number(15) > 59,
+		hour > 23 && sinceMidnight > 24*time.Hour, second == 60 && !monthBegins, t.Year() < 0, t.Year() > 9999:
+		return time.Time{}, false, ErrTime
 	}
-	return hour, minute, second, fraction
-}
-
-func (s *scanner) offset() time.Duration {
-	if s.rest == "" || s.skip("Zz") {
-		return 0
-	}
-	rest, west := strings.CutPrefix(s.rest, "\u2212")
-	s.rest = rest
-	west = west || s.skip("-")
-	s.failed = s.failed || !west && !s.skip("+")
-	offset := time.Duration(s.number(2, 23)) * time.Hour
-	if s.skip(":") || s.rest != "" {
-		offset += time.Duration(s.number(2, 59)) * time.Minute
-	}
-	if west {
-		return -offset
-	}
-	return offset
+	return t, m[12] != "", nil
 }
