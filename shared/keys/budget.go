@@ -35,11 +35,8 @@ func (l *lookup) take(ctx context.Context, b *budget) bool {
 		return false
 	}
 	if !l.tableFailed {
-		var left bool
-		err := l.withTable(ctx, func(ctx context.Context) (err error) {
-			name := b.name + "#" + strconv.FormatInt(minute.Unix()/60, 10)
-			left, err = l.store.Take(ctx, name, limit, minute.Add(time.Hour))
-			return err
+		left, err := withTable(ctx, l, func(ctx context.Context) (bool, error) {
+			return l.store.Take(ctx, b.name+"#"+strconv.FormatInt(minute.Unix()/60, 10), limit, minute.Add(time.Hour))
 		})
 		if err == nil {
 			if !left {

@@ -54,7 +54,7 @@ const (
 	MaxModulusBytes = 4096 / 8
 )
 
-// jwk contains the members that the policy checks. Others are ignored, as RFC 7517, section 4 requires. A member that
+// jwk contains the members that the policy checks. The rest is ignored, as RFC 7517, section 4 requires. A member that
 // is null is nil or empty, like one that is absent.
 type jwk struct {
 	Kty    string   `json:"kty"`
@@ -64,19 +64,14 @@ type jwk struct {
 	N      string   `json:"n"`
 	E      string   `json:"e"`
 	KeyOps []string `json:"key_ops,omitzero"`
-	D      any      `json:"d,omitzero"`
-	P      any      `json:"p,omitzero"`
-	Q      any      `json:"q,omitzero"`
-	DP     any      `json:"dp,omitzero"`
-	DQ     any      `json:"dq,omitzero"`
-	QI     any      `json:"qi,omitzero"`
-	Oth    any      `json:"oth,omitzero"`
-	K      any      `json:"k,omitzero"`
+
+	Others map[string]any `json:",embed"`
 }
 
 // private reports whether the key has a member of a private or symmetric key.
 func (k jwk) private() bool {
-	return slices.ContainsFunc([]any{k.D, k.P, k.Q, k.DP, k.DQ, k.QI, k.Oth, k.K}, func(v any) bool { return v != nil })
+	return slices.ContainsFunc([]string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"},
+		func(name string) bool { return k.Others[name] != nil })
 }
 
 // wrongSize reports whether a modulus is shorter or longer than allowed.

@@ -179,17 +179,10 @@ func New(origin *Origin, store Store, opts Options) *Cache {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Cache{
-		origin:  origin,
-		store:   store,
-		opts:    opts,
-		keys:    map[string]*entry{},
-		unknown: map[string]*entry{},
-		misses:  budget{name: "misses"},
-		reserve: budget{name: "reserve"},
-		known:   map[netip.Prefix]sighting{},
-		pauses:  map[netip.Prefix]time.Time{},
-	}
+	return &Cache{origin: origin, store: store, opts: opts,
+		keys: map[string]*entry{}, unknown: map[string]*entry{},
+		misses: budget{name: "misses"}, reserve: budget{name: "reserve"},
+		known: map[netip.Prefix]sighting{}, pauses: map[netip.Prefix]time.Time{}}
 }
 
 // Lookup returns the key with that id, from memory if it is fresh there. from is the source address of the webhook; the
@@ -377,7 +370,10 @@ func (l *lookup) save(ctx context.Context, e *entry) Found {
 		written := make(chan error, 1)
 		w := *l // the caller reads l meanwhile
 		go func() {
-			written <- w.withTable(ctx, func(ctx context.Context) error { return w.store.Put(ctx, e.Record) })
+			_, err := withTable(ctx, &w, func(ctx context.Context) (any, error) {
+				return nil, w.store.Put(ctx, e.Record)
+			})
+			written <- err
 		}()
 		found.written = sync.OnceValue(func() error { return <-written })
 	}
@@ -458,28 +454,25 @@ func (l *lookup) removed() Found {
 }
 
 // withTable makes a call of the table with its timeout, and records in l if it fails.
-func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
+func withTable[T any](ctx context.Context, l *lookup, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
-	err := call(ctx)
+	result, err := call(ctx)
 	l.tableFailed = l.tableFailed || err != nil
-	return err
+	return result, err
 }
 
 // fromTable returns the record that a call of the table returns; nil for none that can be used.
-func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Record, error)) (e *entry) {
-	_ = l.withTable(ctx, func(ctx context.Context) error {
-		r, err := call(ctx)
-		if r == nil || r.FetchedAt.After(l.opts.Now().Add(maxSkew)) {
-			return err
-		}
-		if key, refused := r.Key(); refused == nil || r.Rejected != nil {
-			// Long past if it was never reported as unknown.
-			e = &entry{*r, key, r.UnknownAt.Add(retryPause)}
-		}
-		return err
-	})
-	return e
+func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Record, error)) *entry {
+	r, _ := withTable(ctx, l, call)
+	if r == nil || r.FetchedAt.After(l.opts.Now().Add(maxSkew)) {
+		return nil
+	}
+	key, refused := r.Key()
+	if refused != nil && r.Rejected == nil {
+		return nil
+	}
+	return &entry{*r, key, r.UnknownAt.Add(retryPause)} // long past if it was never reported as unknown
 }
 
 // remember stores in memory what is known of a key id.

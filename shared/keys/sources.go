@@ -57,14 +57,13 @@ func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 	if !l.source.IsValid() || now.Before(last.recordAt) {
 		return
 	}
-	var at time.Time
-	s := sighting{now, now.Add(sourcePause)}
-	if err := l.withTable(ctx, func(ctx context.Context) (err error) {
-		at, err = c.store.RecordSource(ctx, sourceName(l.source), now.Truncate(time.Millisecond), now.Add(-recordEvery),
+	at, err := withTable(ctx, l, func(ctx context.Context) (time.Time, error) {
+		return c.store.RecordSource(ctx, sourceName(l.source), now.Truncate(time.Millisecond), now.Add(-recordEvery),
 			now.Add(knownFor))
-		return err
-	}); err == nil {
-		s = sighting{at, at.Add(recordEvery)}
+	})
+	s := sighting{at, at.Add(recordEvery)}
+	if err != nil {
+		s = sighting{now, now.Add(sourcePause)}
 	}
 	c.know(l.source, s)
 }
@@ -88,10 +87,8 @@ func (l *lookup) knows(ctx context.Context) bool {
 	case !l.source.IsValid() || now.Before(pause) || l.tableFailed:
 		return false
 	}
-	var at time.Time
-	err := l.withTable(ctx, func(ctx context.Context) (err error) {
-		at, err = l.store.Source(ctx, sourceName(l.source))
-		return err
+	at, err := withTable(ctx, l, func(ctx context.Context) (time.Time, error) {
+		return l.store.Source(ctx, sourceName(l.source))
 	})
 	switch {
 	case err != nil:
