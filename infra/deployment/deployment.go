@@ -78,10 +78,8 @@ type Deployment struct {
 	Queues            map[string]string `json:"queues"`                   // URL by the name of the consumer's rule
 	Functions         map[string]string `json:"functions"`                // name in Lambda by the name of the folder
 	Logs              map[string]string `json:"logs"`                     // log group by the function's folder
-	// PaymentService is its base URL, and Simulated says that it is the simulated
-	// one, which signs and sends on request.
+	// PaymentService is the base URL of the simulated one.
 	PaymentService string `json:"paymentService"`
-	Simulated      bool   `json:"simulated"`
 	// Settings are those that differ from the defaults, by their keys.
 	Settings map[string]string `json:"settings"`
 	// Given are those of Settings that the user gave.
@@ -195,11 +193,7 @@ func (d *Deployment) Restart(with map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		pairs = append(pairs, key+"="+all[key])
 	}
-	command := `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
-	if !d.Simulated {
-		command += ", with the other variables of before"
-	}
-	return command
+	return `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
 }
 
 // FunctionURL returns where the emulator at an endpoint serves a function URL: its host name does not

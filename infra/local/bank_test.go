@@ -22,7 +22,7 @@ import (
 // the program finds each by its id.
 func (f *fixture) testBank(t *testing.T) {
 	m := *f.machine
-	m.settings, m.baseURL, m.authURL, m.end = nil, "", "", nil
+	m.settings, m.service.URL, m.service.URL, m.end = nil, "", "", nil
 	if err := m.startService(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (m *machine) deployBank(t *testing.T) map[string]string {
 	example, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "example_test.go"))
 	if err == nil {
 		main := strings.NewReplacer("package payhook_test", "package main", "func ExampleNew", "func main",
-			"https://api.payments.example", m.baseURL, "https://auth.payments.example", m.authURL).Replace(string(example))
+			"https://api.payments.example", m.service.URL, "https://auth.payments.example", m.service.URL).Replace(string(example))
 		err = os.WriteFile(filepath.Join(folder, "main.go"), []byte(main), 0o600)
 	}
 	if err == nil {

@@ -36,14 +36,12 @@ and the other commands use it with --local. If everything is up already, it only
 to run changed code, end it with down first.
 
 Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of
-infra/settings.json. With --auth-url, the client id and secret are read from the
-variables CLIENT_ID and CLIENT_SECRET.
+infra/settings.json.
 
 Status 1: a step failed.
 
 With --json, the content of .local/up.json.`,
-		Example: "  payhook local up\n  payhook local up --base-url http://127.0.0.1:8080 --auth-url " +
-			"http://127.0.0.1:8080",
+		Example: "  payhook local up\n  payhook local up -c successStatus=204",
 	})
 	o.register(up)
 	return cli.Group("local", "Run Payhook on this machine", up,
@@ -123,20 +121,12 @@ func (o *options) complete(p *cli.Program) (err error) {
 		delete(o.settings, key)
 	}
 	maps.Copy(o.settings, o.given)
-	if o.authURL != "" {
-		// Not by flags: every process of this machine can see those.
-		o.clientID, o.clientSecret = os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET")
-	}
 	return nil
 }
 
 // register adds the flags of up.
 func (o *options) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&o.baseURL, "base-url", "",
-		"base `URL` of a payment service that runs already, instead of the simulated one")
-	f.StringVar(&o.authURL, "auth-url", "", "`URL` of a token endpoint that runs already, instead of the simulated one")
-	f.FuncP("setting", "c",
+	cmd.Flags().FuncP("setting", "c",
 		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces",
 		func(text string) error { return cli.AddSettings(o.given, text, known()) })
 	var keys []string

@@ -79,7 +79,7 @@ func TestDeployedStack(t *testing.T) {
 	}
 	f := &fixture{m.main, m, p, t.TempDir()}
 	run := *f.Deployment
-	run.Simulated, run.PaymentService = true, m.service.URL
+	run.PaymentService = m.service.URL
 	mod := os.WriteFile(filepath.Join(f.folder, "go.mod"), []byte("module payhook.example\n"), 0o600)
 	if err := errors.Join(mod, run.Write(f.folder)); err != nil {
 		t.Fatal(err)

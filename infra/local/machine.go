@@ -22,11 +22,6 @@ type options struct {
 	state    string            // the folder of all files that are written; below .local
 	settings map[string]string // by their keys; the defaults for those that are missing
 	given    map[string]string // those of settings that the user gave
-	// baseURL and authURL are those of a payment service that runs already, for keys
-	// and for tokens; "" for the simulated one.
-	baseURL, authURL string
-	// clientID and clientSecret are for authURL. Without them, their secret stays empty.
-	clientID, clientSecret string
 	// forFunctions returns the endpoint of the AWS APIs for the functions, given that of the
 	// emulator. nil: the latter.
 	forFunctions func(string) string
@@ -39,7 +34,7 @@ type machine struct {
 	main     *checks.Subject
 	cdk      *CDK
 	emulator *Emulator
-	service  *paymenttest.Server   // nil if keys and tokens are those of another service
+	service  *paymenttest.Server
 	identity *paymenttest.Identity // issues client certificates
 	serverCA *paymenttest.CA       // issues the certificates of endpoints
 	end      []func()              // ends what was started, in reverse order
@@ -151,12 +146,8 @@ func checkSettings(stack string, texts, given map[string]string) error {
 	return nil
 }
 
-// startService starts the simulated payment service unless another one is used for both keys
-// and tokens.
+// startService starts the simulated payment service.
 func (m *machine) startService() error {
-	if m.baseURL != "" && m.authURL != "" {
-		return nil
-	}
 	service, err := checks.ServiceOptions(m.settings)
 	if err != nil {
 		return err
@@ -165,13 +156,6 @@ func (m *machine) startService() error {
 	m.service = paymenttest.NewServer(service)
 	m.end = append(m.end, m.service.Close)
 	m.progress.Say("the simulated payment service is at %s", m.service.URL)
-	if m.baseURL == "" {
-		m.baseURL = m.service.URL
-	}
-	if m.authURL == "" {
-		m.authURL = m.service.URL
-		m.clientID, m.clientSecret = m.service.Client()
-	}
 	return nil
 }
 
@@ -179,7 +163,7 @@ func (m *machine) startService() error {
 func (m *machine) context(values map[string]string) map[string]string {
 	values = maps.Clone(values)
 	values[settings.LocalKey] = "true"
-	values["baseUrl"], values["authUrl"] = m.baseURL, m.authURL
+	values["baseUrl"], values["authUrl"] = m.service.URL, m.service.URL
 	values["tokenManagerId"] = cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	return values
 }

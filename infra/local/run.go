@@ -25,19 +25,13 @@ import (
 )
 
 // hints are the commands for a local run.
-func hints(run *deployment.Deployment) string {
-	send := `  make payhook ARGS="local send"                    send a signed webhook
-`
-	if !run.Simulated {
-		send = ""
-	}
-	return send + `  make payhook ARGS="logs --local --follow"         show live what arrives
+const hints = `  make payhook ARGS="local send"                    send a signed webhook
+  make payhook ARGS="logs --local --follow"         show live what arrives
   make payhook ARGS=--help                          list all commands
   less events/TUTORIAL.md                           write your first app
   cat .local/up.json                                show where everything is
   less .local/run/emulator.log                      show the log of the emulator
 `
-}
 
 // inBackground is set in the environment of the process that up starts.
 const inBackground = "PAYHOOK_IN_BACKGROUND"
@@ -101,11 +95,11 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 }
 
 // upAlready is the command up while another process has the lock. The error is locked if that process has not started
-// everything yet, or with the flags of another payment service.
+// everything yet.
 func upAlready(ctx context.Context, p *cli.Program, o options, locked error) error {
 	run, err := deployment.Running(ctx)
 	switch {
-	case errors.Is(err, deployment.ErrNotUp) || o.baseURL+o.authURL != "":
+	case errors.Is(err, deployment.ErrNotUp):
 		return locked
 	case err != nil:
 		return err
@@ -121,7 +115,7 @@ func isUp(p *cli.Program, run *deployment.Deployment) error {
 		return p.PrintJSON(run)
 	}
 	_, err := fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
-		"              end it\n", deployment.Path, hints(run))
+		"              end it\n", deployment.Path, hints)
 	return err
 }
 
@@ -149,29 +143,10 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	}
 }
 
-// firstRunTimeout is how long the first run of a function may take. A token endpoint that
-// does not answer keeps its function busy for longer.
-const firstRunTimeout = 15 * time.Second
-
-// firstRuns runs the token function and redrive once, so that a token is stored and both
-// have written metrics. Without a token, the local run is still useful: firstRuns writes what
-// is missing, and returns only the error of ctx.
+// firstRuns runs the token function and redrive once, so that a token is stored and both have written metrics.
 func (m *machine) firstRuns(ctx context.Context) error {
 	return m.progress.Step("running token and redrive once", func() error {
-		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
-		defer cancel()
-		if err := m.firstToken(within); err != nil {
-			m.progress.Say("no access token is stored: %v", err)
-			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
-			if m.clientID == "" || m.clientSecret == "" {
-				hint = "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
-			}
-			m.progress.Say("%s", hint)
-		}
-		if err := m.main.Invoke(within, "redrive", checks.AsScheduled, &struct{}{}); err != nil {
-			m.progress.Say("redrive did not run: %v", err)
-		}
-		return ctx.Err()
+		return errors.Join(m.firstToken(ctx), m.main.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}))
 	})
 }
 
@@ -182,7 +157,7 @@ func (m *machine) firstToken(ctx context.Context) error {
 	}
 	run, err := m.main.RunToken(ctx, checks.AsScheduled)
 	if err == nil && run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
-		err = fmt.Errorf("%s: %s", run.Outcome, run.Cause)
+		err = fmt.Errorf("no access token is stored: %s: %s", run.Outcome, run.Cause)
 	}
 	return err
 }

@@ -49,13 +49,10 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	}
 	s := &checks.Subject{
 		Deployment: &deployment.Deployment{Local: true, Region: Region,
-			Stack: settings.TextIn(values, "stackName"), PaymentService: m.baseURL,
+			Stack: settings.TextIn(values, "stackName"), PaymentService: m.service.URL,
 			Settings: values, Given: m.given},
-		Identity: m.identity, Client: deployment.Direct, Timeout: 20 * time.Second}
-	if m.service != nil {
-		s.Sender, s.Simulated = m.service.Sender(), m.baseURL == m.service.URL
-		s.Change = func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }
-	}
+		Identity: m.identity, Client: deployment.Direct, Timeout: 20 * time.Second, Sender: m.service.Sender(),
+		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}
 	return s, nil
 }
 
@@ -105,13 +102,11 @@ func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[stri
 	} else {
 		s.WebhookURL = deployment.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
-	if service := m.service; service != nil && s == m.main {
-		service.SetWebhookURL(s.WebhookURL)
+	if s == m.main {
+		m.service.SetWebhookURL(s.WebhookURL)
 	}
-	if m.clientID == "" {
-		return nil
-	}
-	return s.StoreCredentials(ctx, m.clientID, m.clientSecret)
+	id, secret := m.service.Client()
+	return s.StoreCredentials(ctx, id, secret)
 }
 
 // startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.

@@ -51,7 +51,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	run := *f.Deployment
-	run.Simulated, run.PaymentService = true, f.machine.service.URL
+	run.PaymentService = f.machine.service.URL
 	if err := run.Write(checkout); err != nil {
 		t.Fatal(err)
 	}

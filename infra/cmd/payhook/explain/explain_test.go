@@ -26,7 +26,7 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 		c.move("X-SVC-Key-Id", "Key")
 		var out bytes.Buffer
 		o := options{Program: &cli.Program{Out: &out}}
-		d := &deployment.Deployment{Local: local, Simulated: true, Given: map[string]string{"encryption": "a"}}
+		d := &deployment.Deployment{Local: local, Given: map[string]string{"encryption": "a"}}
 		if err := o.explain(t.Context(), d, c.request); err != nil {
 			t.Fatal(err)
 		}
