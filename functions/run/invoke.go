@@ -7,13 +7,11 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -120,33 +118,19 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(withRequest(e, r))
+	if e.Headers == nil {
+		e.Headers = map[string]string{}
+	}
+	maps.Copy(e.Headers, paymenttest.Headers(r))
+	e.RawQueryString = r.URL.RawQuery
+	return json.Marshal(e)
 }
 
-// withRequest returns an event with the headers and the query of a request. As Lambda does it, names are in lower
-// case, and repeated headers joined by commas.
-func withRequest(e httpEvent, r *http.Request) httpEvent {
-	headers := maps.Clone(e.Headers)
-	if headers == nil {
-		headers = map[string]string{}
-	}
-	for name, values := range r.Header {
-		headers[strings.ToLower(name)] = strings.Join(values, ",")
-	}
-	e.Headers, e.RawQueryString = headers, r.URL.RawQuery
-	return e
-}
-
-// newEvent returns what the function reads of the event that a function URL makes of a request from a source address.
+// newEvent returns the event of a request from a source address.
 func newEvent(r *http.Request, source string) ([]byte, error) {
-	body, err := io.ReadAll(r.Body)
+	e, err := paymenttest.LambdaEvent(r, source)
 	if err != nil {
 		return nil, err
-	}
-	e := withRequest(httpEvent{Version: "2.0", RawPath: r.URL.EscapedPath(), Body: string(body)}, r)
-	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.SourceIP = r.Method, source
-	if !utf8.Valid(body) {
-		e.Body, e.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
 	}
 	return json.Marshal(e)
 }

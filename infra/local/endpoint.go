@@ -1,18 +1,22 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -33,7 +37,6 @@ const maxPayload = 10 << 20
 type httpAPI struct {
 	Domain   string
 	ID       string
-	Account  string
 	Function string        // the function behind it, with its qualifier
 	Timeout  time.Duration // 0: 30 s, the longest
 	// Truststore holds CA certificates in PEM. Without them, clients need no
@@ -135,7 +138,8 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if len(body) > maxPayload {
 		return http.StatusRequestEntityTooLarge, errors.New("the payload is larger than the quota")
 	}
-	event, err := e.event(r, body, certificate)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	event, err := e.event(r, certificate)
 	if err != nil {
 		return http.StatusInternalServerError, err
 	}
@@ -185,4 +189,31 @@ func (e *endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) 
 	w.WriteHeader(answer.StatusCode)
 	io.WriteString(w, answer.Body)
 	return answer.StatusCode, nil
+}
+
+// event returns what the function reads of the event that the endpoint makes of a request with a client certificate,
+// which is nil without mutual TLS.
+func (e *endpoint) event(r *http.Request, certificate *x509.Certificate) ([]byte, error) {
+	source, _, _ := net.SplitHostPort(r.RemoteAddr)
+	made, err := paymenttest.LambdaEvent(r, source)
+	if err != nil {
+		return nil, err
+	}
+	made.RequestContext.DomainName, made.RequestContext.APIID = e.api.Domain, e.api.ID
+	if certificate != nil {
+		made.RequestContext.Authentication.ClientCert.ClientCertPem = string(paymenttest.EncodeCertificate(certificate))
+	}
+	if !isText(r.Header.Get("Content-Type")) && !made.IsBase64Encoded && made.Body != "" {
+		made.Body, made.IsBase64Encoded = base64.StdEncoding.EncodeToString([]byte(made.Body)), true
+	}
+	return json.Marshal(made)
+}
+
+// isText reports whether a body is passed on as text. AWS does not list the types;
+// these are those that were found by trying (MiniStack's pull request 766, "v2
+// Lambda-proxy honors isBase64Encoded in both directions"). No type is binary.
+func isText(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (strings.HasPrefix(kind, "text/") ||
+		slices.Contains([]string{"application/json", "application/xml", "application/javascript"}, kind))
 }

@@ -116,7 +116,7 @@ func (m *machine) startEndpoint(ctx context.Context, s *checks.Subject, domain s
 	if err != nil {
 		return err
 	}
-	api := httpAPI{Domain: domain, Account: Account, ID: function.Environment.Variables[settings.APIIDEnv],
+	api := httpAPI{Domain: domain, ID: function.Environment.Variables[settings.APIIDEnv],
 		Function: name}
 	if checks.UsesMTLS(s.Settings) {
 		path := s.Settings["truststore"]

@@ -168,8 +168,7 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err err
 // unknownKey is a key that no service has published.
 var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
 
-// Signed is a signed webhook as Lambda hands it to a function: names of headers are in lower case, and the values of a
-// repeated header are joined by commas.
+// Signed is a signed webhook as Lambda hands it to a function, with the headers of [Headers].
 type Signed struct {
 	Payload []byte
 	Headers map[string]string
@@ -183,10 +182,7 @@ func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	signed := Signed{Headers: map[string]string{}, Query: r.URL.RawQuery}
-	for name, values := range r.Header {
-		signed.Headers[strings.ToLower(name)] = strings.Join(values, ",")
-	}
+	signed := Signed{Headers: Headers(r), Query: r.URL.RawQuery}
 	signed.Payload, err = io.ReadAll(r.Body)
 	return signed, err
 }
