@@ -32,9 +32,9 @@ import (
 type Settings struct {
 	_ struct{} `group:"Required"`
 
-	// BaseURL is the base URL of the APIs; keys are at {base_url}/v1/keys/{keyId}.
+	// BaseURL is the base URL of the APIs, before /v1/keys/{keyId}.
 	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
-	// AuthURL is the base URL of the token endpoint {auth_url}/as/token.oauth2; not required with TokenStore none.
+	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
 	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
@@ -51,19 +51,17 @@ type Settings struct {
 	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
 	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
 	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"proof"`
-	// Scopes are the scopes to ask a token for, separated by spaces (§5.1); none: the parameter is not sent.
+	// Scopes are the scopes of a token, separated by spaces (§5.1).
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
-	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749,
-	// section 2.3.1).
+	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
-	// TokenStore is where the access token is kept (§8): secret, for lifetimes of at least 20 minutes; parameter, for
-	// any; or none.
+	// TokenStore is where the access token is kept (§8): secret; parameter, for lifetimes under 20 minutes; or none.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	_ struct{} `group:"Security"`
 
-	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both. The last
+	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the last
 	// two need DomainName and Truststore.
 	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"proof"`
 	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL.
@@ -81,7 +79,7 @@ type Settings struct {
 	// webhooks show them; with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
 	// RevokedKeys are the rejected keys: a signing key (§5.4) by its id or JWK thumbprint; that of a client certificate
-	// or CA (§5.3) as in ClientCertPins, or by the SHA-256 of the certificate. No revocation list is read.
+	// or CA (§5.3) as in ClientCertPins, or by the certificate's SHA-256. No revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
 	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
 	// public CAs. A machine that runs `payhook explain` must trust them too.
@@ -101,8 +99,8 @@ type Settings struct {
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (no
 	// alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
-	// ProtectBus is whether the bus lets only the webhook and the redrive function call PutEvents; for Props.Bus, the
-	// default is false.
+	// ProtectBus is whether the bus denies PutEvents to all but the webhook and the redrive function; for Props.Bus,
+	// the default is false.
 	ProtectBus *bool `key:"protectBus" default:"true"`
 
 	_ struct{} `group:"Retention"`
@@ -130,21 +128,20 @@ type Settings struct {
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off"`
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m"`
-	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
+	// WebhookConcurrency is the reserved concurrency of the webhook function.
 	WebhookConcurrency int `key:"webhookConcurrency" form:"concurrency"`
 
 	_ struct{} `group:"Rarely needed"`
 
-	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour.
+	// CaptureRejected is how long after a deployment rejected webhooks are stored.
 	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. A change
-	// replaces the bus.
+	// EventBusName is the name of the bus that is created. A change replaces the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
-	// LedgerTable is an existing ledger to use; none: one is created.
+	// LedgerTable is an existing ledger to use.
 	LedgerTable string `key:"ledgerTable" form:"table"`
-	// ClaimBucket is an existing bucket for large events; none: one is created.
+	// ClaimBucket is an existing bucket to use for large events.
 	ClaimBucket string `key:"claimBucket" form:"bucket"`
-	// ParkingBucket is an existing bucket for what is parked; none: one is created.
+	// ParkingBucket is an existing bucket to use for what is parked.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
 }
 
