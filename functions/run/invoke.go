@@ -16,8 +16,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	token "payhook.example/functions/token/handler"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/redrive"
 	tokens "payhook.example/shared/token"
 )
 
@@ -26,7 +26,7 @@ type httpEvent = events.APIGatewayV2HTTPRequest
 
 // decoders decode the events of the functions.
 var decoders = map[string]func(event []byte) error{
-	"webhook": decode[httpEvent], "redrive": decode[redrive.Request], "token": decode[token.Event],
+	"webhook": decode[httpEvent], "redrive": decode[intake.Request], "token": decode[token.Event],
 }
 
 func decode[T any](event []byte) error {

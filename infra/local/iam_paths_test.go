@@ -15,13 +15,13 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
@@ -154,7 +154,7 @@ func (f *fixture) pending(ctx context.Context, n int, change func(*ledger.Item) 
 func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
 
 // redrive invokes the redrive function.
-func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
+func (f *fixture) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
 	event, err := json.Marshal(r)
 	if err == nil {
 		err = f.Invoke(ctx, "redrive", string(event), &a)
@@ -164,7 +164,7 @@ func (f *fixture) redrive(ctx context.Context, r redrive.Request) (a redrive.Ans
 
 // replay returns what parks something and lets the redrive function replay it. It is parked again for another reason,
 // or replayed without events in conflict or without identity.
-func (f *fixture) replay(parkedAgain bool, r redrive.Request,
+func (f *fixture) replay(parkedAgain bool, r intake.Request,
 	park func(context.Context) (string, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		name, err := park(ctx)
@@ -173,11 +173,11 @@ func (f *fixture) replay(parkedAgain bool, r redrive.Request,
 		}
 		r.Replay = []string{name}
 		a, err := f.redrive(ctx, r)
-		if err != nil || len(a.Replayed) != 1 {
-			return errors.Join(err, wrong("replayed as", a.Replayed))
+		if err != nil || len(a.Decided) != 1 {
+			return errors.Join(err, wrong("replayed as", a.Decided))
 		}
-		got := a.Replayed[0]
-		done := (got.Outcome == redrive.Accepted || got.Outcome == redrive.FirstKept) && got.Cause == ""
+		got := a.Decided[0]
+		done := (got.Outcome == intake.Accepted.Name || got.Outcome == intake.FirstKept.Name) && got.Cause == ""
 		if parkedAgain && got.Parked == "" || !parkedAgain && !done {
 			return wrong("replayed as", got)
 		}
@@ -217,7 +217,7 @@ func (f *fixture) asClaim(ctx context.Context) func(*ledger.Item) error {
 			return err
 		}
 		text, err := bus.NewClaims(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
-		*i = i.AsClaim(text)
+		i.Detail, i.Claimed = text, true
 		return err
 	}
 }
@@ -258,26 +258,26 @@ func (f *fixture) redrivePaths() []path {
 				return nil
 			})
 		}},
-		{"a delivery of two events is replayed", f.replay(false, redrive.Request{},
+		{"a delivery of two events is replayed", f.replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) { return f.park(ctx, fresh(), fresh()) })},
-		{"one with a large event is replayed", f.replay(false, redrive.Request{},
+		{"one with a large event is replayed", f.replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) { return f.park(ctx, fresh(), large()) })},
 		{"a conflict is replayed in the first version",
-			f.replay(false, redrive.Request{Version: redrive.FirstVersion}, f.parkConflict)},
-		{"a parked event is replayed", f.replay(false, redrive.Request{},
+			f.replay(false, intake.Request{Version: intake.FirstVersion}, f.parkConflict)},
+		{"a parked event is replayed", f.replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, unchanged) })},
-		{"a large parked event is replayed", f.replay(false, redrive.Request{},
+		{"a large parked event is replayed", f.replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) { return f.parkEvent(ctx, f.asClaim(ctx)) })},
 		{"a captured webhook is replayed, with a new key and a new token", f.replay(false,
-			redrive.Request{Reason: "test"}, func(ctx context.Context) (string, error) {
+			intake.Request{Reason: "test"}, func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}
 				return f.reject(ctx, paymenttest.Delivery(paymenttest.Event()))
 			})},
-		{"a captured webhook is replayed, and is invalid", f.replay(true, redrive.Request{Reason: "test"},
+		{"a captured webhook is replayed, and is invalid", f.replay(true, intake.Request{Reason: "test"},
 			func(ctx context.Context) (string, error) { return f.reject(ctx, []byte("{}")) })},
-		{"an invalid delivery is replayed, and has a conflict", f.replay(true, redrive.Request{},
+		{"an invalid delivery is replayed, and has a conflict", f.replay(true, intake.Request{},
 			func(ctx context.Context) (string, error) {
 				first, second := versions()
 				return f.park(ctx, first, second)
@@ -288,14 +288,14 @@ func (f *fixture) redrivePaths() []path {
 			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
-			a, err := f.redrive(ctx, redrive.Request{Dismiss: []string{id, name}, Reason: "test"})
-			if err == nil && (len(a.Dismissed) != 2 || a.Dismissed[0].Cause+a.Dismissed[1].Cause != "") {
-				err = wrong("dismissed as", a.Dismissed)
+			a, err := f.redrive(ctx, intake.Request{Dismiss: []string{id, name}, Reason: "test"})
+			if err == nil && (len(a.Decided) != 2 || a.Decided[0].Cause+a.Decided[1].Cause != "") {
+				err = wrong("dismissed as", a.Decided)
 			}
 			return err
 		}},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
-			_, err := f.redrive(ctx, redrive.Request{
+			_, err := f.redrive(ctx, intake.Request{
 				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
 			return err
 		}},

@@ -58,36 +58,19 @@ func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.maxBytes }
 // [*DetailError]. Publish stops trying when ctx ends.
 func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	results := make([]error, len(events))
+	var good []int // positions
 	for i, e := range events {
-		results[i] = Check(e.Detail)
+		if results[i] = Check(e.Detail); results[i] == nil {
+			good = append(good, i)
+		}
 	}
-	batches := b.batches(events, results)
+	var batches [][]int
+	size := func(n int) int { return b.Size(events[good[n]]) }
+	for begin, end := range objects.Split(len(good), maxEntries, b.maxBytes-1, size) {
+		batches = append(batches, good[begin:end])
+	}
 	objects.Parallel(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
-}
-
-// batches returns the positions of the events of each request, in order,
-// without those that are found to be wrong.
-func (b *Bus) batches(events []Event, wrong []error) [][]int {
-	var batches [][]int
-	var batch []int
-	bytes := 0
-	for i, e := range events {
-		if wrong[i] != nil {
-			continue
-		}
-		size := b.Size(e)
-		if len(batch) == maxEntries || len(batch) > 0 && bytes+size >= b.maxBytes {
-			batches = append(batches, batch)
-			batch, bytes = nil, 0
-		}
-		batch = append(batch, i)
-		bytes += size
-	}
-	if batch != nil {
-		batches = append(batches, batch)
-	}
-	return batches
 }
 
 // publish puts the events at the positions of one batch on the bus. It makes

@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
@@ -67,7 +66,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			if n > 0 {
 				w.truststore = rotated
 			}
-			r := w.replay(p, redrive.ParkedVersion)
+			r := w.replay(p, intake.ParkedVersion)
 			if r.Outcome != intake.Accepted || r.Recorded != 1 ||
 				strings.Contains(r.Unverified, "no signature") != alone ||
 				strings.Contains(r.Unverified, "the truststore does not trust") != (n > 0) ||
@@ -104,14 +103,14 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 			w.truststore = trusted
 			for name, want := range names {
 				w.revoked = clientcert.Revocations{parsed(t, name)}
-				if r := w.replay(p, redrive.ParkedVersion); r.Outcome != want || r.Err == nil ||
+				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Err == nil ||
 					len(w.table.Items()) != before {
 					t.Errorf("%s is revoked: %+v, want %s", name, r, want)
 				}
 			}
 		}
 		w.revoked = clientcert.Revocations{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
-		if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Accepted {
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted {
 			t.Errorf("another is revoked: %+v", r)
 		}
 	}
@@ -132,7 +131,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	}
 	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
 	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate)}
-	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -172,7 +171,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		w, p := certified(t, !c.both)
 		c.change(&p)
 		before := len(w.table.Items())
-		r := w.replay(p, redrive.ParkedVersion)
+		r := w.replay(p, intake.ParkedVersion)
 		if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.table.Items()) != before {
 			t.Errorf("%s: %+v, want %s", name, r, c.want)
 		}
@@ -194,7 +193,7 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	p := w.parked(r.Parked)
-	if got := w.replay(p, redrive.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
+	if got := w.replay(p, intake.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
 		strings.Contains(got.Unverified, "the truststore does not trust") {
 		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
 	}

@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/redrive"
 )
 
 // Only what waits for a person can be decided: what is pending would be neither published nor open.
@@ -152,7 +151,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 			_, r := w.send(other)
 			p := w.parked(r.Parked)
 			return func(w *world, ctx context.Context) error {
-				return w.replayer().Replay(ctx, p, redrive.ParkedVersion).Err
+				return w.replayer().Replay(ctx, p, intake.ParkedVersion).Err
 			}
 		},
 		"[List get replay]": ofEvent(func(w *world, ctx context.Context, id string) error {

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -15,9 +16,10 @@ import (
 )
 
 // Outcome is what became of a delivery, and how it is answered, counted and logged. Two outcomes are the same if
-// they are equal. The zero Outcome stands for none.
+// they are equal. The zero Outcome stands for none. As an error, it is the cause of itself.
 type Outcome struct {
 	Name string // stable: logs and reports have it
+	Text string // of the error, if no other package has one
 	Answer
 }
 
@@ -30,8 +32,8 @@ type Answer struct {
 	Level      slog.Level
 }
 
-// String returns the name.
-func (o Outcome) String() string { return o.Name }
+// Error returns a text that has nothing of a delivery.
+func (o Outcome) Error() string { return "intake: " + cmp.Or(o.Text, o.Name) }
 
 // MarshalText returns the name.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.Name), nil }
@@ -62,56 +64,65 @@ func (o Outcome) BeforeProof() bool {
 // The outcomes. [CertificateOutcome] returns those of client certificates.
 var (
 	// Accepted: every event is recorded, now or before.
-	Accepted = Outcome{"accepted", Answer{Metric: settings.AcceptedMetric}}
+	Accepted = Outcome{"accepted", "", Answer{Metric: settings.AcceptedMetric}}
 	// Conflict: an eventId was seen before with other content. The delivery is parked.
-	Conflict = Outcome{"conflict", Answer{Metric: settings.AcceptedMetric, Level: slog.LevelError}}
+	Conflict = Outcome{"conflict", "an eventId was seen before with other content",
+		Answer{Metric: settings.AcceptedMetric, Level: slog.LevelError}}
 
 	// Not read.
-	SourceNotAllowed = rejected("source-not-allowed", settings.SourceNotAllowedMetric,
-		"The source address is not allowed.")
+	SourceNotAllowed = rejected("source-not-allowed", "the source address is not allowed",
+		settings.SourceNotAllowedMetric, "The source address is not allowed.")
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
-	NotAWebhookEvent = rejected("not-a-webhook-event", settings.BadRequestMetric, "The event is not a webhook.")
-	MethodNotAllowed = rejected("method-not-allowed", settings.MethodNotAllowedMetric,
-		"The method is not one of webhooks.")
-	PayloadEmpty    = rejected("payload-empty", settings.BadRequestMetric, "The request has no body.")
-	PayloadEncoding = rejected("payload-encoding", settings.BadRequestMetric, "The body can't be decoded.")
+	NotAWebhookEvent = rejected("not-a-webhook-event", "not a webhook", settings.BadRequestMetric,
+		"The event is not a webhook.")
+	MethodNotAllowed = rejected("method-not-allowed", "the method is not one of webhooks",
+		settings.MethodNotAllowedMetric, "The method is not one of webhooks.")
+	PayloadEmpty = rejected("payload-empty", "the request has no body", settings.BadRequestMetric,
+		"The request has no body.")
+	PayloadEncoding = rejected("payload-encoding", "the body is not base64", settings.BadRequestMetric,
+		"The body can't be decoded.")
 
 	// Not authentic.
-	SignatureMissing   = unauthentic("signature-missing")   // signature, timestamp or key id is missing
-	SignatureRepeated  = unauthentic("signature-repeated")  // one of them came more than once
-	SignatureMalformed = unauthentic("signature-malformed") // one of them is malformed
-	TimestampOutside   = unauthentic("timestamp-outside-window")
-	KeyUnknown         = unauthentic("key-unknown")
-	KeyRefused         = unauthentic("key-refused") // the service's key must not be used
-	KeyRevoked         = unauthentic("key-revoked") // the settings revoke it
-	SignatureMismatch  = unauthentic("signature-mismatch")
+	SignatureMissing   = unauthentic("signature-missing", "")   // signature, timestamp or key id is missing
+	SignatureRepeated  = unauthentic("signature-repeated", "")  // one of them came more than once
+	SignatureMalformed = unauthentic("signature-malformed", "") // one of them is malformed
+	TimestampOutside   = unauthentic("timestamp-outside-window", "")
+	KeyUnknown         = unauthentic("key-unknown", "")
+	KeyRefused         = unauthentic("key-refused", "") // the service's key must not be used
+	KeyRevoked         = unauthentic("key-revoked", "the setting revokedKeys has the key")
+	SignatureMismatch  = unauthentic("signature-mismatch", "")
 
 	// Authentic, and not a delivery of section 2.2 of the interface; parked.
-	Invalid = rejected("invalid", settings.InvalidMetric, "")
+	Invalid = rejected("invalid", "", settings.InvalidMetric, "")
 
 	// A failure of a service: the sender must send the delivery again.
-	KeyUnavailable    = unavailable("key-unavailable", settings.KeyUnavailableMetric, cannotCheck, 5)
-	KeyOutOfBudget    = unavailable("key-out-of-budget", settings.KeyUnavailableMetric, cannotCheck, 60)
-	LedgerUnavailable = unavailable("ledger-unavailable", settings.NotStoredMetric, notRecorded+".", 5)
-	OutOfTime         = unavailable("out-of-time", settings.NotStoredMetric, notRecorded+" in time.", 5)
-	ParkingFailed     = unavailable("parking-failed", settings.NotStoredMetric, "The delivery could not be stored.", 5)
+	KeyUnavailable = unavailable("key-unavailable", "the key is not available", settings.KeyUnavailableMetric,
+		cannotCheck, 5)
+	KeyOutOfBudget    = unavailable("key-out-of-budget", "", settings.KeyUnavailableMetric, cannotCheck, 60)
+	LedgerUnavailable = unavailable("ledger-unavailable", "not every event could be recorded",
+		settings.NotStoredMetric, notRecorded+".", 5)
+	OutOfTime     = unavailable("out-of-time", "out of time", settings.NotStoredMetric, notRecorded+" in time.", 5)
+	ParkingFailed = unavailable("parking-failed", "not parked", settings.NotStoredMetric,
+		"The delivery could not be stored.", 5)
 	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
-	EvidenceUnavailable = unavailable("evidence-unavailable", settings.NotStoredMetric,
+	EvidenceUnavailable = unavailable("evidence-unavailable", "the evidence is not stored", settings.NotStoredMetric,
 		"The delivery could not be recorded.", 5)
 
 	// Of a replay only.
-	StillPending   = Outcome{Name: "pending"}         // an event was recorded before, and is not published yet
-	Gone           = Outcome{Name: "gone"}            // the large event of a claim check is not stored any more
-	VersionMissing = Outcome{Name: "version-missing"} // a conflict is replayed only after a person chose a version
-	VersionUnfit   = Outcome{Name: "version-unfit"}   // there is no version to choose, or it is not available
-	Altered        = Outcome{Name: "altered"}         // what is stored is not what was parked
-	FirstKept      = Outcome{Name: "first-kept"}      // the conflict is dismissed, and nothing is published
+	StillPending = Outcome{Name: "pending", Text: "an event is recorded and not published yet: redrive publishes or " +
+		"parks it; repeat the replay later"}
+	Gone           = Outcome{Name: "gone"} // the large event of a claim check is not stored any more
+	VersionMissing = Outcome{Name: "version-missing", Text: "a conflict needs a version"}
+	// VersionUnfit: or there is none to choose.
+	VersionUnfit = Outcome{Name: "version-unfit", Text: "that version is not available"}
+	Altered      = Outcome{Name: "altered"}    // what is stored is not what was parked
+	FirstKept    = Outcome{Name: "first-kept"} // the conflict is dismissed, and nothing is published
 	// The event is not parked, or somebody decided about the delivery before.
-	NotParked        = Outcome{Name: "not-parked"}
-	AlreadyPublished = Outcome{Name: "already-published"}
+	NotParked        = Outcome{Name: "not-parked", Text: "the ledger has no event of this id"}
+	AlreadyPublished = Outcome{Name: "already-published", Text: "the event is published"}
 	AlreadyReplayed  = Outcome{Name: "already-replayed"}
-	AlreadyDismissed = Outcome{Name: "already-dismissed"}
+	AlreadyDismissed = Outcome{Name: "already-dismissed", Text: "the event was dismissed, and its bytes are removed"}
 )
 
 const (
@@ -119,63 +130,28 @@ const (
 	notRecorded = "Not every event could be recorded"
 )
 
-func rejected(name string, metric settings.Metric, detail string) Outcome {
-	return Outcome{name, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}
+func rejected(name, text string, metric settings.Metric, detail string) Outcome {
+	return Outcome{name, text, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}
 }
 
 // unauthentic has one answer for all reasons, so that a forger learns nothing.
-func unauthentic(name string) Outcome {
-	return rejected(name, settings.UnauthenticatedMetric, "The webhook is not authentic.")
+func unauthentic(name, text string) Outcome {
+	return rejected(name, text, settings.UnauthenticatedMetric, "The webhook is not authentic.")
 }
 
 // CertificateOutcome returns the outcome of a client certificate that is rejected for that reason.
-func CertificateOutcome(r clientcert.Reason) Outcome { return unauthentic(string(r)) }
+func CertificateOutcome(r clientcert.Reason) Outcome { return unauthentic(string(r), "") }
 
-func unavailable(name string, metric settings.Metric, detail string, retryAfter int) Outcome {
-	return Outcome{name, Answer{Status: metric.Status, Detail: detail, RetryAfter: retryAfter, Metric: metric,
+func unavailable(name, text string, metric settings.Metric, detail string, retryAfter int) Outcome {
+	return Outcome{name, text, Answer{Status: metric.Status, Detail: detail, RetryAfter: retryAfter, Metric: metric,
 		Level: slog.LevelError}}
 }
 
-// ErrKeyRevoked is returned for a signature by a key that the settings revoke.
-var ErrKeyRevoked = errors.New("intake: the setting revokedKeys has the key")
-
-// The errors of requests that are not read or are not deliveries.
-var (
-	ErrSource          = errors.New("intake: the source address is not allowed")
-	ErrEvent           = errors.New("intake: not a webhook")
-	ErrMethod          = errors.New("intake: the method is not one of webhooks")
-	ErrPayloadEmpty    = errors.New("intake: the request has no body")
-	ErrPayloadEncoding = errors.New("intake: the body is not base64")
-)
-
-// The errors that this package adds to those of the packages that it uses.
-var (
-	errConflict       = errors.New("intake: an eventId was seen before with other content")
-	errKeyUnavailable = errors.New("intake: the key is not available")
-	errLedger         = errors.New("intake: not every event could be recorded")
-	errOutOfTime      = errors.New("intake: out of time")
-	errParking        = errors.New("intake: not parked")
-	errEvidence       = errors.New("intake: the evidence is not stored")
-	errPending        = errors.New("intake: an event is recorded and not published yet: redrive publishes or parks " +
-		"it; repeat the replay later")
-	errNotParked      = errors.New("intake: the ledger has no event of this id")
-	errPublished      = errors.New("intake: the event is published")
-	errDismissed      = errors.New("intake: the event was dismissed, and its bytes are removed")
-	errVersionMissing = errors.New("intake: a conflict needs a version")
-	errVersionUnfit   = errors.New("intake: that version is not available")
-)
-
-// outcomes are the outcomes of errors. The first that matches decides.
-var outcomes = []struct {
+// ofErrors are the outcomes of the errors of other packages. The first that matches decides.
+var ofErrors = []struct {
 	match   func(error) bool
 	outcome Outcome
 }{
-	{func(err error) bool { return err == nil }, Accepted},
-	{is(ErrSource), SourceNotAllowed},
-	{is(ErrEvent), NotAWebhookEvent},
-	{is(ErrMethod), MethodNotAllowed},
-	{is(ErrPayloadEmpty), PayloadEmpty},
-	{is(ErrPayloadEncoding), PayloadEncoding},
 	{is(signature.ErrMissing), SignatureMissing},
 	{is(signature.ErrRepeated), SignatureRepeated},
 	{is(signature.ErrMalformed), SignatureMalformed},
@@ -184,22 +160,9 @@ var outcomes = []struct {
 	{is(keys.ErrMalformedID), SignatureMalformed},
 	{is(keys.ErrUnknown), KeyUnknown},
 	{isType[*keys.PolicyError], KeyRefused},
-	{is(ErrKeyRevoked), KeyRevoked},
 	{is(keys.ErrOutOfBudget), KeyOutOfBudget},
-	{is(errKeyUnavailable), KeyUnavailable},
-	{is(errOutOfTime), OutOfTime},
-	{is(errLedger), LedgerUnavailable},
-	{is(errParking), ParkingFailed},
-	{is(errEvidence), EvidenceUnavailable},
-	{is(errConflict), Conflict},
 	{isType[*payment.FieldError], Invalid},
-	{is(errPending), StillPending},
-	{is(errNotParked), NotParked},
-	{is(errPublished), AlreadyPublished},
-	{is(errDismissed), AlreadyDismissed},
 	{is(bus.ErrGone), Gone},
-	{is(errVersionMissing), VersionMissing},
-	{is(errVersionUnfit), VersionUnfit},
 	{is(proof.ErrAltered), Altered},
 }
 
@@ -212,17 +175,22 @@ func isType[E error](err error) bool {
 	return ok
 }
 
-// OutcomeOf returns the outcome of a delivery that failed with err, and Accepted for
-// nil. For an error that has none it returns LedgerUnavailable: the
-// sender has to send the delivery again.
+// OutcomeOf returns the outcome of a delivery that failed with err, and Accepted for nil. For an error that has none it
+// returns LedgerUnavailable: the sender has to send the delivery again.
 func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return Accepted
+	}
 	if rejected, ok := errors.AsType[*clientcert.Error](err); ok {
 		return CertificateOutcome(rejected.Reason)
 	}
-	for _, o := range outcomes {
+	for _, o := range ofErrors {
 		if o.match(err) {
 			return o.outcome
 		}
+	}
+	if o, ok := errors.AsType[Outcome](err); ok {
+		return o
 	}
 	return LedgerUnavailable
 }
@@ -230,10 +198,11 @@ func OutcomeOf(err error) Outcome {
 // Outcomes returns all outcomes that a webhook can have, by their names.
 func Outcomes() map[string]Outcome {
 	all := map[string]Outcome{}
-	for _, o := range outcomes {
-		if o.outcome.Metric != (settings.Metric{}) {
-			all[o.outcome.Name] = o.outcome
-		}
+	for _, o := range []Outcome{Accepted, Conflict, SourceNotAllowed, NotAWebhookEvent, MethodNotAllowed, PayloadEmpty,
+		PayloadEncoding, SignatureMissing, SignatureRepeated, SignatureMalformed, TimestampOutside, KeyUnknown,
+		KeyRefused, KeyRevoked, SignatureMismatch, Invalid, KeyUnavailable, KeyOutOfBudget, LedgerUnavailable,
+		OutOfTime, ParkingFailed, EvidenceUnavailable} {
+		all[o.Name] = o
 	}
 	for _, r := range clientcert.Reasons() {
 		all[string(r)] = CertificateOutcome(r)

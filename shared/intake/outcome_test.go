@@ -14,11 +14,6 @@ import (
 
 func TestEveryErrorHasItsOutcome(t *testing.T) {
 	errs := map[error]intake.Outcome{
-		intake.ErrSource:                 intake.SourceNotAllowed,
-		intake.ErrEvent:                  intake.NotAWebhookEvent,
-		intake.ErrMethod:                 intake.MethodNotAllowed,
-		intake.ErrPayloadEmpty:           intake.PayloadEmpty,
-		intake.ErrPayloadEncoding:        intake.PayloadEncoding,
 		signature.ErrMissing:             intake.SignatureMissing,
 		signature.ErrRepeated:            intake.SignatureRepeated,
 		signature.ErrMalformed:           intake.SignatureMalformed,
@@ -27,10 +22,12 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 		keys.ErrMalformedID:              intake.SignatureMalformed,
 		keys.ErrUnknown:                  intake.KeyUnknown,
 		&keys.PolicyError{}:              intake.KeyRefused,
-		intake.ErrKeyRevoked:             intake.KeyRevoked,
 		keys.ErrOutOfBudget:              intake.KeyOutOfBudget,
 		&payment.FieldError{}:            intake.Invalid,
 		errors.New("an error of no row"): intake.LedgerUnavailable,
+	}
+	for _, outcome := range intake.Outcomes() {
+		errs[outcome] = outcome
 	}
 	for _, reason := range clientcert.Reasons() {
 		errs[&clientcert.Error{Reason: reason}] = intake.CertificateOutcome(reason)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
@@ -48,7 +47,7 @@ func (p *Pipeline) readAmounts(ctx context.Context, conflicts []conflict) {
 // parkParts parks a delivery for its events without identity, unless it is parked for them before, and for
 // those in conflict. The error is that of parking, or else the first of these events has it.
 func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, conflicts []conflict, payload []byte,
-	by authentic, before bool) (parked [2]ParkedAs, err error) {
+	before bool, r *Result) error {
 	var parts []proof.Proof
 	if delivery.Err != nil && !before {
 		invalid := proof.Proof{Reason: proof.Invalid, Cause: delivery.Err.Error(), DeliveryID: delivery.DeliveryID}
@@ -60,39 +59,41 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 		}
 		parts = append(parts, invalid)
 	}
-	if err = delivery.Err; len(conflicts) > 0 {
+	err := delivery.Err
+	if len(conflicts) > 0 {
 		p.readAmounts(ctx, conflicts)
-		parts, err = append(parts, conflictOf(delivery, conflicts)), cmp.Or(err, errConflict)
+		parts, err = append(parts, conflictOf(delivery, conflicts)), cmp.Or[error](err, Conflict)
 	}
+	as := []*ParkedAs{&r.ParkedAs, &r.AlsoParked}
 	for i, part := range parts {
 		var failed error
-		if parked[i], failed = p.parkDelivery(ctx, part, payload, by); failed != nil {
-			return parked, failed
+		if *as[i], failed = p.parkDelivery(ctx, part, payload, r.Authentication); failed != nil {
+			return failed
 		}
 	}
-	return parked, err
+	return err
 }
 
 // parkDelivery parks a delivery with its proof.
 func (p *Pipeline) parkDelivery(ctx context.Context, parked proof.Proof, payload []byte,
-	by authentic) (ParkedAs, error) {
+	by Authentication) (ParkedAs, error) {
 	parked.StoredAt = p.opts.Now()
 	name, before, err := proof.Put(ctx, p.parking, by.prove(parked, payload))
 	if err != nil {
-		return ParkedAs{}, fmt.Errorf("%w: %w", errParking, err)
+		return ParkedAs{}, fmt.Errorf("%w: %w", ParkingFailed, err)
 	}
 	return ParkedAs{name, before}, nil
 }
 
 // prove returns p with a payload and what it was authenticated by.
-func (a authentic) prove(p proof.Proof, payload []byte) proof.Proof {
+func (a Authentication) prove(p proof.Proof, payload []byte) proof.Proof {
 	p.Payload = payload
-	if a.key != nil {
-		p.JWK = keys.FormatJWK(a.signature.KeyID, a.key)
+	if a.Key.Key != nil {
+		p.JWK = keys.FormatJWK(a.signature.KeyID, a.Key.Key)
 		p.Timestamp, p.KeyID, p.Signature = a.signature.Timestamp, a.signature.KeyID, a.signature.Signature
 	}
-	if a.chain != nil {
-		p.Certificate = proof.NewCertificate(payload, a.chain, a.acceptedAt)
+	if a.Chain != nil {
+		p.Certificate = proof.NewCertificate(payload, a.Chain, a.acceptedAt)
 	}
 	return p
 }
@@ -104,26 +105,31 @@ func (f failure) unpublishable() bool {
 	return ok || errors.Is(f.err, ledger.ErrCorrupt)
 }
 
-// parkUnpublishable parks those of the failed events that EventBridge is known to
-// reject. It returns those that it parked, and why EventBridge rejects the first, or else why the first failed. An
-// event that can't be parked now stays pending, and redrive parks it.
-func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (parked map[string]bool, cause error) {
-	parked = map[string]bool{}
-	var mu sync.Mutex
+// parkUnpublishable parks those of the failed events that EventBridge is known to reject, counts both, and returns what
+// became of each. An event that can't be parked now stays pending, and redrive parks it.
+func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *Result) map[string]Fate {
+	parked := make([]bool, len(failed))
 	objects.Parallel(len(failed), Parallel, func(i int) {
-		if f := failed[i]; f.unpublishable() && p.parkEvent(ctx, f) == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			parked[f.EventID] = true
-		}
+		parked[i] = failed[i].unpublishable() && p.parkEvent(ctx, failed[i]) == nil
 	})
-	for _, f := range failed {
-		if f.unpublishable() {
-			return parked, f.err
+	fates := make(map[string]Fate, len(failed))
+	var known error
+	for i, f := range failed {
+		fates[f.EventID] = Pending
+		if parked[i] {
+			fates[f.EventID] = Unpublishable
+			r.Unpublishable++
+		} else {
+			r.Pending++
 		}
-		cause = cmp.Or(cause, f.err)
+		if f.unpublishable() {
+			known = cmp.Or(known, f.err)
+		}
 	}
-	return parked, cause
+	if len(failed) > 0 {
+		r.PublishErr = cmp.Or(known, failed[0].err)
+	}
+	return fates
 }
 
 // parkEvent parks an event that is pending.

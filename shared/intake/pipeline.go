@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -108,56 +107,53 @@ func (p *Pipeline) begin(ctx context.Context) (invocation, context.Context, cont
 	return inv, ctx, cancel
 }
 
+// since returns the milliseconds since then.
+func (p *Pipeline) since(then time.Time) int64 {
+	return p.opts.Now().Sub(then).Round(time.Millisecond).Milliseconds()
+}
+
 // process decodes a payload that is authentic, records its events, publishes those
 // that are new and marks them. It parks the delivery with its proof if it holds a conflict,
 // and if it is invalid, unless it is parked as invalid before.
-func (p *Pipeline) process(ctx context.Context, payload []byte, by authentic, inv invocation, before bool) Result {
+func (p *Pipeline) process(ctx context.Context, payload []byte, by Authentication, inv invocation, before bool) Result {
+	r := Result{Authentication: by}
 	start := p.opts.Now()
 	delivery, err := payment.DecodeDelivery(payload)
-	steps := Steps{Decode: p.opts.Now().Sub(start)}
+	r.Steps.Decode = p.since(start)
 	if err != nil {
-		id, eventIDs := payment.PeekIDs(payload, proof.MaxIDs)
-		parked, parkErr := p.parkDelivery(ctx, proof.Proof{
-			Reason: proof.Invalid, Cause: err.Error(), DeliveryID: id, EventIDs: eventIDs,
-		}, payload, by)
-		if parkErr != nil {
-			err = parkErr
+		invalid := proof.Proof{Reason: proof.Invalid, Cause: err.Error()}
+		invalid.DeliveryID, invalid.EventIDs = payment.PeekIDs(payload, proof.MaxIDs)
+		r.DeliveryID = invalid.DeliveryID
+		var failed error
+		if r.ParkedAs, failed = p.parkDelivery(ctx, invalid, payload, by); failed != nil {
+			err = failed
 		}
-		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: id, ParkedAs: parked, Steps: steps}
+		return r.with(err)
 	}
 
-	start = p.opts.Now()
-	rec := p.record(ctx, delivery, start, inv)
-	steps.Record = p.opts.Now().Sub(start)
-	err = rec.err
+	r.DeliveryID, r.Events, r.Invalid = delivery.DeliveryID, len(delivery.Events), len(delivery.Rejected)
+	r.EventIDs, r.Deviations = EventIDs{}, deviationsOf(delivery.Events)
+	items, conflicts, err := p.record(ctx, delivery, inv, &r)
 	left := inv.workUntil.Sub(p.opts.Now())
 	var wg sync.WaitGroup
 	if err == nil && p.opts.Evidence != nil {
-		begin := p.opts.Now()
 		wg.Go(func() {
+			begin := p.opts.Now()
 			err = p.storeEvidence(ctx, payload, by, p.publishTime(1, left))
-			steps.Evidence = p.opts.Now().Sub(begin)
+			r.Steps.Evidence = p.since(begin)
 		})
 	}
-	pub := p.publish(ctx, rec.items, p.publishTime(len(rec.items), left))
+	failed := p.publish(ctx, items, p.publishTime(len(items), left), &r)
 	wg.Wait()
-	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
-	var parked [2]ParkedAs
 	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
 	if err == nil {
-		parked, err = p.parkParts(ctx, delivery, rec.conflicts, payload, by, before)
+		err = p.parkParts(ctx, delivery, conflicts, payload, before, &r)
 	}
-	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
-	return Result{
-		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
-		Events: len(delivery.Events), Invalid: len(delivery.Rejected),
-		Recorded: len(rec.items), Duplicates: rec.duplicates, PendingDuplicates: rec.pending,
-		Conflicts: len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
-		Published: pub.marked, Unmarked: pub.unmarked,
-		Pending: len(pub.failed) - len(unpublishable), Unpublishable: len(unpublishable),
-		EventIDs:   rec.eventIDs.published(rec.items, pub.failed, unpublishable),
-		Deviations: deviationsOf(delivery.Events), ParkedAs: parked[0], AlsoParked: parked[1], Steps: steps,
+	fates := p.parkUnpublishable(ctx, failed, &r)
+	for _, i := range items {
+		r.EventIDs.add(cmp.Or(fates[i.EventID], Published), i.EventID)
 	}
+	return r.with(err)
 }
 
 // deviationsOf returns the first deviation of each event, of the first ten events that have one.
@@ -171,13 +167,11 @@ func deviationsOf(events []payment.RawEvent) (paths []string) {
 }
 
 // storeEvidence stores the proof of a delivery, for at most the given time.
-func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by authentic, timeout time.Duration) error {
+func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by Authentication, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	id, eventIDs := payment.PeekIDs(payload, math.MaxInt)
-	accepted := by.prove(proof.Proof{Reason: proof.Accepted, DeliveryID: id, EventIDs: eventIDs}, payload)
-	if _, _, err := proof.Put(ctx, p.opts.Evidence, accepted); err != nil {
-		return fmt.Errorf("%w: %w", errEvidence, err)
+	if _, _, err := proof.Put(ctx, p.opts.Evidence, by.prove(proof.Proof{}, payload).AsAccepted()); err != nil {
+		return fmt.Errorf("%w: %w", EvidenceUnavailable, err)
 	}
 	return nil
 }

@@ -8,15 +8,6 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// publication is the result of the steps that publish and mark.
-type publication struct {
-	marked   int       // on the bus, and marked so
-	unmarked int       // on the bus, and not marked so
-	failed   []failure // not known to be on the bus
-
-	publishTime, markTime time.Duration
-}
-
 // failure is an event that is not known to be on the bus, and why.
 type failure struct {
 	ledger.Item
@@ -38,8 +29,8 @@ func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
 }
 
 // publish puts items on the bus, for at most the given time, and marks them. The caller
-// holds them in the ledger.
-func (p *Pipeline) publish(ctx context.Context, items []ledger.Item, timeout time.Duration) (pub publication) {
+// holds them in the ledger. It returns those that are not known to be on the bus, and counts the others.
+func (p *Pipeline) publish(ctx context.Context, items []ledger.Item, timeout time.Duration, r *Result) []failure {
 	start := p.opts.Now()
 	events := make([]bus.Event, len(items))
 	for i, e := range items {
@@ -48,24 +39,25 @@ func (p *Pipeline) publish(ctx context.Context, items []ledger.Item, timeout tim
 	publishing, cancel := context.WithTimeout(ctx, timeout)
 	failures := p.bus.Publish(publishing, events)
 	cancel()
+	var failed []failure
 	published := make([]ledger.Item, 0, len(items))
 	for i, e := range items {
 		if failures[i] == nil {
 			published = append(published, e)
 		} else {
-			pub.failed = append(pub.failed, failure{e, failures[i]})
+			failed = append(failed, failure{e, failures[i]})
 		}
 	}
 	between := p.opts.Now()
-	pub.publishTime = between.Sub(start)
+	r.Steps.Publish = p.since(start)
 
 	for _, err := range p.ledger.MarkPublished(ctx, published) {
 		if err == nil {
-			pub.marked++
+			r.Published++
 		} else {
-			pub.unmarked++
+			r.Unmarked++
 		}
 	}
-	pub.markTime = p.opts.Now().Sub(between)
-	return pub
+	r.Steps.Mark = p.since(between)
+	return failed
 }

@@ -36,22 +36,22 @@ type Delivery struct {
 }
 
 // CheckSource returns the source address of a request: an IPv4 address that is written as IPv6 as IPv4, and
-// the zero Addr, which no network contains, for what is no address. The error is [ErrSource] if no allowed
+// the zero Addr, which no network contains, for what is no address. The error is [SourceNotAllowed] if no allowed
 // network contains it; nil allows every address.
 func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
 	source, _ := netip.ParseAddr(text)
 	source = source.Unmap()
 	contains := func(network netip.Prefix) bool { return network.Contains(source) }
 	if allowed != nil && !slices.ContainsFunc(allowed, contains) {
-		return source, fmt.Errorf("%w: %s", ErrSource, source)
+		return source, fmt.Errorf("%w: %s", SourceNotAllowed, source)
 	}
 	return source, nil
 }
 
-// CheckMethod returns [ErrMethod] for a method that is not one of webhooks.
+// CheckMethod returns [MethodNotAllowed] for a method that is not one of webhooks.
 func CheckMethod(method string) error {
 	if !slices.Contains(settings.Methods(), method) {
-		return ErrMethod
+		return MethodNotAllowed
 	}
 	return nil
 }
@@ -100,89 +100,75 @@ func NewReceiver(p *Pipeline, m Mechanisms) *Receiver {
 func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	now := r.pipeline.opts.Now
-
-	by, known, err := r.authenticate(ctx, d, inv.start)
-	authenticated := now().Sub(inv.start)
+	by, err := r.authenticate(ctx, d, inv.start)
+	authenticated := r.pipeline.since(inv.start)
+	var result Result
 	if err != nil {
-		known.Key.Wait()
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
-			UnverifiedID: payment.PeekDeliveryID(d.Payload), Steps: Steps{Authenticate: authenticated}}
+		result = Failed(err)
+		result.UnverifiedID = payment.PeekDeliveryID(d.Payload)
+	} else {
+		// At the same time as the events, which do not depend on it.
+		var wg sync.WaitGroup
+		if s := r.mechanisms.Signature; s != nil {
+			wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
+		}
+		result = r.pipeline.process(ctx, d.Payload, by, inv, false)
+		wg.Wait()
+		if by.Key.UnusualExponent() {
+			result.Deviations = append(result.Deviations, "key.e")
+		}
 	}
-	// At the same time as the events, which do not depend on it.
-	var wg sync.WaitGroup
-	if s := r.mechanisms.Signature; s != nil {
-		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
-	}
-	result := r.pipeline.process(ctx, d.Payload, by, inv, false)
-	wg.Wait()
-	known.Key.Wait()
-	result.Authentication, result.Steps.Authenticate = known, authenticated
-	if known.Key.UnusualExponent() {
-		result.Deviations = append(result.Deviations, "key.e")
-	}
+	by.Key.Wait()
+	result.Authentication, result.Steps.Authenticate = by, authenticated
 	return result
 }
 
-// authentic is what a delivery was authenticated by.
-type authentic struct {
-	signature  signature.Parts     // zero for none
-	key        *rsa.PublicKey      // that verified the signature
-	chain      []*x509.Certificate // from the client certificate to its root; nil for none
-	acceptedAt time.Time           // when it was verified
-}
-
 // authenticate returns what shows that d is authentic. With an error, it returns what is known all the same.
-func (r *Receiver) authenticate(ctx context.Context, d Delivery,
-	now time.Time) (by authentic, known Authentication, err error) {
+func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) (by Authentication, err error) {
 	by.acceptedAt = now
 	// First the certificate: it costs no call.
 	if m := r.mechanisms.MTLS; m != nil {
-		if known.Chain, err = m.Verify(d.Certificate, now); err != nil {
-			return by, known, err
+		if by.Chain, err = m.Verify(d.Certificate, now); err != nil {
+			return by, err
 		}
-		by.chain = known.Chain
 	}
 	if s := r.mechanisms.Signature; s != nil {
-		by.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)
-		by.key = known.Key.Key
+		err = s.authenticate(ctx, d, now, &by)
 	}
-	return by, known, err
+	return by, err
 }
 
 // Check returns nil if the signature of d verifies, and the error of the first check
 // that fails otherwise. [Receiver.Receive] makes the same checks in the same order.
 func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error {
-	_, _, _, err := s.authenticate(ctx, d, now)
-	return err
+	return s.authenticate(ctx, d, now, new(Authentication))
 }
 
-// authenticate returns the signature of d and the key that verified it. With an error, it
-// returns what is known all the same.
-func (s *Signature) authenticate(ctx context.Context, d Delivery,
-	now time.Time) (parts signature.Parts, key keys.Found, keyID string, err error) {
-	if parts, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
-		return parts, key, "", err
+// authenticate adds the signature of d and the key that verified it, or with an error, what is known all the same.
+func (s *Signature) authenticate(ctx context.Context, d Delivery, now time.Time, by *Authentication) (err error) {
+	if by.signature, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
+		return err
 	}
 	// The checks without a call come first.
-	if err := signature.CheckTime(parts.Timestamp, cmp.Or(d.ArrivedAt, now), s.Tolerance); err != nil {
-		return parts, key, "", err
+	if err := signature.CheckTime(by.signature.Timestamp, cmp.Or(d.ArrivedAt, now), s.Tolerance); err != nil {
+		return err
 	}
 	// What can't be a signature of any key must not use the budget of key lookups.
-	if err := signature.CheckForm(parts.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
-		return parts, key, "", err
+	if err := signature.CheckForm(by.signature.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return err
 	}
-	if err := checkRevoked(s.Revoked, parts.KeyID, nil); err != nil {
-		return parts, key, parts.KeyID, err
+	keyID := by.signature.KeyID
+	if err = checkRevoked(s.Revoked, keyID, nil); err == nil {
+		by.Key, err = s.verify(ctx, d, by.signature)
 	}
 	// The service can have put another key under the id of a revoked one, so only the key that verified counts.
-	if key, err = s.verify(ctx, d, parts); err == nil {
-		err = checkRevoked(s.Revoked, "", key.Key)
+	if err == nil {
+		err = checkRevoked(s.Revoked, "", by.Key.Key)
 	}
 	if !errors.Is(err, keys.ErrMalformedID) {
-		keyID = parts.KeyID
+		by.KeyID = keyID
 	}
-	return parts, key, keyID, err
+	return err
 }
 
 // checkRevoked returns an error if a key is revoked, by its id or by itself. Either can be unknown.
@@ -191,14 +177,14 @@ func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey)
 		return nil
 	}
 	if revoked.Has(id) {
-		return fmt.Errorf("%w: its id", ErrKeyRevoked)
+		return fmt.Errorf("%w: its id", KeyRevoked)
 	}
 	if key == nil {
 		return nil
 	}
 	info, _ := x509.MarshalPKIXPublicKey(key) // which does not fail for an RSA key
 	if revoked.Has(keys.Thumbprint(key)) || revoked.HasSHA256(info) {
-		return fmt.Errorf("%w: its thumbprint is %s", ErrKeyRevoked, keys.Thumbprint(key))
+		return fmt.Errorf("%w: its thumbprint is %s", KeyRevoked, keys.Thumbprint(key))
 	}
 	return nil
 }
@@ -208,7 +194,7 @@ func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey)
 func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Parts) (keys.Found, error) {
 	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SourceIP)
 	if err != nil {
-		return found, fmt.Errorf("%w: %w", errKeyUnavailable, err)
+		return found, fmt.Errorf("%w: %w", KeyUnavailable, err)
 	}
 	mismatch := signature.Verify(found.Key, d.Payload, parts)
 	if mismatch == nil {

@@ -12,122 +12,89 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// event is one event of a delivery on its way to the ledger.
-type event struct {
-	payment.RawEvent
-	item  ledger.Item // of the event as it is, or once that is stored, of its claim check
-	large bool        // it is published as a claim check
-}
-
 // conflict is an event in conflict, and what the ledger has; without Detail, unless it is of the same delivery.
-type conflict struct {
-	event
-	first ledger.Item
-}
-
-// content is a further content of an eventId of a delivery.
-type content struct {
-	event
-	of int // the position of the first one
-}
-
-// newEvent returns an event that came with a delivery at that time.
-func (p *Pipeline) newEvent(raw payment.RawEvent, deliveryID string, at time.Time) event {
-	item := ledger.NewItem(raw, deliveryID, at)
-	return event{RawEvent: raw, item: item, large: len(raw.Bytes) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(item))}
-}
+type conflict struct{ item, first ledger.Item }
 
 func busEvent(i ledger.Item) bus.Event {
 	return bus.Event{DetailType: i.EventName, Detail: i.Detail, Time: i.EventTimestamp, DeliveryID: i.DeliveryID}
 }
 
-// recording is the result of the step that records a delivery.
-type recording struct {
-	items      []ledger.Item // new: this invocation publishes them
-	conflicts  []conflict    // seen before with other content
-	duplicates int
-	pending    int   // of duplicates: not published yet
-	claimed    int   // of items
-	unrecorded int   // not known to be recorded
-	err        error // of one that is unrecorded
-	eventIDs   EventIDs
-}
-
-// record records every event of a delivery. What is new is held by this invocation.
-func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at time.Time, inv invocation) recording {
-	events, others, duplicates := p.distinct(delivery, at)
-	rec := recording{duplicates: len(duplicates), eventIDs: EventIDs{}}
-	for _, id := range duplicates {
-		rec.eventIDs.add(Duplicate, id)
-	}
-	w := writer{pipeline: p, events: events, results: make([]ledger.Recording, len(events)), holder: ledger.NewHolder(),
-		due: inv.heldUntil}
-	w.write(ctx)
-
-	rec.items = make([]ledger.Item, 0, len(events))
-	for i, r := range w.results {
-		item := events[i].item
-		id := item.EventID
+// record records every event of a delivery, and counts what becomes of each. It returns what is new, which this
+// invocation holds, and what is in conflict. The error is why an event is not known to be recorded.
+func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, inv invocation,
+	r *Result) (items []ledger.Item, conflicts []conflict, err error) {
+	start := p.opts.Now()
+	defer func() { r.Steps.Record = p.since(start) }()
+	events, others := distinct(delivery, start, r)
+	holder := ledger.NewHolder()
+	results := p.write(ctx, events, holder, inv.heldUntil)
+	items = make([]ledger.Item, 0, len(events))
+	for i, result := range results {
+		item := events[i]
 		switch {
-		case r.Err != nil:
-			rec.eventIDs.add(Unrecorded, id)
-			rec.unrecorded++
-			rec.err = r.Err
-		case r.Outcome == ledger.Recorded:
-			item.Holder = w.holder
-			rec.items = append(rec.items, item)
+		case result.Err != nil:
+			r.EventIDs.add(Unrecorded, item.EventID)
+			r.Unrecorded++
+			err = unrecorded(ctx, result.Err)
+		case result.Done:
+			item.Holder = holder
+			items = append(items, item)
+			r.Recorded++
 			if item.Claimed {
-				rec.claimed++
+				r.Claimed++
 			}
 		default:
-			rec.compare(events[i], *r.Found)
+			conflicts = r.compare(conflicts, item, *result.Found)
 		}
 	}
-	for _, c := range others {
-		first := events[c.of].item
+	for _, other := range others {
+		first := events[other.of]
 		first.State = ledger.Pending
-		if found := w.results[c.of].Found; found != nil {
+		if found := results[other.of].Found; found != nil {
 			first = *found
 		}
-		rec.compare(c.event, first)
+		conflicts = r.compare(conflicts, other.item, first)
 	}
-	if rec.err != nil {
-		rec.err = unrecorded(ctx, rec.err)
-	}
-	return rec
+	return items, conflicts, err
 }
 
-// compare adds an event that is not new: a duplicate of what the ledger has, or in conflict with it.
-func (r *recording) compare(e event, first ledger.Item) {
-	if e.item.Digest != first.Digest {
-		r.conflicts = append(r.conflicts, conflict{e, first})
-		r.eventIDs.add(Conflicting, e.item.EventID)
-		return
+// compare counts an event that is not new as a duplicate of what the ledger has, or appends it to those in conflict.
+func (r *Result) compare(conflicts []conflict, item, first ledger.Item) []conflict {
+	if item.Digest != first.Digest {
+		r.Conflicts++
+		r.EventIDs.add(Conflicting, item.EventID)
+		return append(conflicts, conflict{item, first})
 	}
-	r.duplicates++
+	r.Duplicates++
 	fate := Duplicate
 	switch first.State {
 	case ledger.Pending:
-		r.pending++
+		r.PendingDuplicates++
 	case ledger.Dismissed:
 		fate = Dismissed
 	}
-	r.eventIDs.add(fate, e.item.EventID)
+	r.EventIDs.add(fate, item.EventID)
+	return conflicts
 }
 
 // unrecorded returns the error of a delivery of which an event was not recorded.
 func unrecorded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", errOutOfTime, err)
+		return fmt.Errorf("%w: %w", OutOfTime, err)
 	}
-	return fmt.Errorf("%w: %w", errLedger, err)
+	return fmt.Errorf("%w: %w", LedgerUnavailable, err)
 }
 
-// distinct returns the events of a delivery, each eventId once, the further contents of eventIds that occur with
-// several, and the eventIds of events that repeat another.
-func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []event, others []content,
-	duplicates []string) {
-	events = make([]event, 0, len(delivery.Events))
+// content is a further content of an eventId of a delivery.
+type content struct {
+	item ledger.Item
+	of   int // the position of the first one
+}
+
+// distinct returns the events of a delivery that came at that time, each eventId once, and the further contents of
+// eventIds that occur with several. It counts the events that repeat another as duplicates.
+func distinct(delivery payment.Delivery, at time.Time, r *Result) (events []ledger.Item, others []content) {
+	events = make([]ledger.Item, 0, len(delivery.Events))
 	type key struct {
 		id     string
 		digest ledger.Digest
@@ -135,37 +102,41 @@ func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events []e
 	ids := make(map[string]int, len(delivery.Events)) // the position in events
 	seen := make(map[key]bool, len(delivery.Events))
 	for _, raw := range delivery.Events {
-		e := p.newEvent(raw, delivery.DeliveryID, at)
-		k := key{e.item.EventID, e.item.Digest}
-		if seen[k] {
-			duplicates = append(duplicates, k.id)
-			continue
+		item := ledger.NewItem(raw, delivery.DeliveryID, at)
+		k := key{item.EventID, item.Digest}
+		first, known := ids[item.EventID]
+		switch {
+		case seen[k]:
+			r.Duplicates++
+			r.EventIDs.add(Duplicate, item.EventID)
+		case known:
+			others = append(others, content{item, first})
+		default:
+			ids[item.EventID] = len(events)
+			events = append(events, item)
 		}
 		seen[k] = true
-		if i, ok := ids[k.id]; ok {
-			others = append(others, content{e, i})
-			continue
-		}
-		ids[k.id] = len(events)
-		events = append(events, e)
 	}
-	return events, others, duplicates
+	return events, others
 }
 
-// writer records the events of one delivery.
-type writer struct {
-	pipeline *Pipeline
-	events   []event
-	results  []ledger.Recording // of each event
-	holder   ledger.Holder
-	due      time.Time
-}
-
-// write records the events. Large events that the ledger has are not uploaded again.
-func (w *writer) write(ctx context.Context) {
+// write records the events of one delivery, for holder until due. A large event becomes its claim check, once it is
+// stored. Large events that the ledger has are not stored again.
+func (p *Pipeline) write(ctx context.Context, events []ledger.Item, holder ledger.Holder,
+	due time.Time) []ledger.Result {
+	results := make([]ledger.Result, len(events))
+	record := func(positions ...int) {
+		items := make([]ledger.Item, len(positions))
+		for n, i := range positions {
+			items[n] = events[i]
+		}
+		for n, r := range p.ledger.Record(ctx, items, holder, due) {
+			results[positions[n]] = r
+		}
+	}
 	var small, large []int
-	for i, e := range w.events {
-		if e.large {
+	for i := range events {
+		if p.isLarge(events[i]) {
 			large = append(large, i)
 		} else {
 			small = append(small, i)
@@ -173,62 +144,56 @@ func (w *writer) write(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	if len(large) > 0 {
-		wg.Go(func() { w.recordLarge(ctx, w.skipKnown(ctx, large)) })
+		wg.Go(func() {
+			unknown := p.skipKnown(ctx, events, large, results)
+			objects.Parallel(len(unknown), Parallel, func(n int) {
+				i := unknown[n]
+				if results[i].Err = p.claim(ctx, &events[i]); results[i].Err == nil {
+					record(i)
+				}
+			})
+		})
 	}
-	w.record(ctx, small)
+	record(small...)
 	wg.Wait()
+	return results
 }
 
-// recordLarge stores the events at these positions and records their claim checks,
-// each after its event is stored.
-func (w *writer) recordLarge(ctx context.Context, positions []int) {
-	objects.Parallel(len(positions), Parallel, func(n int) {
-		i := positions[n]
-		item, err := w.pipeline.claim(ctx, w.events[i])
-		if err != nil {
-			w.results[i].Err = err
-			return
-		}
-		w.events[i].item = item
-		w.record(ctx, []int{i})
-	})
+// isLarge reports whether an event is published as a claim check.
+func (p *Pipeline) isLarge(i ledger.Item) bool {
+	return len(i.Detail) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(i))
 }
 
-// claim stores a large event and returns the item of its claim check.
-func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Item, error) {
-	detail, err := p.claims.Put(ctx, e.RawEvent)
-	return e.item.AsClaim(detail), err
-}
-
-// record writes the items of the events at these positions.
-func (w *writer) record(ctx context.Context, positions []int) {
-	items := make([]ledger.Item, len(positions))
-	for n, i := range positions {
-		items[n] = w.events[i].item
+// claim stores a large event and makes the item that of its claim check.
+func (p *Pipeline) claim(ctx context.Context, i *ledger.Item) error {
+	event, err := payment.DecodeRawEvent(i.Detail)
+	if err != nil {
+		return err
 	}
-	for n, r := range w.pipeline.ledger.Record(ctx, items, w.holder, w.due) {
-		w.results[positions[n]] = r
+	detail, err := p.claims.Put(ctx, event)
+	if err == nil {
+		i.Detail, i.Claimed = detail, true
 	}
+	return err
 }
 
-// skipKnown stores the outcomes of those events that the ledger has within the
+// skipKnown stores the results of those events that the ledger has within the
 // window, and returns the positions of the others. It takes at most half of the time
 // that is left. What can't be read counts as unknown: the write decides.
-func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
-	p := w.pipeline
+func (p *Pipeline) skipKnown(ctx context.Context, events []ledger.Item, positions []int,
+	results []ledger.Result) (unknown []int) {
 	ctx, cancel := p.half(ctx)
 	defer cancel()
 	ids := make([]string, len(positions))
 	for n, i := range positions {
-		ids[n] = w.events[i].item.EventID
+		ids[n] = events[i].EventID
 	}
 	found, _ := p.ledger.Known(ctx, ids)
 	for _, i := range positions {
-		known := found[w.events[i].item.EventID]
-		if outcome := known.Outcome(w.events[i].item.Digest, p.opts.Now()); outcome == ledger.Recorded {
+		if known := found[events[i].EventID]; known.RecordedAnew(events[i].Digest, p.opts.Now()) {
 			unknown = append(unknown, i)
 		} else {
-			w.results[i] = ledger.Recording{Outcome: outcome, Found: &known}
+			results[i].Found = &known
 		}
 	}
 	return unknown

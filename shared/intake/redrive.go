@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +31,7 @@ type Redriven struct {
 	Published int `json:"published,omitzero"` // on the bus, and marked so
 	Unmarked  int `json:"unmarked,omitzero"`  // on the bus and not marked so: a later run publishes them again
 	Failed    int `json:"failed,omitzero"`    // leased, and not known to be on the bus
-	Parked    int `json:"-"`                  // of these, parked: they failed too often, or EventBridge rejects them
+	Parked    int `json:"parked,omitzero"`    // of these, parked: they failed too often, or EventBridge rejects them
 	// PublishErr is why the first of those that failed is not known to be on the bus.
 	PublishErr error `json:"-"`
 	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
@@ -85,53 +84,37 @@ type run struct {
 }
 
 // publishDue publishes what is due, page by page of all shards.
+//
+// Before, it measures the age of what is pending and not due: what was postponed is due up to an hour later, and counts
+// as well. One page of each shard is enough: the item that has been failing longest is due last, or the items that are
+// due later have been failing for as long as it is postponed.
 func (r *run) publishDue(ctx context.Context) {
-	r.result.Unread = true // until the first page of every shard is read
-	r.measureWaiting(ctx)
-	cursors := make([]*ledger.Item, ledger.Shards)
 	open := make([]int, ledger.Shards) // the shards that have more pages
 	for shard := range open {
 		open[shard] = shard
 	}
+	r.result.Unread = true // until the first page of every shard is read
+	cursors := make([]*ledger.Item, ledger.Shards)
+	r.nextPages(ctx, open, true, cursors)
 	for len(open) > 0 {
 		if ctx.Err() != nil {
 			r.result.Left = true
 			return
 		}
 		var pending []ledger.Item
-		pending, open = r.nextPages(ctx, open, cursors)
+		pending, open = r.nextPages(ctx, open, false, cursors)
 		r.result.Unread = r.unread
-		slices.SortFunc(pending, func(a, b ledger.Item) int {
-			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
-		})
+		slices.SortFunc(pending, ledger.ByDue)
 		r.result.Found += len(pending)
-		for chunk := range chunks(pending) {
+		size := func(i int) int { return pending[i].Size }
+		for begin, end := range objects.Split(len(pending), chunkSize, chunkBytes, size) {
 			// A chunk that may not end in time is not begun: its items would
 			// have to wait until their leases end.
 			if r.pipeline.opts.Now().Add(r.timeout).After(r.workUntil) {
 				r.result.Left = true
 				return
 			}
-			r.publishChunk(ctx, chunk)
-		}
-	}
-}
-
-// chunks returns the items in order, as many at a time as may be leased together.
-func chunks(pending []ledger.Item) iter.Seq[[]ledger.Item] {
-	return func(yield func([]ledger.Item) bool) {
-		begin, size := 0, 0
-		for i, p := range pending {
-			if i > begin && (i-begin == chunkSize || size+p.Size > chunkBytes) {
-				if !yield(pending[begin:i]) {
-					return
-				}
-				begin, size = i, 0
-			}
-			size += p.Size
-		}
-		if begin < len(pending) {
-			yield(pending[begin:])
+			r.publishChunk(ctx, pending[begin:end])
 		}
 	}
 }
@@ -141,46 +124,39 @@ func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	items, corrupt := r.lease(ctx, pending)
 	// The lease can have taken long, and the marks need time as well.
 	left := r.workUntil.Sub(r.pipeline.opts.Now())
-	pub := r.pipeline.publish(ctx, items, min(r.timeout, left)*3/4)
-	failed := append(pub.failed, corrupt...)
+	var published Result
+	failed := append(r.pipeline.publish(ctx, items, min(r.timeout, left)*3/4, &published), corrupt...)
 	if len(failed) > 0 {
 		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
 	}
-	r.result.Published += pub.marked
-	r.result.Unmarked += pub.unmarked
+	r.result.Published += published.Published
+	r.result.Unmarked += published.Unmarked
 	r.result.Failed += len(failed)
 	r.postpone(ctx, failed)
 }
 
-// measureWaiting measures the age of what is pending and not due: what was postponed
-// is due up to an hour later, and counts as well. One query for each shard is
-// enough: the item that has been failing longest is due last, or the items that are
-// due later have been failing for as long as it is postponed.
-func (r *run) measureWaiting(ctx context.Context) {
-	objects.Parallel(ledger.Shards, queries, func(shard int) {
-		waiting, err := r.pipeline.ledger.Waiting(ctx, shard, r.start, pageSize)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.read(waiting, err)
-	})
-}
-
-// nextPages returns the next page of every open shard, and which shards stay open.
-func (r *run) nextPages(ctx context.Context, open []int,
+// nextPages returns the next page of every open shard, of what is due or only later, and which shards stay open.
+func (r *run) nextPages(ctx context.Context, open []int, later bool,
 	cursors []*ledger.Item) (pending []ledger.Item, still []int) {
 	objects.Parallel(len(open), queries, func(i int) {
 		shard := open[i]
-		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)
+		page, cursor, err := r.pipeline.ledger.Pending(ctx, shard,
+			ledger.Query{At: r.start, Later: later, After: cursors[shard], Limit: pageSize})
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.read(page, err)
+		r.note(err)
+		r.unread = r.unread || err != nil
 		for _, p := range page {
-			if p.Err != nil {
+			if !p.RecordedAt.IsZero() {
+				r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))
+			}
+			if p.Err != nil && !later {
 				r.note(fmt.Errorf("intake: pending event %s: %w", p.EventID, p.Err))
 			}
 		}
 		pending = append(pending, page...)
-		if cursors[shard] = cursor; cursor != nil {
+		if cursor != nil && !later {
+			cursors[shard] = cursor
 			still = append(still, shard)
 		}
 	})
@@ -240,16 +216,5 @@ func (r *run) note(err error) {
 	r.result.Errors++
 	if r.result.Err == nil {
 		r.result.Err = err
-	}
-}
-
-// read takes a page into account: why it could not be read, and the age of its items.
-func (r *run) read(pending []ledger.Item, err error) {
-	r.note(err)
-	r.unread = r.unread || err != nil
-	for _, p := range pending {
-		if !p.RecordedAt.IsZero() {
-			r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
 
@@ -57,8 +57,7 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 	} else if OutcomeOf(err) == LedgerUnavailable {
 		err = unrecorded(ctx, err)
 	}
-	result.Outcome, result.Err = OutcomeOf(err), err
-	return result
+	return result.with(err)
 }
 
 // DismissEvent removes the bytes of a parked event, which is not published, and stores the decision in the ledger. It
@@ -68,7 +67,7 @@ func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.De
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.Result { return r.pipeline.ledger.Dismiss(ctx, i, d) })
-	if errors.Is(err, errDismissed) {
+	if err == AlreadyDismissed {
 		err = nil
 	}
 	return err
@@ -85,7 +84,7 @@ func (r *Replayer) decide(ctx context.Context, eventID string,
 	if err == nil {
 		done := change(item)
 		if err = done.Err; err == nil && !done.Done {
-			err = cmp.Or(parkedEvent(done.Found), errPending) // it is parked anew
+			err = cmp.Or[error](parkedEvent(done.Found), StillPending) // it is parked anew
 		}
 	}
 	return item, err
@@ -95,13 +94,13 @@ func (r *Replayer) decide(ctx context.Context, eventID string,
 func parkedEvent(i *ledger.Item) error {
 	switch {
 	case i == nil || i.EventID == "":
-		return errNotParked
+		return NotParked
 	case i.State == ledger.Pending:
-		return errPending
+		return StillPending
 	case i.State == ledger.Published:
-		return errPublished
+		return AlreadyPublished
 	case i.State == ledger.Dismissed:
-		return errDismissed
+		return AlreadyDismissed
 	}
 	return nil
 }
@@ -150,23 +149,27 @@ func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, err
 // published or dismissed; the other content is in conflict from then on.
 //
 // The window of a replayed event begins when it is published.
-func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version redrive.Version) Result {
+func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version Version) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	if err := checkVersion(p.Reason, version); err != nil {
-		return Result{Outcome: OutcomeOf(err)} // which says it all
+	conflict := p.Reason == proof.Conflict
+	switch {
+	case conflict && version != FirstVersion && version != ParkedVersion:
+		return Failed(VersionMissing)
+	case !conflict && version != NoVersion:
+		return Failed(VersionUnfit)
 	}
-	by, known, err := r.verify(p)
+	by, err := r.verify(p)
 	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known}
+		return Result{Authentication: by}.with(err)
 	}
 	delivery, err := payment.DecodeDelivery(p.Payload)
 	var result Result
 	switch {
 	case err != nil: // it is parked already
-		result = failed(err)
-	case p.Reason == proof.Conflict:
-		result = r.replayConflict(ctx, p, delivery, version, inv)
+		result = Failed(err)
+	case conflict:
+		result = r.decideConflict(ctx, p, delivery, version, inv.start)
 		result.DeliveryID = delivery.DeliveryID
 	default:
 		result = r.pipeline.process(ctx, p.Payload, by, inv, true)
@@ -175,10 +178,10 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version redrive.Ve
 			result.Err = fmt.Errorf("intake: %d of its events have no identity and are not published, the others "+
 				"are recorded: %w", result.Invalid, result.Err)
 		case result.Done() && result.PendingDuplicates > 0:
-			result.Outcome, result.Err = StillPending, errPending
+			result = result.with(StillPending)
 		}
 	}
-	result.Authentication = known
+	result.Authentication = by
 	return result
 }
 
@@ -186,35 +189,91 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version redrive.Ve
 // conflict are parked as a new object, which needs its own decision.
 func (r Result) Done() bool { return r.Outcome == Accepted || r.Outcome == Conflict && r.Parked != "" }
 
-// checkVersion returns an error if what is parked for that reason can't be replayed
-// with that version.
-func checkVersion(reason proof.Reason, version redrive.Version) error {
-	switch {
-	case reason == proof.Conflict && version != redrive.FirstVersion && version != redrive.ParkedVersion:
-		return errVersionMissing
-	case reason != proof.Conflict && version != redrive.NoVersion:
-		return errVersionUnfit
+// decideConflict replays the events in conflict of a delivery. In the first version, it checks whether what they are in
+// conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.
+func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, version Version,
+	now time.Time) Result {
+	items, err := inConflict(p, delivery, now)
+	if err != nil {
+		return Failed(fmt.Errorf("%w: %w", proof.ErrAltered, err))
 	}
-	return nil
+	result := Result{Events: len(items)}
+	ids := map[string]bool{}
+	for _, i := range items {
+		if ids[i.EventID] && version == ParkedVersion {
+			return result.with(
+				fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
+					VersionUnfit, i.EventID),
+			)
+		}
+		ids[i.EventID] = true
+	}
+	results := make([]ledger.Result, len(items))
+	if version == ParkedVersion {
+		results, err = r.replace(ctx, items)
+	} else {
+		var known map[string]ledger.Item
+		known, err = r.pipeline.ledger.Known(ctx, slices.Collect(maps.Keys(ids)))
+		for n, i := range items {
+			found := known[i.EventID]
+			results[n].Found = &found
+		}
+	}
+	if err != nil {
+		result.Unrecorded = len(items)
+		return result.with(unrecorded(ctx, err))
+	}
+	var failed, unfit, pending error
+	for n, done := range results {
+		found := cmp.Or(done.Found, &ledger.Item{}) // zero: it was published or dismissed a window ago
+		same := found.Digest == items[n].Digest
+		problem := problemOf(version, found.State, same)
+		switch {
+		case done.Err != nil:
+			result.Unrecorded++
+			failed = unrecorded(ctx, done.Err)
+			continue
+		case done.Done:
+			result.Recorded++
+			result.Pending++
+			continue
+		case problem != "":
+			unfit = fmt.Errorf("%w: "+problem, VersionUnfit, items[n].EventID)
+		case found.State == ledger.Pending:
+			pending = StillPending
+		}
+		switch {
+		case version == FirstVersion: // nothing is counted, since nothing is written
+		case !same:
+			result.Conflicts++
+		default:
+			result.Duplicates++
+			if found.State == ledger.Pending {
+				result.PendingDuplicates++
+			}
+		}
+	}
+	return result.with(cmp.Or(failed, unfit, pending))
 }
 
-func failed(err error) Result { return Result{Outcome: OutcomeOf(err), Err: err} }
-
-// replayConflict replays the events in conflict of a delivery.
-func (r *Replayer) replayConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery,
-	version redrive.Version, inv invocation) Result {
-	events, err := r.inConflict(p, delivery, inv.start)
-	if err != nil {
-		return failed(fmt.Errorf("%w: %w", proof.ErrAltered, err))
+// problemOf returns why a version of the event %[2]s is not available, if the ledger has that or the other one in a
+// state; "" if it is.
+func problemOf(version Version, state ledger.State, same bool) string {
+	switch {
+	case version == FirstVersion && same:
+		return "the ledger has the parked version of %[2]s, and not the first"
+	case state == ledger.Parked && same:
+		return "the parked version of %[2]s is parked as the event %[2]s: replay or dismiss that"
+	case state == ledger.Parked:
+		return "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
+	case version == FirstVersion && state == ledger.Dismissed:
+		return "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
 	}
-	if version == redrive.FirstVersion {
-		return r.checkFirst(ctx, events)
-	}
-	return r.replace(ctx, events)
+	return ""
 }
 
 // inConflict returns the events of a parked delivery that are in conflict.
-func (r *Replayer) inConflict(p proof.Proof, delivery payment.Delivery, now time.Time) (events []event, err error) {
+func inConflict(p proof.Proof, delivery payment.Delivery, now time.Time) (items []ledger.Item, err error) {
 	if len(p.Contents) == 0 {
 		return nil, errors.New("it is not stored which events are in conflict")
 	}
@@ -223,120 +282,30 @@ func (r *Replayer) inConflict(p proof.Proof, delivery payment.Delivery, now time
 		wanted[c.EventID+string(c.Digest)] = true
 	}
 	for _, raw := range delivery.Events {
-		e := r.pipeline.newEvent(raw, delivery.DeliveryID, now)
-		if content := e.item.EventID + string(e.item.Digest[:]); wanted[content] {
+		item := ledger.NewItem(raw, delivery.DeliveryID, now)
+		if content := item.EventID + string(item.Digest[:]); wanted[content] {
 			delete(wanted, content)
-			events = append(events, e)
+			items = append(items, item)
 		}
 	}
 	if len(wanted) > 0 {
 		return nil, errors.New("an event in conflict is not in the payload")
 	}
-	return events, nil
+	return items, nil
 }
 
-// checkFirst checks whether the contents that events are in conflict with are on the
-// bus.
-func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
-	result := Result{Events: len(events)}
-	var ids []string
-	for _, e := range events {
-		ids = append(ids, e.item.EventID)
-	}
-	slices.Sort(ids)
-	known, err := r.pipeline.ledger.Known(ctx, slices.Compact(ids))
-	if err != nil {
-		result.Err = unrecorded(ctx, err)
-		result.Outcome, result.Unrecorded = OutcomeOf(result.Err), len(events)
-		return result
-	}
-	for _, e := range events {
-		first, id := known[e.item.EventID], e.item.EventID
-		problem := ""
-		switch {
-		case first.EventID != "" && first.Digest == e.item.Digest:
-			problem = "the ledger has the parked version of %[2]s, and not the first"
-		case first.State == ledger.Parked:
-			problem = firstParked
-		case first.State == ledger.Dismissed:
-			problem = "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
-		case first.State == ledger.Pending:
-			result.Err = cmp.Or(result.Err, errPending)
-		}
-		// What the ledger does not have any more was published or dismissed a window ago.
-		if problem != "" {
-			result.Err = fmt.Errorf("%w: "+problem, errVersionUnfit, id)
-		}
-	}
-	result.Outcome = OutcomeOf(result.Err)
-	return result
-}
-
-const firstParked = "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
-
-// replace lets redrive publish events in place of what the ledger has.
-func (r *Replayer) replace(ctx context.Context, events []event) Result {
-	ids := map[string]bool{}
-	for _, e := range events {
-		if id := e.item.EventID; ids[id] {
-			return Result{
-				Outcome: VersionUnfit, Events: len(events),
-				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
-					errVersionUnfit, id),
-			}
-		}
-		ids[e.item.EventID] = true
-	}
-	items := make([]ledger.Item, len(events))
-	errs := make([]error, len(events))
-	objects.Parallel(len(events), Parallel, func(i int) {
-		items[i] = events[i].item
-		if events[i].large {
-			items[i], errs[i] = r.pipeline.claim(ctx, events[i])
+// replace records events, for redrive to publish, in place of what the ledger has. The error is why none is recorded.
+func (r *Replayer) replace(ctx context.Context, items []ledger.Item) ([]ledger.Result, error) {
+	errs := make([]error, len(items))
+	objects.Parallel(len(items), Parallel, func(n int) {
+		if r.pipeline.isLarge(items[n]) {
+			errs[n] = r.pipeline.claim(ctx, &items[n])
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
-		err = unrecorded(ctx, err)
-		return Result{Outcome: OutcomeOf(err), Err: err, Events: len(events), Unrecorded: len(events)}
+		return nil, err
 	}
-	return summary(ctx, items, r.pipeline.ledger.Replace(ctx, items, r.pipeline.opts.Now()))
-}
-
-// summary returns the result of events that were written for redrive to publish.
-func summary(ctx context.Context, items []ledger.Item, recordings []ledger.Recording) Result {
-	result := Result{Events: len(recordings)}
-	var parked, pending error
-	for n, rec := range recordings {
-		switch {
-		case rec.Err != nil:
-			result.Unrecorded++
-			result.Err = unrecorded(ctx, rec.Err)
-			continue
-		case rec.Outcome == ledger.Recorded:
-			result.Recorded++
-			result.Pending++
-			continue
-		case rec.Outcome == ledger.Duplicate:
-			result.Duplicates++
-		default:
-			result.Conflicts++
-		}
-		switch same := rec.Outcome == ledger.Duplicate; {
-		case rec.Found.State == ledger.Parked && same:
-			parked = fmt.Errorf("%w: the parked version of %[2]s is parked as the event %[2]s: replay or dismiss that",
-				errVersionUnfit, items[n].EventID)
-		case rec.Found.State == ledger.Parked:
-			parked = fmt.Errorf("%w: "+firstParked, errVersionUnfit, items[n].EventID)
-		case rec.Found.State == ledger.Pending:
-			pending = errPending
-			if same {
-				result.PendingDuplicates++
-			}
-		}
-	}
-	result.Err = cmp.Or(result.Err, parked, pending)
-	result.Outcome = OutcomeOf(result.Err)
-	return result
+	return r.pipeline.ledger.Replace(ctx, items, r.pipeline.opts.Now()), nil
 }
 
 // What a replay can't verify.
@@ -350,16 +319,16 @@ const (
 
 // verify returns what a parked delivery was authenticated by, after it verified every part of it. A
 // delivery without a certificate must be signed.
-func (r *Replayer) verify(p proof.Proof) (by authentic, known Authentication, err error) {
+func (r *Replayer) verify(p proof.Proof) (by Authentication, err error) {
 	key, err := p.Verify()
 	if err != nil {
-		return by, known, err
+		return by, err
 	}
 	var unverified []string
 	if c := p.Certificate; c != nil {
 		var trusted bool
-		if by.chain, trusted, err = r.verifyCertificate(p); err != nil {
-			return by, known, err
+		if by.Chain, trusted, err = r.verifyCertificate(p); err != nil {
+			return by, err
 		}
 		by.acceptedAt = c.AcceptedAt
 		if !trusted {
@@ -369,13 +338,13 @@ func (r *Replayer) verify(p proof.Proof) (by authentic, known Authentication, er
 	if key == nil {
 		unverified = append(unverified, noSignature)
 	} else if err := checkRevoked(r.revoked, p.KeyID, key); err != nil {
-		return by, known, err
+		return by, err
 	} else {
 		by.signature = signature.Parts{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}
-		by.key, known.KeyID, known.Key.Key = key, p.KeyID, key
+		by.KeyID, by.Key.Key = p.KeyID, key
 	}
-	known.Unverified = strings.Join(unverified, "; ")
-	return by, known, nil
+	by.Unverified = strings.Join(unverified, "; ")
+	return by, nil
 }
 
 // verifyCertificate returns the chain of the certificate that is parked with a delivery, and

@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
 
@@ -39,7 +38,7 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 		items, entries, objects := w.table.Items(), len(w.bus.Entries()), w.parking.Objects()
 		for _, p := range []proof.Proof{conflict, w.invalid(conflict.Payload)} {
 			change(&p)
-			for _, version := range []redrive.Version{"", redrive.FirstVersion, redrive.ParkedVersion} {
+			for _, version := range []intake.Version{"", intake.FirstVersion, intake.ParkedVersion} {
 				if r := w.replay(p, version); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
 					t.Errorf("%s: %s, version %q: %+v", name, p.Reason, version, r)
 				}
@@ -109,20 +108,20 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		if test.deleted {
 			w.table.Expire(w.now)
 		}
-		replay := func(version redrive.Version, want string) {
+		replay := func(version intake.Version, want string) {
 			before := w.table.Items()
 			r := w.replay(p, version)
 			cause := strings.TrimPrefix(errText(r.Err), "intake: that version is not available: ")
 			if strings.ReplaceAll(cause, id, "ID") != want || r.Outcome != outcomes[want] || r.Done() != (want == "") {
 				t.Errorf("%s, %s: %s: %+v", name, version, cause, r)
 			}
-			written := version == redrive.ParkedVersion && want == ""
+			written := version == intake.ParkedVersion && want == ""
 			if diff := cmp.Diff(before, w.table.Items()); (diff != "") != written || (r.Recorded == 1) != written {
 				t.Errorf("%s, %s: the ledger changed: %s", name, version, diff)
 			}
 		}
-		replay(redrive.FirstVersion, test.first)
-		replay(redrive.ParkedVersion, test.parked)
+		replay(intake.FirstVersion, test.first)
+		replay(intake.ParkedVersion, test.parked)
 		if test.parked == "" {
 			w.redrive()
 			if entries := w.bus.Entries(); !bytes.Equal(entries[len(entries)-1].Detail, other) {
@@ -144,15 +143,15 @@ func TestAConflictWhoseParkedVersionIsParkedAsAnEventWaitsForIt(t *testing.T) {
 	w := newWorld(t)
 	_, other, _, p := w.conflict()
 	id := idOf(t, other)
-	w.replay(p, redrive.ParkedVersion)
+	w.replay(p, intake.ParkedVersion)
 	w.bus.Fails = broken
 	if r := w.run(1, time.Minute); r.Parked != 1 {
 		t.Fatalf("%+v", r)
 	}
-	for version, cause := range map[redrive.Version]string{
-		redrive.ParkedVersion: "the parked version of " + id + " is parked as the event " + id +
+	for version, cause := range map[intake.Version]string{
+		intake.ParkedVersion: "the parked version of " + id + " is parked as the event " + id +
 			": replay or dismiss that",
-		redrive.FirstVersion: "the ledger has the parked version of " + id + ", and not the first",
+		intake.FirstVersion: "the ledger has the parked version of " + id + ", and not the first",
 	} {
 		if r := w.replay(p, version); r.Outcome != intake.VersionUnfit || r.Recorded != 0 ||
 			errText(r.Err) != "intake: that version is not available: "+cause {
@@ -258,10 +257,10 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 		c[1].First.Amount != "1250.00" {
 		t.Errorf("parked for %+v", c)
 	}
-	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.VersionUnfit || r.Recorded != 0 {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := w.replay(p, redrive.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -277,7 +276,7 @@ func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
 	noDigest.Digest, otherDigest.Digest, otherID.EventID = nil, make([]byte, 32), idOf(t, beside)
 	for _, contents := range [][]proof.Content{nil, {noDigest}, {otherDigest}, {otherID}, {content, otherID}} {
 		p.Contents = contents
-		if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.Altered || r.Recorded != 0 {
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered || r.Recorded != 0 {
 			t.Errorf("%+v: %+v", contents, r)
 		}
 	}
@@ -289,7 +288,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	first, other, beside, _ := w.conflict()
 	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
 	p := w.invalid(paymenttest.RawDelivery(uuid.New().String(), one, other, two))
-	r := w.replay(p, redrive.NoVersion)
+	r := w.replay(p, intake.NoVersion)
 	if r.Outcome != intake.Conflict || !r.Done() || r.Recorded != 2 || r.Published != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -298,18 +297,18 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	if q.Reason != proof.Conflict || !cmp.Equal(q.EventIDs, idsOf(t, other)) || !bytes.Equal(q.Payload, p.Payload) {
 		t.Errorf("parked: %s of %v", q.Reason, q.EventIDs)
 	}
-	if r := w.replay(q, redrive.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(q, intake.FirstVersion); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.onBus(first, beside, one, two)
 
 	objects := len(w.parking.Keys())
 	p = w.invalid([]byte("{}"))
-	if r := w.replay(p, redrive.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
 		len(w.parking.Keys()) != objects {
 		t.Errorf("still invalid: %+v", r)
 	}
-	if r := w.replay(p, redrive.ParkedVersion); r.Outcome != intake.VersionUnfit {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
 		t.Errorf("there is nothing to decide: %+v", r)
 	}
 }
@@ -329,19 +328,19 @@ func TestTheResultOfAReplay(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	for _, version := range []redrive.Version{redrive.NoVersion, "second", "PARKED"} {
-		expect(w.replay(conflict, version), intake.VersionMissing, intake.Counts{}, "")
+	for _, version := range []intake.Version{intake.NoVersion, "second", "PARKED"} {
+		expect(w.replay(conflict, version), intake.VersionMissing, intake.Counts{}, "intake: a conflict needs a ver")
 	}
-	expect(w.replay(conflict, redrive.FirstVersion), intake.Accepted, intake.Counts{Events: 1}, "")
+	expect(w.replay(conflict, intake.FirstVersion), intake.Accepted, intake.Counts{Events: 1}, "")
 	w.table.Fails = fails("get", "insert "+idOf(t, other))
-	expect(w.replay(conflict, redrive.FirstVersion), intake.LedgerUnavailable,
+	expect(w.replay(conflict, intake.FirstVersion), intake.LedgerUnavailable,
 		intake.Counts{Events: 1, Unrecorded: 1}, unavailable+"it is down")
-	expect(w.replay(conflict, redrive.ParkedVersion), intake.LedgerUnavailable,
+	expect(w.replay(conflict, intake.ParkedVersion), intake.LedgerUnavailable,
 		intake.Counts{Events: 1, Unrecorded: 1}, unavailable+"ledger: ")
 	w.table.Fails = nil
-	r := w.replay(conflict, redrive.ParkedVersion)
+	r := w.replay(conflict, intake.ParkedVersion)
 	expect(r, intake.Accepted, intake.Counts{Events: 1, Recorded: 1, Pending: 1}, "")
-	expect(w.replay(conflict, redrive.ParkedVersion), intake.StillPending,
+	expect(w.replay(conflict, intake.ParkedVersion), intake.StillPending,
 		intake.Counts{Events: 1, Duplicates: 1, PendingDuplicates: 1}, "intake: an event is recorded and not published")
 	if w.item(other).Claimed || r.DeliveryID != conflict.DeliveryID {
 		t.Errorf("a small event is a claim check, or %s", r.DeliveryID)
@@ -400,13 +399,13 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	_, r := w.send(other)
 	p := w.parked(r.Parked)
 	w.claims.Fails = broken
-	got := w.replay(p, redrive.ParkedVersion)
+	got := w.replay(p, intake.ParkedVersion)
 	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,
 		Events: 1, Unrecorded: 1}, got, onTheirOwn); diff != "" || !errors.Is(got.Err, errDown) {
 		t.Errorf("%v %s", got.Err, diff)
 	}
 	w.claims.Fails = nil
-	if got := w.replay(p, redrive.ParkedVersion); got.Recorded != 1 || !w.item(other).Claimed {
+	if got := w.replay(p, intake.ParkedVersion); got.Recorded != 1 || !w.item(other).Claimed {
 		t.Errorf("%+v", got)
 	}
 	w.redrive()

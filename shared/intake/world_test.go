@@ -21,7 +21,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
 
@@ -314,7 +313,7 @@ func (w *world) replayer() *intake.Replayer {
 	return intake.NewReplayer(w.pipeline(), w.truststore, w.revoked)
 }
 
-func (w *world) replay(p proof.Proof, version redrive.Version) intake.Result {
+func (w *world) replay(p proof.Proof, version intake.Version) intake.Result {
 	return w.replayer().Replay(w.ctx(), p, version)
 }
 

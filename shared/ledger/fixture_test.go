@@ -120,14 +120,35 @@ func (b *fixture) newEvents(n int) (all []ledger.Item) {
 	return all
 }
 
+// The outcomes of a recording.
+const (
+	recorded  = "recorded"
+	duplicate = "duplicate"
+	conflict  = "conflict"
+	uncertain = "uncertain"
+)
+
+// outcomeOf returns the outcome of the recording of an event.
+func outcomeOf(r ledger.Result, e ledger.Item) string {
+	switch {
+	case r.Err != nil:
+		return uncertain
+	case r.Done:
+		return recorded
+	case r.Found.Digest == e.Digest:
+		return duplicate
+	}
+	return conflict
+}
+
 // record records events that are due now, and returns their outcomes.
-func (b *fixture) record(t *testing.T, events ...ledger.Item) (outcomes []ledger.Outcome) {
+func (b *fixture) record(t *testing.T, events ...ledger.Item) (outcomes []string) {
 	t.Helper()
 	for i, r := range b.Record(t.Context(), events, ledger.NewHolder(), b.now) {
 		if r.Err != nil {
 			t.Fatalf("event %d: %+v", i, r)
 		}
-		outcomes = append(outcomes, r.Outcome)
+		outcomes = append(outcomes, outcomeOf(r, events[i]))
 	}
 	return outcomes
 }
@@ -156,7 +177,7 @@ func (b *fixture) lease(t *testing.T, i ledger.Item) ledger.Result {
 func (b *fixture) due(t *testing.T) (all []ledger.Item) {
 	t.Helper()
 	for shard := range ledger.Shards {
-		page, next, err := b.Due(t.Context(), shard, b.now, nil, 100)
+		page, next, err := b.Pending(t.Context(), shard, ledger.Query{At: b.now, Limit: 100})
 		if err != nil || next != nil {
 			t.Fatal(next, err)
 		}

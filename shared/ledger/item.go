@@ -85,12 +85,6 @@ func NewItem(event payment.RawEvent, deliveryID string, recordedAt time.Time) It
 	}
 }
 
-// AsClaim returns the item of the same event that is published as a claim check.
-func (i Item) AsClaim(detail []byte) Item {
-	i.Detail, i.Claimed = detail, true
-	return i
-}
-
 // Key returns the form of an eventId under which the ledger knows it: case has
 // no meaning in a UUID (RFC 9562, section 4).
 func Key(eventID string) string { return strings.ToLower(eventID) }
@@ -102,18 +96,10 @@ func (i Item) Current(now time.Time) bool {
 	return i.State == Pending || i.State == Parked || i.ExpiresAt.After(now)
 }
 
-// Outcome returns what becomes of an event with that digest that is sent now, if the ledger has i for its eventId. A
-// parked event that is sent again is recorded anew. The zero Item stands for none.
-func (i Item) Outcome(digest Digest, now time.Time) Outcome {
-	switch {
-	case !i.Current(now):
-		return Recorded
-	case i.Digest != digest:
-		return Conflict
-	case i.State == Parked:
-		return Recorded
-	}
-	return Duplicate
+// RecordedAnew reports whether an event with that digest that is sent now is recorded, if the ledger has i for its
+// eventId: a parked event that is sent again is. The zero Item stands for none.
+func (i Item) RecordedAnew(digest Digest, now time.Time) bool {
+	return !i.Current(now) || i.Digest == digest && i.State == Parked
 }
 
 // pending returns what is stored of an item that becomes pending.

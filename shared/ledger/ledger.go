@@ -82,21 +82,15 @@ const maxBatchBytes = 1 << 20
 // write makes writes in batches, several at the same time, and returns the result of each. The answers have the events
 // of these items; nil for none. An error says what was tried.
 func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes ...Write) []Result {
-	var batches [][]Write
-	begin, bytes := 0, 0
-	for n := range writes {
-		next := len(writes[n].Item.Detail)
+	size := func(n int) int {
 		if answers != nil {
-			next = answers[n].Size
+			return answers[n].Size
 		}
-		if n-begin == l.opts.Batch || bytes+next > maxBatchBytes {
-			batches = append(batches, writes[begin:n])
-			begin, bytes = n, 0
-		}
-		bytes += next
+		return len(writes[n].Item.Detail)
 	}
-	if len(writes) > 0 {
-		batches = append(batches, writes[begin:])
+	var batches [][]Write
+	for begin, end := range objects.Split(len(writes), l.opts.Batch, maxBatchBytes, size) {
+		batches = append(batches, writes[begin:end])
 	}
 	results := make([][]Result, len(batches))
 	objects.Parallel(len(batches), l.opts.Parallel, func(n int) {

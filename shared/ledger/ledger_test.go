@@ -31,17 +31,17 @@ func TestTheWindowOfAnEvent(t *testing.T) {
 		b.publish(t, e)
 		start := b.now.Add(begins)
 		b.now = start.Add(window - time.Second)
-		if got := b.record(t, e); got[0] != ledger.Duplicate {
-			t.Errorf("%s ahead: %d before the end", ahead, got)
+		if got := b.record(t, e); got[0] != duplicate {
+			t.Errorf("%s ahead: %s before the end", ahead, got)
 		}
 		b.now = start.Add(window)
 		next := b.version(e.EventID, "2.00")
-		if got := b.record(t, next); got[0] != ledger.Recorded {
-			t.Errorf("%s ahead: %d at the end", ahead, got)
+		if got := b.record(t, next); got[0] != recorded {
+			t.Errorf("%s ahead: %s at the end", ahead, got)
 		}
 		b.publish(t, next)
 		b.now = b.now.Add(window)
-		if r := b.Replace(t.Context(), []ledger.Item{next}, b.now)[0]; r.Outcome != ledger.Recorded {
+		if r := b.Replace(t.Context(), []ledger.Item{next}, b.now)[0]; outcomeOf(r, next) != recorded {
 			t.Errorf("replaced: %+v", r)
 		}
 	}
@@ -62,9 +62,9 @@ func TestAnItemThatIsDeletedMeanwhileIsInsertedAgain(t *testing.T) {
 				b.store.Delete(t.Context(), e.EventID)
 			}
 		}
-		if got := b.record(t, sent); !deleted || got[0] != ledger.Recorded ||
+		if got := b.record(t, sent); !deleted || got[0] != recorded ||
 			b.find(t, e).DeliveryID != sent.DeliveryID {
-			t.Errorf("before %s: %d, %+v", moment, got, b.find(t, e))
+			t.Errorf("before %s: %s, %+v", moment, got, b.find(t, e))
 		}
 	}
 }
@@ -79,7 +79,8 @@ func TestAnEventWhoseItemChangesAfterEachReadIsAnError(t *testing.T) {
 		}
 	}
 	r := b.Replace(t.Context(), []ledger.Item{e}, b.now)[0]
-	if r.Err == nil || !strings.HasSuffix(r.Err.Error(), "the item changed after each read") || r.Outcome != 0 ||
+	if r.Err == nil || !strings.HasSuffix(r.Err.Error(), "the item changed after each read") ||
+		outcomeOf(r, e) != uncertain ||
 		len(b.store.calls["get"]) != 3 {
 		t.Errorf("%+v after the calls %v", r, b.store.calls)
 	}
@@ -189,7 +190,8 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 		}
 		var got []ledger.Item
 		for after, pages := (*ledger.Item)(nil), 0; pages <= len(want); pages++ {
-			page, next, err := b.Due(t.Context(), shard, b.now.Add(time.Hour), after, 5)
+			page, next, err := b.Pending(t.Context(), shard,
+				ledger.Query{At: b.now.Add(time.Hour), After: after, Limit: 5})
 			if err != nil || len(page) > 5 {
 				t.Fatalf("%d items, %v", len(page), err)
 			}
@@ -198,7 +200,8 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 				break
 			}
 		}
-		last, err := b.Waiting(t.Context(), shard, b.now.Add(-time.Minute), 1)
+		last, _, err := b.Pending(t.Context(), shard,
+			ledger.Query{At: b.now.Add(-time.Minute), Later: true, Limit: 1})
 		if diff := gocmp.Diff([][]ledger.Item{want, want[len(want)-1:]}, [][]ledger.Item{got, last}); diff != "" ||
 			err != nil {
 			t.Errorf("shard %d: %s %v", shard, diff, err)
@@ -303,11 +306,11 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	b.store.after = func(string, string) error { return down }
 	e, ctx, holder, at := b.newEvent(), t.Context(), ledger.NewHolder(), b.now
 	events, errs := []ledger.Item{e}, map[string]error{}
-	for name, r := range map[string]ledger.Recording{
+	for name, r := range map[string]ledger.Result{
 		"record": b.Record(ctx, events, holder, at)[0], "replace": b.Replace(ctx, events, at)[0],
 	} {
-		if errs[name] = r.Err; r.Err != nil && r.Outcome != 0 {
-			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
+		if errs[name] = r.Err; outcomeOf(r, e) != uncertain {
+			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	leased := b.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, holder, at)[0]
@@ -325,8 +328,7 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, _, errs["due"] = b.Due(t.Context(), 0, b.now, nil, 1)
-	_, errs["waiting"] = b.Waiting(t.Context(), 0, b.now, 1)
+	_, _, errs["pending"] = b.Pending(t.Context(), 0, ledger.Query{At: b.now, Limit: 1})
 	_, errs["known"] = b.Known(t.Context(), []string{e.EventID})
 	_, _, errs["find"] = b.Find(t.Context(), e.EventID)
 	_, errs["list"] = ledger.List(t.Context(), &b.store, ledger.Pending)
@@ -343,7 +345,7 @@ func TestNothingIsRecordedAfterTheTimeOfTheCaller(t *testing.T) {
 	cancel()
 	events := b.newEvents(3)
 	for i, r := range append(b.Record(ctx, events, ledger.NewHolder(), b.now), b.Replace(ctx, events, b.now)...) {
-		if !errors.Is(r.Err, context.Canceled) || r.Outcome != 0 {
+		if !errors.Is(r.Err, context.Canceled) || outcomeOf(r, ledger.Item{}) != uncertain {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
@@ -366,10 +368,9 @@ func TestEachEventOfABatchHasItsOwnOutcome(t *testing.T) {
 	b.park(t, parked)
 	clear(b.store.calls)
 	other := func(e ledger.Item) ledger.Item { return b.version(e.EventID, "2.00") }
-	const recorded, duplicate, conflict = ledger.Recorded, ledger.Duplicate, ledger.Conflict
 	got := b.record(t, all[4], other(published), pending, other(parked), expired, all[5])
 	got = append(got, b.record(t, all[4], published, other(pending), parked, other(expired))...)
-	if !slices.Equal(got, []ledger.Outcome{recorded, conflict, duplicate, conflict, recorded, recorded, duplicate,
+	if !slices.Equal(got, []string{recorded, conflict, duplicate, conflict, recorded, recorded, duplicate,
 		duplicate, conflict, recorded, conflict}) {
 		t.Error(got)
 	}
@@ -388,8 +389,8 @@ func TestOfADeliveryThatIsRepeatedTheRestIsReadBeforeItIsWritten(t *testing.T) {
 	b.park(t, events[58])
 	clear(b.store.calls)
 	for i, outcome := range b.record(t, events...) {
-		if (outcome == ledger.Recorded) != (i >= 58) {
-			t.Errorf("%d: %d", i, outcome)
+		if (outcome == recorded) != (i >= 58) {
+			t.Errorf("%d: %s", i, outcome)
 		}
 	}
 	if diff := gocmp.Diff(map[string][]int{"insert": {25}, "get": {60}, "change": {2}}, b.store.calls); diff != "" {
@@ -412,7 +413,8 @@ func TestAnEventWhoseAnswerIsLostIsUncertain(t *testing.T) {
 		return nil
 	}
 	for i, r := range b.Record(t.Context(), events, ledger.NewHolder(), b.now) {
-		if want := is(events[i].EventID); want != errors.Is(r.Err, lost) || want == (r.Outcome == ledger.Recorded) {
+		if want := is(events[i].EventID); want != errors.Is(r.Err, lost) ||
+			want == (outcomeOf(r, events[i]) == recorded) {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
@@ -452,7 +454,7 @@ func TestEventsAreReadWhileWritesAreSlow(t *testing.T) {
 				}
 			}
 			for i, r := range b.Record(ctx, events, ledger.NewHolder(), b.now) {
-				if r.Outcome != ledger.Recorded || r.Err != nil {
+				if outcomeOf(r, events[i]) != recorded {
 					t.Errorf("%s, %d: %+v", takes, i, r)
 				}
 			}

@@ -165,7 +165,7 @@ func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Item, err
 	if q.Later {
 		direction = -1
 	}
-	order := func(a, b Item) int { return direction * byDue(a, b) }
+	order := func(a, b Item) int { return direction * ByDue(a, b) }
 	for _, i := range m.index {
 		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
 			page = append(page, i)

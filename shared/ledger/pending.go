@@ -7,23 +7,11 @@ import (
 	"time"
 )
 
-// Due returns up to limit pending items of a shard that are due at the given time, the
-// longest due first, from after an item on, and after which to continue; nil once there are no
-// more. The index follows the table with a delay, so an item may be missing, or no
-// longer pending. [Item.Err] may be set.
-func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after *Item, limit int) ([]Item, *Item, error) {
-	return l.query(ctx, Query{Shard: shardName(Pending, shard), At: at, After: after, Limit: limit})
-}
-
-// Waiting returns up to limit pending items of a shard that are due only after the given
-// time, the last due first: those that were postponed most often, then those that
-// are held. The index follows the table with a delay.
-func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Item, error) {
-	waiting, _, err := l.query(ctx, Query{Shard: shardName(Pending, shard), At: at, Later: true, Limit: limit})
-	return waiting, err
-}
-
-func (l *Ledger) query(ctx context.Context, q Query) ([]Item, *Item, error) {
+// Pending returns a page of the pending items of a shard that q selects, and after which to continue; nil once there
+// are no more. The index follows the table with a delay, so an item may be missing, or no longer pending. [Item.Err]
+// may be set.
+func (l *Ledger) Pending(ctx context.Context, shard int, q Query) ([]Item, *Item, error) {
+	q.Shard = shardName(Pending, shard)
 	items, next, err := l.store.Query(ctx, q)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: shard %s: %w", q.Shard, err)

@@ -54,9 +54,9 @@ func List(ctx context.Context, q Querier, state State) ([]Item, error) {
 		}
 	})
 	all := slices.Concat(lists...)
-	slices.SortFunc(all, byDue)
+	slices.SortFunc(all, ByDue)
 	return all, cmp.Or(errs...)
 }
 
-// byDue is the order of the index: the longest due first.
-func byDue(a, b Item) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) }
+// ByDue is the order of the index: the longest due first.
+func ByDue(a, b Item) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) }

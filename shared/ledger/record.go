@@ -12,28 +12,13 @@ import (
 	"payhook.example/shared/objects"
 )
 
-// Outcome is what becomes of an event that is sent or replayed.
-type Outcome int
-
-// The outcomes. The zero Outcome stands for none: the attempt failed.
-const (
-	Recorded  Outcome = iota + 1 // new: it is pending now
-	Duplicate                    // recorded before, with the same content
-	Conflict                     // recorded before, with other content; nothing was written
-)
-
-// Recording is the result of an attempt to write one event.
-type Recording struct {
-	Outcome Outcome
-	Found   *Item // what the ledger has instead, without Detail; nil if the event was written
-	Err     error // if not nil, it is not known whether the event was written
-}
-
 // slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
 const slowAfter = 8
 
 // Record writes events as pending, except those whose eventId was recorded before
-// within the window, and returns the result of each. The eventIds must differ. All
+// within the window, and returns the result of each. It is done if the event is new. Otherwise it has what the ledger
+// has instead, without Detail: a duplicate if the digests are the same, and other content if not; or an error if it is
+// not known whether the event was written. The eventIds must differ. All
 // events have the present time as RecordedAt. Until due, only holder may publish
 // the events that are new. Events that are not tried before ctx ends have its error.
 //
@@ -47,10 +32,9 @@ const slowAfter = 8
 // while it continues. So every call with a deadline gets further as long as a read and a
 // write, one after the other, take less than the other seven eighths, and the items of all
 // events can be read in half of these. New events are not looked up otherwise.
-func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Recording {
+func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Result {
 	now := l.opts.Now()
-	w := l.newWriter(events, holder, due,
-		func(old Item, i *Item) bool { return old.Outcome(i.Digest, now) == Recorded })
+	w := l.newWriter(events, holder, due, func(old Item, i *Item) bool { return old.RecordedAnew(i.Digest, now) })
 	n := min(l.opts.Parallel*l.opts.Batch, len(events))
 	first, rest := w.all[:n], w.all[n:]
 	lookedUp := make(chan map[string]Item, 1)
@@ -116,8 +100,8 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 type writer struct {
 	ledger  *Ledger
 	events  []Item
-	all     []int       // the positions of the events
-	results []Recording // zero: not decided
+	all     []int    // the positions of the events
+	results []Result // zero: not decided
 	holder  Holder
 	due     time.Time
 	may     func(old Item, e *Item) bool // whether e may replace an item
@@ -128,7 +112,7 @@ func (l *Ledger) newWriter(events []Item, holder Holder, due time.Time, may func
 	for i := range all {
 		all[i] = i
 	}
-	return writer{l, events, all, make([]Recording, len(events)), holder, due, may}
+	return writer{l, events, all, make([]Result, len(events)), holder, due, may}
 }
 
 func (w writer) ids(positions []int) []string {
@@ -142,7 +126,7 @@ func (w writer) ids(positions []int) []string {
 // undecided returns those of the positions that have no result.
 func (w writer) undecided(positions []int) (left []int) {
 	for _, i := range positions {
-		if w.results[i] == (Recording{}) {
+		if w.results[i] == (Result{}) {
 			left = append(left, i)
 		}
 	}
@@ -157,15 +141,10 @@ func (w writer) decide(known map[string]Item) {
 		if !ok || w.may(old, e) {
 			continue
 		}
-		found := old
-		switch {
-		case old.Digest != e.Digest:
-			w.results[i] = Recording{Outcome: Conflict, Found: &found}
-		case old.Holder == w.holder:
-			// Our own write, whose answer was lost before it was tried again.
-			w.results[i] = Recording{Outcome: Recorded}
-		default:
-			w.results[i] = Recording{Outcome: Duplicate, Found: &found}
+		if old.Digest == e.Digest && old.Holder == w.holder {
+			w.results[i] = Result{Done: true} // our own write, whose answer was lost before it was tried again
+		} else {
+			w.results[i] = Result{Found: &old}
 		}
 	}
 }
@@ -188,10 +167,8 @@ func (w writer) write(ctx context.Context, positions []int, known map[string]Ite
 	}
 	for n, r := range w.ledger.write(ctx, "record", nil, writes...) {
 		switch i := positions[n]; {
-		case r.Err != nil:
-			w.results[i] = Recording{Err: r.Err}
-		case r.Done:
-			w.results[i] = Recording{Outcome: Recorded}
+		case r.Done, r.Err != nil:
+			w.results[i] = r
 		default:
 			left = append(left, i)
 		}
@@ -229,7 +206,7 @@ func (w writer) readAndDecide(ctx context.Context, positions []int, known map[st
 func (w writer) fail(positions []int, err error, known map[string]Item) {
 	for _, i := range positions {
 		if id := w.events[i].EventID; known[id].EventID == "" {
-			w.results[i] = Recording{Err: fmt.Errorf("ledger: record %s: %w", id, err)}
+			w.results[i] = Result{Err: fmt.Errorf("ledger: record %s: %w", id, err)}
 		}
 	}
 }
@@ -237,10 +214,10 @@ func (w writer) fail(positions []int, err error, known map[string]Item) {
 // Replace writes events as pending, for redrive to publish from due on, even if
 // the ledger has other content under their ids, and returns the result of each.
 // It replaces what is published with other content, which is in conflict from then on, and what is dismissed. The
-// outcome is Duplicate if the ledger has the event itself as pending, published or parked, and Conflict if other
-// content is pending or parked: nothing is written before that is published or dismissed. All have the present time as
-// RecordedAt.
-func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Recording {
+// result has what the ledger has instead if that is the event itself, pending, published or parked, or other
+// content that is pending or parked: nothing is written before that is published or dismissed. All have the present
+// time as RecordedAt.
+func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Result {
 	now := l.opts.Now()
 	w := l.newWriter(events, NewHolder(), due, func(old Item, i *Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest

@@ -59,7 +59,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		b := newFixture(0)
 		e := b.newEvent()
 		if claimed {
-			e = e.AsClaim(bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1))
+			e.Detail, e.Claimed = bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1), true
 		}
 		if _, known, err := b.Find(t.Context(), e.EventID); known || err != nil {
 			t.Fatal(known, err)
@@ -124,11 +124,10 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 }
 
 func TestWhatTheStatesAllow(t *testing.T) {
-	const recorded, duplicate, conflict = ledger.Recorded, ledger.Duplicate, ledger.Conflict
 	for _, test := range []struct {
 		state           ledger.State // of what the ledger has
 		other           bool         // it has other content
-		record, replace ledger.Outcome
+		record, replace string
 		decide          bool
 	}{
 		{"", false, recorded, recorded, false},
@@ -150,14 +149,18 @@ func TestWhatTheStatesAllow(t *testing.T) {
 			}
 			return e
 		}
-		for name, r := range map[string]ledger.Recording{
-			"record":  b.Record(t.Context(), []ledger.Item{sent()}, ledger.NewHolder(), b.now)[0],
-			"replace": b.Replace(t.Context(), []ledger.Item{sent()}, b.now)[0],
+		for want, record := range map[string]func(e ...ledger.Item) ledger.Result{
+			"record " + test.record: func(e ...ledger.Item) ledger.Result {
+				return b.Record(t.Context(), e, ledger.NewHolder(), b.now)[0]
+			},
+			"replace " + test.replace: func(e ...ledger.Item) ledger.Result {
+				return b.Replace(t.Context(), e, b.now)[0]
+			},
 		} {
-			want := map[string]ledger.Outcome{"record": test.record, "replace": test.replace}[name]
-			if r.Err != nil || r.Outcome != want || (r.Found == nil) != (want == recorded) ||
+			e := sent()
+			if r := record(e); !strings.HasSuffix(want, " "+outcomeOf(r, e)) ||
 				r.Found != nil && r.Found.State != test.state {
-				t.Errorf("%s what is %q, other %v: %+v, want %d", name, test.state, test.other, r, want)
+				t.Errorf("%q, other %v: %+v, want %s", test.state, test.other, r, want)
 			}
 		}
 		for name, do := range map[string]func(e ledger.Item) ledger.Result{
@@ -195,7 +198,7 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 		version := func(id string, claimed bool) ledger.Item {
 			e := b.version(id, "1.00")
 			if claimed {
-				e = e.AsClaim(bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1))
+				e.Detail, e.Claimed = bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1), true
 			}
 			return e
 		}
@@ -206,7 +209,7 @@ func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
 		b.now = b.now.Add(window)
 		sent := version(e.EventID, claimed)
 		clear(b.store.calls)
-		if got := b.record(t, sent); got[0] != ledger.Recorded {
+		if got := b.record(t, sent); got[0] != recorded {
 			t.Fatal(got)
 		}
 		if diff := cmp.Diff(map[string][]int{"insert": {1}, "get": {1}, "change": {1}}, b.store.calls); diff != "" {
@@ -285,11 +288,11 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 	bad, good := events[0], events[1]
 	b.record(t, bad, good)
 	b.damage(t, bad, func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode })
-	for name, r := range map[string]ledger.Recording{
+	for name, r := range map[string]ledger.Result{
 		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewHolder(), b.now)[0],
 		"replace": b.Replace(t.Context(), []ledger.Item{bad}, b.now)[0],
 	} {
-		if !errors.Is(r.Err, errDecode) || r.Outcome != 0 {
+		if !errors.Is(r.Err, errDecode) || outcomeOf(r, bad) != uncertain {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -314,8 +317,8 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	b.store.repeat = true
 	events := b.newEvents(30)
 	for i, outcome := range append(b.record(t, events...), b.record(t, events...)...) { // by another holder
-		if want := map[bool]ledger.Outcome{true: ledger.Recorded, false: ledger.Duplicate}[i < 30]; outcome != want {
-			t.Errorf("%d: %d", i, outcome)
+		if want := map[bool]string{true: recorded, false: duplicate}[i < 30]; outcome != want {
+			t.Errorf("%d: %s", i, outcome)
 		}
 	}
 	due, holder := b.due(t), ledger.NewHolder()

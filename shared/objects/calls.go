@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,27 @@ func Parallel(n, limit int, do func(i int)) {
 	}
 	work()
 	wg.Wait()
+}
+
+// Split returns the positions from 0 to n-1 in order, in parts with at most so many elements and at most so many bytes,
+// unless an element is larger: where each part begins and ends.
+func Split(n, elements, bytes int, sizeOf func(i int) int) iter.Seq2[int, int] {
+	return func(yield func(begin, end int) bool) {
+		begin, sum := 0, 0
+		for i := range n {
+			size := sizeOf(i)
+			if i > begin && (i-begin == elements || sum+size > bytes) {
+				if !yield(begin, i) {
+					return
+				}
+				begin, sum = i, 0
+			}
+			sum += size
+		}
+		if begin < n {
+			yield(begin, n)
+		}
+	}
 }
 
 // growStack makes the stack of a new goroutine as large as a call of the AWS SDK needs. The

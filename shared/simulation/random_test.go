@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/redrive"
 )
 
 var (
@@ -143,7 +143,7 @@ func history(seed uint64) (*world, counts) {
 	r.traffic(w, busy)
 	w.drain()
 	if seed%2 == 0 { // what is parked can be published
-		w.eachParked(func(name string) { w.replay(name, redrive.NoVersion) })
+		w.eachParked(func(name string) { w.replay(name, intake.NoVersion) })
 		w.drain()
 		for _, g := range w.facts.latest {
 			if g.state == ledger.Parked {
@@ -236,8 +236,8 @@ func (r *randomDecider) decide(w *world) func(name string) {
 			case n < 5 && g != nil && g.sent != nil:
 				w.sender(r, g.sent.delivery, 0, r.IntN(3), r.IntN(4) == 0)
 			default:
-				w.replay(name, []redrive.Version{redrive.NoVersion, redrive.FirstVersion, redrive.ParkedVersion,
-					redrive.ParkedVersion}[r.IntN(4)])
+				w.replay(name, []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion,
+					intake.ParkedVersion}[r.IntN(4)])
 			}
 		}
 	}

@@ -24,7 +24,6 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 const (
@@ -246,10 +245,10 @@ func (w *world) redrive() {
 type decision struct {
 	name    string // of a delivery, or an eventId
 	dismiss bool
-	version redrive.Version // of a conflict that is replayed
-	parked  proof.Proof     // the delivery
-	done    bool            // it changed the event
-	err     error           // of a dismissal, or of the note of a replay
+	version intake.Version // of a conflict that is replayed
+	parked  proof.Proof    // the delivery
+	done    bool           // it changed the event
+	err     error          // of a dismissal, or of the note of a replay
 }
 
 // event reports whether a decision is about an event.
@@ -257,7 +256,7 @@ func (d *decision) event() bool { return payment.IsUUID(d.name) }
 
 // stored returns the decision that is stored about a delivery, and note the key of its object.
 func (d *decision) stored() proof.Decision {
-	if d.dismiss || d.version == redrive.FirstVersion {
+	if d.dismiss || d.version == intake.FirstVersion {
 		return proof.Dismissed
 	}
 	return proof.Replayed
@@ -275,7 +274,7 @@ func (d *decision) may(o op) bool {
 	case d.event():
 		return o == replayEvent
 	}
-	return d.parked.Reason == proof.Invalid || d.version == redrive.ParkedVersion
+	return d.parked.Reason == proof.Invalid || d.version == intake.ParkedVersion
 }
 
 // makeDecision invokes an instance for a decision, as the redrive function does.
@@ -333,9 +332,9 @@ func (w *world) eachParked(decide func(name string)) {
 }
 
 // replay replays what has a name, a conflict in a version.
-func (w *world) replay(name string, version redrive.Version) {
+func (w *world) replay(name string, version intake.Version) {
 	if !strings.HasPrefix(name, string(proof.Conflict)) {
-		version = redrive.NoVersion
+		version = intake.NoVersion
 	}
 	w.makeDecision(&decision{name: name, version: version})
 }

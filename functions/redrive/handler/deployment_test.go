@@ -22,7 +22,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -115,7 +114,7 @@ func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) m
 }
 
 // handle invokes the function.
-func (d *deployment) handle(e redrive.Request) redrive.Answer {
+func (d *deployment) handle(e intake.Request) intake.Report {
 	d.t.Helper()
 	d.log.Reset()
 	r, err := d.Handle(d.t.Context(), e)
@@ -126,10 +125,10 @@ func (d *deployment) handle(e redrive.Request) redrive.Answer {
 }
 
 // replayed replays what has a name.
-func (d *deployment) replayed(e redrive.Request, name string) redrive.Replayed {
+func (d *deployment) replayed(e intake.Request, name string) intake.Decided {
 	d.t.Helper()
 	e.Replay = []string{name}
-	return d.handle(e).Replayed[0]
+	return d.handle(e).Decided[0]
 }
 
 // line returns the one line of the last invocation.
@@ -152,7 +151,7 @@ func (d *deployment) record(event []byte) ledger.Item {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		e = e.AsClaim(detail)
+		e.Detail, e.Claimed = detail, true
 	}
 	if err := d.ledger().Record(d.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at)[0].Err; err != nil {
 		d.t.Fatal(err)

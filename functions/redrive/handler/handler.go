@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -84,32 +83,32 @@ func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.L
 // Handle runs redrive, replays or dismisses. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it. Runs and replays publish nothing and fail if the bus does not
 // exist. If that is not known, they publish.
-func (h *Handler) Handle(ctx context.Context, e redrive.Request) (redrive.Answer, error) {
+func (h *Handler) Handle(ctx context.Context, e intake.Request) (intake.Report, error) {
 	replays := len(e.Replay) > 0
 	switch err := check(e); {
 	case err != nil:
-		return redrive.Answer{}, fmt.Errorf("redrive: %w", err)
+		return intake.Report{}, fmt.Errorf("redrive: %w", err)
 	case len(e.Dismiss) > 0:
-		return h.dismiss(ctx, e), nil
+		return h.decide(ctx, e), nil
 	case e.Certificates:
 		c := h.trust.report(h.now())
 		c.RevokedKeys = h.revoked
-		return redrive.Answer{Certificates: c}, nil
+		return intake.Report{Certificates: c}, nil
 	}
 	err := h.findBus(ctx)
 	switch missing := errors.Is(err, bus.ErrMissing); {
 	case missing && replays:
-		return redrive.Answer{}, fmt.Errorf("redrive: %w", err)
+		return intake.Report{}, fmt.Errorf("redrive: %w", err)
 	case missing:
 		return h.write(ctx, intake.Redriven{Unread: true, Err: err}, nil)
 	case replays:
-		return h.replay(ctx, e), nil
+		return h.decide(ctx, e), nil
 	}
 	return h.write(ctx, h.redriver.Run(ctx), err)
 }
 
 // check returns an error for a request that cannot be done.
-func check(e redrive.Request) error {
+func check(e intake.Request) error {
 	switch {
 	case len(e.Replay) > 0 && len(e.Dismiss) > 0:
 		return errors.New("replay and dismiss exclude each other")
@@ -117,7 +116,7 @@ func check(e redrive.Request) error {
 		return errors.New("dismiss needs a reason")
 	}
 	for _, name := range e.Replay {
-		if redrive.KindOf(name) == string(proof.Rejected) && strings.TrimSpace(e.Reason) == "" {
+		if intake.KindOf(name) == string(proof.Rejected) && strings.TrimSpace(e.Reason) == "" {
 			return errors.New("the replay of a rejected webhook needs a reason")
 		}
 	}
@@ -126,7 +125,7 @@ func check(e redrive.Request) error {
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
 // known whether the bus exists, or nil.
-func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (redrive.Answer, error) {
+func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (intake.Report, error) {
 	level := slog.LevelInfo
 	switch {
 	case r.Err != nil || r.Unmarked > 0:
@@ -153,49 +152,52 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
 	}
 	h.log.Outcome(ctx, level, "redrive", line, values...)
-	out := redrive.Answer{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
 	if r.Err != nil {
-		return out, fmt.Errorf("redrive: %s", awsenv.Cause(r.Err))
+		return intake.Report{Redriven: r}, fmt.Errorf("redrive: %s", awsenv.Cause(r.Err))
 	}
-	return out, nil
+	return intake.Report{Redriven: r}, nil
 }
 
 // decided is the line of a replay or of a dismissal.
 type decided struct {
-	redrive.Replayed
-	Kind       string          `json:"kind,omitempty"` // event, or the reason of a stored delivery
-	DeliveryID string          `json:"deliveryId,omitempty"`
-	Version    redrive.Version `json:"version,omitempty"`
-	AcceptAge  bool            `json:"acceptAge,omitzero"`
-	By         string          `json:"by,omitempty"`
-	Reason     string          `json:"reason,omitempty"`
+	intake.Decided
+	Kind       string         `json:"kind,omitempty"` // event, or the reason of a stored delivery
+	DeliveryID string         `json:"deliveryId,omitempty"`
+	Version    intake.Version `json:"version,omitempty"`
+	AcceptAge  bool           `json:"acceptAge,omitzero"`
+	By         string         `json:"by,omitempty"`
+	Reason     string         `json:"reason,omitempty"`
 }
 
-// replay replays what has the names, one after another.
-func (h *Handler) replay(ctx context.Context, e redrive.Request) (out redrive.Answer) {
-	for _, name := range e.Replay {
-		r, err := h.replayOne(ctx, name, e)
-		result := redrive.Replayed{Name: name, Outcome: r.Outcome.Name, Cause: awsenv.Cause(err), Recorded: r.Recorded,
+// decide replays or dismisses what has the names, one after another.
+func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Report) {
+	message, one := "replay", h.replayOne
+	if len(e.Dismiss) > 0 {
+		message, one = "dismiss", h.dismissOne
+	}
+	for _, name := range append(e.Replay, e.Dismiss...) {
+		r, err := one(ctx, name, e)
+		result := intake.Decided{Name: name, Outcome: r.Outcome.Name, Cause: awsenv.Cause(err), Recorded: r.Recorded,
 			Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates, Conflicts: r.Conflicts,
 			Parked: r.Parked, Unverified: r.Unverified, ClaimEnds: r.ClaimEnds}
 		level := slog.LevelInfo
-		if r.Outcome != intake.Accepted && r.Outcome != intake.FirstKept || err != nil {
+		if err != nil || r.Err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Outcome(ctx, level, "replay",
-			decided{result, redrive.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By, e.Reason})
-		out.Replayed = append(out.Replayed, result)
+		h.log.Outcome(ctx, level, message,
+			decided{result, intake.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By, e.Reason})
+		out.Decided = append(out.Decided, result)
 	}
 	return out
 }
 
 // replayOne replays an event or a stored delivery, and stores the decision. The error is why there is an outcome other
 // than Accepted and FirstKept, or what is wrong although everything is recorded.
-func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request) (r intake.Result, err error) {
+func (h *Handler) replayOne(ctx context.Context, name string, e intake.Request) (r intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Version: string(e.Version), AgeAccepted: e.AcceptAge}
-	if redrive.KindOf(name) == redrive.Event {
-		if e.Version != redrive.NoVersion {
-			return intake.Result{Outcome: intake.VersionUnfit}, nil
+	if intake.KindOf(name) == intake.EventKind {
+		if e.Version != intake.NoVersion {
+			return intake.Failed(intake.VersionUnfit), intake.VersionUnfit
 		}
 		r = h.replayer.ReplayEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
 		return r, r.Err
@@ -218,7 +220,7 @@ func (h *Handler) replayOne(ctx context.Context, name string, e redrive.Request)
 	if !r.Done() {
 		return r, r.Err
 	}
-	if e.Version == redrive.FirstVersion {
+	if e.Version == intake.FirstVersion {
 		decision, r.Outcome = proof.Dismissed, intake.FirstKept
 	}
 	if err := proof.Decide(ctx, h.parking, decision, name, note); err != nil {
@@ -244,32 +246,15 @@ func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, e
 	return outcome, fmt.Errorf("it was %s at %s", decision, note.At.UTC().Format(time.RFC3339))
 }
 
-// dismiss stores that what has the names is not published, one after another.
-func (h *Handler) dismiss(ctx context.Context, e redrive.Request) (out redrive.Answer) {
-	for _, name := range e.Dismiss {
-		err := h.dismissOne(ctx, name, e)
-		level := slog.LevelInfo
-		if err != nil {
-			level = slog.LevelWarn
-		}
-		h.log.Outcome(ctx, level, "dismiss", struct {
-			redrive.Dismissed
-			Kind   string `json:"kind,omitempty"`
-			By     string `json:"by,omitempty"`
-			Reason string `json:"reason"`
-		}{redrive.Dismissed{Name: name, Cause: awsenv.Cause(err)}, redrive.KindOf(name), e.By, e.Reason})
-		out.Dismissed = append(out.Dismissed, redrive.Dismissed{Name: name, Cause: awsenv.Cause(err)})
-	}
-	return out
-}
-
-func (h *Handler) dismissOne(ctx context.Context, name string, e redrive.Request) error {
+// dismissOne stores that what has a name is not published.
+func (h *Handler) dismissOne(ctx context.Context, name string, e intake.Request) (none intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
-	if redrive.KindOf(name) == redrive.Event {
-		return h.replayer.DismissEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
+	if intake.KindOf(name) == intake.EventKind {
+		return none, h.replayer.DismissEvent(ctx, name,
+			ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
 	}
 	if _, err := proof.Get(ctx, h.parking, name); err != nil {
-		return err
+		return none, err
 	}
-	return proof.Decide(ctx, h.parking, proof.Dismissed, name, note)
+	return none, proof.Decide(ctx, h.parking, proof.Dismissed, name, note)
 }

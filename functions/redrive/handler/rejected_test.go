@@ -14,7 +14,6 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -46,9 +45,9 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 }
 
 // replayIt replays a rejected webhook, and returns the note about it.
-func (d *deployment) replayIt(name string, acceptAge, again bool) (redrive.Replayed, proof.Decision, proof.Note) {
+func (d *deployment) replayIt(name string, acceptAge, again bool) (intake.Decided, proof.Decision, proof.Note) {
 	d.t.Helper()
-	got := d.replayed(redrive.Request{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
+	got := d.replayed(intake.Request{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
 	state, note, err := proof.DecisionOn(d.t.Context(), &d.parked, name)
 	if err != nil || got.Name != name {
 		d.t.Errorf("%+v, %v", got, err)
@@ -62,7 +61,7 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	noted := proof.Note{By: "ann", At: noon, Reason: "wrong header"}
-	for i, want := range []redrive.Replayed{{Recorded: 2}, {Duplicates: 2}} {
+	for i, want := range []intake.Decided{{Recorded: 2}, {Duplicates: 2}} {
 		want.Name, want.Outcome = name, "accepted"
 		got, state, note := d.replayIt(name, false, i > 0)
 		if diff := cmp.Diff(want, got); diff != "" || state != proof.Replayed || note != noted {
@@ -89,7 +88,7 @@ func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	d.bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
-	for i, want := range []redrive.Replayed{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
+	for i, want := range []intake.Decided{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
 		want.Name, want.Outcome = name, "accepted"
 		got, _, _ := d.replayIt(name, false, i > 0)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -171,7 +170,7 @@ func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 		!strings.HasSuffix(got.Cause, objects.ErrNotFound.Error()) || state != proof.Open {
 		t.Errorf("%+v", got)
 	}
-	for _, e := range []redrive.Request{{}, {Reason: " "}, {Reason: "a", Dismiss: []string{"x"}}} {
+	for _, e := range []intake.Request{{}, {Reason: " "}, {Reason: "a", Dismiss: []string{"x"}}} {
 		e.Replay = []string{missing}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)

@@ -3,24 +3,25 @@ package handler
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 // The level of a line says whether a person must look.
 func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
-	d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, first))
+	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
 	unmarked := d.park(proof.Invalid, nil, newEvent())
 	d.parked.fails = func(key string) error {
 		if key == "replayed/"+unmarked {
@@ -33,24 +34,25 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	const wait = "an event is recorded and not published yet: redrive publishes or parks it; " +
 		"repeat the replay later"
 	for _, test := range []struct {
-		want  redrive.Replayed // with the name
+		want  intake.Decided // with the name
 		kind  proof.Reason
 		state proof.Decision
 	}{
-		{redrive.Replayed{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
+		{intake.Decided{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
 			proof.Invalid, proof.Replayed},
-		{redrive.Replayed{Name: unmarked, Outcome: "accepted", Recorded: 1,
+		{intake.Decided{Name: unmarked, Outcome: "accepted", Recorded: 1,
 			Cause: "replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
-		{redrive.Replayed{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
+		{intake.Decided{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, proof.Invalid, proof.Replayed},
-		{redrive.Replayed{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
+		{intake.Decided{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
 			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
-		{redrive.Replayed{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "version-missing"},
+		{intake.Decided{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "version-missing",
+			Cause: "a conflict needs a version"},
 			proof.Conflict, proof.Open},
-		{redrive.Replayed{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
+		{intake.Decided{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
 			proof.Invalid, proof.Open},
 	} {
-		got := d.replayed(redrive.Request{By: "ann", Reason: "why"}, test.want.Name)
+		got := d.replayed(intake.Request{By: "ann", Reason: "why"}, test.want.Name)
 		if (got.Parked != "") != (got.Outcome == "conflict") {
 			t.Errorf("%s: parked as %q", got.Outcome, got.Parked)
 		}
@@ -62,14 +64,9 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		delete(line, "deliveryId")
 		delete(line, "parked")
 		want := map[string]any{"msg": "replay", "name": got.Name, "kind": string(test.kind), "by": "ann",
-			"reason": "why", "outcome": got.Outcome, "recorded": float64(got.Recorded),
-			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts)}
-		if got.Cause != "" {
-			want["cause"] = got.Cause
-		}
-		if got.Pending > 0 {
-			want["pending"] = float64(got.Pending)
-		}
+			"reason": "why", "outcome": got.Outcome, "cause": got.Cause, "recorded": float64(got.Recorded),
+			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts), "pending": float64(got.Pending)}
+		maps.DeleteFunc(want, func(_ string, value any) bool { return value == "" || value == 0.0 })
 		if got.Outcome != "accepted" || got.Cause != "" {
 			want["level"] = "WARN"
 		}
@@ -87,25 +84,25 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	d := deploy(t, nil)
 	replayed, dismissed := d.parkEvent(newEvent()), d.parkEvent(newEvent())
-	e := redrive.Request{By: "ann", Reason: "why"}
-	if got := d.replayed(e, replayed); got != (redrive.Replayed{Name: replayed, Outcome: "accepted", Recorded: 1,
+	e := intake.Request{By: "ann", Reason: "why"}
+	if got := d.replayed(e, replayed); got != (intake.Decided{Name: replayed, Outcome: "accepted", Recorded: 1,
 		Pending: 1}) || d.line()["kind"] != "event" {
 		t.Errorf("replayed: %+v, logged %v", got, d.line())
 	}
-	if got := d.replayed(redrive.Request{Version: redrive.ParkedVersion}, dismissed); got.Outcome != "version-unfit" {
+	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "version-unfit" {
 		t.Errorf("replayed with a version: %+v", got)
 	}
 	e.Dismiss = []string{dismissed}
-	if got := d.handle(e).Dismissed[0]; got.Cause != "" || d.line()["kind"] != "event" {
+	if got := d.handle(e).Decided[0]; got.Cause != "" || d.line()["kind"] != "event" {
 		t.Errorf("dismissed: %+v", got)
 	}
-	d.handle(redrive.Request{})
+	d.handle(intake.Request{})
 	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
 		if item := d.table.Items()[id]; string(item.State) != want ||
 			item.Decision != (ledger.Decision{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
 		}
-		if got := d.replayed(redrive.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {
+		if got := d.replayed(intake.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {
 			t.Errorf("again: %+v", got)
 		}
 	}
@@ -115,22 +112,22 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
-	d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, first))
+	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
 	conflict := d.park(proof.Conflict, [][]byte{other}, newEvent(), other)
 	ann, bob := proof.Note{By: "ann", At: noon, Version: "first"}, proof.Note{By: "bob", At: noon, Version: "parked"}
 	for i, step := range []struct {
-		event redrive.Request
-		want  redrive.Replayed
+		event intake.Request
+		want  intake.Decided
 		state proof.Decision
 		note  proof.Note
 	}{
-		{redrive.Request{Version: redrive.FirstVersion, By: "ann"}, redrive.Replayed{Outcome: "first-kept"},
+		{intake.Request{Version: intake.FirstVersion, By: "ann"}, intake.Decided{Outcome: "first-kept"},
 			proof.Dismissed, ann},
-		{redrive.Request{Version: redrive.ParkedVersion, By: "bob"}, redrive.Replayed{Outcome: "already-dismissed",
+		{intake.Request{Version: intake.ParkedVersion, By: "bob"}, intake.Decided{Outcome: "already-dismissed",
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed, ann},
-		{redrive.Request{Version: redrive.ParkedVersion, By: "bob", Again: true}, redrive.Replayed{
+		{intake.Request{Version: intake.ParkedVersion, By: "bob", Again: true}, intake.Decided{
 			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, bob},
-		{redrive.Request{Version: redrive.ParkedVersion}, redrive.Replayed{Outcome: "already-replayed",
+		{intake.Request{Version: intake.ParkedVersion}, intake.Decided{Outcome: "already-replayed",
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed, bob},
 	} {
 		step.want.Name = conflict
@@ -158,8 +155,8 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
 		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
 		before := calls
-		r, err := d.Handle(ctx, redrive.Request{Replay: []string{replay}, Reason: "why"})
-		if err != nil || r.Replayed[0].Outcome != "accepted" || calls == before {
+		r, err := d.Handle(ctx, intake.Request{Replay: []string{replay}, Reason: "why"})
+		if err != nil || r.Decided[0].Outcome != "accepted" || calls == before {
 			t.Errorf("%s: %+v, %v, %d calls", name, r, err, calls)
 		}
 	}
@@ -173,7 +170,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
 	for name, cause := range map[string]string{name: "",
 		missing: missing + ": " + objects.ErrNotFound.Error(), "x": "not a name"} {
-		got := d.handle(redrive.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Dismissed
+		got := d.handle(intake.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Decided
 		line := d.line()
 		logged, _ := line["cause"].(string)
 		if len(got) != 1 || got[0].Name != name || !strings.HasPrefix(got[0].Cause, cause) ||
@@ -188,7 +185,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	}
 	d.decided(missing, proof.Open)
 	long := strings.Repeat("x", proof.MaxNote)
-	for _, e := range []redrive.Request{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
+	for _, e := range []intake.Request{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
 		e.Dismiss = []string{name}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)

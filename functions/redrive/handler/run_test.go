@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -23,29 +23,26 @@ import (
 func TestTheLineAndTheReportOfARun(t *testing.T) {
 	counts := intake.Redriven{Found: 7, Leased: 6, Published: 3, Failed: 2, Parked: 1, Oldest: time.Minute}
 	for name, test := range map[string]struct {
-		run    intake.Redriven
-		want   map[string]any // what differs from a run that finds nothing
-		report redrive.Answer
-		err    string
+		run  intake.Redriven
+		want map[string]any // what differs from a run that finds nothing
+		err  string
 	}{
-		"nothing is due": {intake.Redriven{}, nil, redrive.Answer{}, "<nil>"},
+		"nothing is due": {intake.Redriven{}, nil, "<nil>"},
 		"some": {counts, map[string]any{"level": "WARN", "leased": 6.0, "found": 7.0, "published": 3.0,
-			"failed": 2.0, "Parked": 1.0, "OldestPending": 60.0},
-			redrive.Answer{Found: 7, Published: 3, Failed: 2, Parked: 1}, "<nil>"},
-		"no time": {intake.Redriven{Left: true}, map[string]any{"level": "WARN", "left": true},
-			redrive.Answer{Left: true}, "<nil>"},
-		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0},
-			redrive.Answer{}, "<nil>"},
+			"failed": 2.0, "parked": 1.0, "Parked": 1.0, "OldestPending": 60.0}, "<nil>"},
+		"no time":    {intake.Redriven{Left: true}, map[string]any{"level": "WARN", "left": true}, "<nil>"},
+		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, "<nil>"},
 		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
-			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, redrive.Answer{Failed: 1}, "<nil>"},
+			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, "<nil>"},
 		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"),
 			PublishErr: errors.New("no")}, map[string]any{"level": "ERROR", "errors": 2.0, "cause": "index",
-			"OldestPending": nil}, redrive.Answer{}, "redrive: index"},
+			"OldestPending": nil}, "redrive: index"},
 	} {
 		d := deploy(t, nil)
 		got, err := d.write(t.Context(), test.run, nil)
-		if diff := cmp.Diff(test.report, got); diff != "" || fmt.Sprint(err) != test.err {
-			t.Errorf("%s: the error %v, the report (-want +got):\n%s", name, err, diff)
+		if diff := cmp.Diff(intake.Report{Redriven: test.run}, got, cmpopts.EquateErrors()); diff != "" ||
+			fmt.Sprint(err) != test.err {
+			t.Errorf("%s: the error %v, the answer (-want +got):\n%s", name, err, diff)
 		}
 		want := map[string]any{"msg": "redrive", "OldestPending": 0.0}
 		maps.Copy(want, test.want)
@@ -65,14 +62,14 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d.record(newEvent())
 	parked := d.park(proof.Invalid, nil, newEvent())
 	d.bus.Missing = true
-	r, err := d.Handle(t.Context(), redrive.Request{})
+	r, err := d.Handle(t.Context(), intake.Request{})
 	line := d.line()
-	if fmt.Sprint(err) != "redrive: the event bus does not exist" || !cmp.Equal(r, redrive.Answer{}) ||
+	if fmt.Sprint(err) != "redrive: the event bus does not exist" || r.Published > 0 || r.Found > 0 ||
 		line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != awsenv.Cause(bus.ErrMissing) ||
 		line["OldestPending"] != nil {
 		t.Errorf("a run: %+v, %v, %v", r, err, line)
 	}
-	if _, err := d.Handle(t.Context(), redrive.Request{Replay: []string{parked}}); !errors.Is(err, bus.ErrMissing) {
+	if _, err := d.Handle(t.Context(), intake.Request{Replay: []string{parked}}); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a replay: %v", err)
 	}
 	for id, item := range d.table.Items() {
@@ -83,7 +80,7 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d.decided(parked, proof.Open)
 
 	d.bus.Missing = false
-	if r := d.handle(redrive.Request{}); r.Published != 1 || d.line()["BusMissing"] != nil {
+	if r := d.handle(intake.Request{}); r.Published != 1 || d.line()["BusMissing"] != nil {
 		t.Errorf("with a bus: %+v, %v", r, d.line())
 	}
 }
@@ -93,7 +90,7 @@ func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
 	d := deploy(t, nil)
 	d.record(newEvent())
 	d.findBus = func(context.Context) error { return errors.New("denied") }
-	r := d.handle(redrive.Request{})
+	r := d.handle(intake.Request{})
 	if line := d.line(); r.Published != 1 || line["busCause"] != "denied" || line["level"] != "WARN" ||
 		line["BusMissing"] != nil {
 		t.Errorf("%+v, %v", r, line)

@@ -11,7 +11,6 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -23,7 +22,7 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 		d.record(newEvent())
 		for i := range settings.RedriveAttempts {
 			last := i+1 == settings.RedriveAttempts
-			if got := d.handle(redrive.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
+			if got := d.handle(intake.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
 				t.Errorf("attempt %d: %+v", i+1, got)
 			}
 			time.Sleep(time.Hour)
@@ -32,12 +31,12 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 }
 
 // reported tests that the report on certificates has the value of a setting.
-func reported(key, value string, field func(*redrive.Certificates) []string) func(*testing.T) {
+func reported(key, value string, field func(*intake.Certificates) []string) func(*testing.T) {
 	return func(t *testing.T) {
 		conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
 		conf[settings.Named(key).Env()] = value
-		if got := field(deploy(t, conf).handle(redrive.Request{Certificates: true}).Certificates); !slices.Equal(got,
-			[]string{value}) {
+		got := field(deploy(t, conf).handle(intake.Request{Certificates: true}).Certificates)
+		if !slices.Equal(got, []string{value}) {
 			t.Errorf("reported %v", got)
 		}
 	}
@@ -57,7 +56,7 @@ var effects = map[string]func(t *testing.T){
 			d := deploy(t, map[string]string{"PAYHOOK_CLAIM_RETENTION": value})
 			event := paymenttest.Event()
 			event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", settings.ClaimCheckBytes)
-			got := d.replayed(redrive.Request{}, d.parkEvent(paymenttest.Encode(event)))
+			got := d.replayed(intake.Request{}, d.parkEvent(paymenttest.Encode(event)))
 			if got.Outcome != "accepted" || !got.ClaimEnds.IsZero() != soon {
 				t.Errorf("%s: %+v", value, got)
 			}
@@ -68,7 +67,7 @@ var effects = map[string]func(t *testing.T){
 	"deduplicationWindow": func(t *testing.T) {
 		d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
 		d.record(newEvent())
-		d.handle(redrive.Request{})
+		d.handle(intake.Request{})
 		for _, item := range d.table.Items() {
 			if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
 				t.Errorf("an eventId is remembered for %s", got)
@@ -78,21 +77,21 @@ var effects = map[string]func(t *testing.T){
 
 	"authentication": TestEachRunWritesTheDaysThatTheTrustLasts,
 	"clientCertPins": reported("clientCertPins", strings.Repeat("ab", 32),
-		func(c *redrive.Certificates) []string { return c.Pins }),
+		func(c *intake.Certificates) []string { return c.Pins }),
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
-		func(c *redrive.Certificates) []string { return c.Subjects }),
+		func(c *intake.Certificates) []string { return c.Subjects }),
 	"revokedKeys": func(t *testing.T) {
 		reported("revokedKeys", strings.Repeat("cd", 32),
-			func(c *redrive.Certificates) []string { return c.RevokedKeys })(t)
+			func(c *intake.Certificates) []string { return c.RevokedKeys })(t)
 		id := signingKey().ID
 		d := withRejected(t, map[string]string{"PAYHOOK_REVOKED_KEYS": id})
-		got := d.handle(redrive.Request{Certificates: true}).Certificates
+		got := d.handle(intake.Request{Certificates: true}).Certificates
 		if !slices.Equal(got.RevokedKeys, []string{id}) {
 			t.Errorf("by signature: reported %v", got)
 		}
 		w := paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}
 		rejected, _, _ := d.replayIt(d.reject(w, nil), true, false)
-		parked := d.replayed(redrive.Request{}, d.park(proof.Invalid, nil, newEvent()))
+		parked := d.replayed(intake.Request{}, d.park(proof.Invalid, nil, newEvent()))
 		if rejected.Outcome != "key-revoked" || parked.Outcome != "key-revoked" || len(d.bus.Entries()) > 0 {
 			t.Errorf("replayed as %s and %s", rejected.Outcome, parked.Outcome)
 		}

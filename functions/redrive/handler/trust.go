@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/redrive"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/settings"
 )
 
@@ -16,14 +16,14 @@ type trust struct {
 }
 
 // report returns the report, with only the mechanism if no client certificate is required.
-func (t *trust) report(now time.Time) *redrive.Certificates {
+func (t *trust) report(now time.Time) *intake.Certificates {
 	if t == nil {
-		return &redrive.Certificates{Authentication: settings.BySignature}
+		return &intake.Certificates{Authentication: settings.BySignature}
 	}
-	out := &redrive.Certificates{Authentication: t.authentication, DaysLeft: t.daysLeft(now),
+	out := &intake.Certificates{Authentication: t.authentication, DaysLeft: t.daysLeft(now),
 		Subjects: t.Policy.Subjects, Pins: t.Policy.Pins}
 	for _, c := range t.Truststore.Certificates() {
-		out.CAs = append(out.CAs, redrive.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
+		out.CAs = append(out.CAs, intake.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
 			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c), NotAfter: c.NotAfter.UTC()})
 	}
 	return out

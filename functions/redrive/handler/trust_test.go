@@ -8,9 +8,9 @@ import (
 	"uuid"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 )
 
@@ -23,7 +23,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 		for days, at := range map[float64]time.Time{20: ca.Certificate.NotAfter.AddDate(0, 0, -20),
 			0: ca.Certificate.NotAfter.Add(time.Hour)} {
 			d.now = func() time.Time { return at }
-			c := d.handle(redrive.Request{Certificates: true}).Certificates
+			c := d.handle(intake.Request{Certificates: true}).Certificates
 			if c.Authentication != authentication || c.DaysLeft != days || len(c.CAs) != 2 ||
 				c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
 				c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
@@ -31,14 +31,14 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 				!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) {
 				t.Errorf("reported %+v", c)
 			}
-			if d.handle(redrive.Request{}); d.line()[settings.TrustDaysLeftMetric.Name] != days {
+			if d.handle(intake.Request{}); d.line()[settings.TrustDaysLeftMetric.Name] != days {
 				t.Errorf("%v, want %v days", d.line(), days)
 			}
 		}
 	}
 	d := deploy(t, nil)
-	c := d.handle(redrive.Request{Certificates: true}).Certificates
-	if d.handle(redrive.Request{}); c.Authentication != settings.BySignature ||
+	c := d.handle(intake.Request{Certificates: true}).Certificates
+	if d.handle(intake.Request{}); c.Authentication != settings.BySignature ||
 		d.line()[settings.TrustDaysLeftMetric.Name] != nil {
 		t.Errorf("no certificate is required: %+v, %v", c, d.line())
 	}
@@ -55,7 +55,7 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 		Reason: proof.Invalid, StoredAt: time.Now(), DeliveryID: id, Payload: payload,
 		Certificate: proof.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
 	})
-	if r := d.replayed(redrive.Request{}, name); r.Outcome != "accepted" || r.Unverified == "" ||
+	if r := d.replayed(intake.Request{}, name); r.Outcome != "accepted" || r.Unverified == "" ||
 		strings.Contains(r.Unverified, "truststore") {
 		t.Errorf("%+v", r)
 	}

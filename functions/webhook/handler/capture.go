@@ -26,7 +26,7 @@ func (h *Handler) capture(ctx context.Context, r request, result intake.Result, 
 	}
 	payload, err := r.payload()
 	switch {
-	case errors.Is(err, intake.ErrPayloadEmpty):
+	case errors.Is(err, intake.PayloadEmpty):
 		return attempt{}
 	case err != nil:
 		payload = unquote(r.body)

@@ -87,12 +87,12 @@ type problem struct {
 func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	received := time.Now()
 	r, err := readRequest(event)
-	result := intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
-	switch {
-	case err == nil:
-		result = h.receive(ctx, r)
-	case errors.Is(err, errNotJSON):
+	if errors.Is(err, errNotJSON) {
 		return nil, err
+	}
+	result := intake.Failed(err)
+	if err == nil {
+		result = h.receive(ctx, r)
 	}
 	answer := result.Outcome.AnswerTo(h.successStatus)
 	response, err := json.Marshal(h.respond(result, answer))
@@ -103,7 +103,7 @@ func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 func (h *Handler) receive(ctx context.Context, r request) intake.Result {
 	payload, source, err := h.accept(r)
 	if err != nil {
-		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
+		return intake.Failed(err)
 	}
 	return h.receiver.Receive(ctx, intake.Delivery{
 		Payload:     payload,
@@ -205,60 +205,33 @@ func levelOf(r intake.Result, answer intake.Answer) slog.Level {
 
 // line is the outcome line of a webhook. Members that are zero are left out: CloudWatch charges for each byte.
 type line struct {
-	Outcome        string       `json:"outcome"`
+	intake.Result
 	Status         int          `json:"status"`
-	Authentication string       `json:"authentication,omitzero"`
+	Mechanism      string       `json:"authentication,omitzero"`
 	Certificate    *certificate `json:"certificate,omitzero"`
 	Cause          string       `json:"cause,omitzero"`
-	KeyID          string       `json:"keyId,omitzero"`
 	KeySource      keys.Source  `json:"keySource,omitzero"`
 	KeyTableFailed bool         `json:"keyTableFailed,omitzero"`
 	KeyContentType string       `json:"keyContentType,omitzero"`
-	DeliveryID     string       `json:"deliveryId,omitzero"`
-	UnverifiedID   string       `json:"unverifiedDeliveryId,omitzero"`
-	intake.Counts
-	Deviations []string        `json:"deviations,omitempty"`
-	IDs        intake.EventIDs `json:"ids,omitempty"`
-	Total      int             `json:"events,omitzero"` // 0: all ids are in the line
-	IDsLeftOut int             `json:"idsLeftOut,omitzero"`
-	Parked     string          `json:"parked,omitzero"`
-	AlsoParked string          `json:"alsoParked,omitzero"`
+	Total          int          `json:"events,omitzero"` // 0: all ids are in the line
+	IDsLeftOut     int          `json:"idsLeftOut,omitzero"`
+	Also           string       `json:"alsoParked,omitzero"`
 	attempt
-	MS steps `json:"ms,omitzero"`
-}
-
-// steps has the milliseconds of each step.
-type steps struct {
-	Authenticate int64 `json:"authenticate,omitzero"`
-	Decode       int64 `json:"decode,omitzero"`
-	Record       int64 `json:"record,omitzero"`
-	Publish      int64 `json:"publish,omitzero"`
-	Mark         int64 `json:"mark,omitzero"`
-	Evidence     int64 `json:"evidence,omitzero"`
 }
 
 // write writes the outcome line of a webhook.
 func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answer, captured attempt) {
 	l := line{
-		Outcome:        r.Outcome.Name,
+		Result:         r,
 		Status:         answer.Status,
-		Authentication: unless(h.authentication, settings.BySignature),
+		Mechanism:      unless(h.authentication, settings.BySignature),
 		Certificate:    newCertificate(r.Chain),
 		Cause:          awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
-		KeyID:          r.KeyID,
 		KeySource:      unless(r.Key.Source, keys.InMemory),
 		KeyTableFailed: r.Key.TableFailed,
 		KeyContentType: r.Key.UnexpectedType,
-		DeliveryID:     r.DeliveryID,
-		UnverifiedID:   r.UnverifiedID,
-		Counts:         r.Counts,
-		Deviations:     r.Deviations,
-		IDs:            r.EventIDs,
-		Parked:         r.Parked,
-		AlsoParked:     r.AlsoParked.Parked,
+		Also:           r.AlsoParked.Parked,
 		attempt:        captured,
-		MS: steps{milliseconds(r.Steps.Authenticate), milliseconds(r.Steps.Decode), milliseconds(r.Steps.Record),
-			milliseconds(r.Steps.Publish), milliseconds(r.Steps.Mark), milliseconds(r.Steps.Evidence)},
 	}
 	if n := r.EventIDs.Len(); 0 < n && n < r.Events {
 		l.Total, l.IDsLeftOut = r.Events, r.Events-n
@@ -273,8 +246,6 @@ func unless[T comparable](value, usual T) (other T) {
 	}
 	return other
 }
-
-func milliseconds(took time.Duration) int64 { return took.Round(time.Millisecond).Milliseconds() }
 
 // metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
 // alarm that needs its zeros exists only with a function URL, so not with client

@@ -62,12 +62,12 @@ func (p *position) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 // The errors of events. They quote nothing of the event.
 var (
 	errNotJSON = errors.New("webhook: the event is not JSON")
-	errRESTAPI = fmt.Errorf("%w: an event of a REST API or of payload format 1.0", intake.ErrEvent)
-	errALB     = fmt.Errorf("%w: an event of an Application Load Balancer", intake.ErrEvent)
-	errOther   = fmt.Errorf("%w: not an event of a function URL or an HTTP API", intake.ErrEvent)
+	errRESTAPI = fmt.Errorf("%w: an event of a REST API or of payload format 1.0", intake.NotAWebhookEvent)
+	errALB     = fmt.Errorf("%w: an event of an Application Load Balancer", intake.NotAWebhookEvent)
+	errOther   = fmt.Errorf("%w: not an event of a function URL or an HTTP API", intake.NotAWebhookEvent)
 )
 
-// readRequest decodes the event of a webhook. The error wraps [intake.ErrEvent] if the event is
+// readRequest decodes the event of a webhook. The error wraps [intake.NotAWebhookEvent] if the event is
 // another JSON value, such as a test event of the console.
 func readRequest(event []byte) (request, error) {
 	r, err := decodeRequest(event)
@@ -122,12 +122,12 @@ func (r request) payload() ([]byte, error) {
 		payload = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 		n, err := base64.StdEncoding.Decode(payload, text)
 		if err != nil {
-			return nil, intake.ErrPayloadEncoding
+			return nil, intake.PayloadEncoding
 		}
 		payload = payload[:n]
 	}
 	if len(payload) == 0 {
-		return nil, intake.ErrPayloadEmpty
+		return nil, intake.PayloadEmpty
 	}
 	return payload, nil
 }

@@ -78,7 +78,7 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			sent, err = base64.StdEncoding.DecodeString(want.Body)
 		}
 		if len(sent) == 0 && err == nil {
-			err = intake.ErrPayloadEmpty
+			err = intake.PayloadEmpty
 		}
 		payload, payloadErr := got.payload()
 		clear(event) // Lambda's library uses its memory again

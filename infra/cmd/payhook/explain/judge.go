@@ -79,7 +79,7 @@ func (e *explainer) check(ctx context.Context, conf settings.Function) error {
 		return err
 	}
 	if size == 0 {
-		return intake.ErrPayloadEmpty
+		return intake.PayloadEmpty
 	}
 	s := intake.Signature{Scheme: conf.Scheme, Tolerance: conf.TimestampTolerance, Keys: e.keys}
 	return s.Check(ctx, intake.Delivery{Payload: e.request.Payload, Headers: e.request.Headers,

@@ -15,8 +15,8 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 // notAccepted are the requests with the same deliveryId, or the request without one, that were not
@@ -51,7 +51,7 @@ func (l line) accepts() bool {
 	case "webhook":
 		return l.Status/100 == 2
 	case "replay":
-		return l.Outcome == redrive.Accepted &&
+		return l.Outcome == intake.Accepted.Name &&
 			(l.Kind == string(proof.Rejected) || l.Kind == string(proof.Invalid))
 	}
 	return false

@@ -10,23 +10,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 // decision is what the flags of replay and dismiss say.
 type decision struct {
-	redrive.Request // without names
-	filter          filter
-	all, yes        bool
+	intake.Request // without names
+	filter         filter
+	all, yes       bool
 }
 
 func (p *program) replayCommand() *cobra.Command {
 	var d decision
 	version := ""
 	cmd := p.decideCommand(&d, "replay", func(kinds ...string) error {
-		d.Version = redrive.Version(version)
+		d.Version = intake.Version(version)
 		if d.all && (version != "" || d.filter.kind == string(proof.Conflict)) {
 			return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
 		}
@@ -83,8 +83,8 @@ Status 1: at least one outcome is another.`
   payhook replay NAME --version first --reason 'confirmed by the service'
   payhook replay NAME --accept-age --reason 'baseUrl was wrong'
   payhook replay --all --kind invalid --from 24h --yes`
-	cli.ChoiceVar(cmd, &version, "version", "`version` of a conflict: first or parked", string(redrive.FirstVersion),
-		string(redrive.ParkedVersion))
+	cli.ChoiceVar(cmd, &version, "version", "`version` of a conflict: first or parked", string(intake.FirstVersion),
+		string(intake.ParkedVersion))
 	f := cmd.Flags()
 	f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
 	f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
@@ -139,7 +139,7 @@ func (p *program) decideCommand(d *decision, verb string, check func(kinds ...st
 			}
 			var kinds []string
 			for _, name := range names {
-				kinds = append(kinds, redrive.KindOf(name))
+				kinds = append(kinds, intake.KindOf(name))
 			}
 			if err := check(kinds...); err != nil {
 				return err
@@ -149,9 +149,9 @@ func (p *program) decideCommand(d *decision, verb string, check func(kinds ...st
 					return err
 				}
 			}
-			return p.decide(ctx, s, names, func(name string) redrive.Request {
+			return p.decide(ctx, s, names, func(name string) intake.Request {
 				if verb == "dismiss" {
-					return redrive.Request{Dismiss: []string{name}, Reason: d.Reason}
+					return intake.Request{Dismiss: []string{name}, Reason: d.Reason}
 				}
 				r := d.Request
 				r.Replay = []string{name}
@@ -200,8 +200,8 @@ func (p *program) names(ctx context.Context, s *stack, d *decision, verb string,
 
 // confirm asks before more than one thing is decided, and always before a parked version is
 // published in addition to the first. Then it shows both.
-func (p *program) confirm(ctx context.Context, s *stack, verb string, version redrive.Version, names []string) error {
-	if version != redrive.ParkedVersion {
+func (p *program) confirm(ctx context.Context, s *stack, verb string, version intake.Version, names []string) error {
+	if version != intake.ParkedVersion {
 		if len(names) == 1 {
 			return nil
 		}
@@ -233,7 +233,7 @@ type decided struct {
 	Failed bool `json:"failed"` // it is neither replayed nor dismissed
 	// The outcome is that of a replay, as in the function's log, or recorded instead of accepted if
 	// redrive still has to publish events.
-	redrive.Replayed
+	intake.Decided
 }
 
 // maxFailures is how many invocations may fail in a row before the rest is not tried.
@@ -241,7 +241,7 @@ const maxFailures = 3
 
 // decide sends the redrive function a request for each name, one after another, and prints
 // the results. Each has an invocation of its own, so that it has all its time.
-func (p *program) decide(ctx context.Context, s *stack, names []string, ask func(name string) redrive.Request) error {
+func (p *program) decide(ctx context.Context, s *stack, names []string, ask func(name string) intake.Request) error {
 	by := s.caller(ctx)
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
@@ -286,21 +286,18 @@ func (p *program) decide(ctx context.Context, s *stack, names []string, ask func
 
 // decideOne sends the request for one name. The error is an errFunction, which the result has as its cause,
 // or comes from AWS.
-func (s *stack) decideOne(ctx context.Context, name string, r redrive.Request) (decided, error) {
+func (s *stack) decideOne(ctx context.Context, name string, r intake.Request) (decided, error) {
 	a, err := s.redrive(ctx, r)
-	for _, d := range a.Dismissed {
-		a.Replayed = append(a.Replayed, redrive.Replayed{Name: d.Name, Cause: d.Cause})
-	}
-	if err == nil && len(a.Replayed) != 1 {
+	if err == nil && len(a.Decided) != 1 {
 		err = errFunction("it returned no result")
 	}
 	if err != nil {
-		a.Replayed = []redrive.Replayed{{Name: name, Cause: err.Error()}}
+		a.Decided = []intake.Decided{{Name: name, Cause: err.Error()}}
 	}
-	result := decided{Replayed: a.Replayed[0]}
-	done := len(a.Dismissed) > 0 || result.Outcome == redrive.Accepted || result.Outcome == redrive.FirstKept
+	result := decided{Decided: a.Decided[0]}
+	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name || result.Outcome == intake.FirstKept.Name
 	result.Failed = result.Cause != "" || !done
-	if result.Outcome == redrive.Accepted && result.Pending > 0 {
+	if result.Outcome == intake.Accepted.Name && result.Pending > 0 {
 		result.Outcome = "recorded"
 	}
 	return result, err

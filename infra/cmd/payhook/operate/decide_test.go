@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 func (w *world) parkMany(n int) (names []string) {
@@ -39,7 +39,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 	conflict, _ := w.park(time.Hour, proof.Conflict)
 	w.insert(ledger.Parked, w.newItem(time.Hour))
 	id := event.EventID
-	for call, want := range map[string]redrive.Request{
+	for call, want := range map[string]intake.Request{
 		"replay " + name + " " + name:                      {Replay: []string{name}},
 		"replay --again " + name:                           {Replay: []string{name}, Again: true},
 		"replay --version first " + conflict:               {Replay: []string{conflict}, Version: "first"},
@@ -57,7 +57,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 		w.requests = nil
 		out, err := w.expect(0, strings.Fields(call)...)
 		want.By = callerARN
-		if diff := cmp.Diff([]redrive.Request{want}, w.requests); diff != "" || err != "" {
+		if diff := cmp.Diff([]intake.Request{want}, w.requests); diff != "" || err != "" {
 			t.Errorf("%s: %s%s", call, err, diff)
 		}
 		if strings.Contains(out, "failed") || !strings.HasPrefix(out, "name="+w.names()[0]) {
@@ -156,15 +156,15 @@ func TestAllThatIsOpenIsDecided(t *testing.T) {
 func TestResultsAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(6)
-	w.redrive = func(r redrive.Request) (string, error) {
+	w.redrive = func(r intake.Request) (string, error) {
 		return map[string]string{
-			names[0]: `{"replayed":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
-			names[1]: `{"replayed":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
-			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
+			names[0]: `{"decided":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
+			names[1]: `{"decided":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
+			names[2]: `{"decided":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
 			names[3]: `{"errorMessage":"out of memory"}`,
-			names[4]: `{"replayed":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
+			names[4]: `{"decided":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
 				`"claimEnds":"2026-02-01T12:00:00Z"}]}`,
-			names[5]: `{"replayed":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
+			names[5]: `{"decided":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
 		}[r.Replay[0]], nil
 	}
 	call := append([]string{"replay", "--yes"}, names...)
@@ -181,8 +181,8 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	if diff := cmp.Diff(want, lines[decided](t, out)[1]); diff != "" {
 		t.Error(diff)
 	}
-	w.redrive = func(redrive.Request) (string, error) {
-		return `{"dismissed":[{"name":"x","cause":"not parked"}]}`, nil
+	w.redrive = func(intake.Request) (string, error) {
+		return `{"decided":[{"name":"x","cause":"not parked"}]}`, nil
 	}
 	out, _ = w.expect(cli.StatusFailed, "dismiss", names[0], "--reason", "why")
 	w.contains(out, `failed=true  name=x  cause="not parked"`)
@@ -199,7 +199,7 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			[]string{"the rest was not tried\n0 of 5 succeeded, 3 failed"}},
 		"failed runs apart": {func(calls int) (string, error) {
 			if calls == 3 {
-				return `{"replayed":[{"outcome":"accepted"}]}`, nil
+				return `{"decided":[{"outcome":"accepted"}]}`, nil
 			}
 			return `{"errorMessage":"x"}`, nil
 		}, cli.StatusFailed, []string{"1 of 5 succeeded, 4 failed"}},
@@ -207,7 +207,7 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			if calls == 3 {
 				return "", errors.New("denied")
 			}
-			return `{"replayed":[{"outcome":"accepted"}]}`, nil
+			return `{"decided":[{"outcome":"accepted"}]}`, nil
 		}, cli.StatusUnreachable, []string{"2 of 5 succeeded, 0 failed", "AccessDeniedException"}},
 		"Ctrl-C": {func(calls int) (string, error) {
 			cancel()
@@ -220,7 +220,7 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			if name == "Ctrl-C" {
 				w.ctx = ctx
 			}
-			w.redrive = func(redrive.Request) (string, error) { return test.redrive(len(w.requests)) }
+			w.redrive = func(intake.Request) (string, error) { return test.redrive(len(w.requests)) }
 			_, err := w.expect(test.status, "replay", "--all", "--yes")
 			w.contains(err, test.says...)
 		})

@@ -17,10 +17,10 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -127,8 +127,8 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 		return err
 	}
 	shown := struct {
-		Keys         []cachedKey           `json:"keys"`
-		Certificates *redrive.Certificates `json:"certificates"`
+		Keys         []cachedKey          `json:"keys"`
+		Certificates *intake.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
 	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
 	for _, r := range records {
@@ -143,11 +143,11 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	for _, k := range shown.Keys {
 		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
 	}
-	a, failed := d.redrive(ctx, redrive.Request{Certificates: true})
+	a, failed := d.redrive(ctx, intake.Request{Certificates: true})
 	if failed == nil && a.Certificates == nil {
 		failed = errors.New("the redrive function did not report certificates")
 	}
-	c := cmp.Or(a.Certificates, &redrive.Certificates{})
+	c := cmp.Or(a.Certificates, &intake.Certificates{})
 	shown.Certificates = a.Certificates
 	accepted := cli.Rows{{"CA", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
 	for _, ca := range c.CAs {

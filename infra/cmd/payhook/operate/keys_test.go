@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/redrive"
 )
 
 // cache puts a key into the table as the functions do; without a JWK, it is an id that the
@@ -190,7 +190,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.redrive = func(redrive.Request) (string, error) { return test.answer, nil }
+			w.redrive = func(intake.Request) (string, error) { return test.answer, nil }
 			out, _ := w.expect(test.status, "keys")
 			w.contains(out, test.want...)
 		})
@@ -203,7 +203,7 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	w.redrive = func(redrive.Request) (string, error) { return "", errors.New("down") } // the keys are shown without it
+	w.redrive = func(intake.Request) (string, error) { return "", errors.New("down") } // the keys are shown without it
 	var ids [4]string
 	for i := range ids {
 		ids[i] = uuid.New().String()

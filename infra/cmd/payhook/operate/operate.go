@@ -23,11 +23,11 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 // Commands returns the commands, in the order of a help text.
@@ -116,7 +116,7 @@ type errFunction string
 func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
 
 // redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
-func (s *stack) redrive(ctx context.Context, r redrive.Request) (a redrive.Answer, err error) {
+func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
 	event, err := json.Marshal(r)
 	if err != nil {
 		return a, err

@@ -17,13 +17,13 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 	"payhook.example/shared/signature"
 )
 
@@ -39,10 +39,10 @@ type world struct {
 	claims   objects.Memory
 	evidence objects.Memory
 	at       deployment.Deployment
-	down     bool              // the tables
-	requests []redrive.Request // of the redrive function, in order
+	down     bool             // the tables
+	requests []intake.Request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
-	redrive func(redrive.Request) (payload string, err error)
+	redrive func(intake.Request) (payload string, err error)
 	setting map[string]string // of the functions, by the environment variables
 
 	answer   io.Reader // what the person types
@@ -66,7 +66,7 @@ const callerARN = "arn:aws:iam::123456789012:user/ann"
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
-		var given redrive.Request
+		var given intake.Request
 		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
 			w.t.Error(err)
 		}
@@ -101,15 +101,15 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 }
 
 // accepts is a redrive function that does everything it is asked.
-func accepts(r redrive.Request) (string, error) {
+func accepts(r intake.Request) (string, error) {
 	if len(r.Dismiss) > 0 {
-		return fmt.Sprintf(`{"dismissed":[{"name":%q}]}`, r.Dismiss[0]), nil
+		return fmt.Sprintf(`{"decided":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
-	outcome := redrive.Accepted
-	if r.Version == redrive.FirstVersion {
-		outcome = redrive.FirstKept
+	outcome := intake.Accepted.Name
+	if r.Version == intake.FirstVersion {
+		outcome = intake.FirstKept.Name
 	}
-	return fmt.Sprintf(`{"replayed":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil
+	return fmt.Sprintf(`{"decided":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil
 }
 
 var errDown = errors.New("down")
@@ -332,7 +332,7 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 		w := newWorld(t)
 		w.down = true
 		w.parking.Fails = func(context.Context, string, string) error { return errDown }
-		w.redrive = func(redrive.Request) (string, error) { return "", errDown }
+		w.redrive = func(intake.Request) (string, error) { return "", errDown }
 		out, err := w.expect(cli.StatusUnreachable, strings.Fields(call)...)
 		if out != "" || !strings.HasPrefix(err, "payhook: ") {
 			t.Errorf("%s: %q, %q", call, out, err)

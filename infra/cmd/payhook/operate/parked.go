@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 func (p *program) listCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 		func(text string) (err error) { to.from, err = p.time(text); return err })
 	f.Func("until", "of before this `time`", func(text string) (err error) { to.until, err = p.time(text); return err })
 	cli.ChoiceVar(cmd, &to.kind, "kind", "`kind`: event, invalid, conflict or rejected (default all but rejected)",
-		redrive.Event, string(proof.Invalid), string(proof.Conflict), string(proof.Rejected))
+		intake.EventKind, string(proof.Invalid), string(proof.Conflict), string(proof.Rejected))
 	id := func(into *string) func(string) error {
 		return func(text string) error {
 			if *into = text; to.event != "" && to.delivery != "" {
@@ -124,7 +124,7 @@ type listed struct {
 
 // find returns all that is parked, meant by the filter, and in that state; "" for any. The earliest is first.
 func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Decision) (found []listed, err error) {
-	if f.has(redrive.Event) && (state == "" || state == proof.Open) {
+	if f.has(intake.EventKind) && (state == "" || state == proof.Open) {
 		if found, err = p.events(ctx, s, f); err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Deci
 // may be returned than the filter means.
 func (p *program) stored(ctx context.Context, s *stack, f filter) (names []string, err error) {
 	switch {
-	case f.kind == redrive.Event:
+	case f.kind == intake.EventKind:
 		return nil, nil
 	case f.event != "":
 		all, err := proof.Concerned(ctx, s.parking, p.Counter("delivery", "deliveries"))
@@ -194,7 +194,8 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 	ends, err := s.ClaimEnds(ctx, items, p.Now())
 	for _, i := range items {
 		if f.hasTime(i.RecordedAt) {
-			found = append(found, listed{i.RecordedAt, redrive.Event, proof.Open, i.EventID, i.Cause, ends[i.EventID]})
+			found = append(found,
+				listed{i.RecordedAt, intake.EventKind, proof.Open, i.EventID, i.Cause, ends[i.EventID]})
 		}
 	}
 	return found, err
@@ -235,8 +236,8 @@ func (p *program) rows(list []listed) cli.Rows {
 // whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that
 // none does, or several.
 func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
-	kind := redrive.KindOf(text)
-	if kind == redrive.Event {
+	kind := intake.KindOf(text)
+	if kind == intake.EventKind {
 		return ledger.Key(text), nil
 	}
 	if slices.Contains(reasons, proof.Reason(kind)) && strings.HasSuffix(text, ".json") {

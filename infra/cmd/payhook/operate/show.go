@@ -13,10 +13,10 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/awsenv"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/redrive"
 )
 
 func (p *program) showCommand() *cobra.Command {
@@ -50,7 +50,7 @@ Status 1: nothing is parked under this name, or the payload is not stored.`,
 			switch {
 			case err != nil:
 				return err
-			case redrive.KindOf(name) == redrive.Event:
+			case intake.KindOf(name) == intake.EventKind:
 				return p.showEvent(ctx, s, name, payload)
 			}
 			return p.showStored(ctx, s, name, payload)
@@ -251,7 +251,7 @@ func (p *program) event(ctx context.Context, s *stack, args []string) error {
 	wrong := shown.State == unknown || shown.State == damaged
 	for _, l := range all {
 		wrong = wrong || l.State == proof.Open
-		if l.Kind == redrive.Event {
+		if l.Kind == intake.EventKind {
 			shown.ClaimEnds = l.ClaimEnds
 		} else {
 			shown.Parked = append(shown.Parked, l)

@@ -111,7 +111,8 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 		w := newWorld(t)
 		w.setting = map[string]string{"PAYHOOK_CLAIM_RETENTION": retention}
 		i := w.newItem(time.Hour)
-		i = w.insert(ledger.Parked, i.AsClaim(i.Detail))
+		i.Claimed = true
+		i = w.insert(ledger.Parked, i)
 		small := w.insert(ledger.Parked, w.newItem(time.Hour))
 		out, _ := w.expect(0, "parked", "list", "--json")
 		for _, l := range lines[listed](t, out) {
@@ -283,7 +284,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					i = i.AsClaim(detail)
+					i.Detail, i.Claimed = detail, true
 				}
 			}
 			i.Amount, i.Currency = "", "" // as while it is pending

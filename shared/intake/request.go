@@ -1,5 +1,4 @@
-// Package redrive defines the event of an invocation of the redrive function, and what the function returns.
-package redrive
+package intake
 
 import (
 	"time"
@@ -8,13 +7,13 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// Event is the kind of what is parked in the ledger. The other kinds are the reasons of stored deliveries.
-const Event = "event"
+// EventKind is the kind of what is parked in the ledger. The other kinds are the reasons of stored deliveries.
+const EventKind = "event"
 
 // KindOf returns the kind of what has a name; "" if it is not a name.
 func KindOf(name string) string {
 	if payment.IsUUID(name) {
-		return Event
+		return EventKind
 	}
 	n, err := proof.ParseName(name)
 	if err != nil {
@@ -33,8 +32,8 @@ const (
 	ParkedVersion Version = "parked" // what is parked is published as well
 )
 
-// Request is the event of an invocation. That of the schedule is empty and starts a run. A name is the eventId of a
-// parked event, or that of a stored delivery, which begins with its reason.
+// Request is the event of an invocation of the redrive function. That of the schedule is empty and starts a run.
+// A name is the eventId of a parked event, or that of a stored delivery, which begins with its reason.
 type Request struct {
 	// Replay has names of what is published instead of a run. A conflict needs a Version, and a rejected
 	// webhook a Reason.
@@ -53,49 +52,30 @@ type Request struct {
 	Certificates bool `json:"certificates,omitempty"`
 }
 
-// Answer is what an invocation returns.
-type Answer struct {
-	Found     int `json:"found"`
-	Published int `json:"published"`
-	Failed    int `json:"failed"`
-	Parked    int `json:"parked,omitempty"` // failed events that were parked
-	// Left is true if the run ended before it had tried every event.
-	Left bool `json:"left"`
+// Report is what an invocation of the redrive function returns.
+type Report struct {
+	Redriven // of a run
 
-	Replayed  []Replayed  `json:"replayed,omitempty"`
-	Dismissed []Dismissed `json:"dismissed,omitempty"`
+	Decided []Decided `json:"decided,omitempty"`
 
 	Certificates *Certificates `json:"certificates,omitempty"`
 }
 
-// Accepted is the outcome of a replay after which every event is recorded or published. FirstKept is that of a
-// conflict whose first version stays: nothing is published.
-const (
-	Accepted  = "accepted"
-	FirstKept = "first-kept"
-)
-
-// Replayed is the result of the replay of one name.
-type Replayed struct {
+// Decided is the result of the replay of one name, or of its dismissal, which has no outcome.
+type Decided struct {
 	Name       string `json:"name"`
-	Outcome    string `json:"outcome"`
-	Cause      string `json:"cause,omitempty"`
-	Recorded   int    `json:"recorded"`
+	Outcome    string `json:"outcome,omitempty"` // the name of an [Outcome]
+	Cause      string `json:"cause,omitempty"`   // why it is not dismissed or accepted
+	Recorded   int    `json:"recorded,omitzero"`
 	Pending    int    `json:"pending,omitzero"` // also of Duplicates: redrive publishes them
-	Duplicates int    `json:"duplicates"`
-	Conflicts  int    `json:"conflicts"`
+	Duplicates int    `json:"duplicates,omitzero"`
+	Conflicts  int    `json:"conflicts,omitzero"`
 	// Parked is the name of the delivery that the replay parked with its events in conflict.
 	Parked string `json:"parked,omitempty"`
 	// Unverified is the part of the proof that could not be verified.
 	Unverified string `json:"unverified,omitempty"`
 	// ClaimEnds is when the large event of a claim check is deleted, if that is soon.
 	ClaimEnds time.Time `json:"claimEnds,omitzero"`
-}
-
-// Dismissed is the result for one name.
-type Dismissed struct {
-	Name  string `json:"name"`
-	Cause string `json:"cause,omitempty"` // why it is not dismissed
 }
 
 // Certificates are the client certificates that the webhook function accepts.
