@@ -152,10 +152,12 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 
 // parse returns the configuration of a function.
 func (p *process) parse(function string) (settings.Function, error) {
-	r := settings.Resources{LedgerTable: "ledger", KeysTable: "keys", ClaimBucket: "claims", ParkingBucket: "parking",
-		EventBus: p.conf.EventBusName, Token: "token", Credentials: "credentials"}
+	r := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
+		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
+		settings.EventBusNameEnv: p.conf.EventBusName, settings.TokenSecretEnv: "token",
+		settings.CredentialsSecretEnv: "credentials"}
 	if p.conf.Evidence != "off" {
-		r.EvidenceBucket = "evidence"
+		r[settings.EvidenceBucketEnv] = "evidence"
 	}
 	return p.conf.Function(function, r)
 }

@@ -34,7 +34,7 @@ func (p *Payhook) newArchive() {
 	})
 	p.stores(archive)
 	if !conf.Local { // the emulator has no archive
-		p.output(settings.ArchiveOutput, "the ARN of the archive of the published events", archive.AttrArn())
+		p.output("EventArchive", "the ARN of the archive of the published events", archive.AttrArn())
 	}
 }
 

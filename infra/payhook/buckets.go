@@ -154,15 +154,16 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 // named returns the names of the resources that the functions that publish use.
 func (p *Payhook) named() settings.Resources {
 	r := settings.Resources{
-		LedgerTable: *p.ledger.TableName(), KeysTable: *p.keysTable.TableName(),
-		ClaimBucket: *p.buckets.claims.BucketName(), ParkingBucket: *p.buckets.parking.BucketName(),
-		EventBus: p.conf.EventBusName, // literal: another bus is another version
+		settings.LedgerTableEnv: *p.ledger.TableName(), settings.KeysTableEnv: *p.keysTable.TableName(),
+		settings.ClaimBucketEnv:   *p.buckets.claims.BucketName(),
+		settings.ParkingBucketEnv: *p.buckets.parking.BucketName(),
+		settings.EventBusNameEnv:  p.conf.EventBusName, // literal: another bus is another version
 	}
 	if p.buckets.evidence != nil {
-		r.EvidenceBucket = *p.buckets.evidence.BucketName()
+		r[settings.EvidenceBucketEnv] = *p.buckets.evidence.BucketName()
 	}
 	if p.token.id != nil {
-		r.Token = *p.token.id
+		r[p.token.variable] = *p.token.id
 	}
 	return r
 }

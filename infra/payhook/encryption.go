@@ -70,7 +70,7 @@ func (p *Payhook) allowKeyUse(shared bool) {
 	}
 	p.customerKeys = append(p.customerKeys, key)
 	p.allowServices(p.key, sids)
-	p.output(settings.EncryptionKeyOutput, "the key that encrypts the stored data", key)
+	p.output("EncryptionKey", "the key that encrypts the stored data", key)
 
 	if p.conf.TokenStore == settings.InParameter {
 		p.token.AddEnvironment(jsii.String(settings.TokenKeyEnv), key, nil)
@@ -296,7 +296,7 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	}))
 	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
-	p.output(settings.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	p.output("BusFailures", "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
 	p.busFailures = queue
 	p.newAlarm(scope, alarm{name: "bus-failures", metric: over(5, maximum, messages(queue)), notifyOK: true})
 }

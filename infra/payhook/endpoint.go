@@ -253,7 +253,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern strin
 func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {
-		p.output(settings.DomainTargetOutput, "the value of the CNAME record to create for domainName",
+		p.output("DomainTarget", "the value of the CNAME record to create for domainName",
 			e.ofDomain("RegionalDomainName"))
 		return
 	}

@@ -219,7 +219,7 @@ func (p *Payhook) newOutputs(dashboard *string) {
 	all := []output{
 		{settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url},
 		{settings.EventBusNameOutput, "the bus with the events", p.bus.EventBusName()},
-		{settings.EventBusARNOutput, "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn()},
+		{"EventBusArn", "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn()},
 		{settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName()},
 		{settings.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName()},
 		{settings.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
@@ -230,11 +230,11 @@ func (p *Payhook) newOutputs(dashboard *string) {
 			p.redrive.invokedAs()},
 		{settings.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName()},
 		{settings.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName()},
-		{settings.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn()},
-		{settings.DashboardOutput, "the CloudWatch dashboard", dashboard},
+		{"AlarmTopic", "the topic that every alarm notifies", p.alarmTopic.TopicArn()},
+		{"Dashboard", "the CloudWatch dashboard", dashboard},
 		{settings.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
 			jsii.String(payment.Version())},
-		{settings.SubscriptionDetailsOutput, "information for the operator's implementation team",
+		{"SubscriptionDetails", "information for the operator's implementation team",
 			p.subscriptionDetails()},
 	}
 	if p.conf.StackName != *awscdk.Stack_Of(p).StackName() {

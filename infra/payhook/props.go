@@ -62,12 +62,17 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	fields, err := settings.Fields(p.Settings)
 	maps.Copy(given.Values, fields)
 	problems := []error{err, checkAccount(given)}
+	place := func(field string, region, account *string) {
+		for _, problem := range given.Misplaced(*region, *account) {
+			problems = append(problems, fmt.Errorf("%s: %s", field, problem))
+		}
+	}
 	if p.AlarmTopic != nil { // PutMetricAlarm rejects one of another Region ("Invalid region specified")
-		problems = append(problems, place(given, "AlarmTopic", p.AlarmTopic.Env().Region, stack.Account()))
+		place("AlarmTopic", p.AlarmTopic.Env().Region, stack.Account())
 	}
 	if p.OwnershipCertificate != nil {
 		arn := stack.SplitArn(p.OwnershipCertificate.CertificateArn(), awscdk.ArnFormat_SLASH_RESOURCE_NAME)
-		problems = append(problems, place(given, "OwnershipCertificate", arn.Region, arn.Account))
+		place("OwnershipCertificate", arn.Region, arn.Account)
 		if given.Values["domainName"].Text == "" {
 			problems = append(problems, errors.New("OwnershipCertificate: has no effect without DomainName"))
 		}
@@ -78,7 +83,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field,
 				cmp.Or(earlier.Name, key)))
 		}
-		to.Name, to.InGo = field, true
+		to.Name = field
 		given.Values[key] = to
 	}
 	if p.EncryptionKey != nil {
@@ -90,7 +95,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	if p.Bus != nil {
 		replace("Bus", "eventBusName",
 			settings.Value{Text: *p.Bus.EventBusName(), Unchecked: true}) // also the bus default
-		problems = append(problems, place(given, "Bus", p.Bus.Env().Region, p.Bus.Env().Account))
+		place("Bus", p.Bus.Env().Region, p.Bus.Env().Account)
 		if given.Values["protectBus"].Text == "" {
 			given.Values["protectBus"] = settings.Value{Text: "false"}
 		}
@@ -115,20 +120,6 @@ func known(part *string) string {
 		return ""
 	}
 	return *part
-}
-
-// place returns an error for an existing part of another Region or account than the stack's, as far as both are known.
-func place(given settings.Given, field string, region, account *string) error {
-	var problems []error
-	for _, c := range []struct{ what, got, want string }{
-		{"Region", known(region), given.Region}, {"account", known(account), given.Account},
-	} {
-		if c.got != c.want && c.got != "" && c.want != "" {
-			problems = append(problems, fmt.Errorf("%s: must be in the %s %s of the stack, not in %s", field, c.what,
-				c.want, c.got))
-		}
-	}
-	return errors.Join(problems...)
 }
 
 // checkAccount returns an error if a local run would be deployed to AWS, as in a shell without the environment of the

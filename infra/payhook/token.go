@@ -21,6 +21,7 @@ type store struct {
 	service, read, write string  // of IAM
 	id, arn              *string // for the functions, and for IAM
 	context              string  // of the encryption: the name of the member with the ARN
+	variable             string  // of the functions, with the id
 }
 
 // newTokenStore creates the secret for the access token, without a value. A parameter that is
@@ -33,14 +34,14 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		arn := awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{Service: jsii.String("ssm"),
 			Resource: jsii.String("parameter"), ResourceName: jsii.String(name[1:])})
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
-			"PARAMETER_ARN"}
+			"PARAMETER_ARN", settings.TokenParameterEnv}
 	}
 	secret := p.newSecret(scope, "Secret", settings.TokenSecretDescription(p.conf.StackName),
 		"The token function replaces the token before it expires, which is more often than rotation could.")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
-		secret.AttrId(), secret.AttrId(), "SecretARN"}
+		secret.AttrId(), secret.AttrId(), "SecretARN", settings.TokenSecretEnv}
 }
 
 // newToken creates the function that checks the access token every minute and refreshes it in time, the store of the
@@ -62,7 +63,8 @@ func (p *Payhook) newToken() token {
 		description: "Keeps a valid access token of the payment service",
 		memory:      256,
 		timeout:     settings.TokenTimeout,
-		resources:   settings.Resources{Token: *store.id, Credentials: *credentials.AttrId()},
+		resources: settings.Resources{store.variable: *store.id,
+			settings.CredentialsSecretEnv: *credentials.AttrId()},
 	})
 	f.allow([]string{store.read, store.write}, store.arn)
 	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())

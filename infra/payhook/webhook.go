@@ -18,7 +18,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
 	resources := p.named()
 	if conf.UsesMTLS() {
-		resources.API = *endpoint.api.Ref()
+		resources[settings.APIIDEnv] = *endpoint.api.Ref()
 	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "webhook",

@@ -17,7 +17,6 @@ type Value struct {
 	Text string
 	From string // where it is from, such as -c or a file; "" if the name says it
 	Name string // of the setting there, such as BaseURL or --base-url; "" for the key
-	InGo bool   // whether it is a field of a struct
 	// Unchecked is whether the form of the text is not checked: the name or ARN of an existing resource can be unknown
 	// until the deployment.
 	Unchecked bool
@@ -55,7 +54,7 @@ func Fields(fields Settings) (map[string]Value, error) {
 			}
 		}
 		if text := d.Text(s); text != "" {
-			values[s.Key] = Value{Text: text, Name: s.Name, InGo: true}
+			values[s.Key] = Value{Text: text, Name: s.Name}
 		}
 	}
 	return values, errors.Join(problems...)
@@ -120,7 +119,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 		if v, ok := given.Values[s.Key]; ok {
 			return v
 		}
-		v := Value{Text: s.Default, InGo: given.InGo, From: "default"}
+		v := Value{Text: s.Default, From: "default"}
 		if s.Key == "eventBusName" {
 			v.Text = DefaultBusName(given.Deployment)
 		}
@@ -134,7 +133,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 	r.relations()
 	for _, key := range slices.Sorted(maps.Keys(given.Values)) {
 		if !slices.ContainsFunc(declared, func(s *Setting) bool { return s.Key == key }) {
-			r.problem(given.Values[key].shown(key, nil), Unknown(key, declared))
+			r.problem(given.Values[key].shown(key), Unknown(key, declared))
 		}
 	}
 	return r.to, r.err()

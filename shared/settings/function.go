@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"net/url"
@@ -58,14 +59,16 @@ func ParseFunction(name string, getenv func(string) string) (Function, error) {
 func (r *reader) parse(name string) (Function, error) {
 	f := r.function(name)
 	r.serviceCAs(&f)
-	if name == "token" {
-		r.token(&f)
-		f.CredentialsSecret = r.resource(CredentialsSecretEnv)
-		return f, r.err()
+	f.LedgerTable, f.EventBusName = r.getenv(LedgerTableEnv), r.getenv(EventBusNameEnv)
+	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
+	f.ClaimBucket, f.ParkingBucket = r.getenv(ClaimBucketEnv), r.getenv(ParkingBucketEnv)
+	f.TokenSecret, f.TokenParameter, f.TokenKey = r.getenv(TokenSecretEnv), r.getenv(TokenParameterEnv),
+		r.getenv(TokenKeyEnv)
+	f.CredentialsSecret = r.getenv(CredentialsSecretEnv)
+	f.RedriveGrace = RedriveGrace
+	if r.getenv(LocalEnv) != "" {
+		f.RedriveGrace = LocalRedriveGrace
 	}
-	f.LedgerTable, f.EventBusName = r.resource(LedgerTableEnv), r.resource(EventBusNameEnv)
-	f.ClaimBucket, f.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
-	f.RedriveGrace = cmp.Or(variable(r, RedriveGraceEnv, time.ParseDuration), RedriveGrace)
 	// The limit of the total size of a request of PutEvents, which must be less, depends on
 	// the Region (AWS, "PutEvents" in the EventBridge API reference, and in the reference
 	// for China). Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
@@ -73,22 +76,36 @@ func (r *reader) parse(name string) (Function, error) {
 	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
 		f.MaxEntryBytes = 256 << 10
 	}
-	if f.UsesMTLS() {
+	if text := r.getenv(CaptureUntilEnv); text != "" {
+		until, err := time.Parse(time.RFC3339, text)
+		if f.CaptureUntil = until; err != nil {
+			r.problem(CaptureUntilEnv, err.Error())
+		}
+	}
+	required := []string{LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv}
+	switch {
+	case name == "token":
+		required = []string{CredentialsSecretEnv}
+	case f.UsesMTLS():
 		f.MTLS = r.trust(f)
 	}
-	// What finds webhooks authentic. The redrive function has it for rejected webhooks, with captureRejected.
-	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
 	if name == "webhook" && f.UsesSignature() {
-		f.KeysTable = r.resource(KeysTableEnv)
+		required = append(required, KeysTableEnv)
 	}
 	if name == "webhook" && f.UsesMTLS() {
-		f.MTLS.DomainName, f.MTLS.APIID = r.resource(Named("domainName").Env()), r.resource(APIIDEnv)
+		f.MTLS.DomainName, f.MTLS.APIID = f.DomainName, r.getenv(APIIDEnv)
+		required = append(required, Named("domainName").Env(), APIIDEnv)
 	}
-	if f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "") {
-		r.token(&f)
+	// The redrive function finds webhooks authentic only with captureRejected, and then has a table of keys.
+	fetches := f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
+	if f.TokenParameter == "" && (name == "token" || fetches) {
+		required = append(required, TokenSecretEnv)
 	}
-	f.CaptureUntil = variable(r, CaptureUntilEnv,
-		func(text string) (time.Time, error) { return time.Parse(time.RFC3339, text) })
+	for _, variable := range required {
+		if r.getenv(variable) == "" {
+			r.problem(variable, "is required")
+		}
+	}
 	return f, r.err()
 }
 
@@ -133,36 +150,6 @@ func (r *reader) function(program string) Function {
 		f.Revoked = append(f.Revoked, name)
 	}
 	return f
-}
-
-// resource returns a variable that names a resource of a function.
-func (r *reader) resource(env string) string {
-	v := r.getenv(env)
-	if v == "" {
-		r.problem(env, "is required")
-	}
-	return v
-}
-
-// variable parses a variable, which can be absent.
-func variable[T any](r *reader, env string, parse func(text string) (T, error)) (v T) {
-	text := r.getenv(env)
-	if text == "" {
-		return v
-	}
-	v, err := parse(text)
-	if err != nil {
-		r.problem(env, err.Error())
-	}
-	return v
-}
-
-// token sets where the access token is kept.
-func (r *reader) token(f *Function) {
-	f.TokenParameter, f.TokenKey = r.getenv(TokenParameterEnv), r.getenv(TokenKeyEnv)
-	if f.TokenParameter == "" {
-		f.TokenSecret = r.resource(TokenSecretEnv)
-	}
 }
 
 // packaged reads a file of the function's package.
@@ -217,4 +204,86 @@ func (r *reader) trust(f Function) *MTLS {
 		r.wrong(&r.to.Truststore, "%v", err)
 	}
 	return m
+}
+
+// Resources are the names or ARNs of the resources of a deployment by their variables. They can be tokens of the CDK.
+// What the settings do not use can be missing, and TokenStore says which variable the access token has.
+type Resources map[string]string
+
+// Environment returns the environment of the webhook, redrive or token function of a deployment with those resources,
+// by the names of the variables. CaptureRejected begins now.
+func (d Deployment) Environment(function string, r Resources) map[string]string {
+	env := map[string]string{StackEnv: d.StackName}
+	for _, s := range ReadBy(function) {
+		env[s.Env()] = d.Text(s)
+	}
+	set := func(variables ...string) {
+		for _, name := range variables {
+			if r[name] != "" {
+				env[name] = r[name]
+			}
+		}
+	}
+	if d.Local {
+		env[LocalEnv] = "true"
+	} else {
+		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders that hold the same
+		// certificates again (https://go.dev/issue/79018), in each start. On a user's machine the bundle may be
+		// incomplete, and on macOS the variable replaces the certificates of the system.
+		env["SSL_CERT_DIR"] = "/nonexistent"
+	}
+	if function == "token" {
+		set(TokenSecretEnv, TokenParameterEnv, CredentialsSecretEnv)
+		return env
+	}
+	set(LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv)
+	if function == "webhook" {
+		set(APIIDEnv)
+		if d.CaptureRejected > 0 {
+			// The time is absolute, so that the capture ends by itself: a new process of the
+			// function does not extend it. A new deployment does.
+			env[CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
+		}
+	} else if !d.ReplaysRejected() { // it does not find webhooks authentic and accept them
+		return env
+	}
+	set(EvidenceBucketEnv)
+	if d.UsesSignature() {
+		set(KeysTableEnv)
+	}
+	if d.KeysAuth == BearerToken {
+		set(TokenSecretEnv, TokenParameterEnv)
+	}
+	return env
+}
+
+// ReplaysRejected reports whether the redrive function can replay rejected webhooks. The client certificate of a
+// webhook is not captured.
+func (d Deployment) ReplaysRejected() bool { return d.CaptureRejected > 0 && !d.UsesMTLS() }
+
+// Function returns the configuration of a function with that environment and with the certificates of the deployment,
+// for a function that runs without a package.
+func (d Deployment) Function(function string, r Resources) (Function, error) {
+	env := d.Environment(function, r)
+	from := fromEnvironment(func(name string) string { return env[name] })
+	from.file = func(name string) ([]byte, error) {
+		text := map[string][]byte{TruststoreFile: d.TruststorePEM, ServiceCAFile: d.ServiceCAPEM}[name]
+		if text == nil {
+			return nil, fs.ErrNotExist
+		}
+		return text, nil
+	}
+	f, err := from.parse(function)
+	if err != nil {
+		err = fmt.Errorf("the %s function: %w", function, err)
+	}
+	return f, err
+}
+
+// RedriveTimeout returns the timeout of the redrive function.
+func (d Deployment) RedriveTimeout() time.Duration {
+	if d.Local {
+		return LocalRedriveTimeout
+	}
+	return RedriveTimeout
 }

@@ -146,7 +146,7 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 			"PAYHOOK_AUTH_URL": "http://auth.example", "PAYHOOK_TOKEN_MANAGER_ID": "", "PAYHOOK_SCOPES": `a "b"`},
 			[]string{"PAYHOOK_AUTH_URL=http://auth.example: must be an https URL; http",
 				"PAYHOOK_TOKEN_MANAGER_ID: is required", `PAYHOOK_SCOPES="a \"b\"": must be visible ASCII`,
-				settings.TokenSecretEnv + ": is required", settings.CredentialsSecretEnv + ": is required"}},
+				settings.CredentialsSecretEnv + ": is required", settings.TokenSecretEnv + ": is required"}},
 		{"token", map[string]string{"LAMBDA_TASK_ROOT": filepath.Dir(file)}, []string{"service-ca.pem: clientcert: "}},
 		{"webhook", mtls(settings.APIIDEnv, "PAYHOOK_DOMAIN_NAME"), []string{"PAYHOOK_TRUSTSTORE: " +
 			"truststore.pem can't be read in the", "PAYHOOK_DOMAIN_NAME: is", settings.APIIDEnv + ": is"}},
@@ -199,9 +199,10 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		}
 		defer os.Remove(filepath.Join(folder, file))
 	}
-	resources := settings.Resources{LedgerTable: "ledger", KeysTable: "keys", ClaimBucket: "claims",
-		ParkingBucket: "parking", EvidenceBucket: "evidence", EventBus: "bus", Token: "token", Credentials: "pair",
-		API: "api"}
+	resources := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
+		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking", settings.EventBusNameEnv: "bus",
+		settings.EvidenceBucketEnv: "evidence", settings.TokenSecretEnv: "token", settings.APIIDEnv: "api",
+		settings.CredentialsSecretEnv: "pair"}
 	required := "baseUrl=https://a.example authUrl=https://b.example tokenManagerId=m serviceCA=" +
 		filepath.Join(folder, settings.ServiceCAFile) + " "
 	mtls := "domainName=hooks.bank.example hostedZoneId=Z1 truststore=" +
@@ -242,8 +243,8 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 func TestALocalRunDoesNotWaitForClocks(t *testing.T) {
 	for pair, want := range map[string]string{"payhook:local=true": "1s 5s", "payhook:local=false": "30s 55s"} {
 		d := deployment(t, pair)
-		f, err := d.Function("redrive", settings.Resources{LedgerTable: "l", EventBus: "b", ClaimBucket: "c",
-			ParkingBucket: "p"})
+		f, err := d.Function("redrive", settings.Resources{settings.LedgerTableEnv: "l",
+			settings.EventBusNameEnv: "b", settings.ClaimBucketEnv: "c", settings.ParkingBucketEnv: "p"})
 		if got := fmt.Sprint(f.RedriveGrace, " ", d.RedriveTimeout()); got != want || err != nil {
 			t.Errorf("%s: %s, %v", pair, got, err)
 		}

@@ -32,7 +32,7 @@ func (r *reader) read(list []*Setting) {
 		if v.Text == "" && s.Default == "" {
 			continue
 		}
-		err := s.parse(v.Text, &r.to, v.language(s))
+		err := s.parse(v.Text, &r.to)
 		if isToken(v.Text) && !s.form.token {
 			err = errors.New("must be a literal, no token of the CDK: it is checked when the template is written")
 		}
@@ -57,7 +57,7 @@ func (r *reader) valid(fields ...any) bool {
 // shown returns the name of the setting of a field of r.to with its value, and where that is from.
 func (r *reader) shown(field any) string {
 	s := r.of(field)
-	return r.value(s).shown(s.Key, s)
+	return r.value(s).shown(s.Key)
 }
 
 // wrong adds a problem of the setting of a field of r.to.
@@ -69,33 +69,22 @@ func (r *reader) invalidate(s *Setting, problem string) {
 	r.invalid = append(r.invalid, s)
 	v := r.value(s)
 	if s.Example != "" {
-		problem += " (example: " + v.language(s)(s.Example) + ")"
+		problem += " (example: " + s.Example + ")"
 	}
-	r.problem(v.shown(s.Key, s), problem)
+	r.problem(v.shown(s.Key), problem)
 }
 
 func (r *reader) problem(name, problem string) {
 	r.problems = append(r.problems, fmt.Errorf("%s: %s", name, problem))
 }
 
-// language returns how a text of a setting is written where the value is from.
-func (v Value) language(s *Setting) func(text string) string {
-	if v.InGo {
-		return s.inGo
-	}
-	return asText
-}
-
 // shown returns NAME=VALUE (FROM) for a value, of which it shows the beginning; only the name if there is no value.
-// s is nil if there is no setting with the key.
-func (v Value) shown(key string, s *Setting) string {
+func (v Value) shown(key string) string {
 	name, text := cmp.Or(v.Name, key), v.Text
-	switch {
-	case text == "":
+	if text == "" {
 		return name
-	case s != nil && v.InGo:
-		text = s.inGo(text)
-	case strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }):
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }) {
 		text = strconv.Quote(text)
 	}
 	if runes := []rune(text); len(runes) > 60 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -239,16 +240,21 @@ func (r *reader) place() {
 	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
 	// the API Gateway Developer Guide). Parts that are tokens of the CDK are unknown.
 	for _, arn := range []*string{&d.CertificateARN, &d.Encryption} {
-		parts := strings.Split(*arn, ":")
-		if len(parts) < 6 || !r.valid(arn) {
-			continue
-		}
-		for _, c := range []struct{ what, got, want string }{
-			{"Region", parts[3], region}, {"account", parts[4], r.given.Account},
-		} {
-			if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
-				r.wrong(arn, "must be in the %s %s of the stack, not in %s", c.what, c.want, c.got)
+		if parts := strings.Split(*arn, ":"); len(parts) > 5 && r.valid(arn) {
+			for _, problem := range r.given.Misplaced(parts[3], parts[4]) {
+				r.wrong(arn, "%s", problem)
 			}
 		}
 	}
+}
+
+// Misplaced returns the problems of a resource in a Region and account that are not those of the stack. A part is
+// ignored if it is "", a token of the CDK, or unknown of the stack.
+func (g Given) Misplaced(region, account string) (problems []string) {
+	for _, c := range []struct{ what, got, want string }{{"Region", region, g.Region}, {"account", account, g.Account}} {
+		if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
+			problems = append(problems, fmt.Sprintf("must be in the %s %s of the stack, not in %s", c.what, c.want, c.got))
+		}
+	}
+	return problems
 }

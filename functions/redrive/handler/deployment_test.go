@@ -82,8 +82,9 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := deployed.Environment("redrive", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
-		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "bus"})
+	env := deployed.Environment("redrive", settings.Resources{settings.LedgerTableEnv: "ledger",
+		settings.KeysTableEnv: "keys", settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
+		settings.EventBusNameEnv: "bus"})
 	maps.Copy(env, change)
 	conf, err := settings.ParseFunction("redrive", func(name string) string { return env[name] })
 	if err != nil {

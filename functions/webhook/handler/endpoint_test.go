@@ -50,8 +50,9 @@ func conf(t testing.TB, baseURL string, change map[string]string) settings.Funct
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := deployed.Environment("webhook", settings.Resources{LedgerTable: "ledger", KeysTable: "keys",
-		ClaimBucket: "claims", ParkingBucket: "parking", EventBus: "payhook"})
+	env := deployed.Environment("webhook", settings.Resources{settings.LedgerTableEnv: "ledger",
+		settings.KeysTableEnv: "keys", settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
+		settings.EventBusNameEnv: "payhook"})
 	maps.Copy(env, change)
 	s, err := settings.ParseFunction("webhook", func(name string) string { return env[name] })
 	if err != nil {
