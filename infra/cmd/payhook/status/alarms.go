@@ -70,72 +70,39 @@ func alarms(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 // window is the time of which webhooks are counted.
 const window = 15 * time.Minute
 
-// webhooks counts the answers. The alarms judge them.
+// webhooks counts the answers of the function. The alarms judge them, and those of AWS.
 func webhooks(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	sums, err := sums(ctx, d, now)
-	if err != nil {
-		return nil, err
-	}
-	text, byFunction := fmt.Sprintf("%.0f accepted", sums[settings.AcceptedMetric.Name]), 0.0
-	counts := map[int]float64{}
+	statuses := map[string]int{} // by the ids of the queries; 0 for accepted
+	in := &cloudwatch.GetMetricDataInput{StartTime: aws.Time(now.Add(-window)), EndTime: &now}
 	for _, m := range settings.Metrics() {
-		counts[m.Status] += sums[m.Name]
-		if m.Status/100 == 4 {
-			byFunction += sums[m.Name]
+		if m.Status == 0 && m != settings.AcceptedMetric {
+			continue
 		}
-	}
-	delete(counts, 0) // what no webhook was answered with
-	for _, status := range slices.Sorted(maps.Keys(counts)) {
-		if n := counts[status]; n > 0 {
-			text += fmt.Sprintf(", %.0f × %d", n, status)
-		}
-	}
-	// API Gateway counts all 4xx, a function URL too. The function's counts arrive later than Lambda's.
-	clientErrors := sums[settings.ClientErrorsMetric.Name]
-	byAWS := max(0, clientErrors-byFunction) + sums[settings.NotInvokedMetric.Name] +
-		max(0, sums["Url4xxCount"]-clientErrors-sums["Throttles"])
-	if byAWS > 0 {
-		text += fmt.Sprintf(", %.0f refused by AWS or not counted by the function yet", byAWS)
-	}
-	text += " in " + cli.Readable(window)
-	if failed := sums["Errors"] + sums["Throttles"]; failed > 0 {
-		text += fmt.Sprintf("; %s failed or did not start", cli.Counted(int(failed), "run", "runs"))
-	}
-	return []check{{"webhooks", ok, text, ""}}, nil
-}
-
-// sums reads the counts of the webhook function over the window, by the names of the metrics.
-func sums(ctx context.Context, d *stack, now time.Time) (map[string]float64, error) {
-	var queries []types.MetricDataQuery
-	query := func(namespace, name, dimension, value string) {
-		queries = append(queries, types.MetricDataQuery{Id: aws.String("m" + name), // it begins with a small letter
+		id := fmt.Sprint("m", len(statuses))
+		statuses[id] = m.Status
+		in.MetricDataQueries = append(in.MetricDataQueries, types.MetricDataQuery{Id: &id,
 			MetricStat: &types.MetricStat{Stat: aws.String("Sum"), Period: aws.Int32(60), Metric: &types.Metric{
-				Namespace: &namespace, MetricName: &name,
-				Dimensions: []types.Dimension{{Name: &dimension, Value: &value}}}}})
+				Namespace: aws.String(settings.MetricNamespace), MetricName: aws.String(m.Name),
+				Dimensions: []types.Dimension{{Name: aws.String(settings.MetricDimension), Value: &d.FullName}}}}})
 	}
-	for _, m := range settings.Metrics() {
-		if m.Status != 0 || m == settings.AcceptedMetric || m == settings.ClientErrorsMetric ||
-			m == settings.NotInvokedMetric {
-			query(settings.MetricNamespace, m.Name, settings.MetricDimension, d.FullName)
-		}
-	}
-	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // metrics have the name without its alias
-	for _, name := range []string{"Errors", "Throttles", "Url4xxCount"} {
-		query("AWS/Lambda", name, "FunctionName", function)
-	}
-	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
-		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: &now})
-	sums := map[string]float64{}
-	for pages.HasMorePages() {
+	counts := map[int]float64{}
+	for pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range page.MetricDataResults {
 			for _, value := range r.Values {
-				sums[aws.ToString(r.Id)[1:]] += value
+				counts[statuses[aws.ToString(r.Id)]] += value
 			}
 		}
 	}
-	return sums, nil
+	text := fmt.Sprintf("%.0f accepted", counts[0])
+	delete(counts, 0)
+	for _, status := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[status]; n > 0 {
+			text += fmt.Sprintf(", %.0f × %d", n, status)
+		}
+	}
+	return []check{{"webhooks", ok, text + " in " + cli.Readable(window), ""}}, nil
 }

@@ -299,18 +299,6 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "healthy", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 422, 13 × 503 in 15m"},
 		"one stranger at night": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "healthy",
 			"webhooks  ok     0 accepted, 3 × 401 in 15m"},
-		// Before the function runs.
-		"every webhook is too large for Lambda": {func(w *world) {
-			w.metrics["Payhook ClientErrors"], w.metrics["webhook Url4xxCount"] = 3, 5
-		}, "healthy", "17 accepted, 3 × 401, 2 refused by AWS or not counted by the function yet in 15m"},
-		"every 4xx is of the function, or a throttle": {func(w *world) {
-			w.metrics["Payhook ClientErrors"], w.metrics["webhook Url4xxCount"] = 3, 4
-			w.metrics["webhook Throttles"] = 1
-		}, "healthy", "17 accepted, 3 × 401 in 15m; 1 run failed or did not start"},
-		"certificates are rejected": {func(w *world) { w.metrics["Payhook ClientErrors"] = 5 }, "healthy",
-			"3 × 401, 2 refused by AWS"},
-		"requests that API Gateway does not pass on": {func(w *world) { w.metrics["Payhook NotInvoked"] = 2 },
-			"healthy", "3 × 401, 2 refused by AWS"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm }, "NOT HEALTHY",
 			" (1h ago). Payhook-parked is bad.\n                           Fix it.\n"},
 		// Nothing is healthy by default.
