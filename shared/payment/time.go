@@ -33,13 +33,14 @@ var dateTime = regexp.MustCompile(`^(\d{4})(-?)(\d\d)(-?)(\d\d)[Tt ]` +
 // checked.
 func ParseTime(text string) (t time.Time, zoned bool, err error) {
 	m := dateTime.FindStringSubmatch(text)
-	if m == nil || m[2] != m[4] || m[10] != "" && m[7] != m[9] {
-		return time.Time{}, false, ErrTime
+	if m == nil {
+		return t, false, ErrTime
 	}
 	number := func(group int) int { n, _ := strconv.Atoi(m[group]); return n } // of digits, or "" for 0
 	duration := func(hours, minutes int) time.Duration {
 		return time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
 	}
+	oneForm := m[2] == m[4] && (m[10] == "" || m[7] == m[9]) // extended or basic
 	month, day := time.Month(number(3)), number(5)
 	hour, minute, second := number(6), number(8), number(10)
 	tenBillionths, _ := strconv.Atoi((m[11] + "0000000000")[:10])
@@ -57,7 +58,7 @@ func ParseTime(text string) (t time.Time, zoned bool, err error) {
 	t = t.Add(sinceMidnight - offset)
 	monthBegins := t.Day() == 1 && t.Hour() == 0 && t.Minute() == 0
 	switch {
-	case !inCalendar, minute > 59, second > 60, number(14) > 23, number(15) > 59,
+	case !oneForm, !inCalendar, minute > 59, second > 60, number(14) > 23, number(15) > 59,
 		hour > 23 && sinceMidnight > 24*time.Hour, second == 60 && !monthBegins, t.Year() < 0, t.Year() > 9999:
 		return time.Time{}, false, ErrTime
 	}
