@@ -86,7 +86,7 @@ down: ## end what make up started
 	@if [ -x $(PAYHOOK) ]; then exec $(PAYHOOK) local down; else echo "Nothing was running."; fi
 
 .PHONY: payhook
-payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
+payhook: $(PAYHOOK) ## build and run the program; ARGS="status --local", ARGS=--help
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
 # ENV counts only on the command line of make: shells have an environment variable of this name.
