@@ -82,13 +82,22 @@ type Policy struct {
 
 // Verifier verifies client certificates. It is safe for concurrent use.
 type Verifier struct {
-	truststore *Truststore
-	policy     Policy
+	roots         *x509.CertPool // the certificates of the truststore that are self-signed
+	intermediates *x509.CertPool // the others
+	policy        Policy
 }
 
 // NewVerifier returns a Verifier.
-func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
-	return &Verifier{truststore, policy}
+func NewVerifier(truststore Truststore, policy Policy) *Verifier {
+	v := &Verifier{x509.NewCertPool(), x509.NewCertPool(), policy}
+	for _, c := range truststore {
+		if selfSigned(c) {
+			v.roots.AddCert(c)
+		} else {
+			v.intermediates.AddCert(c)
+		}
+	}
+	return v
 }
 
 // Verify returns the chain of a certificate in PEM if it is accepted at the time now: the certificate first, its root
@@ -145,7 +154,7 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 	if err := checkStrength(c); err != nil {
 		return nil, reject(Weak, "it %s", err)
 	}
-	pool := v.truststore.intermediates
+	pool := v.intermediates
 	if len(intermediates) > 0 {
 		pool = pool.Clone()
 	}
@@ -153,10 +162,8 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 		pool.AddCert(one)
 	}
 	// It checks at most 100 signatures.
-	chains, err := c.Verify(x509.VerifyOptions{
-		Roots: v.truststore.roots, Intermediates: pool,
-		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	chains, err := c.Verify(x509.VerifyOptions{Roots: v.roots, Intermediates: pool, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 		switch invalid.Reason {

@@ -42,7 +42,7 @@ func expect(t *testing.T, err error, want clientcert.Reason) {
 
 // verify verifies a text with a policy and these certificates in the truststore.
 func verify(text string, policy clientcert.Policy, trusted ...*x509.Certificate) ([]*x509.Certificate, error) {
-	return clientcert.NewVerifier(clientcert.TruststoreOf(trusted...), policy).Verify(text, time.Now())
+	return clientcert.NewVerifier(clientcert.Truststore(trusted), policy).Verify(text, time.Now())
 }
 
 // text returns certificates in PEM.
@@ -262,7 +262,7 @@ func TestItsChainCanFollowACertificate(t *testing.T) {
 		}
 	}
 	// Nothing of an earlier call is trusted.
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(root.Certificate), clientcert.Policy{})
+	verifier := clientcert.NewVerifier(clientcert.Truststore{root.Certificate}, clientcert.Policy{})
 	for text, want := range map[string]clientcert.Reason{chain: "", text(client): clientcert.Untrusted} {
 		_, _ = verifier.Verify(chain, time.Now())
 		_, err := verifier.Verify(text, time.Now())
@@ -439,7 +439,7 @@ func TestASubjectHasOneSpelling(t *testing.T) {
 func TestACertificateIsValidInItsLastSecond(t *testing.T) {
 	ca, end := paymenttest.NewCA("Operator CA"), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	client := ca.Client(func(c *x509.Certificate) { c.NotAfter = end }).Leaf
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), clientcert.Policy{})
+	verifier := clientcert.NewVerifier(clientcert.Truststore{ca.Certificate}, clientcert.Policy{})
 	_, err := verifier.Verify(text(client), end)
 	expect(t, err, "")
 	_, err = verifier.Verify(text(client), end.Add(time.Millisecond))
@@ -448,8 +448,8 @@ func TestACertificateIsValidInItsLastSecond(t *testing.T) {
 		t.Errorf("the error does not contain the time of expiry: %v", err)
 	}
 	for days, want := range map[int]float64{45: 45, 0: 0, -1: 0} {
-		store := clientcert.TruststoreOf(ca.Certificate, client)
-		if got := clientcert.DaysLeft(store.Certificates(), end.AddDate(0, 0, -days)); got != want {
+		store := clientcert.Truststore{ca.Certificate, client}
+		if got := clientcert.DaysLeft(store, end.AddDate(0, 0, -days)); got != want {
 			t.Errorf("%v days are left, want %v", got, want)
 		}
 	}
@@ -505,7 +505,7 @@ func FuzzVerify(f *testing.F) {
 		strings.ReplaceAll(good, "\n", "\r\n"), others, text(ca.SelfSigned(asClient()))} {
 		f.Add(seed)
 	}
-	store := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
+	store := clientcert.Truststore{ca.Certificate, issuing.Certificate}
 	verifier, now := clientcert.NewVerifier(store, clientcert.Policy{}), time.Now()
 	f.Fuzz(func(t *testing.T, text string) {
 		chain, err := verifier.Verify(text, now)

@@ -20,12 +20,8 @@ import (
 // the AWS documentation but was found by testing ("Understanding the API Gateway mTLS chain depth limit").
 const MaxChain = 4
 
-// Truststore contains the CA certificates that client certificates must chain to. It is safe for concurrent use.
-type Truststore struct {
-	roots         *x509.CertPool // self-signed
-	intermediates *x509.CertPool // the others
-	certificates  []*x509.Certificate
-}
+// Truststore contains the CA certificates that client certificates must chain to, in the order of the text.
+type Truststore []*x509.Certificate
 
 // privateKey is in the first and the last line of a private key in PEM, of any kind.
 const privateKey = "PRIVATE KEY-"
@@ -33,7 +29,7 @@ const privateKey = "PRIVATE KEY-"
 // ParseTruststore parses the PEM text of CA certificates, which must be valid at the time now. Comments and other text
 // between the certificates are ignored. The error names every certificate that can't be read, that API Gateway does not
 // accept, that is not a CA or a self-signed client certificate, or whose chain is incomplete or too long.
-func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
+func ParseTruststore(text []byte, now time.Time) (Truststore, error) {
 	if bytes.Contains(text, []byte(privateKey)) {
 		// The error must not contain any of it.
 		return nil, errors.New("the truststore contains a private key: remove it and replace the key, which can " +
@@ -49,7 +45,7 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 
 // ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not check validity, because
 // certificates can have expired since.
-func ReadTruststore(text []byte) (*Truststore, error) {
+func ReadTruststore(text []byte) (Truststore, error) {
 	t, problems := readTruststore(string(text), time.Time{})
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("clientcert: truststore: %w", problems[0])
@@ -58,8 +54,7 @@ func ReadTruststore(text []byte) (*Truststore, error) {
 }
 
 // readTruststore returns the certificates in a text and what is wrong with each; unless now is zero, also by itself.
-func readTruststore(text string, now time.Time) (t *Truststore, problems []error) {
-	t = TruststoreOf()
+func readTruststore(text string, now time.Time) (t Truststore, problems []error) {
 	lines := strings.SplitAfter(text, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(strings.TrimLeft(line, " \t\uFEFF"), "#") { // also a certificate can be a comment
@@ -89,11 +84,11 @@ func readTruststore(text string, now time.Time) (t *Truststore, problems []error
 					problems = append(problems, fmt.Errorf("certificate %d (%s) %s", n, Subject(c), problem))
 				}
 			}
-			t.add(c)
+			t = append(t, c)
 		}
 		at += strings.Count(block, "\n")
 	}
-	if len(t.certificates)+len(problems) == 0 {
+	if len(t)+len(problems) == 0 {
 		problems = append(problems, errors.New("there is no certificate in PEM"))
 	}
 	return t, problems
@@ -141,30 +136,9 @@ func parseBlock(block string) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// TruststoreOf returns a Truststore of certificates that were accepted earlier, such as those of a chain.
-func TruststoreOf(certificates ...*x509.Certificate) *Truststore {
-	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
-	for _, c := range certificates {
-		t.add(c)
-	}
-	return t
-}
-
-func (t *Truststore) add(c *x509.Certificate) {
-	t.certificates = append(t.certificates, c)
-	if selfSigned(c) {
-		t.roots.AddCert(c)
-	} else {
-		t.intermediates.AddCert(c)
-	}
-}
-
-// Certificates returns the certificates in the order of the text. The caller must not change them.
-func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates }
-
 // PEM returns the certificates in PEM, without other text.
-func (t *Truststore) PEM() (text []byte) {
-	for _, c := range t.certificates {
+func (t Truststore) PEM() (text []byte) {
+	for _, c := range t {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 	}
 	return text
@@ -177,7 +151,7 @@ func DaysLeft(certificates []*x509.Certificate, now time.Time) float64 {
 }
 
 // problemsOf returns the problems of one certificate.
-func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []string) {
+func (t Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []string) {
 	if reason, text := validity(c, now); reason != "" {
 		problems = append(problems, text)
 	}
@@ -192,7 +166,7 @@ func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []
 		problems = append(problems, "is neither the certificate of a CA nor that of a client")
 	}
 	same := func(other *x509.Certificate) bool { return bytes.Equal(other.RawSubject, c.RawSubject) }
-	if slices.ContainsFunc(t.certificates, same) {
+	if slices.ContainsFunc(t, same) {
 		problems = append(problems, "has the subject of an earlier certificate")
 	}
 	return problems
@@ -210,14 +184,14 @@ func validity(c *x509.Certificate, now time.Time) (Reason, string) {
 }
 
 // chainProblems returns the problems of the chains.
-func (t *Truststore) chainProblems() (problems []error) {
-	for _, c := range t.certificates {
+func (t Truststore) chainProblems() (problems []error) {
+	for _, c := range t {
 		if !selfSigned(c) && t.issuerOf(c) == nil {
 			problems = append(problems,
 				fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(c), Subject(c)))
 		}
 		length := 0 // certificates can form a cycle
-		for at := c; at != nil && length <= len(t.certificates); at = t.issuerOf(at) {
+		for at := c; at != nil && length <= len(t); at = t.issuerOf(at) {
 			length++
 		}
 		if length > MaxChain {
@@ -229,8 +203,8 @@ func (t *Truststore) chainProblems() (problems []error) {
 }
 
 // issuerOf returns the certificate that issued another; nil for none.
-func (t *Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
-	for _, other := range t.certificates {
+func (t Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
+	for _, other := range t {
 		if bytes.Equal(other.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(other) == nil && !selfSigned(c) {
 			return other
 		}

@@ -37,7 +37,7 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 	w.now = time.Now()
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
-	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
+	truststore := clientcert.Truststore{ca.Certificate, issuing.Certificate}
 	w.mechanisms.MTLS = clientcert.NewVerifier(truststore, clientcert.Policy{})
 	if alone {
 		w.mechanisms.Signature = nil
@@ -60,8 +60,8 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		// The CA was replaced since, or no certificates are required any more.
-		for n, rotated := range []*clientcert.Truststore{nil,
-			clientcert.TruststoreOf(paymenttest.NewCA("Next CA").Certificate), nil} {
+		for n, rotated := range []clientcert.Truststore{nil,
+			clientcert.Truststore{paymenttest.NewCA("Next CA").Certificate}, nil} {
 			w, p := certified(t, alone)
 			if n > 0 {
 				w.truststore = rotated
@@ -99,7 +99,7 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
 		}
 		before := len(w.table.Items())
-		for _, trusted := range []*clientcert.Truststore{w.truststore, nil} {
+		for _, trusted := range []clientcert.Truststore{w.truststore, nil} {
 			w.truststore = trusted
 			for name, want := range names {
 				w.revoked = clientcert.Revocations{parsed(t, name)}
@@ -129,7 +129,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.truststore = clientcert.TruststoreOf(cross, other.Certificate)
+	w.truststore = clientcert.Truststore{cross, other.Certificate}
 	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate)}
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
@@ -184,7 +184,7 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 	w := newWorld(t)
 	w.now, w.mechanisms.Signature = time.Now(), nil
 	ca := paymenttest.NewCA("Operator CA")
-	w.truststore = clientcert.TruststoreOf(ca.Certificate)
+	w.truststore = clientcert.Truststore{ca.Certificate}
 	w.mechanisms.MTLS = clientcert.NewVerifier(w.truststore, clientcert.Policy{})
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())

@@ -47,7 +47,7 @@ func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 		w.opts.Evidence = &w.evidence
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)
-		w.mechanisms.MTLS = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), clientcert.Policy{})
+		w.mechanisms.MTLS = clientcert.NewVerifier(clientcert.Truststore{ca.Certificate}, clientcert.Policy{})
 		id, raw := uuid.New().String(), paymenttest.Encode(paymenttest.Event())
 		payload := paymenttest.RawDelivery(id, raw)
 		begin := w.now.UTC().Truncate(time.Millisecond)

@@ -22,13 +22,13 @@ import (
 // Replayer replays what is parked. It is safe for concurrent use.
 type Replayer struct {
 	pipeline   *Pipeline
-	truststore *clientcert.Truststore
+	truststore clientcert.Truststore
 	revoked    clientcert.Revocations
 }
 
 // NewReplayer returns a replayer that passes what is verified to the pipeline. A truststore of nil
 // verifies client certificates with the CAs that are stored with a delivery.
-func NewReplayer(p *Pipeline, truststore *clientcert.Truststore, revoked clientcert.Revocations) *Replayer {
+func NewReplayer(p *Pipeline, truststore clientcert.Truststore, revoked clientcert.Revocations) *Replayer {
 	return &Replayer{p, truststore, revoked}
 }
 

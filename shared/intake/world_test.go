@@ -184,7 +184,7 @@ type world struct {
 	parallel                  int // calls of the ledger; 0: the default
 	maxEntry                  int // bytes of an entry of the bus
 	mechanisms                intake.Mechanisms
-	truststore                *clientcert.Truststore
+	truststore                clientcert.Truststore
 	revoked                   clientcert.Revocations
 	// change, if set, makes another event of the one at a position of pend.
 	change func(i int, raw []byte) []byte

@@ -172,11 +172,12 @@ const (
 
 // schema describes one value of the interface.
 type schema struct {
-	kind     jsontext.Kind                   // of the value; 't' means true and false
-	wrong    consequence                     // of another kind, or a name in another case
-	members  []member                        // of an object
-	elements *schema                         // of an array
-	keep     func(e *RawEvent, value string) // of a text or number, if it has at most 128 bytes
+	kind     jsontext.Kind // of the value; 't' means true and false
+	wrong    consequence   // of another kind, a problem, a name in another case, or if it is required and missing
+	members  []member      // of an object
+	elements *schema       // of an array
+	// text takes a string or number, and returns its problem, or "".
+	text func(w *walker, raw []byte) (problem string)
 }
 
 type member struct {
@@ -185,27 +186,27 @@ type member struct {
 	required bool
 	reserved bool // must not occur
 	routed   bool // is in the routing data; of an object, its routed members are
-	// text reads a string and returns its problem, or "". Another kind is a problem as well, null included.
-	text  func(*walker, string) string
-	wrong consequence // of a problem, or if it is required and missing
 }
 
 var (
-	textSchema = &schema{kind: '"'}
-	anySchema  = &schema{} // of any kind
+	textSchema      = &schema{kind: '"'}
+	timestampSchema = &schema{kind: '"', text: (*walker).eventTimestamp} // null is wrong
+	anySchema       = &schema{}                                          // of any kind
 
 	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
-		{name: "deliveryId", required: true, text: (*walker).deliveryID, wrong: rejectsDelivery},
-		{name: "events", required: true, wrong: rejectsDelivery,
+		{name: "deliveryId", required: true,
+			value: &schema{kind: '"', wrong: rejectsDelivery, text: (*walker).deliveryID}},
+		{name: "events", required: true,
 			value: &schema{kind: '[', wrong: rejectsDelivery, elements: eventSchema}},
 	}}
 
 	eventSchema = &schema{kind: '{', wrong: rejectsEvent, members: []member{
 		// A detail with this name refers to an event and is not one (package bus).
 		{name: "claimCheck", reserved: true},
-		{name: "eventName", required: true, text: (*walker).eventName, wrong: rejectsEvent},
-		{name: "eventId", required: true, text: (*walker).eventID, wrong: rejectsEvent},
-		{name: "eventTimestamp", required: true, text: (*walker).eventTimestamp},
+		{name: "eventName", required: true,
+			value: &schema{kind: '"', wrong: rejectsEvent, text: (*walker).eventName}},
+		{name: "eventId", required: true, value: &schema{kind: '"', wrong: rejectsEvent, text: (*walker).eventID}},
+		{name: "eventTimestamp", required: true, value: timestampSchema},
 		{name: "eventData", value: eventDataSchema},
 	}}
 
@@ -218,11 +219,9 @@ var (
 			{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
 		}}},
 		{name: "paymentExecutedValueDate", value: textSchema},
-		{name: "amount", routed: true,
-			value: &schema{kind: '0', keep: func(e *RawEvent, value string) { e.Amount = value }}},
+		{name: "amount", routed: true, value: &schema{kind: '0', text: (*walker).amount}},
 		{name: "amountType", value: textSchema},
-		{name: "paymentCurrency", routed: true,
-			value: &schema{kind: '"', keep: func(e *RawEvent, value string) { e.Currency = value }}},
+		{name: "paymentCurrency", routed: true, value: &schema{kind: '"', text: (*walker).currency}},
 		{name: "paymentStatus", routed: true, value: &schema{kind: '{', members: []member{
 			{name: "status", routed: true, value: textSchema},
 			{name: "statusTime", routed: true, value: textSchema},
@@ -354,7 +353,7 @@ func (w *walker) read(s *schema) error {
 	kind := kindOf(&w.dec)
 	switch {
 	case kind != s.kind && s != anySchema:
-		if err := w.skip(); err != nil || kind == 'n' && s.wrong == deviates {
+		if err := w.skip(); err != nil || kind == 'n' && s.wrong == deviates && s != timestampSchema {
 			return err
 		}
 		return w.report(s.wrong, "must be %s", nameOf[s.kind])
@@ -362,19 +361,15 @@ func (w *walker) read(s *schema) error {
 		return w.object(s)
 	case s.kind == '[':
 		return w.array(s)
-	}
-	if s.keep == nil {
+	case s.text == nil:
 		return w.skip()
 	}
-	value, err := w.dec.ReadValue()
-	switch {
-	case err != nil:
+	raw, err := w.dec.ReadValue()
+	if err != nil {
 		return w.malformed(err)
-	case len(value) > maxRoutingToken:
-	case kind == '"':
-		s.keep(&w.current, unquote(value))
-	default:
-		s.keep(&w.current, string(value))
+	}
+	if problem := s.text(w, raw); problem != "" {
+		return w.report(s.wrong, "%s", problem)
 	}
 	return nil
 }
@@ -430,7 +425,7 @@ func (w *walker) object(s *schema) error {
 	for i := range s.members {
 		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
 			w.enter(step{name: m.name})
-			if err := w.report(m.wrong, "is missing"); err != nil {
+			if err := w.report(m.value.wrong, "is missing"); err != nil {
 				return err
 			}
 			w.leave()
@@ -444,37 +439,15 @@ func (w *walker) object(s *schema) error {
 
 func (w *walker) member(m *member) (err error) {
 	w.enter(step{name: m.name})
-	switch {
-	case m.reserved:
-		if err = w.skip(); err == nil && !w.reference {
-			err = w.report(rejectsEvent,
-				"is the name of a reference to an event: resolve it first (package bus)")
-		}
-	case m.text != nil:
-		err = w.text(m)
-	default:
+	if !m.reserved {
 		err = w.value(m.value)
+	} else if err = w.skip(); err == nil && !w.reference {
+		err = w.report(rejectsEvent, "is the name of a reference to an event: resolve it first (package bus)")
 	}
 	if err == nil {
 		w.leave()
 	}
 	return err
-}
-
-// text reads the value of a member that has a text.
-func (w *walker) text(m *member) error {
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return w.malformed(err)
-	}
-	problem := "must be a string"
-	if raw.Kind() == '"' {
-		problem = m.text(w, unquote(raw))
-	}
-	if problem == "" {
-		return nil
-	}
-	return w.report(m.wrong, "%s", problem)
 }
 
 func (w *walker) array(s *schema) error {
@@ -540,21 +513,33 @@ func (w *walker) malformed(err error) error {
 	return w.problem("is not well-formed JSON in UTF-8, at byte %d", offset)
 }
 
-func (w *walker) deliveryID(text string) string {
-	w.delivery.DeliveryID = text
-	return wrongID(text)
+func (w *walker) deliveryID(raw []byte) (problem string) {
+	w.delivery.DeliveryID, problem = readID(raw)
+	return problem
 }
 
-func (w *walker) eventID(text string) string {
-	if IsUUID(text) {
-		w.current.EventID = text
+func (w *walker) eventID(raw []byte) (problem string) {
+	w.current.EventID, problem = readID(raw)
+	return problem
+}
+
+func readID(raw []byte) (id, problem string) {
+	if id = unquote(raw); IsUUID(id) {
+		return id, ""
 	}
-	return wrongID(text)
+	return "", "must be a UUID"
 }
 
-func wrongID(text string) string {
-	if !IsUUID(text) {
-		return "must be a UUID"
+func (w *walker) amount(raw []byte) (problem string) {
+	if len(raw) <= maxRoutingToken {
+		w.current.Amount = string(raw)
+	}
+	return ""
+}
+
+func (w *walker) currency(raw []byte) (problem string) {
+	if len(raw) <= maxRoutingToken {
+		w.current.Currency = unquote(raw)
 	}
 	return ""
 }
@@ -564,7 +549,8 @@ const nameCharacters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrs
 
 // eventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by dots. Its maximum length is that
 // of the detail-type of an EventBridge event, which the name becomes (AWS, PutEventsRequestEntry).
-func (w *walker) eventName(text string) string {
+func (w *walker) eventName(raw []byte) (problem string) {
+	text := unquote(raw)
 	w.current.EventName = text
 	valid := len(text) <= 128 && strings.Contains(text, ".")
 	for part := range strings.SplitSeq(text, ".") {
@@ -576,7 +562,8 @@ func (w *walker) eventName(text string) string {
 	return ""
 }
 
-func (w *walker) eventTimestamp(text string) string {
+func (w *walker) eventTimestamp(raw []byte) (problem string) {
+	text := unquote(raw)
 	// A claim check has it.
 	if len(text) <= maxRoutingToken {
 		w.current.SentTimestamp = text

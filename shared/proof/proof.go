@@ -271,7 +271,7 @@ func (p Proof) hasIDs() bool {
 // that this found, of the truststore and the CAs that are stored. With a truststore of nil, the
 // latter are trusted. No certificate of the chain is revoked. The error wraps [ErrAltered] if the
 // payload or any part of c is another one.
-func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore,
+func (c *Certificate) Verify(payload []byte, trusted clientcert.Truststore,
 	revoked clientcert.Revocations) ([]*x509.Certificate, error) {
 	var stored []*x509.Certificate
 	for _, text := range c.Chain {
@@ -285,7 +285,7 @@ func (c *Certificate) Verify(payload []byte, trusted *clientcert.Truststore,
 		return nil, fmt.Errorf("%w: the payload or the certificate", ErrAltered)
 	}
 	if trusted == nil {
-		trusted = clientcert.TruststoreOf(stored...)
+		trusted = clientcert.Truststore(stored)
 	}
 	return clientcert.NewVerifier(trusted, clientcert.Policy{Revoked: revoked}).VerifyCertificate(stored[0],
 		c.AcceptedAt, stored[1:]...)

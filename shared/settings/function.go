@@ -47,7 +47,7 @@ type Function struct {
 type MTLS struct {
 	DomainName string // only for the webhook function
 	APIID      string // only for the webhook function
-	Truststore *clientcert.Truststore
+	Truststore clientcert.Truststore
 	Policy     clientcert.Policy
 }
 
@@ -170,7 +170,7 @@ func (r *reader) serviceCAs(f *Function) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	var cas *clientcert.Truststore
+	var cas clientcert.Truststore
 	if err == nil {
 		cas, err = clientcert.ReadTruststore(text)
 	}
@@ -181,7 +181,7 @@ func (r *reader) serviceCAs(f *Function) {
 		r.problem(ServiceCAFile, err.Error())
 		return
 	}
-	for _, c := range cas.Certificates() {
+	for _, c := range cas {
 		f.ServiceCAs.AddCert(c)
 	}
 }

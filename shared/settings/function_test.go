@@ -230,7 +230,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 			for _, f := range []*settings.Function{&got, &want} {
 				f.ServiceCAs, f.CaptureUntil = nil, time.Time{}
 				if f.MTLS != nil {
-					f.MTLS.Truststore = &clientcert.Truststore{}
+					f.MTLS.Truststore = clientcert.Truststore{}
 				}
 			}
 			if !reflect.DeepEqual(got, want) {

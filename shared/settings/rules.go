@@ -164,7 +164,7 @@ func (r *reader) clientCertificates() {
 		return
 	}
 	text, err := os.ReadFile(d.Truststore)
-	var cas *clientcert.Truststore
+	var cas clientcert.Truststore
 	if err == nil {
 		cas, err = clientcert.ParseTruststore(text, time.Now())
 	}
@@ -185,7 +185,7 @@ func (r *reader) serviceCA() {
 		r.wrong(&d.ServiceCA, "has no effect, as neither keys nor tokens are fetched")
 	}
 	text, err := os.ReadFile(d.ServiceCA)
-	var cas *clientcert.Truststore
+	var cas clientcert.Truststore
 	if err == nil {
 		cas, err = clientcert.ReadTruststore(text)
 	}
@@ -193,7 +193,7 @@ func (r *reader) serviceCA() {
 		r.wrong(&d.ServiceCA, "%v", cmp.Or(errors.Unwrap(err), err))
 		return
 	}
-	for i, c := range cas.Certificates() {
+	for i, c := range cas {
 		if time.Now().After(c.NotAfter) {
 			r.wrong(&d.ServiceCA, "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
 		}

@@ -22,7 +22,7 @@ const (
 // pki returns the truststore and the client certificates of the senders, in PEM. All except expired are valid at the
 // time of the bubbles.
 var pki = sync.OnceValue(func() (p struct {
-	truststore                 *clientcert.Truststore
+	truststore                 clientcert.Truststore
 	client, untrusted, expired string
 }) {
 	ca := func() *paymenttest.CA {
@@ -35,7 +35,7 @@ var pki = sync.OnceValue(func() (p struct {
 	issue := func(a *paymenttest.CA, change func(*x509.Certificate)) string {
 		return string(paymenttest.EncodeCertificate(a.Client(change).Leaf))
 	}
-	p.truststore = clientcert.TruststoreOf(trusted.Certificate, issuing.Certificate)
+	p.truststore = clientcert.Truststore{trusted.Certificate, issuing.Certificate}
 	p.client = issue(issuing, inBubbles)
 	p.untrusted = issue(ca(), inBubbles)
 	p.expired = issue(issuing, func(c *x509.Certificate) {

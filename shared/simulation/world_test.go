@@ -185,7 +185,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	case "redrive":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
 	case "replay":
-		var truststore *clientcert.Truststore
+		var truststore clientcert.Truststore
 		if w.mechanism != bySignature {
 			truststore = pki().truststore
 		}

@@ -22,7 +22,7 @@ func (t *trust) report(now time.Time) *intake.Certificates {
 	}
 	out := &intake.Certificates{Authentication: t.authentication, DaysLeft: t.daysLeft(now),
 		Subjects: t.Policy.Subjects, Pins: t.Policy.Pins}
-	for _, c := range t.Truststore.Certificates() {
+	for _, c := range t.Truststore {
 		out.CAs = append(out.CAs, intake.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
 			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c), NotAfter: c.NotAfter.UTC()})
 	}
@@ -31,5 +31,5 @@ func (t *trust) report(now time.Time) *intake.Certificates {
 
 // daysLeft returns the number of days until the first CA of the truststore expires.
 func (t *trust) daysLeft(now time.Time) float64 {
-	return clientcert.DaysLeft(t.Truststore.Certificates(), now)
+	return clientcert.DaysLeft(t.Truststore, now)
 }
