@@ -58,7 +58,7 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const first, next = "\n### Required\n", "|\n\n### Fixed\n"
+	const first, next = "\n### Required\n", "|\n\n## Deploy\n"
 	before, rest, ok := strings.Cut(string(text), first)
 	_, after, found := strings.Cut(rest, next)
 	if !ok || !found {
