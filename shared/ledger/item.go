@@ -63,18 +63,13 @@ type Item struct {
 	Err error
 }
 
-// Decision is what a person decided about a parked event.
+// Decision is what a person decided about a parked event. Its texts have less than 1,000 bytes: the redrive function
+// refuses longer ones.
 type Decision struct {
 	By     string // who, as the caller states
 	At     time.Time
 	Reason string
 }
-
-// maxDecision is how many bytes the texts of a decision have at most.
-const maxDecision = 1000
-
-// ErrDecisionTooLong is returned for a decision whose texts have more than 1,000 bytes.
-var ErrDecisionTooLong = errors.New("who decided and the reason have more than 1,000 bytes together")
 
 // NewItem returns the item of a signed event that is published as it is.
 func NewItem(event payment.RawEvent, deliveryID string, recordedAt time.Time) Item {

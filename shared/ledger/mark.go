@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -86,9 +85,6 @@ func (l *Ledger) Dismiss(ctx context.Context, i Item, d Decision) Result {
 
 // decide changes a parked item.
 func (l *Ledger) decide(ctx context.Context, what string, i Item, w Write) Result {
-	if d := w.Item.Decision; len(d.By)+len(d.Reason) > maxDecision {
-		return Result{Err: fmt.Errorf("ledger: %s %s: %w", what, i.EventID, ErrDecisionTooLong)}
-	}
 	w.If = i.recording(Parked)
 	w.If.Due = i.Due // when it was parked
 	return l.write(ctx, what, nil, w)[0]

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -13,10 +14,9 @@ import (
 // Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use. What is
 // written with an Err is read with it.
 type Memory struct {
-	mu      sync.Mutex
-	items   map[string]Item
-	index   map[string]Item
-	lagging bool
+	mu    sync.Mutex
+	items map[string]Item
+	index map[string]Item // while it lags
 }
 
 // Write implements [Store].
@@ -39,10 +39,13 @@ func (m *Memory) write(w *Write) Result {
 		found := i
 		return Result{Found: &found}
 	}
-	set := w.Item.stored()
 	for _, f := range Fields {
-		if from := f.of(&set); f.Part > w.Keep || !from.IsZero() {
-			f.of(&i).Set(from)
+		value := f.Value(&w.Item)
+		if b, ok := value.([]byte); ok {
+			value = bytes.Clone(b) // the caller's
+		}
+		if value != nil || f.Part > w.Keep {
+			f.Set(&i, value)
 		}
 	}
 	i.Err = cmp.Or(w.Item.Err, i.Err)
@@ -53,69 +56,31 @@ func (m *Memory) write(w *Write) Result {
 		r.Found = &leased
 	}
 	if m.items == nil {
-		m.items, m.index = map[string]Item{}, map[string]Item{}
+		m.items = map[string]Item{}
 	}
 	m.items[i.EventID] = i
-	m.project(i.EventID)
 	return r
 }
 
-func (f Field) of(i *Item) reflect.Value { return reflect.ValueOf(f.At(i)).Elem() }
-
 // meets reports whether i has the values of those fields of a condition that are not zero.
 func (i Item) meets(condition *Item) bool {
-	wanted := condition.stored()
 	for _, f := range Fields {
-		want := f.of(&wanted)
-		if !want.IsZero() && !reflect.DeepEqual(want.Interface(), f.of(&i).Interface()) {
+		if want := f.Value(condition); want != nil && !reflect.DeepEqual(want, f.Value(&i)) {
 			return false
 		}
 	}
 	return true
 }
 
-// stored returns a copy of i with times as precise as those of a table.
-func (i Item) stored() Item {
-	i.Detail = slices.Clone(i.Detail)
-	for _, f := range Fields {
-		switch at := f.At(&i).(type) {
-		case *time.Time:
-			if !at.IsZero() {
-				*at = time.UnixMilli(at.UnixMilli()).UTC()
-			}
-		case *Seconds:
-			if t := time.Time(*at); !t.IsZero() {
-				*at = Seconds(time.Unix(t.Unix(), 0).UTC())
-			}
-		}
-	}
-	return i
-}
-
-// project makes the index have what the table has of an item.
-func (m *Memory) project(eventID string) {
-	i, exists := m.items[eventID]
-	switch {
-	case m.lagging:
-	case exists && i.Shard != "":
-		m.index[eventID] = Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt, Size: i.Size,
-			Claimed: i.Claimed, Cause: i.Cause}
-	default:
-		delete(m.index, eventID)
-	}
-}
-
-// Lag says whether the index stays as it is while items change. When it does so no more, it has what the
-// table has.
+// Lag says whether the index stays as it is while items change.
 func (m *Memory) Lag(lagging bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lagging = lagging
-	for id := range m.items {
-		m.project(id)
-	}
-	for id := range m.index {
-		m.project(id)
+	if !lagging {
+		m.index = nil
+	} else if m.index == nil {
+		m.index = map[string]Item{} // also if there are no items
+		maps.Copy(m.index, m.items)
 	}
 }
 
@@ -131,7 +96,6 @@ func (m *Memory) Delete(_ context.Context, eventID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.items, eventID)
-	m.project(eventID)
 }
 
 // Items returns the items by eventId.
@@ -166,9 +130,14 @@ func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Item, err
 		direction = -1
 	}
 	order := func(a, b Item) int { return direction * ByDue(a, b) }
-	for _, i := range m.index {
+	index := m.items
+	if m.index != nil {
+		index = m.index
+	}
+	for _, i := range index {
 		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
-			page = append(page, i)
+			page = append(page, Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt,
+				Size: i.Size, Claimed: i.Claimed, Cause: i.Cause})
 		}
 	}
 	slices.SortFunc(page, order)

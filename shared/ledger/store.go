@@ -74,11 +74,85 @@ const (
 type Field struct {
 	Name string // of the attribute
 	Part Part
-	At   func(*Item) any // the field's address; of ExpiresAt, as *Seconds
+	at   func(*Item) any // the field's address; of ExpiresAt, as *seconds
 }
 
-// Seconds is a time in whole seconds.
-type Seconds time.Time
+// seconds is a time in whole seconds.
+type seconds time.Time
+
+// Value returns the value of the field as a table has it: a string, an int64, a bool or a []byte; nil if it is zero.
+// Times are in Unix milliseconds, ExpiresAt in Unix seconds.
+func (f Field) Value(i *Item) any {
+	switch v := f.at(i).(type) {
+	case *string:
+		return notZero(*v)
+	case *bool:
+		return notZero(*v)
+	case *int:
+		return notZero(int64(*v))
+	case *time.Time:
+		if !v.IsZero() {
+			return v.UnixMilli()
+		}
+	case *seconds:
+		if t := time.Time(*v); !t.IsZero() {
+			return t.Unix()
+		}
+	case *[]byte:
+		if *v != nil {
+			return *v
+		}
+	case *Digest:
+		if *v != (Digest{}) {
+			return v[:]
+		}
+	case *Holder:
+		if *v != (Holder{}) {
+			return v[:]
+		}
+	}
+	return nil
+}
+
+func notZero[T comparable](v T) any {
+	if v == *new(T) {
+		return nil
+	}
+	return v
+}
+
+// Set sets the field to a value as of [Field.Value], and to zero if the value is of another type, which it reports.
+func (f Field) Set(i *Item, value any) (ok bool) {
+	b, _ := value.([]byte)
+	n, isNumber := value.(int64)
+	switch v := f.at(i).(type) {
+	case *string:
+		*v, ok = value.(string)
+	case *bool:
+		*v, ok = value.(bool)
+	case *int:
+		*v, ok = int(n), isNumber
+	case *time.Time:
+		if *v, ok = (time.Time{}), isNumber; ok {
+			*v = time.UnixMilli(n).UTC()
+		}
+	case *seconds:
+		if *v, ok = (seconds{}), isNumber; ok {
+			*v = seconds(time.Unix(n, 0).UTC())
+		}
+	case *[]byte:
+		*v, ok = value.([]byte)
+	case *Digest:
+		if *v, ok = (Digest{}), len(b) == len(v); ok {
+			*v = Digest(b)
+		}
+	case *Holder:
+		if *v, ok = (Holder{}), len(b) == len(v); ok {
+			*v = Holder(b)
+		}
+	}
+	return ok
+}
 
 // Fields are the fields of an item that a table has. The first is the key, which every write keeps.
 var Fields = [...]Field{
@@ -103,7 +177,7 @@ var Fields = [...]Field{
 	{"problem", Rest, func(i *Item) any { return &i.Problem }},
 	{"eventTimestamp", Rest, func(i *Item) any { return &i.EventTimestamp }},
 	{"publishedAt", Rest, func(i *Item) any { return &i.PublishedAt }},
-	{settings.LedgerTTL, Rest, func(i *Item) any { return (*Seconds)(&i.ExpiresAt) }},
+	{settings.LedgerTTL, Rest, func(i *Item) any { return (*seconds)(&i.ExpiresAt) }},
 }
 
 // Query selects items of a shard of the index.

@@ -1,12 +1,10 @@
 package dynamodb
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -19,71 +17,56 @@ type attributes = map[string]types.AttributeValue
 const attempts = "attempts"
 
 // encode appends the values of the fields of an item that are not zero, in their order, and returns a bit for each of
-// them. Times are in Unix milliseconds, the TTL in Unix seconds.
-func encode(i *ledger.Item, values []types.AttributeValue) (uint32, []types.AttributeValue) {
-	var bits uint32
-	for n := range ledger.Fields {
-		f := &ledger.Fields[n]
-		v := valueOf(f.At(i))
-		if v == nil && i.Shard != "" && f.Name == attempts {
-			v = number(0) // a lease can only add to what exists
+// them.
+func encode(i *ledger.Item, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
+	for n, f := range ledger.Fields {
+		value := f.Value(i)
+		if value == nil && i.Shard != "" && f.Name == attempts {
+			value = int64(0) // a lease can only add to what exists
 		}
-		if v != nil {
+		if value != nil {
 			bits |= 1 << n
-			values = append(values, v)
+			values = append(values, attribute(value))
 		}
 	}
 	return bits, values
 }
 
-// valueOf returns the value of a field; nil if it is zero.
-func valueOf(at any) types.AttributeValue {
-	switch v := at.(type) {
-	case *string:
-		if *v != "" {
-			return text(*v)
-		}
-	case *time.Time:
-		if !v.IsZero() {
-			return number(v.UnixMilli())
-		}
-	case *ledger.Seconds:
-		if t := time.Time(*v); !t.IsZero() {
-			return number(t.Unix())
-		}
-	case *int:
-		if *v != 0 {
-			return number(int64(*v))
-		}
-	case *bool:
-		if *v {
-			return &types.AttributeValueMemberBOOL{Value: true}
-		}
-	case *[]byte:
-		if *v != nil {
-			return binary(*v)
-		}
-	case *ledger.Digest:
-		return notZero(v[:])
-	case *ledger.Holder:
-		return notZero(v[:])
+// attribute returns a value of a field as an attribute.
+func attribute(value any) types.AttributeValue {
+	switch v := value.(type) {
+	case int64:
+		return number(v)
+	case bool:
+		return &types.AttributeValueMemberBOOL{Value: v}
+	case []byte:
+		return &types.AttributeValueMemberB{Value: v}
 	}
-	return nil
+	return text(value.(string))
 }
 
-// notZero returns bytes as a value; nil if all are zero.
-func notZero(b []byte) types.AttributeValue {
-	if len(bytes.Trim(b, "\x00")) == 0 {
-		return nil
+// valueOf returns an attribute as a value of a field; nil for one that no field has.
+func valueOf(a types.AttributeValue) any {
+	switch v := a.(type) {
+	case *types.AttributeValueMemberS:
+		return v.Value
+	case *types.AttributeValueMemberBOOL:
+		return v.Value
+	case *types.AttributeValueMemberB:
+		return v.Value
+	case *types.AttributeValueMemberN:
+		if n, err := strconv.ParseInt(v.Value, 10, 64); err == nil {
+			return n
+		}
 	}
-	return binary(b)
+	return nil
 }
 
 // decode returns an item that was read, as far as its attributes can be decoded.
 func decode(read attributes) (i ledger.Item) {
 	var failed []string
 	for _, f := range ledger.Fields {
-		if v, ok := read[f.Name]; ok && !set(f.At(&i), v) {
+		if a, ok := read[f.Name]; ok && !f.Set(&i, valueOf(a)) {
 			failed = append(failed, f.Name)
 		}
 	}
@@ -92,55 +75,6 @@ func decode(read attributes) (i ledger.Item) {
 		i.Err = fmt.Errorf("can't decode %s", strings.Join(failed, ", "))
 	}
 	return i
-}
-
-// set sets a field to a value, unless the value has another type.
-func set(at any, value types.AttributeValue) bool {
-	switch v := value.(type) {
-	case *types.AttributeValueMemberS:
-		if field, ok := at.(*string); ok {
-			*field = v.Value
-			return true
-		}
-	case *types.AttributeValueMemberBOOL:
-		if field, ok := at.(*bool); ok {
-			*field = v.Value
-			return true
-		}
-	case *types.AttributeValueMemberB:
-		return setBytes(at, v.Value)
-	case *types.AttributeValueMemberN:
-		n, err := strconv.ParseInt(v.Value, 10, 64)
-		return err == nil && setNumber(at, n)
-	}
-	return false
-}
-
-func setBytes(at any, b []byte) bool {
-	switch field := at.(type) {
-	case *[]byte:
-		*field = b
-		return true
-	case *ledger.Digest:
-		return len(b) == len(field) && copy(field[:], b) > 0
-	case *ledger.Holder:
-		return len(b) == len(field) && copy(field[:], b) > 0
-	}
-	return false
-}
-
-func setNumber(at any, n int64) bool {
-	switch field := at.(type) {
-	case *int:
-		*field = int(n)
-	case *time.Time:
-		*field = time.UnixMilli(n).UTC()
-	case *ledger.Seconds:
-		*field = ledger.Seconds(time.Unix(n, 0).UTC())
-	default:
-		return false
-	}
-	return true
 }
 
 // itemOf returns the item that a write returns; nil for none.
@@ -166,5 +100,3 @@ func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{V
 func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
-
-func binary(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }

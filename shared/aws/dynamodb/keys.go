@@ -182,7 +182,9 @@ func (k *Keys) Take(ctx context.Context, name string, limit int, expires time.Ti
 
 // seenAt returns when a source was seen; the zero time if the item does not say so.
 func seenAt(read attributes) (at time.Time) {
-	set(&at, read["seenAt"])
+	if n, ok := valueOf(read["seenAt"]).(int64); ok {
+		at = time.UnixMilli(n).UTC()
+	}
 	return at
 }
 

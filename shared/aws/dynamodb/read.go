@@ -12,27 +12,22 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// BatchGetter reads many items.
-type BatchGetter interface {
-	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
-		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
-}
-
 // LedgerReadAPI is what a [LedgerReader] needs of DynamoDB: reading alone.
 type LedgerReadAPI interface {
-	BatchGetter
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
-// LedgerReader reads a ledger. It writes nothing. It is safe for concurrent use.
+// LedgerReader reads a ledger, consistently except for its index. It writes nothing. It is safe for concurrent use.
 type LedgerReader struct {
-	getter
 	client LedgerReadAPI
+	table  string
 }
 
 // NewLedgerReader returns a reader of the table of that name.
 func NewLedgerReader(client LedgerReadAPI, table string) *LedgerReader {
-	return &LedgerReader{getter{client, table}, client}
+	return &LedgerReader{client, table}
 }
 
 // Query implements [ledger.Querier].
@@ -74,17 +69,11 @@ var withoutContent, names = func() (list string, names map[string]string) {
 	return list[2:], names
 }()
 
-// getter is a [ledger.Getter] with consistent reads.
-type getter struct {
-	client BatchGetter
-	table  string
-}
-
 // Get implements [ledger.Getter].
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum, or if it is busy (AWS, "BatchGetItem"
 // in the DynamoDB API reference). The rest is asked for again until ctx ends.
-func (g getter) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
+func (r *LedgerReader) Get(ctx context.Context, eventIDs []string, content bool) (map[string]ledger.Item, error) {
 	found := make(map[string]ledger.Item, len(eventIDs))
 	ask := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	if !content {
@@ -94,15 +83,15 @@ func (g getter) Get(ctx context.Context, eventIDs []string, content bool) (map[s
 		ask.Keys = append(ask.Keys, attributes{settings.LedgerKey: text(id)})
 	}
 	for attempt := 1; ; attempt++ {
-		out, err := g.client.BatchGetItem(ctx,
-			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{g.table: ask}})
+		out, err := r.client.BatchGetItem(ctx,
+			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{r.table: ask}})
 		if err != nil {
 			return found, failed("BatchGetItem", err)
 		}
-		for _, i := range decodeAll(out.Responses[g.table]) {
+		for _, i := range decodeAll(out.Responses[r.table]) {
 			found[i.EventID] = i
 		}
-		rest := out.UnprocessedKeys[g.table].Keys
+		rest := out.UnprocessedKeys[r.table].Keys
 		switch {
 		case len(rest) == 0:
 			return found, nil
