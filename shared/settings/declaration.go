@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Setting is the declaration of one setting: a field of [Deployment] with its tags.
@@ -24,22 +23,11 @@ type Setting struct {
 	index  []int // of the field
 }
 
-var declared = declarations(reflect.TypeFor[Deployment]())
-
-// declarations returns the settings of the fields of a struct in Deployment, in their order.
-func declarations(in reflect.Type, index ...int) (list []*Setting) {
+var declared = func() (list []*Setting) {
 	group := ""
-	for f := range in.Fields() {
-		f.Index = append(slices.Clone(index), f.Index...)
-		if f.Anonymous {
-			list = append(list, declarations(f.Type, f.Index...)...)
-		}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Deployment]()) {
 		group = cmp.Or(f.Tag.Get("group"), group)
-		key := f.Tag.Get("key")
-		if key == "" {
-			continue
-		}
-		s := &Setting{Key: key, Name: f.Name, Group: group, Default: f.Tag.Get("default"),
+		s := &Setting{Key: f.Tag.Get("key"), Name: f.Name, Group: group, Default: f.Tag.Get("default"),
 			Required: f.Tag.Get("required") != "", limits: strings.Fields(f.Tag.Get("limits")),
 			texts: strings.Fields(f.Tag.Get("of")), form: forms[f.Tag.Get("form")],
 			by: strings.Fields(f.Tag.Get("by")), index: f.Index}
@@ -47,16 +35,18 @@ func declarations(in reflect.Type, index ...int) (list []*Setting) {
 			s.by = append(s.by, "webhook", "redrive")
 		}
 		s.Example = s.form.example
-		if f.Type == reflect.TypeFor[time.Duration]() {
+		if len(s.limits) > 0 {
 			s.Example = s.limits[0]
 			if words[s.Default] == 0 {
 				s.Example = s.Default
 			}
 		}
-		list = append(list, s)
+		if s.Key != "" {
+			list = append(list, s)
+		}
 	}
 	return list
-}
+}()
 
 // All returns the settings, in the order in which infra/README.md lists them.
 func All() []*Setting { return slices.Clone(declared) }

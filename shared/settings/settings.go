@@ -4,7 +4,7 @@
 //
 // Each setting is declared once, as a field with tags:
 //
-//	group    the title of the fields that follow
+//	group    the title of this field and of those that follow
 //	key      the key in files, and in the CDK context
 //	default  its text if it is not set; none: the setting can be without a value
 //	limits   the least, the most, and the word for Off or Never; a duration is whole units of the least
@@ -30,19 +30,15 @@ import (
 // The comment of a field and its tags are its row in infra/README.md. § is a section of the
 // interface that leaves the point open.
 type Settings struct {
-	_ struct{} `group:"Required"`
-
 	// BaseURL is the base URL of the APIs, before /v1/keys/{keyId}.
-	BaseURL string `key:"baseUrl" required:"true" form:"url" by:"proof"`
+	BaseURL string `group:"Required" key:"baseUrl" required:"true" form:"url" by:"proof"`
 	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
 	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
-	_ struct{} `group:"The service's interface"`
-
 	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
-	SignatureHeader string `key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
+	SignatureHeader string `group:"Interface" key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
 	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
 	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"proof"`
 	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if it is not sent.
@@ -59,13 +55,11 @@ type Settings struct {
 	// TokenStore is where the access token is kept (§8): secret; parameter, for lifetimes under 20 minutes; or none.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
-	_ struct{} `group:"Security"`
-
+	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL.
+	DomainName string `group:"Security" key:"domainName" form:"domain" by:"webhook"`
 	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the last
 	// two need DomainName and Truststore.
 	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"proof"`
-	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL.
-	DomainName string `key:"domainName" form:"domain" by:"webhook"`
 	// CertificateARN is the ACM certificate of DomainName; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
@@ -103,14 +97,12 @@ type Settings struct {
 	// the default is false.
 	ProtectBus *bool `key:"protectBus" default:"true"`
 
-	_ struct{} `group:"Retention"`
-
+	// ParkedRetention is how long what is parked is kept in S3.
+	ParkedRetention time.Duration `group:"Retention" key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
 	// ClaimRetention is how long events of more than 200000 bytes are kept in S3.
 	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
-	// ParkedRetention is how long what is parked is kept in S3.
-	ParkedRetention time.Duration `key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
 	// Evidence is how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can delete
@@ -119,10 +111,8 @@ type Settings struct {
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
 
-	_ struct{} `group:"Alarms and limits"`
-
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
-	AlarmEmail string `key:"alarmEmail" form:"email"`
+	AlarmEmail string `group:"Alarms and limits" key:"alarmEmail" form:"email"`
 	// AlarmSilence is the time without an accepted webhook that raises an alarm, longer than the longest pause of the
 	// service.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off"`
@@ -131,10 +121,8 @@ type Settings struct {
 	// WebhookConcurrency is the reserved concurrency of the webhook function.
 	WebhookConcurrency int `key:"webhookConcurrency" form:"concurrency"`
 
-	_ struct{} `group:"Rarely needed"`
-
 	// CaptureRejected is how long after a deployment rejected webhooks are stored.
-	CaptureRejected time.Duration `key:"captureRejected" default:"off" limits:"1m 7d off"`
+	CaptureRejected time.Duration `group:"Rarely needed" key:"captureRejected" default:"off" limits:"1m 7d off"`
 	// EventBusName is the name of the bus that is created. A change replaces the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
 	// LedgerTable is an existing ledger to use.
