@@ -171,7 +171,7 @@ func (p *Payhook) named() settings.Resources {
 // allowWrite lets the function write large events and conflicts, but not read or delete them. The permissions name
 // folders, because the keys of objects depend on their content.
 func (b buckets) allowWrite(f function) {
-	f.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
+	f.role.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
 	explain(f.role.Node().FindChild(jsii.String("DefaultPolicy")), "AwsSolutions-IAM5", "An object cannot be named "+
 		"before it exists: the wildcard matches the objects of one folder of one bucket.")
 }
@@ -187,7 +187,7 @@ func (b buckets) allowWrite(f function) {
 //
 // It may list the bucket of large events as well, to find out whether one still exists, but not read them.
 func (b buckets) allowReplay(f function) {
-	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
-	f.allow([]string{"s3:GetObject"}, in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
-	f.allow([]string{"s3:PutObject"}, in(b.parking, replayedFolder, dismissedFolder)...)
+	f.role.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
+	f.role.allow([]string{"s3:GetObject"}, in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
+	f.role.allow([]string{"s3:PutObject"}, in(b.parking, replayedFolder, dismissedFolder)...)
 }

@@ -2,6 +2,8 @@ package payhook
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -75,12 +77,13 @@ func (p *Payhook) allowKeyUse(shared bool) {
 	if p.conf.TokenStore == settings.InParameter {
 		p.token.AddEnvironment(jsii.String(settings.TokenKeyEnv), key, nil)
 	}
-	policies := p.allowKey("Keys", key)
+	roles := p.functionRoles()
 	for _, s := range p.scheduled() {
-		policies = append(policies, allowUse(s.scheduleRole, "Keys", key, []string{"sqs"}, []string{"sqs"}))
+		roles = append(roles, s.scheduleRole)
 	}
-	for _, resource := range p.stored {
-		for _, policy := range policies {
+	for _, role := range roles {
+		policy := role.allowKey("Keys", key)
+		for _, resource := range p.stored {
 			resource.Node().AddDependency(policy)
 		}
 	}
@@ -96,53 +99,57 @@ func (p *Payhook) allowKeyUse(shared bool) {
 func (p *Payhook) UseKey(key awskms.IKey) {
 	awscdk.Annotations_Of(p).AcknowledgeWarning(jsii.String("payhook:"+useKeyWarning), nil)
 	p.customerKeys = append(p.customerKeys, key.KeyArn())
-	for _, policy := range p.allowKey("Key"+*key.Node().Addr(), key.KeyArn()) {
+	for _, role := range p.functionRoles() {
+		policy := role.allowKey("Key"+*key.Node().Addr(), key.KeyArn())
 		p.nameByContent(policy.Node().DefaultChild().(awsiam.CfnPolicy))
 	}
 }
 
-// allowKey lets the functions' roles use a customer managed key, by a policy for each with that id.
-// The policies refer to nothing of the stack but the key: tables and others depend on them. So they
-// name the services through which a role uses a key, and not the tables. What a role reads and
-// writes through these services is limited by its other permissions.
+// keyActions returns the actions on a customer managed key that a caller needs for an action on what it encrypts, and
+// the service that makes the calls of KMS.
 //
 // For a request, DynamoDB decrypts the table's key on behalf of the caller, so a caller needs only kms:Decrypt (AWS,
 // "DynamoDB encryption at rest usage notes" in the DynamoDB Developer Guide). To write a secret or to send a message to
 // a queue, a caller needs both (AWS, "Secret encryption and decryption in AWS Secrets Manager" in the Secrets Manager
-// User Guide, and "Key management" in the SQS Developer Guide).
-func (p *Payhook) allowKey(id string, key *string) []awsiam.Policy {
-	read, redrive := []string{"dynamodb"}, []string{"dynamodb", "s3"}
-	if p.conf.KeysAuth == settings.BearerToken {
-		read = append(read, p.token.service)
-		if p.conf.ReplaysRejected() {
-			redrive = append(redrive, p.token.service)
-		}
+// User Guide, and "Key management" in the SQS Developer Guide). A standard parameter is encrypted with the key itself,
+// and an advanced one with a data key (AWS, "AWS KMS encryption for AWS Systems Manager Parameter Store SecureString
+// parameters").
+func keyActions(action string) (service string, actions []string) {
+	service, _, _ = strings.Cut(action, ":")
+	switch {
+	case service == "dynamodb", slices.Contains([]string{"s3:GetObject", "secretsmanager:GetSecretValue",
+		"ssm:GetParameter"}, action):
+		actions = []string{"kms:Decrypt"}
+	case action == "s3:PutObject":
+		actions = []string{"kms:GenerateDataKey"}
+	case action == "ssm:PutParameter":
+		actions = []string{"kms:Encrypt", "kms:GenerateDataKey"}
+	case action == "secretsmanager:PutSecretValue", service == "sqs":
+		actions = []string{"kms:Decrypt", "kms:GenerateDataKey"}
 	}
-	policies := []awsiam.Policy{
-		allowUse(p.webhook.role, id, key, read, []string{"s3"}),
-		allowUse(p.redrive.role, id, key, redrive, []string{"s3"}),
-	}
-	switch p.conf.TokenStore {
-	case settings.NoToken:
-	case settings.InParameter:
-		// A standard parameter is encrypted with the key itself, and an advanced one with a data key (AWS, "AWS KMS
-		// encryption for AWS Systems Manager Parameter Store SecureString parameters").
-		policy := allowUse(p.token.role, id, key, []string{"secretsmanager", "ssm"}, []string{"ssm"})
-		policy.AddStatements(useOf([]*string{key}, []string{"ssm"}, nil, "kms:Encrypt"))
-		policies = append(policies, policy)
-	default:
-		policies = append(policies,
-			allowUse(p.token.role, id, key, []string{"secretsmanager"}, []string{"secretsmanager"}))
-	}
-	return policies
+	return service, actions
 }
 
-// allowUse lets a role decrypt, and generate data keys, with a key through these services.
-func allowUse(role awsiam.Role, id string, key *string, decrypt, generate []string) awsiam.Policy {
-	keys := []*string{key}
-	return awsiam.NewPolicy(role, &id, &awsiam.PolicyProps{Roles: &[]awsiam.IRole{role},
-		Statements: &[]awsiam.PolicyStatement{
-			useOf(keys, decrypt, nil, "kms:Decrypt"), useOf(keys, generate, nil, "kms:GenerateDataKey")}})
+// allowKey lets the role use a customer managed key as its other permissions need, by a policy with that id. The policy
+// refers to nothing of the stack but the key: tables and others depend on it. So it names the services through which
+// the role uses the key, and not the tables. What the role reads and writes through these is limited by its other
+// permissions.
+func (r *role) allowKey(id string, key *string) awsiam.Policy {
+	services := map[string][]string{} // by actions on the key
+	for _, action := range r.actions {
+		service, actions := keyActions(action)
+		for _, a := range actions {
+			if !slices.Contains(services[a], service) {
+				services[a] = append(services[a], service)
+				slices.Sort(services[a])
+			}
+		}
+	}
+	var statements []awsiam.PolicyStatement
+	for _, action := range slices.Sorted(maps.Keys(services)) {
+		statements = append(statements, useOf([]*string{key}, services[action], nil, action))
+	}
+	return awsiam.NewPolicy(r.Role, &id, &awsiam.PolicyProps{Roles: &[]awsiam.IRole{r.Role}, Statements: &statements})
 }
 
 // useOf returns the permission to use keys through services, and only with an encryption context if that is not nil.

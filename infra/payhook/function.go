@@ -18,7 +18,7 @@ import (
 type function struct {
 	awslambda.Function
 	alias awslambda.Alias
-	role  awsiam.Role
+	role  *role
 	logs  awslogs.LogGroup
 }
 
@@ -46,9 +46,7 @@ func (p *Payhook) newLogGroup(scope constructs.Construct, id string) awslogs.Log
 func (p *Payhook) newFunction(scope constructs.Construct, options functionOptions) function {
 	deployment := p.conf
 	logs := p.newLogGroup(scope, "Logs")
-	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
-		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
-	})
+	role := newRole(scope, "Role", "lambda.amazonaws.com", nil)
 	environment := map[string]*string{}
 	for name, value := range deployment.Environment(options.name, options.resources) {
 		environment[name] = jsii.String(value)
@@ -62,7 +60,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 		MemorySize:   jsii.Number(options.memory),
 		Timeout:      awscdk.Duration_Seconds(jsii.Number(options.timeout.Seconds())),
 		Environment:  &environment,
-		Role:         role,
+		Role:         role.Role,
 		LogGroup:     logs,
 		// The function writes JSON itself. CloudWatch extracts metrics from these lines,
 		// so they must reach the log unchanged.
@@ -87,7 +85,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 		"key of AWS.")
 	f := function{made, newAlias(scope, made), role, logs}
 	f.connect(deployment)
-	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
+	role.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
 }
 
@@ -111,16 +109,39 @@ func (f function) connect(conf settings.Deployment) {
 		Resources:  jsii.Strings("*"),
 		Conditions: &map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}},
 	})
-	policy := awsiam.NewPolicy(f.role, jsii.String("Network"), &awsiam.PolicyProps{Roles: &[]awsiam.IRole{f.role},
+	policy := awsiam.NewPolicy(f.role.Role, jsii.String("Network"), &awsiam.PolicyProps{
+		Roles:      &[]awsiam.IRole{f.role.Role},
 		Statements: &[]awsiam.PolicyStatement{manage}})
 	explain(policy, "AwsSolutions-IAM5", "Lambda makes these calls for network interfaces, and AWS requires all "+
 		"resources. The code of the function cannot make them.")
 }
 
-// allow lets the function perform actions on resources, which are ARNs.
-func (f function) allow(actions []string, resources ...*string) {
-	f.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions:   jsii.Strings(actions...),
-		Resources: &resources,
+// role is a role that can do what allow adds.
+type role struct {
+	awsiam.Role
+	actions []string
+}
+
+// newRole creates a role that a service assumes.
+func newRole(scope constructs.Construct, id, service string, conditions *map[string]any) *role {
+	return &role{Role: awsiam.NewRole(scope, &id, &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(&service, &awsiam.ServicePrincipalOpts{Conditions: conditions}),
+	})}
+}
+
+// allow lets the role perform actions on resources, which are ARNs.
+func (r *role) allow(actions []string, resources ...*string) {
+	r.actions = append(r.actions, actions...)
+	r.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings(actions...), Resources: &resources,
 	}))
+}
+
+// functionRoles returns the roles of the functions.
+func (p *Payhook) functionRoles() []*role {
+	roles := []*role{p.webhook.role}
+	for _, s := range p.scheduled() {
+		roles = append(roles, s.role)
+	}
+	return roles
 }

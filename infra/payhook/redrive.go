@@ -21,14 +21,14 @@ func (p *Payhook) newRedrive() {
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a
 	// conflict, it reads the item of the first version.
-	f.allow([]string{"dynamodb:BatchGetItem",
+	f.role.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
-	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+settings.LedgerIndex))
+	f.role.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+settings.LedgerIndex))
 	if conf.ReplaysRejected() {
 		p.allowReceiving(f)
-		f.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
+		f.role.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
-	f.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
+	f.role.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	p.buckets.allowReplay(f)
 	p.redrive = p.runEveryMinute(scope, f)

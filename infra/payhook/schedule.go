@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsscheduler"
@@ -17,7 +16,7 @@ type scheduled struct {
 	// failures contains a message for each run that could not be started.
 	failures awssqs.Queue
 	// scheduleRole is the role with which the schedule invokes the function.
-	scheduleRole awsiam.Role
+	scheduleRole *role
 }
 
 // scheduled returns the functions with a schedule.
@@ -39,20 +38,12 @@ func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) schedul
 	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
 	p.stores(failed)
 	p.explainUnlessEncrypted(failed, "CKV_AWS_27", ownKeys)
-	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
-		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
-			// Without this condition, a schedule in any account could use this role.
-			Conditions: &map[string]any{
-				"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
-			},
-		}),
+	// Without this condition, a schedule in any account could use this role.
+	role := newRole(scope, "ScheduleRole", "scheduler.amazonaws.com", &map[string]any{
+		"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
 	})
-	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings("lambda:InvokeFunction"), Resources: &[]*string{f.alias.FunctionArn()},
-	}))
-	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings("sqs:SendMessage"), Resources: &[]*string{failed.QueueArn()},
-	}))
+	role.allow([]string{"lambda:InvokeFunction"}, f.alias.FunctionArn())
+	role.allow([]string{"sqs:SendMessage"}, failed.QueueArn())
 	schedule := awsscheduler.NewCfnSchedule(scope, jsii.String("Schedule"), &awsscheduler.CfnScheduleProps{
 		ScheduleExpression: jsii.String("rate(1 minute)"),
 		FlexibleTimeWindow: &awsscheduler.CfnSchedule_FlexibleTimeWindowProperty{Mode: jsii.String("OFF")},
@@ -64,7 +55,7 @@ func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) schedul
 		},
 	})
 	// EventBridge Scheduler checks the role when the schedule is created.
-	schedule.Node().AddDependency(role)
+	schedule.Node().AddDependency(role.Role)
 
 	// By default, Lambda retries a failed invocation twice, in addition to the next run.
 	f.alias.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{

@@ -66,8 +66,8 @@ func (p *Payhook) newToken() token {
 		resources: settings.Resources{store.variable: *store.id,
 			settings.CredentialsSecretEnv: *credentials.AttrId()},
 	})
-	f.allow([]string{store.read, store.write}, store.arn)
-	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())
+	f.role.allow([]string{store.read, store.write}, store.arn)
+	f.role.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())
 	return token{p.runEveryMinute(scope, f), store, credentials}
 }
 

@@ -28,12 +28,12 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 		concurrency: conf.WebhookConcurrency,
 		resources:   resources,
 	})
-	f.allow([]string{"dynamodb:BatchGetItem",
+	f.role.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
-	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
+	f.role.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
 	if conf.CaptureRejected > 0 {
-		f.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
+		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
 	p.allowReceiving(f)
 	endpoint.connect(p, f)
@@ -43,13 +43,13 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 // allowReceiving lets the function use the resources with which it finds webhooks authentic and accepts them.
 func (p *Payhook) allowReceiving(f function) {
 	if p.conf.UsesSignature() {
-		f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+		f.role.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	}
 	if p.conf.KeysAuth == settings.BearerToken {
-		f.allow([]string{p.token.read}, p.token.arn)
+		f.role.allow([]string{p.token.read}, p.token.arn)
 	}
-	f.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)
+	f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)
 	if p.buckets.evidence != nil {
-		f.allow([]string{"s3:PutObject"}, in(p.buckets.evidence, acceptedFolder)...)
+		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.evidence, acceptedFolder)...)
 	}
 }
