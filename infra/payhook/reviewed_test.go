@@ -32,7 +32,7 @@ var reviewed = []struct {
 	{"existing.txt", map[string]any{
 		"domainName": "hook.bank.example", "certificateArn": someCertificate,
 		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
-		"archiveRetention": "off",
+		"archiveRetention": "off", "encryption": someKey,
 	}},
 	{"numbers.txt", map[string]any{
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments",
