@@ -14,10 +14,10 @@ import (
 	"payhook.example/shared/settings"
 )
 
-var update = flag.Bool("update", false, "write the tables of settings into infra/README.md")
+var update = flag.Bool("update", false, "write the table of settings into infra/README.md")
 
-// The tables in infra/README.md have the comments and tags of the fields. go test ./shared/settings -run Document
-// -update writes them.
+// The table in infra/README.md has the comments and tags of the fields. go test ./shared/settings -run Document
+// -update writes it.
 func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "settings.go", nil, parser.ParseComments)
 	if err != nil {
@@ -31,15 +31,15 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 		}
 		return true
 	})
-	var tables, group string
+	var table, group string
 	for _, s := range settings.All() {
 		if s.Group != group {
 			group = s.Group
-			tables += "\n### " + group + "\n\n| key | default; limits | meaning |\n|---|---|---|\n"
+			table += "| **" + group + "** | | |\n"
 		}
-		byDefault := s.Default
-		if byDefault != "" {
-			byDefault = "`" + byDefault + "`"
+		byDefault := ""
+		if s.Default != "" {
+			byDefault = " `" + s.Default + "`"
 		}
 		if _, limits, limited := strings.Cut(s.Limits(), "from "); limited {
 			byDefault += "; " + limits
@@ -51,20 +51,20 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 		if meaning == "" || s.Group == "" {
 			t.Errorf("%s has no meaning or no group", s.Key)
 		}
-		tables += fmt.Sprintf("| `%s` | %s | %s |\n", s.Key, byDefault, meaning)
+		table += fmt.Sprintf("| `%s` |%s | %s |\n", s.Key, byDefault, meaning)
 	}
 	const path = "../../infra/README.md"
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const first, next = "\n### Required\n", "|\n\n## Deploy\n"
-	before, rest, ok := strings.Cut(string(text), first)
+	const head, next = "| key | default; limits | meaning |\n|---|---|---|\n", "\n## Deploy\n"
+	before, rest, ok := strings.Cut(string(text), head)
 	_, after, found := strings.Cut(rest, next)
 	if !ok || !found {
-		t.Fatal("infra/README.md has no tables")
+		t.Fatal("infra/README.md has no table")
 	}
-	want := before + tables + next[2:] + after
+	want := before + head + table + next + after
 	if *update {
 		err = os.WriteFile(path, []byte(want), 0o644)
 	} else if string(text) != want {
