@@ -1,12 +1,17 @@
 package payhook
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsscheduler"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -144,4 +149,139 @@ func (p *Payhook) functionRoles() []*role {
 		roles = append(roles, s.role)
 	}
 	return roles
+}
+
+// scheduled is a function that runs every minute.
+type scheduled struct {
+	function
+	// failures contains a message for each run that could not be started.
+	failures awssqs.Queue
+	// scheduleRole is the role with which the schedule invokes the function.
+	scheduleRole *role
+}
+
+// scheduled returns the functions with a schedule.
+func (p *Payhook) scheduled() []scheduled {
+	if !p.conf.UsesToken() {
+		return []scheduled{p.redrive}
+	}
+	return []scheduled{p.redrive, p.token.scheduled}
+}
+
+// runEveryMinute creates a schedule that invokes the function once a minute, with a role that has only this permission.
+//
+// A run contains no data that could be lost: the next run does the work that a failed one did not finish. The alarm on
+// a metric that every run writes is raised if the function has not run for minutes, or has failed in each run. It does
+// not matter whether EventBridge Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the
+// runs failed. In the first case, the dead-letter queue has a message with the reason for 14 days. In the others,
+// Lambda counts throttles and errors.
+func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) scheduled {
+	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
+	p.stores(failed)
+	p.explainUnlessEncrypted(failed, "CKV_AWS_27", ownKeys)
+	// Without this condition, a schedule in any account could use this role.
+	role := newRole(scope, "ScheduleRole", "scheduler.amazonaws.com", &map[string]any{
+		"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
+	})
+	role.allow([]string{"lambda:InvokeFunction"}, f.alias.FunctionArn())
+	role.allow([]string{"sqs:SendMessage"}, failed.QueueArn())
+	schedule := awsscheduler.NewCfnSchedule(scope, jsii.String("Schedule"), &awsscheduler.CfnScheduleProps{
+		ScheduleExpression: jsii.String("rate(1 minute)"),
+		FlexibleTimeWindow: &awsscheduler.CfnSchedule_FlexibleTimeWindowProperty{Mode: jsii.String("OFF")},
+		Target: &awsscheduler.CfnSchedule_TargetProperty{
+			Arn:              f.alias.FunctionArn(),
+			RoleArn:          role.RoleArn(),
+			DeadLetterConfig: &awsscheduler.CfnSchedule_DeadLetterConfigProperty{Arn: failed.QueueArn()},
+			RetryPolicy:      &awsscheduler.CfnSchedule_RetryPolicyProperty{MaximumEventAgeInSeconds: jsii.Number(60)},
+		},
+	})
+	// EventBridge Scheduler checks the role when the schedule is created.
+	schedule.Node().AddDependency(role.Role)
+
+	// By default, Lambda retries a failed invocation twice, in addition to the next run.
+	f.alias.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
+		RetryAttempts: jsii.Number(0),
+		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
+	})
+	return scheduled{f, failed, role}
+}
+
+// newFailureQueue creates a queue for failures, with the longest retention of SQS. Without a key, SQS encrypts it.
+func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) awssqs.Queue {
+	encryption := awssqs.QueueEncryption_SQS_MANAGED
+	if key != nil {
+		encryption = awssqs.QueueEncryption_KMS
+	}
+	queue := awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+		Encryption: encryption, EncryptionMasterKey: key,
+		EnforceSSL:      jsii.Bool(true),
+		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
+	})
+	explain(queue, "AwsSolutions-SQS3", "It is a dead-letter queue itself, of a schedule or of the bus, which the "+
+		"rule does not look for.")
+	return queue
+}
+
+// aliasName is the alias through which every function is invoked.
+const aliasName = "live"
+
+// versionOptions returns options that retain a version when the next one replaces it. The alias can send requests to
+// the old version for a short time after an update, and a rollback needs it.
+//
+// The rollback of a failed deployment deletes its version. If it were retained, the next
+// attempt would fail: Lambda does not publish a version if code and configuration are
+// those of the last one (AWS, "PublishVersion" in the Lambda API reference).
+func versionOptions() *awslambda.VersionOptions {
+	return &awslambda.VersionOptions{RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE}
+}
+
+// newAlias creates the alias of the function's current version. The CDK names a version by a hash of the function's
+// code, configuration and environment, so each change of these publishes a version (AWS, "Versions" in the AWS CDK's
+// overview of aws-lambda). The hash contains the logical names of the resources that the environment refers to. If a
+// resource is replaced under the same logical name, the function must also change to publish a version. Of the
+// resources here, this applies only to tables whose keys change.
+//
+// Lambda updates code and configuration of $LATEST in two calls. A version is a copy of both after both calls.
+func newAlias(scope constructs.Construct, f awslambda.Function) awslambda.Alias {
+	return awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{
+		AliasName:   jsii.String(aliasName),
+		Version:     f.CurrentVersion(),
+		Description: jsii.String("The version in use"),
+	})
+}
+
+// invokedAs returns the qualified name with which callers invoke the function: its name and the alias.
+func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }
+
+// namePoliciesByContent gives each policy of a role a name that depends on its permissions, so that no deployment
+// changes a policy in use. A function depends on its policies: a new one is created before the function is updated.
+// CloudFormation deletes the one that it replaces in UPDATE_COMPLETE_CLEANUP_IN_PROGRESS, after all updates, and so
+// after the alias has moved, also by CodeDeploy
+// (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The version in use keeps the permissions
+// that a setting takes away. A rollback deletes the new policy only. Call it after everything else is created.
+//
+// An invocation of the old version can run a little longer than its policy exists. IAM is
+// eventually consistent, in both directions (https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html).
+//
+// Meanwhile, a role has both policies. IAM allows 10,240 characters for all inline policies of a
+// role (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). The largest
+// role here has less than 4,000, with the longest names.
+func (p *Payhook) namePoliciesByContent() {
+	for _, resource := range p.resources() {
+		if policy, ok := resource.(awsiam.CfnPolicy); ok {
+			p.nameByContent(policy)
+		}
+	}
+}
+
+func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
+	stack := awscdk.Stack_Of(p)
+	// A bus with another name is another bus, to which a policy refers in the same way.
+	content, err := json.Marshal([]any{p.conf.EventBusName, stack.Resolve(policy.PolicyDocument())})
+	if err != nil {
+		panic(err) // the CDK returns only values that JSON has
+	}
+	sum := sha256.Sum256(content)
+	// The CDK takes the logical id as the name of the policy.
+	policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
 }

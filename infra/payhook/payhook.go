@@ -16,10 +16,12 @@
 package payhook
 
 import (
+	_ "embed"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	texttemplate "text/template"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -258,6 +260,26 @@ func (p *Payhook) newOutputs(dashboard *string) {
 	}
 }
 
+// subscription is the information that the service's operator needs for a subscription (the interface, section 5.2), and
+// what is needed from the operator: the certificates that both sides exchange out of band (section 5.3). Amazon Trust
+// Services issues the public certificates of AWS Certificate Manager and those of function URLs (AWS, "AWS Certificate
+// Manager public certificate characteristics and limitations").
+//
+//go:embed subscription.txt
+var subscription string
+
+func (p *Payhook) subscriptionDetails() *string {
+	var details strings.Builder
+	if err := texttemplate.Must(texttemplate.New("").Parse(subscription)).Execute(&details, struct {
+		settings.Deployment
+		URL      string
+		MaxBytes int
+	}{p.conf, *p.webhook.url, settings.SafePayloadBytes}); err != nil {
+		panic(err) // subscription.txt is part of the program
+	}
+	return jsii.String(details.String())
+}
+
 // output creates an output. Its key is the name, after the id of the construct unless that is "Default".
 func (p *Payhook) output(name, description string, value *string) {
 	awscdk.NewCfnOutput(p, jsii.String(name), &awscdk.CfnOutputProps{
@@ -314,4 +336,26 @@ func (p *Payhook) explainUnlessEncrypted(made constructs.IConstruct, id, reason 
 	if p.key == nil {
 		explain(made, id, reason)
 	}
+}
+
+// unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
+// cannot deploy. It has no alarms on metric math either.
+var unsupported = []string{
+	"AWS::Events::Archive",
+	"AWS::Events::EventBusPolicy",
+	"AWS::SecretsManager::ResourcePolicy",
+	"AWS::SecretsManager::RotationSchedule",
+}
+
+// removeUnsupported removes the resources that the emulator does not support. The remaining
+// resources must not refer to them.
+func (p *Payhook) removeUnsupported() {
+	for _, resource := range p.resources() {
+		if slices.Contains(unsupported, *resource.CfnResourceType()) {
+			resource.Node().Scope().Node().TryRemoveChild(resource.Node().Id())
+		}
+	}
+	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.LocalKey), jsii.String(
+		"The local emulator has no alarms on metric math and no "+strings.Join(unsupported, ", ")+
+			": these are left out."))
 }

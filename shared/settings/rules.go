@@ -66,7 +66,7 @@ func (r *reader) noEffect(why string, fields ...any) {
 	}
 }
 
-// rejectedLife is how long S3 has a rejected webhook at most: infra/payhook/buckets.go.
+// rejectedLife is how long S3 has a rejected webhook at most: infra/payhook/stores.go.
 const rejectedLife = 3 * day
 
 // retention reports what is deleted while it is needed.

@@ -9,6 +9,80 @@ import (
 	"payhook.example/shared/settings"
 )
 
+type webhook struct {
+	function
+	*endpoint
+}
+
+// newWebhook creates the function that receives webhooks, and connects it to the endpoint.
+func (p *Payhook) newWebhook(endpoint *endpoint) {
+	conf := p.conf
+	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
+	resources := p.named()
+	if conf.UsesMTLS() {
+		resources[settings.APIIDEnv] = *endpoint.api.Ref()
+	}
+	f := p.newFunction(scope, functionOptions{
+		name:        "webhook",
+		description: "Authenticates payment webhooks, records their events and publishes them",
+		memory:      settings.WebhookMemory,
+		timeout:     conf.WebhookTimeout,
+		concurrency: conf.WebhookConcurrency,
+		resources:   resources,
+	})
+	f.role.allow([]string{"dynamodb:BatchGetItem",
+		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
+	f.role.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
+	p.buckets.allowWrite(f)
+	if conf.CaptureRejected > 0 {
+		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
+	}
+	p.allowReceiving(f)
+	endpoint.connect(p, f)
+	p.webhook = webhook{f, endpoint}
+}
+
+// allowReceiving lets the function use the resources with which it finds webhooks authentic and accepts them.
+func (p *Payhook) allowReceiving(f function) {
+	if p.conf.UsesSignature() {
+		f.role.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+	}
+	if p.conf.KeysAuth == settings.BearerToken {
+		f.role.allow([]string{p.token.read}, p.token.arn)
+	}
+	f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)
+	if p.buckets.evidence != nil {
+		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.evidence, acceptedFolder)...)
+	}
+}
+
+// newRedrive creates the function that publishes, every minute, the events that the webhook function recorded and could
+// not publish. It also replays parked deliveries and events, and rejected webhooks, on request.
+func (p *Payhook) newRedrive() {
+	conf := p.conf
+	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
+	f := p.newFunction(scope, functionOptions{
+		name:        "redrive",
+		description: "Publishes recorded events that are not published yet",
+		memory:      512,
+		timeout:     conf.RedriveTimeout(),
+		resources:   p.named(),
+	})
+	// A replay writes the items of a delivery, or of one parked event. To dismiss a
+	// conflict, it reads the item of the first version.
+	f.role.allow([]string{"dynamodb:BatchGetItem",
+		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
+	f.role.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+settings.LedgerIndex))
+	if conf.ReplaysRejected() {
+		p.allowReceiving(f)
+		f.role.allow([]string{"s3:GetObject"}, in(p.buckets.parking, rejectedFolder)...)
+	}
+	f.role.allow([]string{"events:DescribeEventBus", "events:PutEvents"}, p.bus.EventBusArn())
+	p.buckets.allowWrite(f)
+	p.buckets.allowReplay(f)
+	p.redrive = p.runEveryMinute(scope, f)
+}
+
 // token is the zero value with tokenStore=none.
 type token struct {
 	scheduled
