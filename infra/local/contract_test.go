@@ -21,7 +21,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/storetest"
 	"payhook.example/shared/token"
 )
 
@@ -71,11 +70,11 @@ func (f *fixture) testStores(t *testing.T) {
 			}
 			return nil
 		}
-		storetest.Ledger(t, seed, 500, indexDelay,
-			storetest.LedgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
-		storetest.Keys(t, seed, 500, storetest.KeyStore{Store: dynamodb.NewKeys(client, ids),
+		compareLedgers(t, seed, 500, indexDelay,
+			ledgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
+		compareKeys(t, seed, 500, keyStore{Store: dynamodb.NewKeys(client, ids),
 			InspectStore: dynamodb.NewKeysInspector(client, ids)})
-		storetest.Objects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
+		compareObjects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testToken(t, seed)
 	}
 	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS), "none")
@@ -99,7 +98,17 @@ func (f *fixture) testToken(t *testing.T, seed uint64) {
 			t.Fatal(err)
 		}
 	}
-	storetest.Token(t, seed, 400, stores...)
+	r := newRandom(seed)
+	for call := range 400 {
+		text, saves := fmt.Sprintf(`{"%0*d":"ü\n"}`, r.IntN(4000), call), r.IntN(10) == 0
+		compare(t, fmt.Sprintf("seed %d, call %d", seed, call), stores, func(ctx context.Context, s token.Store) any {
+			if saves {
+				return s.Save(ctx, text)
+			}
+			text, err := s.Load(ctx)
+			return []any{text, err}
+		})
+	}
 }
 
 // createBucket creates a bucket. The emulator ends with the test.

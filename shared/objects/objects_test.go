@@ -60,7 +60,7 @@ func TestAllReadsEveryPageUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// Package storetest compares it with S3.
+// The end-to-end test compares it with S3.
 func TestTheMemoryIsABucket(t *testing.T) {
 	now, ctx := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), t.Context()
 	bucket := objects.Memory{Now: func() time.Time { return now }}

@@ -3,7 +3,9 @@ package s3_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 
 	"payhook.example/shared/aws/s3"
@@ -15,7 +17,14 @@ import (
 // A consumer resolves every detail. In a program, the configuration of the client is that of package config of the SDK.
 func ExampleResolve() {
 	ctx := context.Background()
-	server := httptest.NewServer(&awstest.Bucket{})
+	var stored []byte // all that this S3 has
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			stored, _ = io.ReadAll(r.Body)
+		} else {
+			_, _ = w.Write(stored)
+		}
+	}))
 	defer server.Close()
 	client := s3.NewClient(awstest.Config(server.URL))
 

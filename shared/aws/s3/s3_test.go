@@ -22,17 +22,7 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/storetest"
 )
-
-func TestTheBucketAndTheMemoryHaveTheSameResults(t *testing.T) {
-	for seed := range uint64(20) {
-		server := httptest.NewServer(&awstest.Bucket{})
-		storetest.Objects(t, seed, 200,
-			s3.NewBucket(s3.NewClient(awstest.Config(server.URL)), "bucket"))
-		server.Close()
-	}
-}
 
 // request is a request that a server got.
 type request struct {

@@ -1,4 +1,4 @@
-package storetest
+package local
 
 import (
 	"bytes"
@@ -11,23 +11,23 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// LedgerStore is a store of events. Delete deletes an item, as TTL does. Each calls found with every item, without its
+// ledgerStore is a store of events. Delete deletes an item, as TTL does. Each calls found with every item, without its
 // content.
-type LedgerStore struct {
+type ledgerStore struct {
 	ledger.Store
 	Delete func(ctx context.Context, eventID string)
 	Each   func(ctx context.Context, found func(ledger.Item)) error
 }
 
-type ledgerCall = func(context.Context, LedgerStore) any
+type ledgerCall = func(context.Context, ledgerStore) any
 
-// Ledger makes n random calls of a store and of one in memory, and calls at the limits of DynamoDB. It fails the test
+// compareLedgers makes n random calls of a store and of one in memory, and calls at the limits of DynamoDB. It fails the test
 // if their results differ, or what they have after a call. The store must be empty. index is how long its index may
 // take to follow its table.
-func Ledger(t *testing.T, seed uint64, n int, index time.Duration, store LedgerStore) {
+func compareLedgers(t *testing.T, seed uint64, n int, index time.Duration, store ledgerStore) {
 	t.Helper()
 	m := &ledger.Memory{}
-	stores := []LedgerStore{{m, m.Delete, func(_ context.Context, found func(ledger.Item)) error {
+	stores := []ledgerStore{{m, m.Delete, func(_ context.Context, found func(ledger.Item)) error {
 		for _, i := range m.Items() {
 			i.Detail, i.Size = nil, 0
 			found(i)
@@ -50,11 +50,11 @@ func Ledger(t *testing.T, seed uint64, n int, index time.Duration, store LedgerS
 }
 
 func write(writes ...ledger.Write) ledgerCall {
-	return func(ctx context.Context, s LedgerStore) any { return s.Write(ctx, writes) }
+	return func(ctx context.Context, s ledgerStore) any { return s.Write(ctx, writes) }
 }
 
 func get(ids ...string) ledgerCall {
-	return func(ctx context.Context, s LedgerStore) any {
+	return func(ctx context.Context, s ledgerStore) any {
 		found, err := s.Get(ctx, ids, true)
 		return []any{found, err}
 	}
@@ -68,7 +68,7 @@ func insert(n, size int) ledger.Write {
 }
 
 // limits makes calls with as many and as large items as there may be, and at the same time.
-func limits(t *testing.T, stores []LedgerStore) {
+func limits(t *testing.T, stores []ledgerStore) {
 	t.Helper()
 	var most []ledger.Write
 	var reads []string
@@ -94,22 +94,22 @@ func limits(t *testing.T, stores []LedgerStore) {
 	compare(t, "the largest event", stores, write(largest))
 	compare(t, "the largest item", stores, write(park))
 	compare(t, "they are stored", stores, get(idOf(200), idOf(201), idOf(202), idOf(203), idOf(204)))
-	compare(t, "all items", stores, func(ctx context.Context, s LedgerStore) any {
+	compare(t, "all items", stores, func(ctx context.Context, s ledgerStore) any {
 		all := map[string]ledger.Item{}
 		err := s.Each(ctx, func(i ledger.Item) { all[i.EventID] = i })
 		return []any{all, err}
 	})
-	compare(t, "an insert at the same time", stores, atOnce(func(ctx context.Context, s LedgerStore, _ int) bool {
+	compare(t, "an insert at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, _ int) bool {
 		return s.Write(ctx, []ledger.Write{insert(300, 2)})[0].Done
 	}))
-	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s LedgerStore, n int) bool {
+	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, n int) bool {
 		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{Due: time.UnixMilli(5)}, Keep: ledger.Rest, Lease: true,
 			Item: ledger.Item{EventID: idOf(300), Due: time.UnixMilli(6), Holder: ledger.Holder{byte(n)}}}})[0].Done
 	}))
 }
 
 // inOrder reads items in the order of numbers, not of texts, and continues where the last one was deleted.
-func inOrder(t *testing.T, index time.Duration, stores []LedgerStore) {
+func inOrder(t *testing.T, index time.Duration, stores []ledgerStore) {
 	t.Helper()
 	for n, due := range []int64{100, 9, 10, 1000, 99} {
 		w := insert(400+n, 2)
@@ -117,7 +117,7 @@ func inOrder(t *testing.T, index time.Duration, stores []LedgerStore) {
 		compare(t, "an insert", stores, write(w))
 	}
 	query := func(later bool, after *ledger.Item) ledgerCall {
-		return func(ctx context.Context, s LedgerStore) any {
+		return func(ctx context.Context, s ledgerStore) any {
 			// A cursor after the last item of a full page is permitted.
 			page, _, err := s.Query(ctx, ledger.Query{Shard: "pending/order", At: time.UnixMilli(10), Later: later,
 				After: after, Limit: 2})
@@ -210,23 +210,23 @@ func (r *random) writes(ids []string) (what string, writes []ledger.Write) {
 // ledgerCall returns what a call does, and the call, which returns its result.
 func (r *random) ledgerCall() (what string, do ledgerCall) {
 	ids := allIDs()
-	r.Shuffle(events, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	ids = ids[:1+r.IntN(events)]
+	r.Shuffle(fewEvents, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	ids = ids[:1+r.IntN(fewEvents)]
 	switch r.IntN(8) {
 	case 0:
-		return "get", func(ctx context.Context, s LedgerStore) any {
+		return "get", func(ctx context.Context, s ledgerStore) any {
 			found, err := s.Get(ctx, ids, false)
 			return []any{found, err}
 		}
 	case 1: // before an item that was read is changed, for example
-		return "delete", func(ctx context.Context, s LedgerStore) any {
+		return "delete", func(ctx context.Context, s ledgerStore) any {
 			s.Delete(ctx, ids[0])
 			return nil
 		}
 	case 2:
 		q := ledger.Query{Shard: r.shard(some(r, ledger.Pending, ledger.Parked)), At: r.time(), Later: r.IntN(2) == 0,
 			Limit: 1 + r.IntN(4)}
-		return "query", func(ctx context.Context, s LedgerStore) any { return all(ctx, s, q) }
+		return "query", func(ctx context.Context, s ledgerStore) any { return all(ctx, s, q) }
 	}
 	what, writes := r.writes(ids)
 	return what, write(writes...)

@@ -1,6 +1,4 @@
-// Package storetest has the contracts of the stores that the core packages define. A contract compares a store with
-// the one in memory: the same calls have the same results. Tests and the end-to-end tests call it.
-package storetest
+package local
 
 import (
 	"context"
@@ -69,14 +67,14 @@ type random struct{ *rand.Rand }
 
 func newRandom(seed uint64) *random { return &random{rand.New(rand.NewPCG(seed, 0))} }
 
-const events = 6
+const fewEvents = 6
 
 func idOf(n int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", n) }
 
-func (r *random) id() string { return idOf(r.IntN(events)) }
+func (r *random) id() string { return idOf(r.IntN(fewEvents)) }
 
 func allIDs() (all []string) {
-	for n := range events {
+	for n := range fewEvents {
 		all = append(all, idOf(n))
 	}
 	return all

@@ -1,4 +1,4 @@
-package storetest
+package local
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"payhook.example/shared/objects"
 )
 
-// Objects makes n random calls of a store and of one in memory, and fails the test if their results differ. The store
+// compareObjects makes n random calls of a store and of one in memory, and fails the test if their results differ. The store
 // must be empty.
-func Objects(t *testing.T, seed uint64, n int, store objects.Store) {
+func compareObjects(t *testing.T, seed uint64, n int, store objects.Store) {
 	t.Helper()
 	r := newRandom(seed)
 	stores := []objects.Store{&objects.Memory{}, store}
