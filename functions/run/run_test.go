@@ -341,7 +341,7 @@ func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 
 // A real service has TLS, here with a CA of its own, and keys that nobody else has.
 func TestAServiceThatIsNotSimulatedIsUsed(t *testing.T) {
-	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
+	state, key := paymenttest.NewState(paymenttest.State{}), paymenttest.NewKey(2048)
 	state.Publish(key)
 	service := httptest.NewTLSServer(state.Handler())
 	defer service.Close()

@@ -197,7 +197,7 @@ func (r *run) deployService(ctx context.Context) error {
 		r.PaymentService = deployment.FunctionURL(r.Endpoint, r.PaymentService)
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
-	r.state, r.Change = paymenttest.NewState(service), r.change
+	r.state, r.Change = paymenttest.NewState(service.State), r.change
 	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Identity: r.Identity, Client: r.Client}
 	return r.NewKey(ctx)
 }

@@ -177,13 +177,12 @@ func (s *Subject) observe(ctx context.Context, c *Check) (got Seen, err error) {
 
 // send sends a webhook. The fields are those of the body, and those headers that are part of the interface.
 func (s *Subject) send(ctx context.Context, w paymenttest.Webhook, certificate tls.Certificate) (got Seen, err error) {
+	sender := s.Sender
 	if certificate.Leaf != nil {
-		own := s.Identity.Certificate()
-		s.Identity.Use(certificate)
-		defer s.Identity.Use(own)
+		sender.Identity = s.Identity.With(certificate)
 	}
 	w.URL = s.WebhookURL
-	answer, err := s.Sender.Send(ctx, w)
+	answer, err := sender.Send(ctx, w)
 	if err != nil {
 		return got, err
 	}

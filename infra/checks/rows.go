@@ -233,7 +233,7 @@ func (s *Subject) certificates() (rows []Check) {
 			send("certificate for servers only", event(paymenttest.ServerUsage), unauthorized()))
 	}
 	// Other gateways pass on certificates in these headers.
-	own := s.Identity.Certificate().Leaf
+	own := s.Identity.Certificate.Leaf
 	text := strings.ReplaceAll(string(paymenttest.EncodeCertificate(own)), "\n", "%0A")
 	imitated := event(paymenttest.UnknownCA)
 	imitated.Header = http.Header{"X-Amzn-Mtls-Clientcert": {text},

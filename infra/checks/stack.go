@@ -74,7 +74,7 @@ func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]s
 	c := Certificates{Next: ca.Client(nil), Revoked: ca.Client(nil), Unpinned: ca.Client(nil)}
 	revoked := clientcert.PinOf(c.Revoked.Leaf)
 	return c, map[string]string{"revokedKeys": revoked, "clientCertPins": strings.Join([]string{
-		clientcert.PinOf(identity.Certificate().Leaf), clientcert.PinOf(c.Next.Leaf), revoked}, ";")}
+		clientcert.PinOf(identity.Certificate.Leaf), clientcert.PinOf(c.Next.Leaf), revoked}, ";")}
 }
 
 // SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.

@@ -62,11 +62,8 @@ func (m *machine) tlsFile(name string) string { return filepath.Join(m.state, "t
 // writeTLSFiles writes the certificate of the endpoints' CA, and the client certificate of the
 // payment service with its key and the truststore.
 func (m *machine) writeTLSFiles() error {
-	certificate := m.identity.Certificate()
-	key, err := paymenttest.EncodePrivateKey(certificate.PrivateKey)
-	if err != nil {
-		return err
-	}
+	certificate := m.identity.Certificate
+	key := paymenttest.EncodePrivateKey(certificate.PrivateKey)
 	if err := os.MkdirAll(filepath.Dir(m.tlsFile("")), 0o700); err != nil {
 		return err
 	}

@@ -187,11 +187,8 @@ func asClient(usages ...x509.ExtKeyUsage) func(*x509.Certificate) {
 // What follows the certificate can only help.
 func TestATextBeginsWithTheClientsCertificate(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	private, err := paymenttest.EncodePrivateKey(ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, good, root := string(private), text(ca.Client(nil).Leaf), string(ca.PEM())
+	key := string(paymenttest.EncodePrivateKey(ca.Key))
+	good, root := text(ca.Client(nil).Leaf), string(ca.PEM())
 	crlf := strings.ReplaceAll(good, "\n", "\r\n")
 	unread := "-----BEGIN CERTIFICATE-----\n!\n"
 	empty := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}}))

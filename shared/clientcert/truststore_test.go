@@ -17,11 +17,7 @@ import (
 func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	good := string(ca.PEM())
-	private, err := paymenttest.EncodePrivateKey(ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := string(private)
+	key := string(paymenttest.EncodePrivateKey(ca.Key))
 	with := func(change func(*x509.Certificate)) string {
 		return good + text(ca.NewIntermediate("Other CA", change).Certificate)
 	}

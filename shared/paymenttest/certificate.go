@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -120,9 +119,8 @@ func EncodeCertificate(c *x509.Certificate) []byte {
 }
 
 // EncodePrivateKey returns a private key in PEM, PKCS #8.
-func EncodePrivateKey(key crypto.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+func EncodePrivateKey(key crypto.PrivateKey) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
 }
 
 // must returns v. An error is a mistake of this package: an argument that the standard library rejects.
@@ -162,15 +160,13 @@ var flawed = map[CertificateFlaw]func(*CA) tls.Certificate{
 }
 
 // Identity is the identity of a payment service in mutual TLS (section 5.3): its CA and the client certificate with
-// which it calls webhook URLs. It is safe for concurrent use.
+// which it calls webhook URLs. It is immutable.
 type Identity struct {
-	CA *CA
+	CA          *CA
+	Certificate tls.Certificate
 
 	servers *x509.CertPool // nil: those of the system
-
-	mu      sync.Mutex
-	current tls.Certificate
-	client  *http.Client // with the current certificate
+	client  *http.Client   // with the certificate
 }
 
 // NewIdentity returns an identity with a new CA. servers are the CAs of the servers that it trusts; without any, it
@@ -183,29 +179,16 @@ func NewIdentity(servers ...*x509.Certificate) *Identity {
 	for _, c := range servers {
 		i.servers.AddCert(c)
 	}
-	i.Use(i.CA.Client(nil))
-	return i
+	return i.With(i.CA.Client(nil))
 }
 
-// Certificate returns the current client certificate.
-func (i *Identity) Certificate() tls.Certificate {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.current
+// With returns the identity with another certificate.
+func (i *Identity) With(certificate tls.Certificate) *Identity {
+	return &Identity{i.CA, certificate, i.servers, i.newClient(certificate)}
 }
 
-// Use sets the certificate that is used, starting with the next webhook.
-func (i *Identity) Use(certificate tls.Certificate) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.current, i.client = certificate, i.newClient(certificate)
-}
-
-// clientWith returns an HTTP client with a certificate that has the flaw, or with the current certificate if flaw is
-// empty.
+// clientWith returns an HTTP client with a certificate that has the flaw, or with that of i if flaw is empty.
 func (i *Identity) clientWith(flaw CertificateFlaw) (*http.Client, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	if flaw == "" {
 		return i.client, nil
 	}

@@ -27,8 +27,8 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Options are the options of a [Server]. The comment of each field ends with its default,
-// which replaces the zero value.
+// Options are the options of a [Server]. The comment of each field ends with its default, which replaces the zero
+// value.
 type Options struct {
 	Key Key // the first signing key; a generated one
 
@@ -37,12 +37,7 @@ type Options struct {
 	// Identity has the client certificates for webhooks to https URLs; none.
 	Identity *Identity
 
-	TokenManagerID string // the required access_token_manager_id; manager-1
-	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
-	// 6749, section 2.3.1); false means that they are sent unchanged.
-	FormEncoded bool
-	// KeysBearer means that key lookup needs a valid token. The interface does not specify this.
-	KeysBearer bool
+	State // with which it starts; as of NewState
 }
 
 // Server is a payment service. It is safe for concurrent use.
@@ -64,7 +59,7 @@ type Server struct {
 // NewServer starts a payment service on a free port of 127.0.0.1. It panics if it cannot
 // listen, like httptest.NewServer. The caller must close it.
 func NewServer(opts Options) *Server {
-	s := newServer(NewState(opts))
+	s := newServer(NewState(opts.State))
 	s.opts = opts
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -134,7 +134,7 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		state := paymenttest.NewState(paymenttest.Options{})
+		state := paymenttest.NewState(paymenttest.State{})
 		state.Faults[paymenttest.API] = paymenttest.Slow
 		began, w := time.Now(), httptest.NewRecorder()
 		state.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, paymenttest.ProtectedPath, nil))
@@ -350,7 +350,7 @@ func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
 
 func TestAFunctionHasNoControlEndpoint(t *testing.T) {
 	w := httptest.NewRecorder()
-	paymenttest.NewState(paymenttest.Options{}).Handler().ServeHTTP(w,
+	paymenttest.NewState(paymenttest.State{}).Handler().ServeHTTP(w,
 		httptest.NewRequest(http.MethodPost, paymenttest.ControlPath, strings.NewReader("{}")))
 	if w.Code != http.StatusNotFound {
 		t.Errorf("answered %d", w.Code)

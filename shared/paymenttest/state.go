@@ -16,13 +16,16 @@ import (
 // State is all that a service needs to answer requests, so every process that serves it with [State.Handler]
 // answers the same. It contains no private key of webhooks.
 type State struct {
-	Keys           map[string]json.RawMessage `json:"keys"` // the published JWKs by their ids
-	TokenManagerID string                     `json:"tokenManagerId"`
+	Keys           map[string]json.RawMessage `json:"keys"`           // the published JWKs by their ids
+	TokenManagerID string                     `json:"tokenManagerId"` // the required access_token_manager_id
 	ClientID       string                     `json:"clientId"`
 	ClientSecret   string                     `json:"clientSecret"`
-	FormEncoded    bool                       `json:"formEncoded,omitempty"`
-	KeysBearer     bool                       `json:"keysBearer,omitempty"`
-	TokenSeconds   int                        `json:"tokenSeconds"` // the lifetime of new tokens
+	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC 6749, section 2.3.1). Otherwise
+	// they are sent unchanged.
+	FormEncoded bool `json:"formEncoded,omitempty"`
+	// KeysBearer means that key lookup needs a valid token. The interface does not specify this.
+	KeysBearer   bool `json:"keysBearer,omitempty"`
+	TokenSeconds int  `json:"tokenSeconds"` // the lifetime of new tokens
 	// TokenKey signs tokens, with HMAC and SHA-256. A new one revokes all tokens.
 	TokenKey []byte             `json:"tokenKey"`
 	Faults   map[Endpoint]Fault `json:"faults"` // "" is none
@@ -31,17 +34,15 @@ type State struct {
 // DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
 const DefaultTokenLifetime = time.Hour
 
-// NewState returns the state of a service with the options, without a key. Only the options of the endpoints matter.
-func NewState(opts Options) State {
-	return State{
-		Keys: map[string]json.RawMessage{}, Faults: map[Endpoint]Fault{},
-		TokenManagerID: cmp.Or(opts.TokenManagerID, "manager-1"),
-		ClientID:       "client-" + uuid.New().String(),
-		ClientSecret:   "secret-" + uuid.New().String(),
-		FormEncoded:    opts.FormEncoded, KeysBearer: opts.KeysBearer,
-		TokenSeconds: int(DefaultTokenLifetime / time.Second),
-		TokenKey:     []byte(rand.Text()),
-	}
+// NewState returns a state without a key. It has new client credentials and, unless s has them, the token manager
+// manager-1 and the default lifetime of tokens.
+func NewState(s State) State {
+	s.Keys, s.Faults = map[string]json.RawMessage{}, map[Endpoint]Fault{}
+	s.TokenManagerID = cmp.Or(s.TokenManagerID, "manager-1")
+	s.ClientID, s.ClientSecret = "client-"+uuid.New().String(), "secret-"+uuid.New().String()
+	s.TokenSeconds = cmp.Or(s.TokenSeconds, int(DefaultTokenLifetime/time.Second))
+	s.TokenKey = []byte(rand.Text())
+	return s
 }
 
 // Key is a key that signs webhooks.

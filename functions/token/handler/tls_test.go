@@ -82,14 +82,10 @@ func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) 
 	h, credentials := newTLS(t, url, ca.PEM())
 	texts := func(name string) (certificate, key string) {
 		client := clients.Client(func(c *x509.Certificate) { c.Subject.CommonName = name })
-		private, err := paymenttest.EncodePrivateKey(client.PrivateKey)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, der := range client.Certificate {
 			certificate += string(paymenttest.EncodeCertificate(&x509.Certificate{Raw: der}))
 		}
-		return certificate, string(private)
+		return certificate, string(paymenttest.EncodePrivateKey(client.PrivateKey))
 	}
 	put := func(certificate, key string) {
 		text, err := json.Marshal(map[string]string{"client_id": "c", "client_secret": "s", "certificate": certificate,
