@@ -3,13 +3,11 @@ package payhook
 import (
 	_ "embed"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -22,16 +20,6 @@ import (
 //
 //go:embed alarms.txt
 var texts string
-
-// description returns the text of an alarm, which must be in texts.
-func description(name string) string {
-	_, rest, ok := strings.Cut("\n"+texts, "\n# "+name+"\n")
-	if !ok {
-		panic("payhook: alarms.txt lacks " + name)
-	}
-	text, _, _ := strings.Cut(rest, "\n# ")
-	return strings.Join(strings.Fields(text), " ")
-}
 
 // alarm is a CloudWatch alarm for a problem that needs a person. It watches one metric, so that its cause is clear.
 type alarm struct {
@@ -206,25 +194,14 @@ func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 		EnforceSSL:  jsii.Bool(true),
 		MasterKey:   p.key,
 	})
-	p.stores(topic)
-	p.explainUnlessEncrypted(topic, "CKV_AWS_26", "Alarms hold nothing of a payment, and CloudWatch can publish to an "+
-		"encrypted topic only with a customer managed key: see the setting encryption.")
+	p.encrypted(topic, "CKV_AWS_26")
 	// A custom policy replaces the default policy, which lets every service of the
 	// account publish. Without this statement, CloudWatch could not publish alarms.
-	stack := awscdk.Stack_Of(scope)
-	topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Sid:        jsii.String("AlarmsOfThisStack"),
-		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
-		Actions:    jsii.Strings("sns:Publish"),
-		Resources:  &[]*string{topic.TopicArn()},
-		Conditions: &map[string]any{
-			"StringEquals": map[string]any{"aws:SourceAccount": stack.Account()},
-			"ArnLike": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
-				Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
-				ResourceName: jsii.String(p.conf.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
-			})},
-		},
-	}))
+	topic.AddToResourcePolicy(statement("AlarmsOfThisStack", "cloudwatch.amazonaws.com", []string{"sns:Publish"},
+		[]*string{topic.TopicArn()}, map[string]any{
+			"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
+			"ArnLike":      map[string]any{"aws:SourceArn": p.arn("cloudwatch", "alarm", ":", p.conf.StackName+"-*")},
+		}))
 	return topic
 }
 
@@ -235,7 +212,7 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	}
 	props := &awscloudwatch.AlarmProps{
 		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
-		AlarmDescription:   jsii.String(description(a.name)),
+		AlarmDescription:   jsii.String(section(texts, a.name)),
 		Metric:             a.metric,
 		Threshold:          jsii.Number(max(a.threshold, 1)),
 		ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,

@@ -166,9 +166,7 @@ func useOf(keys []*string, services []string, context map[string]any, actions ..
 	if context != nil {
 		conditions["StringLike"] = context
 	}
-	return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings(actions...), Resources: &keys, Conditions: &conditions,
-	})
+	return statement("", "", actions, keys, conditions)
 }
 
 // grantUse lets the principal decrypt with the customer managed keys that the functions can
@@ -222,14 +220,8 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 			ArnFormat: format,
 		})
 	}
-	statement := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
-		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-			Sid:        jsii.String(sid + sids),
-			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String(service), nil)},
-			Actions:    jsii.Strings(actions...),
-			Resources:  jsii.Strings("*"), // the key itself
-			Conditions: &conditions,
-		})
+	allowed := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
+		return statement(sid+sids, service, actions, []*string{jsii.String("*")}, conditions) // the key itself
 	}
 	fromHere := map[string]any{"aws:SourceAccount": account}
 	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
@@ -241,23 +233,23 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	statements := []awsiam.PolicyStatement{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service" in the CloudWatch Logs User
 		// Guide. CloudFormation chooses the names of the log groups, which begin with that of the stack.
-		statement("LogsOfThisStack", "logs."+*region+".amazonaws.com",
+		allowed("LogsOfThisStack", "logs."+*region+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
 				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *topStack(p).StackName()+"-*",
 					awscdk.ArnFormat_COLON_RESOURCE_NAME),
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon SNS topic?".
-		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
+		allowed("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
 			map[string]any{"StringEquals": fromHere}),
 	}
 	if p.ownsBus() {
 		statements = append(statements,
 			// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
 			// EventBridge User Guide. EventBridge calls DescribeKey without a context.
-			statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
+			allowed("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
 				map[string]any{"StringEquals": fromHere}),
-			statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
+			allowed("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
 				map[string]any{"StringEquals": map[string]any{
 					"aws:SourceAccount": account,
 					eventBridgeContext:  bus,
@@ -268,7 +260,7 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 		// text says the ARN of the archive, and the example has the ARN of the bus
 		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). Both name the account,
 		// so no other account can use the key.
-		statements = append(statements, statement("ArchiveOfThisStack", "events.amazonaws.com",
+		statements = append(statements, allowed("ArchiveOfThisStack", "events.amazonaws.com",
 			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
 			map[string]any{operator: map[string]any{eventBridgeContext: []*string{
 				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
@@ -286,21 +278,11 @@ const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 // message contains the event encrypted with the key, so the queue itself does not need the key.
 func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	queue := newFailureQueue(scope, "BusFailures", nil)
-	explain(queue, "CKV_AWS_27", "It is encrypted with a key of SQS, so that it takes messages while the customer "+
-		"managed key cannot be used. The events in them are encrypted with that key.")
-	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Sid:        jsii.String("TheBus"),
-		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
-		Actions:    jsii.Strings("sqs:SendMessage"),
-		Resources:  &[]*string{queue.QueueArn()},
-		// The bus refers to the queue, so the queue cannot refer to the bus.
-		Conditions: &map[string]any{"ArnEquals": map[string]any{
-			"aws:SourceArn": awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
-				Service: jsii.String("events"), Resource: jsii.String("event-bus"),
-				ResourceName: jsii.String(p.conf.EventBusName),
-			}),
-		}},
-	}))
+	explain(queue, "CKV_AWS_27 the bus")
+	// The bus refers to the queue, so the queue cannot refer to the bus.
+	queue.AddToResourcePolicy(statement("TheBus", "events.amazonaws.com", []string{"sqs:SendMessage"},
+		[]*string{queue.QueueArn()}, map[string]any{"ArnEquals": map[string]any{
+			"aws:SourceArn": p.arn("events", "event-bus", "/", p.conf.EventBusName)}}))
 	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
 	p.output("BusFailures", "the events that the bus could not encrypt or decrypt", queue.QueueUrl())

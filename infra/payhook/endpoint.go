@@ -122,8 +122,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 	conf := p.conf
 	if e.api == nil {
 		url := f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
-		explain(url, "CKV_AWS_258", "The payment service has no AWS identity. The function verifies each request's "+
-			"signature before it does anything else with it.")
+		explain(url, "CKV_AWS_258")
 		e.url = url.Url()
 		return
 	}
@@ -140,12 +139,6 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		"PayloadFormatVersion": "2.0",
 		"TimeoutInMillis":      apiTimeout,
 	})
-	public := "The payment service has no AWS identity, so that no authorizer of API Gateway fits. The function " +
-		"authenticates each request before it does anything else with it."
-	if conf.UsesMTLS() {
-		public += " API Gateway rejects clients without a certificate of a CA in the truststore, and no other way " +
-			"leads to the function: the execute-api endpoint is disabled and there is no function URL."
-	}
 	for _, method := range settings.Methods() {
 		route := newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
 			"ApiId":             e.api.Ref(),
@@ -153,14 +146,11 @@ func (e *endpoint) connect(p *Payhook, f function) {
 			"AuthorizationType": "NONE", // as for the function URL
 			"Target":            "integrations/" + *integration.Ref(),
 		})
-		explain(route, "AwsSolutions-APIG4", public)
+		explain(route, "AwsSolutions-APIG4")
 		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
 			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
 			Action:    jsii.String("lambda:InvokeFunction"),
-			SourceArn: awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
-				Service: jsii.String("execute-api"), Resource: e.api.Ref(),
-				ResourceName: jsii.String(defaultStage + "/" + method + routePath),
-			}),
+			SourceArn: p.arn("execute-api", *e.api.Ref(), "/", defaultStage+"/"+method+routePath),
 		})
 	}
 	stage := e.newStage(p)

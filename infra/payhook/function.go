@@ -41,8 +41,7 @@ func (p *Payhook) newLogGroup(scope constructs.Construct, id string) awslogs.Log
 	logs := awslogs.NewLogGroup(scope, jsii.String(id), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(p.conf), EncryptionKey: p.key,
 	})
-	p.stores(logs)
-	p.explainUnlessEncrypted(logs, "CKV_AWS_158", ownKeys+" No line holds a payload, a signature or a secret.")
+	p.encrypted(logs, "CKV_AWS_158")
 	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetentionDays))
 	return logs
 }
@@ -69,8 +68,13 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 		LogGroup:     logs,
 		// The function writes JSON itself. CloudWatch extracts metrics from these lines,
 		// so they must reach the log unchanged.
-		LoggingFormat:         awslambda.LoggingFormat_TEXT,
-		CurrentVersionOptions: versionOptions(),
+		LoggingFormat: awslambda.LoggingFormat_TEXT,
+		// A version is retained when the next one replaces it: the alias can send requests to it for a short time
+		// after an update, and a rollback needs it. The rollback of a failed deployment deletes its version. If it were
+		// retained, the next attempt would fail: Lambda does not publish a version if code and configuration are those
+		// of the last one (AWS, "PublishVersion" in the Lambda API reference).
+		CurrentVersionOptions: &awslambda.VersionOptions{
+			RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE},
 	}
 	if architecture(deployment) == "amd64" {
 		props.Architecture = awslambda.Architecture_X86_64()
@@ -80,15 +84,20 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
 	if options.concurrency == 0 {
-		explain(made, "CKV_AWS_115", "Reserved concurrency is a setting of the webhook function: the figure depends "+
-			"on the account's quota and on the load. It also keeps concurrency for the other two.")
+		explain(made, "CKV_AWS_115")
 	}
-	explain(made, "CKV_AWS_116", "No invocation holds the only copy of anything. A webhook is invoked synchronously "+
-		"and its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles and "+
-		"runs that are missing raise alarms.")
-	explain(made, "CKV_AWS_173", "The environment holds names and settings and no secret; Lambda encrypts it with a "+
-		"key of AWS.")
-	f := function{made, newAlias(scope, made), role, logs}
+	explain(made, "CKV_AWS_116")
+	explain(made, "CKV_AWS_173")
+	// The CDK names a version by a hash of the function's code, configuration and environment, so each change of these
+	// publishes a version (AWS, "Versions" in the AWS CDK's overview of aws-lambda). The hash contains the logical
+	// names of the resources that the environment refers to. If a resource is replaced under the same logical name, the
+	// function must also change to publish a version. Of the resources here, this applies only to tables whose keys
+	// change.
+	//
+	// Lambda updates code and configuration of $LATEST in two calls. A version is a copy of both after both calls.
+	alias := awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{AliasName: jsii.String(aliasName),
+		Version: made.CurrentVersion(), Description: jsii.String("The version in use")})
+	f := function{made, alias, role, logs}
 	f.connect(deployment)
 	role.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
@@ -101,24 +110,18 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 // (https://docs.aws.amazon.com/lambda/latest/dg/permissions-source-function-arn.html).
 func (f function) connect(conf settings.Deployment) {
 	if len(conf.SubnetIDs) == 0 {
-		explain(f.Function, "CKV_AWS_117", "The function reaches nothing in a VPC: it calls AWS and the payment "+
-			"service's public endpoints, over TLS. The setting subnetIds puts it into subnets.")
+		explain(f.Function, "CKV_AWS_117")
 		return
 	}
 	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
 		SubnetIds: jsii.Strings(conf.SubnetIDs...), SecurityGroupIds: jsii.Strings(conf.SecurityGroupIDs...)})
-	manage := awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface",
-			"ec2:DeleteNetworkInterface",
-			"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"),
-		Resources:  jsii.Strings("*"),
-		Conditions: &map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}},
-	})
 	policy := awsiam.NewPolicy(f.role.Role, jsii.String("Network"), &awsiam.PolicyProps{
-		Roles:      &[]awsiam.IRole{f.role.Role},
-		Statements: &[]awsiam.PolicyStatement{manage}})
-	explain(policy, "AwsSolutions-IAM5", "Lambda makes these calls for network interfaces, and AWS requires all "+
-		"resources. The code of the function cannot make them.")
+		Roles: &[]awsiam.IRole{f.role.Role},
+		Statements: &[]awsiam.PolicyStatement{statement("", "", []string{"ec2:AssignPrivateIpAddresses",
+			"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
+			"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"}, []*string{jsii.String("*")},
+			map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}})}})
+	explain(policy, "AwsSolutions-IAM5 network interfaces")
 }
 
 // role is a role that can do what allow adds.
@@ -137,9 +140,7 @@ func newRole(scope constructs.Construct, id, service string, conditions *map[str
 // allow lets the role perform actions on resources, which are ARNs.
 func (r *role) allow(actions []string, resources ...*string) {
 	r.actions = append(r.actions, actions...)
-	r.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings(actions...), Resources: &resources,
-	}))
+	r.AddToPolicy(statement("", "", actions, resources, nil))
 }
 
 // functionRoles returns the roles of the functions.
@@ -177,8 +178,7 @@ func (p *Payhook) scheduled() []scheduled {
 // Lambda counts throttles and errors.
 func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
-	p.stores(failed)
-	p.explainUnlessEncrypted(failed, "CKV_AWS_27", ownKeys)
+	p.encrypted(failed, "CKV_AWS_27 a schedule")
 	// Without this condition, a schedule in any account could use this role.
 	role := newRole(scope, "ScheduleRole", "scheduler.amazonaws.com", &map[string]any{
 		"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
@@ -217,38 +217,12 @@ func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) aws
 		EnforceSSL:      jsii.Bool(true),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
 	})
-	explain(queue, "AwsSolutions-SQS3", "It is a dead-letter queue itself, of a schedule or of the bus, which the "+
-		"rule does not look for.")
+	explain(queue, "AwsSolutions-SQS3")
 	return queue
 }
 
 // aliasName is the alias through which every function is invoked.
 const aliasName = "live"
-
-// versionOptions returns options that retain a version when the next one replaces it. The alias can send requests to
-// the old version for a short time after an update, and a rollback needs it.
-//
-// The rollback of a failed deployment deletes its version. If it were retained, the next
-// attempt would fail: Lambda does not publish a version if code and configuration are
-// those of the last one (AWS, "PublishVersion" in the Lambda API reference).
-func versionOptions() *awslambda.VersionOptions {
-	return &awslambda.VersionOptions{RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE}
-}
-
-// newAlias creates the alias of the function's current version. The CDK names a version by a hash of the function's
-// code, configuration and environment, so each change of these publishes a version (AWS, "Versions" in the AWS CDK's
-// overview of aws-lambda). The hash contains the logical names of the resources that the environment refers to. If a
-// resource is replaced under the same logical name, the function must also change to publish a version. Of the
-// resources here, this applies only to tables whose keys change.
-//
-// Lambda updates code and configuration of $LATEST in two calls. A version is a copy of both after both calls.
-func newAlias(scope constructs.Construct, f awslambda.Function) awslambda.Alias {
-	return awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{
-		AliasName:   jsii.String(aliasName),
-		Version:     f.CurrentVersion(),
-		Description: jsii.String("The version in use"),
-	})
-}
 
 // invokedAs returns the qualified name with which callers invoke the function: its name and the alias.
 func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }

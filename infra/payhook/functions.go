@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -105,13 +104,10 @@ type store struct {
 func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 	if p.conf.TokenStore == settings.InParameter {
 		name := "/payhook/" + p.conf.StackName + "/token"
-		arn := awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{Service: jsii.String("ssm"),
-			Resource: jsii.String("parameter"), ResourceName: jsii.String(name[1:])})
-		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", jsii.String(name), arn,
+		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", &name, p.arn("ssm", "parameter", "/", name[1:]),
 			"PARAMETER_ARN", settings.TokenParameterEnv}
 	}
-	secret := p.newSecret(scope, "Secret", settings.TokenSecretDescription(p.conf.StackName),
-		"The token function replaces the token before it expires, which is more often than rotation could.")
+	secret := p.newSecret(scope, "Secret", "the token", settings.TokenSecretDescription(p.conf.StackName))
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
@@ -126,10 +122,8 @@ func (p *Payhook) newToken() token {
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Token"))
 	store := p.newTokenStore(scope)
-	credentials := p.newSecret(scope, "Credentials",
-		"The client id and secret for the payment service, stored by a person",
-		"The payment service issues client credentials out of band, so that nothing can rotate them without its "+
-			"operator. events/README.md describes the procedure (Rotate the client credentials).")
+	credentials := p.newSecret(scope, "Credentials", "the client credentials",
+		"The client id and secret for the payment service, stored by a person")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
 	f := p.newFunction(scope, functionOptions{
@@ -146,14 +140,12 @@ func (p *Payhook) newToken() token {
 }
 
 // newSecret creates a secret without a value. The L2 construct would generate a value,
-// which a reader cannot distinguish from a real one. It has no rotation, for a reason.
-func (p *Payhook) newSecret(scope constructs.Construct, id, description,
-	noRotation string) awssecretsmanager.CfnSecret {
+// which a reader cannot distinguish from a real one.
+func (p *Payhook) newSecret(scope constructs.Construct, id, what, description string) awssecretsmanager.CfnSecret {
 	secret := awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
 		Description: jsii.String(description), KmsKeyId: p.keyARN(),
 	})
-	p.stores(secret)
-	p.explainUnlessEncrypted(secret, "CKV_AWS_149", ownKeys)
-	explain(secret, "AwsSolutions-SMG4", noRotation)
+	p.encrypted(secret, "CKV_AWS_149")
+	explain(secret, "AwsSolutions-SMG4 "+what)
 	return secret
 }

@@ -312,30 +312,71 @@ func (p *Payhook) resources() []awscdk.CfnResource {
 	return found
 }
 
-const ownKeys = "It is encrypted with a key of AWS; the setting encryption takes a customer managed key instead."
+// section returns the text below a title in a file of texts, in one line. The file must have it.
+func section(texts, title string) string {
+	_, rest, ok := strings.Cut("\n"+texts, "\n# "+title+"\n")
+	if !ok {
+		panic("payhook: no text has the title " + title)
+	}
+	text, _, _ := strings.Cut(rest, "\n# ")
+	return strings.Join(strings.Fields(text), " ")
+}
 
-// explain says in the template's metadata, where checkov (CKV_...) and cdk-nag (AwsSolutions-...) look for it, why a
-// finding about a resource is no defect. make audit holds the findings of both to exactly those that are explained.
-func explain(made constructs.IConstruct, id, reason string) {
+// findings has, for findings of checkov (CKV_...) and cdk-nag (AwsSolutions-...), why they are no defects. make audit
+// holds the findings of both to exactly those that are explained.
+//
+//go:embed findings.txt
+var findings string
+
+// explain says in the template's metadata, where the tools look for it, why a finding about a resource is no defect.
+func explain(made constructs.IConstruct, finding string) {
 	if resource := made.Node().DefaultChild(); resource != nil {
 		made = resource
 	}
 	tool, list, of := "cdk_nag", "rules_to_suppress", "reason"
-	if strings.HasPrefix(id, "CKV") {
+	if strings.HasPrefix(finding, "CKV") {
 		tool, list, of = "checkov", "skip", "comment"
 	}
 	resource, all := made.(awscdk.CfnResource), []any{}
 	if given, ok := resource.GetMetadata(&tool).(map[string]any); ok {
 		all = given[list].([]any)
 	}
-	resource.AddMetadata(&tool, map[string]any{list: append(all, map[string]any{"id": id, of: reason})})
+	id, _, _ := strings.Cut(finding, " ")
+	resource.AddMetadata(&tool, map[string]any{
+		list: append(all, map[string]any{"id": id, of: section(findings, finding)})})
 }
 
-// explainUnlessEncrypted explains that a resource has no customer managed key, if there is none.
-func (p *Payhook) explainUnlessEncrypted(made constructs.IConstruct, id, reason string) {
+// encrypted notes a construct that was made with the key, for allowKeyUse. Without a key, it explains the finding.
+func (p *Payhook) encrypted(made constructs.IConstruct, finding string) {
 	if p.key == nil {
-		explain(made, id, reason)
+		explain(made, finding)
 	}
+	p.stores(made)
+}
+
+// statement returns a statement that allows actions on resources, in a policy of a role, or to a service in a policy
+// of a resource.
+func statement(sid, service string, actions []string, resources []*string,
+	conditions map[string]any) awsiam.PolicyStatement {
+	props := &awsiam.PolicyStatementProps{Actions: jsii.Strings(actions...), Resources: &resources}
+	if service != "" {
+		props.Sid = &sid
+		props.Principals = &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(&service, nil)}
+	}
+	if conditions != nil {
+		props.Conditions = &conditions
+	}
+	return awsiam.NewPolicyStatement(props)
+}
+
+// arn returns the ARN of a resource in the account and Region of the stack.
+func (p *Payhook) arn(service, resource, separator, name string) *string {
+	format := awscdk.ArnFormat_SLASH_RESOURCE_NAME
+	if separator == ":" {
+		format = awscdk.ArnFormat_COLON_RESOURCE_NAME
+	}
+	return awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
+		Service: &service, Resource: &resource, ResourceName: &name, ArnFormat: format})
 }
 
 // unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,

@@ -61,8 +61,7 @@ func (p *Payhook) newAccessLogs() awss3.IBucket {
 		return nil
 	}
 	bucket := p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)
-	explain(bucket, "CKV_AWS_18", "It holds the access logs of the other buckets. A bucket that logs its own requests "+
-		"writes a log for every log.")
+	explain(bucket, "CKV_AWS_18")
 	return bucket
 }
 
@@ -173,8 +172,7 @@ func (p *Payhook) named() settings.Resources {
 // folders, because the keys of objects depend on their content.
 func (b buckets) allowWrite(f function) {
 	f.role.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
-	explain(f.role.Node().FindChild(jsii.String("DefaultPolicy")), "AwsSolutions-IAM5", "An object cannot be named "+
-		"before it exists: the wildcard matches the objects of one folder of one bucket.")
+	explain(f.role.Node().FindChild(jsii.String("DefaultPolicy")), "AwsSolutions-IAM5 objects")
 }
 
 // allowReplay lets the function read parked deliveries, and record that they were replayed or dismissed.
