@@ -85,7 +85,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 				if err != nil {
 					return cli.Unreachable(err)
 				}
-				return p.Show(map[string][]string{"removed": removed}, "removed", removed)
+				return p.Show(map[string][]string{"removed": removed})
 			}
 			if err := ask("Payhook is deployed to %s under new names, and removed again. By AWS's prices, it "+
 				"costs less than one US dollar. The identity needs the permissions of "+

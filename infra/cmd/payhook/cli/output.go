@@ -1,10 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
+	"bytes"
+	v1 "encoding/json"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"fmt"
 	"io"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,77 +16,141 @@ import (
 	"unicode"
 )
 
+// encode encodes a document as package encoding/json does, but without escapes for HTML.
+func encode(document any, more ...json.Options) ([]byte, error) {
+	return json.Marshal(document, v1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), json.JoinOptions(more...))
+}
+
 // PrintJSON writes one document on one line.
 func (p *Program) PrintJSON(document any) error {
-	e := json.NewEncoder(p.Out)
-	e.SetEscapeHTML(false)
-	return e.Encode(document)
+	text, err := encode(document)
+	if err == nil {
+		_, err = fmt.Fprintf(p.Out, "%s\n", text)
+	}
+	return err
+}
+
+// Member is one of a document or of an object within it, for people.
+type Member struct {
+	Name string           // with those of the objects that it is in, as a.b
+	Text string           // a list has commas
+	list []jsontext.Value // of objects
+}
+
+// Members returns the members of a document, in its order, without those that are zero. A time has how long ago it was.
+func (p *Program) Members(document any) ([]Member, error) {
+	text, err := encode(document, p.times())
+	return members("", text), err
+}
+
+func (p *Program) times() json.Options {
+	return json.WithMarshalers(json.MarshalFunc(func(at time.Time) ([]byte, error) {
+		if at.IsZero() {
+			return []byte(`""`), nil
+		}
+		return []byte(strconv.Quote(Ago(at, p.Now()))), nil
+	}))
+}
+
+func members(prefix string, object jsontext.Value) (all []Member) {
+	d := jsontext.NewDecoder(bytes.NewReader(object))
+	_, _ = d.ReadToken() // {
+	for d.PeekKind() == jsontext.KindString {
+		token, _ := d.ReadToken()
+		m := Member{Name: prefix + token.String()}
+		value, _ := d.ReadValue()
+		switch value.Kind() {
+		case jsontext.KindBeginObject:
+			all = append(all, members(m.Name+".", value)...)
+			continue
+		case jsontext.KindBeginArray:
+			list := elements(value)
+			if len(list) > 0 && list[0].Kind() == jsontext.KindBeginObject {
+				m.Text, m.list = string(value), list
+				break
+			}
+			var texts []string
+			for _, element := range list {
+				texts = append(texts, textOf(element))
+			}
+			m.Text = strings.Join(texts, ", ")
+		default:
+			m.Text = textOf(value)
+		}
+		if !isZero(m.Text) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func elements(array jsontext.Value) (list []jsontext.Value) {
+	_ = json.Unmarshal(array, &list) // it is an array
+	return list
+}
+
+// textOf returns a string without its quotes, and other values as they are.
+func textOf(value jsontext.Value) string {
+	if text, err := jsontext.AppendUnquote(nil, value); err == nil {
+		return string(text)
+	}
+	return string(value)
 }
 
 func (p *Program) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0) }
 
-// Show writes a document: with --json as it is, otherwise pairs of a name and its value, in two columns. Values that
-// are zero are left out. [Rows] are a table below their name, and [Lines] are lines.
-func (p *Program) Show(document any, pairs ...any) error {
+// Show writes a document: with --json as it is, otherwise its members in two columns. Lists of objects follow, as
+// tables below their names.
+func (p *Program) Show(document any) error {
 	if p.JSON {
 		return p.PrintJSON(document)
 	}
+	all, err := p.Members(document)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all, func(a, b Member) int { return min(1, len(a.list)) - min(1, len(b.list)) })
 	t := p.table()
-	for pair := range slices.Chunk(pairs, 2) {
-		switch value := pair[1].(type) {
-		case Rows:
-			if len(value) > 1 {
-				fmt.Fprintf(t, "\n%s\n", pair[0])
-				p.write(t, value)
-			}
-		case Lines:
-			for i, line := range value {
-				if i == 0 {
-					fmt.Fprintf(t, "\n%s\n", pair[0])
-				}
-				fmt.Fprintf(t, "  %s\n", Plain(line))
-			}
-		default:
-			if text := p.text(value); !isZero(text) {
-				fmt.Fprintf(t, "%s\t%s\n", Plain(fmt.Sprint(pair[0])), text)
-			}
+	for _, m := range all {
+		if m.list != nil {
+			fmt.Fprintf(t, "\n%s\n", m.Name)
+			writeRows(t, m.list, nil)
+		} else {
+			fmt.Fprintf(t, "%s\t%s\n", Plain(m.Name), Plain(m.Text))
 		}
 	}
 	return t.Flush()
 }
 
-// Lines are texts, one on each line.
-type Lines []string
-
-// ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its pairs
-// as name=value.
-func (p *Program) ShowLine(document any, pairs ...any) error {
+// ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its members as
+// name=value.
+func (p *Program) ShowLine(document any) error {
 	if p.JSON {
 		return p.PrintJSON(document)
 	}
+	all, err := p.Members(document)
+	if err != nil {
+		return err
+	}
+	return p.WriteLine(all)
+}
+
+// WriteLine writes members as name=value, quoted if that is needed.
+func (p *Program) WriteLine(all []Member) error {
 	var words []string
-	for pair := range slices.Chunk(pairs, 2) {
-		if text := fmt.Sprint(pair[1]); !isZero(text) {
-			words = append(words, Word(fmt.Sprint(pair[0]), text))
+	for _, m := range all {
+		if strings.ContainsAny(m.Text, ` "=`) {
+			m.Text = strconv.Quote(m.Text)
 		}
+		words = append(words, Plain(m.Name)+"="+Plain(m.Text))
 	}
 	_, err := fmt.Fprintln(p.Out, strings.Join(words, "  "))
 	return err
 }
 
-// Word is a name and its value as name=value, quoted if that is needed.
-func Word(name, value string) string {
-	if strings.ContainsAny(value, ` "=`) {
-		value = strconv.Quote(value)
-	}
-	return Plain(name) + "=" + Plain(value)
-}
-
-// Rows are the lines of a table. The first has the names of the columns.
-type Rows [][]any
-
-// List writes documents: with --json one a line, otherwise their rows, of which there are none without documents.
-func List[T any](p *Program, list []T, rows Rows) error {
+// List writes documents: with --json one a line, otherwise as a table with the members that are named, or else with
+// all. A member that no document has is left out.
+func List[T any](p *Program, list []T, columns ...string) error {
 	if p.JSON {
 		for _, document := range list {
 			if err := p.PrintJSON(document); err != nil {
@@ -93,46 +159,42 @@ func List[T any](p *Program, list []T, rows Rows) error {
 		}
 		return nil
 	}
-	t := p.table()
-	if len(list) > 0 {
-		p.write(t, rows)
+	text, err := encode(list, p.times())
+	if err != nil || len(list) == 0 {
+		return err
 	}
+	t := p.table()
+	writeRows(t, elements(text), columns)
 	return t.Flush()
 }
 
-func (p *Program) write(to io.Writer, rows Rows) {
+func writeRows(to io.Writer, list []jsontext.Value, columns []string) {
+	every := columns == nil
+	var rows []map[string]string
+	for _, document := range list {
+		row := map[string]string{}
+		for _, m := range members("", document) {
+			row[m.Name] = Plain(m.Text)
+			if every && !slices.Contains(columns, m.Name) {
+				columns = append(columns, m.Name)
+			}
+		}
+		rows = append(rows, row)
+	}
+	columns = slices.DeleteFunc(slices.Clone(columns), func(name string) bool {
+		return !slices.ContainsFunc(rows, func(row map[string]string) bool { return row[name] != "" })
+	})
+	fmt.Fprintln(to, strings.ToUpper(strings.Join(columns, "\t")))
 	for _, row := range rows {
 		var cells []string
-		for _, cell := range row {
-			cells = append(cells, p.text(cell))
+		for _, name := range columns {
+			cells = append(cells, row[name])
 		}
 		fmt.Fprintln(to, strings.Join(cells, "\t"))
 	}
 }
 
-// Pairs are the members of a map, in their order.
-func Pairs[V any](name string, of map[string]V) (pairs []any) {
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		pairs = append(pairs, name+"."+key, of[key])
-	}
-	return pairs
-}
-
-// text is a value for a terminal: a time with how long ago it was, a list with commas.
-func (p *Program) text(value any) string {
-	switch v := value.(type) {
-	case time.Time:
-		if v.IsZero() {
-			return ""
-		}
-		return Ago(v, p.Now())
-	case []string:
-		return Plain(strings.Join(v, ", "))
-	}
-	return Plain(fmt.Sprint(value))
-}
-
-func isZero(text string) bool { return text == "" || text == "0" || text == "false" || text == "[]" }
+func isZero(text string) bool { return text == "" || text == "0" || text == "false" || text == "null" }
 
 // Stamp is a time as the program writes it.
 func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -108,7 +108,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 		}
 		for _, problem := range []string{o.unexpected, n.add(o, known)} {
 			if problem != "" {
-				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem}, "at", o.Name, "error", problem)
+				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem})
 			}
 		}
 	}
@@ -129,8 +129,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no record in %s", where)
 	}
-	if err := p.ShowLine(n, "verified", n.Verified, "damaged", n.Damaged, "notSigned", n.NotSigned, "keyUnknown",
-		n.KeyUnknown, "versions", n.Versions); err != nil {
+	if err := p.ShowLine(n); err != nil {
 		return err
 	}
 	if n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0 {

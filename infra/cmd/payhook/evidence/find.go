@@ -122,13 +122,11 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.StoredAt.Compare(b.StoredAt))
 	})
 	list := make([]found, len(all))
-	rows := cli.Rows{{"STOREDAT", "DELIVERYID", "TIMESTAMP", "KEYID", "RESULT", "OBJECT"}}
 	for i, o := range all {
 		results := []string{"verifies", "not signed: the certificate verifies", awsenv.Cause(o.Err)}
-		f := found{o.StoredAt.UTC(), o.Proof.DeliveryID, o.Proof.Timestamp, o.Proof.KeyID, results[rank(o)], o.Name}
-		list[i], rows = f, append(rows, []any{f.StoredAt, f.DeliveryID, f.Timestamp, f.KeyID, f.Result, f.Object})
+		list[i] = found{o.StoredAt.UTC(), o.Proof.DeliveryID, o.Proof.Timestamp, o.Proof.KeyID, results[rank(o)], o.Name}
 	}
-	if err := cli.List(p, list, rows); err != nil {
+	if err := cli.List(p, list); err != nil {
 		return err
 	}
 	for _, difference := range differences(all, id) {

@@ -199,22 +199,37 @@ var verdicts = map[verdict]string{
 
 // print writes a report about a request whose signature was read as the settings say.
 func (o *options) print(d *deployment.Deployment, r *report, scheme signature.Scheme) error {
-	rejected := r.Outcome
-	from := fmt.Sprintf("header:%s, %s, %s", scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
-	if r.Cause == "" {
-		rejected, from = "no: every check of the signature succeeds", ""
+	if o.JSON {
+		return o.PrintJSON(r)
 	}
-	var lines, restart cli.Lines
+	section := func(title string, lines ...string) {
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintf(o.Out, "\n%s\n", title)
+			}
+			fmt.Fprintf(o.Out, "  %s\n", cli.Plain(line))
+		}
+	}
+	if r.Cause == "" {
+		fmt.Fprintln(o.Out, "Every check of the signature succeeds.")
+	} else {
+		fmt.Fprintf(o.Out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
+			scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
+	}
+	fmt.Fprintln(o.Out, "Verdict:", verdicts[r.Verdict])
+	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))
 	}
 	title := "Settings for infra/settings.json:"
 	if r.Verdict != otherSettings {
 		title = "Settings for infra/settings.json. They are necessary, but not sufficient:"
-	} else if d.Local {
-		restart = cli.Lines{d.Restart(r.Settings)}
 	}
-	return o.Show(r, "rejected", rejected, "cause", r.Cause, "read from", from, "verdict", verdicts[r.Verdict],
-		title, lines, "Differences:", cli.Lines(r.Differences), "What to do:", cli.Lines(r.Advice),
-		"In the local run:", restart)
+	section(title, lines...)
+	section("Differences:", r.Differences...)
+	section("What to do:", r.Advice...)
+	if r.Verdict == otherSettings && d.Local {
+		section("In the local run:", d.Restart(r.Settings))
+	}
+	return nil
 }

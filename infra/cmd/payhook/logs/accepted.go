@@ -150,14 +150,10 @@ func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment)
 	if err != nil {
 		return err
 	}
-	rows := cli.Rows{{"FIRST", "LAST", "COUNT", "STATUS", "OUTCOME", "DELIVERY OR REQUEST", "KEYID", "CAUSE"}}
-	for _, n := range list {
-		rows = append(rows, []any{cli.Stamp(n.First), cli.Stamp(n.Last), n.Count, n.Status, n.Outcome,
-			cmp.Or(n.DeliveryID, "request "+n.RequestID), n.KeyID, n.Cause})
-	}
 	fmt.Fprintf(o.Err, "%s not accepted in the last %s\n",
 		cli.Counted(len(list), "webhook was", "webhooks were"), cli.Readable(o.since))
-	if err := cli.List(o.Program, list, rows); err != nil || len(list) == 0 {
+	if err := cli.List(o.Program, list, "first", "last", "count", "status", "outcome", "deliveryId",
+		"requestId", "keyId", "cause"); err != nil || len(list) == 0 {
 		return err
 	}
 	return cli.ErrAttention

@@ -7,13 +7,14 @@
 package logs
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -124,20 +125,7 @@ func (o *options) show(entries []entry) error {
 		if !o.shows(e) {
 			continue
 		}
-		// What the function wrote is in line if it is a JSON object, otherwise in text.
-		document := struct {
-			Time     string         `json:"time"`
-			Function string         `json:"function"`
-			Line     jsontext.Value `json:"line,omitzero"`
-			Text     string         `json:"text,omitzero"`
-		}{Time: cli.Stamp(e.Time), Function: e.Function}
-		pairs := []any{"time", document.Time, "function", document.Function}
-		if line := jsontext.Value(e.Text); line.IsValid() && line.Kind() == jsontext.KindBeginObject {
-			document.Line, pairs = line, append(pairs, members("", line)...)
-		} else {
-			document.Text, pairs = e.Text, append(pairs, "text", strings.ReplaceAll(e.Text, "\t", "  "))
-		}
-		if err := o.ShowLine(document, pairs...); err != nil {
+		if err := o.write(e); err != nil {
 			return err
 		}
 	}
@@ -145,29 +133,31 @@ func (o *options) show(entries []entry) error {
 }
 
 // hidden are the members of a line that a person does not need: they are shown elsewhere, or are for CloudWatch.
-var hidden = []string{"time", "_aws", "StackName", "requestId"}
+var hidden = regexp.MustCompile(`^line\.(time|_aws\..*|StackName|requestId)$`)
 
-// members returns the names and values of the members of a JSON object and of the objects within, without those that
-// are hidden.
-func members(prefix string, object jsontext.Value) (pairs []any) {
-	d := jsontext.NewDecoder(bytes.NewReader(object))
-	_, _ = d.ReadToken() // {
-	for d.PeekKind() == jsontext.KindString {
-		token, _ := d.ReadToken()
-		name := prefix + token.String()
-		value, _ := d.ReadValue()
-		text, err := jsontext.AppendUnquote(nil, value)
-		switch {
-		case slices.Contains(hidden, name), value.Kind() == jsontext.KindNull:
-		case value.Kind() == jsontext.KindBeginObject:
-			pairs = append(pairs, members(name+".", value)...)
-		case err == nil:
-			pairs = append(pairs, name, string(text))
-		default:
-			pairs = append(pairs, name, string(value))
-		}
+func (o *options) write(e entry) error {
+	// What the function wrote is in line if it is a JSON object, otherwise in text.
+	document := struct {
+		Time     string         `json:"time"`
+		Function string         `json:"function"`
+		Line     jsontext.Value `json:"line,omitzero"`
+		Text     string         `json:"text,omitzero"`
+	}{Time: cli.Stamp(e.Time), Function: e.Function}
+	if line := jsontext.Value(e.Text); line.IsValid() && line.Kind() == jsontext.KindBeginObject {
+		document.Line = line
+	} else {
+		document.Text = e.Text
 	}
-	return pairs
+	if o.JSON {
+		return o.PrintJSON(document)
+	}
+	document.Text = strings.ReplaceAll(document.Text, "\t", "  ")
+	members, err := o.Members(document)
+	members = slices.DeleteFunc(members, func(m cli.Member) bool { return hidden.MatchString(m.Name) })
+	for i := range members {
+		members[i].Name = strings.TrimPrefix(members[i].Name, "line.")
+	}
+	return cmp.Or(err, o.WriteLine(members))
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that

@@ -201,11 +201,7 @@ func (r *reconciler) print(list []string) error {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.State, b.State) })
-	lines := cli.Rows{{"STATE", "ID", "EVENTS", "PARKED"}}
-	for _, made := range rows {
-		lines = append(lines, []any{made.State, made.ID, made.Events, made.Parked})
-	}
-	if err := cli.List(r.Program, rows, lines); err != nil {
+	if err := cli.List(r.Program, rows); err != nil {
 		return err
 	}
 	said := []string{cli.Counted(len(list), "id", "ids")}

@@ -261,15 +261,7 @@ func (p *program) decide(ctx context.Context, s *stack, names []string, ask func
 		if !result.Failed {
 			done++
 		}
-		ends := ""
-		if !result.ClaimEnds.IsZero() {
-			ends = cli.Stamp(result.ClaimEnds)
-		}
-		// An error of the output is reported at the end.
-		_ = p.ShowLine(result, "failed", result.Failed, "name", result.Name, "outcome", result.Outcome,
-			"cause", result.Cause, "recorded", result.Recorded, "pending", result.Pending,
-			"duplicates", result.Duplicates, "conflicts", result.Conflicts, "parked", result.Parked,
-			"unverified", result.Unverified, "claimEnds", ends)
+		_ = p.ShowLine(result) // an error of the output is reported at the end
 		if failures == maxFailures && tried < len(names) {
 			fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
 			break

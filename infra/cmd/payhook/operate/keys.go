@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -130,7 +129,6 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 		Keys         []cachedKey          `json:"keys"`
 		Certificates *intake.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
-	rows := cli.Rows{{"KEYID", "STATE", "THUMBPRINT", "FETCHEDAT", "UNKNOWNSINCE"}}
 	for _, r := range records {
 		k := shownKey(r, p.Now())
 		k.mark(revoked)
@@ -140,23 +138,19 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	slices.SortFunc(shown.Keys, func(a, b cachedKey) int { // keys before unknown ids, and the latest first
 		return cmp.Or(known(b)-known(a), b.FetchedAt.Compare(a.FetchedAt), cmp.Compare(a.KeyID, b.KeyID))
 	})
-	for _, k := range shown.Keys {
-		rows = append(rows, []any{k.KeyID, k.State, k.Thumbprint, k.FetchedAt, k.UnknownSince})
-	}
 	a, failed := d.redrive(ctx, intake.Request{Certificates: true})
 	if failed == nil && a.Certificates == nil {
 		failed = errors.New("the redrive function did not report certificates")
 	}
-	c := cmp.Or(a.Certificates, &intake.Certificates{})
-	shown.Certificates = a.Certificates
-	accepted := cli.Rows{{"CA", "ISSUER", "FINGERPRINT", "PIN", "DAYSLEFT", "NOTAFTER"}}
-	for _, ca := range c.CAs {
-		days := math.Floor(ca.NotAfter.Sub(p.Now()).Hours() / 24)
-		accepted = append(accepted, []any{ca.Subject, ca.Issuer, ca.Fingerprint, ca.Pin, days, ca.NotAfter})
+	shown.Certificates = cmp.Or(a.Certificates, &intake.Certificates{})
+	if p.JSON {
+		err = p.PrintJSON(shown)
+	} else {
+		err = errors.Join(cli.List(p.Program, shown.Keys, "keyId", "state", "thumbprint", "fetchedAt", "unknownSince"),
+			p.Show(shown.Certificates))
 	}
-	err = cmp.Or(p.Show(shown, "authentication", c.Authentication, "daysLeft", c.DaysLeft, "pins", c.Pins,
-		"subjects", c.Subjects, "revokedKeys", c.RevokedKeys, "keys", rows, "cas", accepted), failed)
-	return attention(err, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
+	c := shown.Certificates
+	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
 func (p *program) key(ctx context.Context, s *stack, id string, d dropping, revoked clientcert.Revocations) error {
@@ -194,13 +188,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, revo
 		}
 		fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
 	}
-	pairs := []any{"keyId", id, "state", shown.State, "cause", shown.Cause, "bits", shown.Bits,
-		"exponent", shown.Exponent, "thumbprint", shown.Thumbprint, "fetchedAt", shown.FetchedAt,
-		"unknownSince", shown.UnknownSince, "expiresAt", shown.ExpiresAt, "url", shown.URL, "answer", shown.Answer}
-	if n := shown.Dropped; n != nil {
-		pairs = append(pairs, "dropped.by", n.By, "dropped.at", n.At, "dropped.reason", n.Reason)
-	}
-	return attention(p.Show(shown, pairs...), wrong)
+	return attention(p.Show(shown), wrong)
 }
 
 // ask sets the URL of a key and what the service answers now. It reports whether that is a key that may be used. The

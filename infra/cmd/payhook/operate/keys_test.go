@@ -181,7 +181,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 	}{
 		"too few days": {reported, cli.StatusFailed,
 			[]string{"29.5", "CN=Operator CA", "e3b0", "CN=a", "ca97",
-				"  29        2026-03-02T00:00:00.000Z (in 29d12h)"}},
+				"CN=Operator CA  2026-03-02T00:00:00.000Z (in 29d12h)"}},
 		"enough days": {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
 		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0,
 			[]string{"signature"}},

@@ -131,7 +131,8 @@ func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report,
 		err = json.Unmarshal(out.Payload, &failed)
 		return a, cmp.Or(err, error(errFunction(failed.ErrorMessage)))
 	}
-	return a, json.Unmarshal(out.Payload, &a)
+	err = json.Unmarshal(out.Payload, &a)
+	return a, err
 }
 
 // oneUUID checks that a command has one argument, which is a UUID.

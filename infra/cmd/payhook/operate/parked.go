@@ -49,7 +49,7 @@ recorded; if that is in less than 30 days, the list says when.`,
 				return err
 			}
 			fmt.Fprintln(p.Err, len(list), "listed")
-			return cli.List(p.Program, list, p.rows(list))
+			return cli.List(p.Program, list, "time", "kind", "state", "cause", "claimEnds", "name")
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -220,17 +220,6 @@ func (s *stack) parked(ctx context.Context, some []ledger.Item, delivery string)
 		}
 	}
 	return items, nil
-}
-
-func (p *program) rows(list []listed) cli.Rows {
-	rows := cli.Rows{{"TIME", "KIND", "STATE", "CAUSE", "NAME"}}
-	for _, l := range list {
-		if !l.ClaimEnds.IsZero() {
-			l.Cause += "; its large event is deleted " + cli.Ago(l.ClaimEnds, p.Now())
-		}
-		rows = append(rows, []any{l.Time, l.Kind, l.State, l.Cause, l.Name})
-	}
-	return rows
 }
 
 // whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +77,7 @@ func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bo
 		return err
 	}
 	shown.ClaimEnds = ends[id]
-	return p.Show(shown, shown.pairs()...)
+	return p.Show(shown)
 }
 
 // stored is everything of a stored delivery but its payload, and what was decided about it.
@@ -117,6 +116,9 @@ func (p *program) showStored(ctx context.Context, s *stack, name string, payload
 	sum := sha256.Sum256(parked.Payload)
 	shown := stored{Name: name, State: state, Proof: parked, PayloadBytes: len(parked.Payload),
 		PayloadSHA256: hex.EncodeToString(sum[:])}
+	if r := parked.Request; r != nil { // the payload may not be stored
+		shown.PayloadBytes, shown.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
+	}
 	shown.Payload, shown.Contents = nil, nil
 	if state != proof.Open {
 		shown.Decision = &note
@@ -124,33 +126,12 @@ func (p *program) showStored(ctx context.Context, s *stack, name string, payload
 	if shown.Versions, err = p.compare(ctx, s, parked); err != nil {
 		return err
 	}
-	if err := p.Show(shown, shown.pairs()...); err != nil || p.JSON {
-		return err
+	if p.JSON {
+		return p.PrintJSON(shown)
 	}
-	return writeVersions(p.Out, shown.Versions, p.Now())
-}
-
-// pairs returns what is shown of a delivery, in its order.
-func (s stored) pairs() []any {
-	pairs := []any{"name", s.Name, "state", s.State, "cause", s.Cause, "storedAt", s.StoredAt,
-		"deliveryId", s.DeliveryID, "eventIds", s.EventIDs, "positions", s.Positions,
-		"timestamp", s.Timestamp, "keyId", s.KeyID, "signature", s.Signature, "jwk", s.JWK}
-	if c := s.Certificate; c != nil {
-		pairs = append(pairs, "certificate.fingerprint", c.Fingerprint, "certificate.acceptedAt", c.AcceptedAt,
-			"certificate.chain", c.Chain)
-	}
-	if r := s.Request; r != nil {
-		s.PayloadBytes, s.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
-		pairs = slices.Concat(pairs, []any{"receivedAt", r.ReceivedAt, "requestId", r.RequestID, "outcome", r.Outcome,
-			"method", r.Method, "path", r.Path, "rawQuery", r.RawQuery, "sourceIp", r.SourceIP},
-			cli.Pairs("headers", r.Headers), cli.Pairs("settings", r.Settings))
-	}
-	pairs = append(pairs, "payloadBytes", s.PayloadBytes, "payloadSha256", s.PayloadSHA256)
-	if n := s.Decision; n != nil {
-		pairs = append(pairs, "decision.by", n.By, "decision.at", n.At, "decision.reason", n.Reason,
-			"decision.version", n.Version, "decision.ageAccepted", n.AgeAccepted)
-	}
-	return pairs
+	both := shown.Versions
+	shown.Versions = nil
+	return errors.Join(p.Show(shown), writeVersions(p.Out, both, p.Now()))
 }
 
 func (p *program) eventCommand() *cobra.Command {
@@ -223,18 +204,6 @@ func eventOf(item ledger.Item) eventState {
 	return e
 }
 
-// pairs returns what is shown of an event, in its order.
-func (e eventState) pairs() []any {
-	pairs := []any{"eventId", e.EventID, "state", e.State, "cause", e.Cause, "problem", e.Problem,
-		"deliveryId", e.DeliveryID, "recordedAt", e.RecordedAt, "publishedAt", e.PublishedAt,
-		"eventTimestamp", e.EventTimestamp, "parkedAt", e.ParkedAt, "due", e.Due, "attempts", e.Attempts,
-		"claimed", e.Claimed, "claimEnds", e.ClaimEnds, "expiresAt", e.ExpiresAt, "sha256", e.SHA256}
-	if d := e.Decision; d != nil {
-		pairs = append(pairs, "decision.by", d.By, "decision.at", d.At, "decision.reason", d.Reason)
-	}
-	return pairs
-}
-
 func (p *program) event(ctx context.Context, s *stack, args []string) error {
 	item, known, err := ledger.Find(ctx, s.ledger, args[0], false)
 	if err != nil && !known {
@@ -257,5 +226,5 @@ func (p *program) event(ctx context.Context, s *stack, args []string) error {
 			shown.Parked = append(shown.Parked, l)
 		}
 	}
-	return attention(p.Show(shown, append(shown.pairs(), "parked", p.rows(shown.Parked))...), wrong)
+	return attention(p.Show(shown), wrong)
 }

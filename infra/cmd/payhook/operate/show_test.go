@@ -121,7 +121,7 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 			}
 		}
 		out, _ = w.expect(0, "parked", "list")
-		const says = "; its large event is deleted 2026-03-02T11:00:00.000Z (in"
+		const says = "  attempts  2026-03-02T11:00:00.000Z (in"
 		if strings.Contains(out, says) == want.IsZero() {
 			t.Errorf("%s: %s", retention, out)
 		}
@@ -196,7 +196,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	e = w.insert(ledger.Published, e)
 	conflict, _ := w.park(0, proof.Conflict, about(e.EventID))
 	out, _ = w.expect(cli.StatusFailed, "event", e.EventID)
-	w.contains(out, "published", "(in 30d)", "conflict  open          "+conflict)
+	w.contains(out, "published", "(in 30d)", "conflict  open   "+conflict)
 	w.decide(proof.Replayed, conflict, proof.Note{At: noon})
 	out, _ = w.expect(0, "event", e.EventID, "--json")
 	want := eventState{

@@ -89,15 +89,6 @@ func (d *stack) read(ctx context.Context, index []ledger.Item) (items []ledger.I
 	return items, err
 }
 
-// table is what is shown of the oldest pending events.
-func table(oldest []waiting) cli.Rows {
-	rows := cli.Rows{{"RECORDEDAT", "DUE", "ATTEMPTS", "EVENTID", "DELIVERYID", "CAUSE"}}
-	for _, w := range oldest {
-		rows = append(rows, []any{w.RecordedAt, w.Due, w.Attempts, w.EventID, w.DeliveryID, w.Cause})
-	}
-	return rows
-}
-
 // parked counts what is parked and open, by kind.
 func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	events, err := ledger.List(ctx, d.ledger, ledger.Parked)

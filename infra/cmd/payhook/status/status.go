@@ -75,7 +75,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 				return cli.Unreachable(err)
 			}
 			if outputs {
-				return showOutputs(p, d)
+				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
 				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
@@ -88,15 +88,6 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
 	return cmd
-}
-
-// showOutputs lists the outputs of the stack, with the address of the local run.
-func showOutputs(p *cli.Program, d *deployment.Deployment) error {
-	rows := cli.Rows{{"OUTPUT", "MEANING", "VALUE"}} // a value can be long
-	for _, o := range d.Outputs {
-		rows = append(rows, []any{o.Name, o.Meaning, o.Value})
-	}
-	return cli.List(p, d.Outputs, rows)
 }
 
 // stack is a deployment with the clients of its services.
@@ -194,8 +185,10 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		err = p.PrintJSON(h)
 	} else {
 		fmt.Fprintf(p.Out, "%s\nversion %s; this program %s\n%s\n", d.Name, h.Version, h.Program, verdict)
-		if err = cli.List(p, h.Checks, lines(h.Checks)); len(h.Oldest) > 0 && err == nil {
-			err = p.Show(nil, "left to redrive", table(h.Oldest))
+		err = cli.List(p, lines(h.Checks))
+		if len(h.Oldest) > 0 {
+			fmt.Fprintln(p.Out, "\nleft to redrive")
+			err = errors.Join(err, cli.List(p, h.Oldest))
 		}
 	}
 	if err == nil && !h.Healthy {
@@ -204,19 +197,19 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	return err
 }
 
-// lines returns the lines of the screen.
-func lines(checks []check) cli.Rows {
-	rows := cli.Rows{{"NAME", "STATE", "TEXT"}}
+// lines returns the lines of the screen, each as a check.
+func lines(checks []check) (all []check) {
 	for _, c := range checks {
-		name, state := c.Name, string(c.State)
+		line := check{Name: c.Name, State: c.State}
 		for i, text := range []string{c.Text, c.Next} {
-			for _, line := range wrap(text) {
-				rows = append(rows, []any{name, state, strings.Repeat("  ", i) + line})
-				name, state = "", ""
+			for _, line.Text = range wrap(text) {
+				line.Text = strings.Repeat("  ", i) + line.Text
+				all = append(all, line)
+				line = check{}
 			}
 		}
 	}
-	return rows
+	return all
 }
 
 // wrap splits a text into lines of about 90 characters, unless it has lines, of which one is a command to copy.

@@ -402,15 +402,6 @@ func TestInterruptedStatusShowsNothing(t *testing.T) {
 	}
 }
 
-func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
-	var out bytes.Buffer
-	if err := showOutputs(&cli.Program{Out: &out}, &deployment.Deployment{Outputs: []deployment.Output{
-		{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"}}}); err != nil ||
-		out.String() != "OUTPUT        MEANING  VALUE\nEventBusName  the bus  bus-1\n" {
-		t.Errorf("%v, %s", err, &out)
-	}
-}
-
 // GetFunction returns a function with a URL of its package.
 func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
 	_ ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error) {
