@@ -124,7 +124,8 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	list := make([]found, len(all))
 	for i, o := range all {
 		results := []string{"verifies", "not signed: the certificate verifies", awsenv.Cause(o.Err)}
-		list[i] = found{o.StoredAt.UTC(), o.Proof.DeliveryID, o.Proof.Timestamp, o.Proof.KeyID, results[rank(o)], o.Name}
+		r := o.Proof
+		list[i] = found{o.StoredAt.UTC(), r.DeliveryID, r.Timestamp, r.KeyID, results[rank(o)], o.Name}
 	}
 	if err := cli.List(p, list); err != nil {
 		return err

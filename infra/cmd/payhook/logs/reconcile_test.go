@@ -93,12 +93,12 @@ func (w *world) decide(d proof.Decision, name string) {
 // by returns a reconciler of ids of that name, which reads the evidence.
 func by(name string) reconciler {
 	n := slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })
-	return reconciler{format: format{by: identifiers[n]}, in: evidence.Section{From: noon}}
+	return reconciler{by: identifiers[n], in: evidence.Section{From: noon}}
 }
 
 var (
-	events = reconciler{format: format{by: identifiers[0]}}
-	table  = reconciler{format: format{by: identifiers[0], column: "event"}}
+	events = reconciler{by: identifiers[0]}
+	table  = reconciler{by: identifiers[0], column: "event"}
 )
 
 // reconcile reads a list and reconciles it, and returns the rows.

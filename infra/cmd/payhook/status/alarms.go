@@ -97,12 +97,12 @@ func webhooks(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			}
 		}
 	}
-	text := fmt.Sprintf("%.0f accepted", counts[0])
+	texts := []string{fmt.Sprintf("%.0f accepted", counts[0])}
 	delete(counts, 0)
 	for _, status := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[status]; n > 0 {
-			text += fmt.Sprintf(", %.0f × %d", n, status)
+			texts = append(texts, fmt.Sprintf("%.0f × %d", n, status))
 		}
 	}
-	return []check{{"webhooks", ok, text + " in " + cli.Readable(window), ""}}, nil
+	return []check{{"webhooks", ok, strings.Join(texts, ", ") + " in " + cli.Readable(window), ""}}, nil
 }
