@@ -185,17 +185,3 @@ func TestTheAgeIsCheckedAsOfTheArrival(t *testing.T) {
 		}
 	}
 }
-
-// It helps to find what was rejected. Text that is no id must not reach the log.
-func TestOnlyAnIDIsClaimed(t *testing.T) {
-	_, w := newSigned(t)
-	const id = "5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"
-	for payload, want := range map[string]string{
-		`{"deliveryId":"` + id + `","events":[]}`: id, `{"deliveryId":"\u001b[1m secret"}`: "", `x`: "",
-	} {
-		got := w.receive(t.Context(), intake.Delivery{Payload: []byte(payload)})
-		if got.UnverifiedID != want || got.DeliveryID != "" {
-			t.Errorf("%s: %q, %q", payload, got.UnverifiedID, got.DeliveryID)
-		}
-	}
-}

@@ -158,26 +158,6 @@ func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 	}
 }
 
-// EventBridge then takes the time of the request. The first attempt fails, so that redrive publishes it.
-func TestAnEventWithoutATimeIsPublishedWithoutTime(t *testing.T) {
-	for _, claimBytes := range []int{10, 2000} {
-		w := newWorld(t)
-		w.opts.ClaimBytes, w.bus.Fails = claimBytes, broken
-		raw := []byte(`{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventTimestamp":"yesterday",` +
-			`"eventData":{"amount":1}}`)
-		_, r := w.send(raw)
-		if r.Outcome != intake.Accepted || r.Pending != 1 || !cmp.Equal(r.Deviations, []string{"eventTimestamp"}) {
-			t.Errorf("%+v", r)
-		}
-		w.bus.Fails, w.now = nil, w.now.Add(5*time.Minute)
-		w.redrive()
-		w.onBus(raw)
-		if e := w.bus.Entries()[0]; !e.Time.IsZero() || bytes.Contains(e.Detail, []byte("0001-01-01")) {
-			t.Errorf("%+v", e)
-		}
-	}
-}
-
 // The line of a webhook has at most ten paths, and no value.
 func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
 	w := newWorld(t)

@@ -1,12 +1,10 @@
 package intake_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,20 +59,6 @@ func amount(i int, text string) func(int, []byte) []byte {
 	}
 }
 
-func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
-	w := newWorld(t)
-	w.change = amount(1, "-9223372036854775809")
-	ids := w.pend(3)
-	if r := w.redrive(); r.Published != 2 || r.Failed != 1 || r.Parked != 1 || w.pending() != 0 ||
-		w.published()[ids[1]] != 0 {
-		t.Errorf("got %+v", r)
-	}
-	if i := w.table.Items()[ids[1]]; i.State != ledger.Parked || i.Attempts != 1 || i.Cause != "detail" ||
-		i.Problem != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
-		t.Errorf("%+v", i)
-	}
-}
-
 // What could be neither published nor parked is reported: there is no other report of it.
 func TestAnEventThatCannotBeParkedIsReported(t *testing.T) {
 	w := newWorld(t)
@@ -109,34 +93,6 @@ func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
 	w.redrive()
 	if r := w.redrive(); r.Oldest != 0 {
 		t.Errorf("once all are published: %+v", r)
-	}
-}
-
-// The events of a chunk are in memory together.
-func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
-	w := newWorld(t)
-	w.change = func(_ int, raw []byte) []byte {
-		return bytes.Replace(raw, []byte(`"amountType":"`), append([]byte(`"amountType":"`),
-			bytes.Repeat([]byte("x"), 250_000)...), 1)
-	}
-	w.pend(100)
-	sizes := w.table.Items()
-	var mu sync.Mutex
-	var held, most int // bytes of events that are leased and not marked yet
-	w.table.Fails = func(_ context.Context, call, id string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		switch call {
-		case "lease":
-			held += sizes[id].Size
-			most = max(most, held)
-		case "published":
-			held = 0
-		}
-		return nil
-	}
-	if r := w.redrive(); r.Published != 100 || most > 8<<20 || most < 7<<20 {
-		t.Errorf("%d bytes are leased together: %+v", most, r)
 	}
 }
 

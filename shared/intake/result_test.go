@@ -19,9 +19,7 @@ import (
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
 
@@ -175,33 +173,6 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 				t.Errorf("%d %s: %d eventIds: %s", n, fate, r.EventIDs.Len(), diff)
 			}
 		}
-	}
-}
-
-// An invalid delivery is parked with what could be read of it.
-func TestTheResultOfAnInvalidDelivery(t *testing.T) {
-	w := newWorld(t)
-	id, eventID := uuid.New().String(), uuid.New().String()
-	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + eventID + `"}]}`)
-	want := intake.Result{Outcome: intake.Invalid, DeliveryID: id}
-	for n := range 2 {
-		got := w.deliver(payload)
-		if want.Parked = got.Parked; n == 1 {
-			want.ParkedBefore = true
-		}
-		diff := cmp.Diff(want, got, onTheirOwn)
-		p := w.parked(got.Parked)
-		if _, ok := errors.AsType[*payment.FieldError](got.Err); !ok || diff != "" || p.Reason != proof.Invalid ||
-			p.Cause != got.Err.Error() || p.DeliveryID != id || string(p.Payload) != string(payload) ||
-			!slices.Equal(p.EventIDs, []string{eventID}) || !p.StoredAt.Equal(w.now) || p.KeyID != serviceKey().ID {
-			t.Errorf("%v, parked %+v: %s", got.Err, p, diff)
-		}
-	}
-	w.parking.Fails = broken
-	got := w.deliver(payload)
-	if diff := cmp.Diff(intake.Result{Outcome: intake.ParkingFailed, DeliveryID: id}, got, onTheirOwn); diff != "" ||
-		!errors.Is(got.Err, errDown) || !strings.HasPrefix(got.Err.Error(), "intake: not parked: ") {
-		t.Errorf("%v (-want +got):\n%s", got.Err, diff)
 	}
 }
 

@@ -398,33 +398,6 @@ func TestOfADeliveryThatIsRepeatedTheRestIsReadBeforeItIsWritten(t *testing.T) {
 	}
 }
 
-// A write whose answer is lost leaves its event uncertain, and others as they are.
-func TestAnEventWhoseAnswerIsLostIsUncertain(t *testing.T) {
-	b := newFixture(0)
-	events := b.newEvents(60)
-	lost := errors.New("connection reset")
-	is := func(id string) bool {
-		return slices.ContainsFunc(events[20:40], func(e ledger.Item) bool { return e.EventID == id })
-	}
-	b.store.after = func(_, id string) error {
-		if is(id) {
-			return lost
-		}
-		return nil
-	}
-	for i, r := range b.Record(t.Context(), events, ledger.NewHolder(), b.now) {
-		if want := is(events[i].EventID); want != errors.Is(r.Err, lost) ||
-			want == (outcomeOf(r, events[i]) == recorded) {
-			t.Errorf("%d: %+v", i, r)
-		}
-	}
-	for i, err := range b.MarkPublished(t.Context(), events) {
-		if is(events[i].EventID) != errors.Is(err, lost) {
-			t.Errorf("%d: %v", i, err)
-		}
-	}
-}
-
 // If writes take more than an eighth of the time, the events are read meanwhile. The
 // caller's own writes are new also then, even if their answers are lost.
 func TestEventsAreReadWhileWritesAreSlow(t *testing.T) {

@@ -191,35 +191,6 @@ func TestWhatTheStatesAllow(t *testing.T) {
 	}
 }
 
-// The new delivery replaces all of the old one, whatever was decided, in one conditional change.
-func TestAParkedEventThatIsSentAgainIsRecordedAnew(t *testing.T) {
-	for _, claimed := range []bool{false, true} {
-		b := newFixture(1)
-		version := func(id string, claimed bool) ledger.Item {
-			e := b.version(id, "1.00")
-			if claimed {
-				e.Detail, e.Claimed = bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1), true
-			}
-			return e
-		}
-		e := version(b.newEvent().EventID, !claimed)
-		b.in(t, ledger.Parked, e)
-		b.Replay(t.Context(), e, decision, b.now)
-		b.park(t, *b.lease(t, b.due(t)[0]).Found)
-		b.now = b.now.Add(window)
-		sent := version(e.EventID, claimed)
-		clear(b.store.calls)
-		if got := b.record(t, sent); got[0] != recorded {
-			t.Fatal(got)
-		}
-		if diff := cmp.Diff(map[string][]int{"insert": {1}, "get": {1}, "change": {1}}, b.store.calls); diff != "" {
-			t.Error(diff)
-		}
-		b.has(t, ledger.Item{EventID: e.EventID, Digest: e.Digest, DeliveryID: sent.DeliveryID, RecordedAt: b.now,
-			State: ledger.Pending, Detail: sent.Detail, Claimed: claimed, Due: b.now})
-	}
-}
-
 // What is parked, or decided, or late is of one recording.
 func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
 	b := newFixture(0)

@@ -167,3 +167,25 @@ func TestAPauseIsARandomPartOfTheLongest(t *testing.T) {
 		}
 	}
 }
+
+func TestAPartHasAtMostSoManyElementsAndBytes(t *testing.T) {
+	for _, test := range []struct{ sizes, parts []int }{
+		{nil, nil}, {[]int{1, 1, 1, 1}, []int{3, 4}}, {[]int{4, 4, 2, 8}, []int{3, 4}}, {[]int{4, 4, 3, 8}, []int{2, 3, 4}},
+		{[]int{20, 1, 20}, []int{1, 2, 3}}, {[]int{10}, []int{1}},
+	} {
+		var ends []int
+		begin := 0
+		for b, e := range objects.Split(len(test.sizes), 3, 10, func(i int) int { return test.sizes[i] }) {
+			if b != begin {
+				t.Errorf("%v: from %d, want %d", test.sizes, b, begin)
+			}
+			begin, ends = e, append(ends, e)
+		}
+		if !slices.Equal(ends, test.parts) {
+			t.Errorf("%v: %v, want %v", test.sizes, ends, test.parts)
+		}
+	}
+	for range objects.Split(2, 1, 1, func(int) int { return 1 }) {
+		break // and no further part is made
+	}
+}

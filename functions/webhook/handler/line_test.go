@@ -41,6 +41,8 @@ func TestTheMetricsOfALine(t *testing.T) {
 				"KeyWithdrawn": 1.0}},
 		"parked": {intake.Result{Parked: "x"}, intake.Answer{Status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 1.0}},
+		"parked twice": {intake.Result{Parked: "x", AlsoParked: intake.ParkedAs{Parked: "y"}, Deviations: []string{"z"}},
+			intake.Answer{Status: 499}, map[string]any{"ClientErrors": 1.0, "Parked": 2.0, "Deviations": 1.0}},
 		"parked before": {intake.Result{Parked: "x", ParkedBefore: true},
 			intake.Answer{Status: 500}, map[string]any{"ClientErrors": 0.0}},
 	} {
@@ -88,7 +90,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
 	full := intake.Result{Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
 		Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
-		EventIDs: ids, Parked: "p",
+		EventIDs: ids, Parked: "p", AlsoParked: intake.ParkedAs{Parked: "q"}, Deviations: []string{"key.e"},
 		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
 		Steps: intake.Steps{Authenticate: 1, Record: 2, Publish: 3, Mark: 4, Evidence: 5}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
@@ -102,7 +104,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "recorded": 6.0,
 			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "keyContentType": "text/html",
 			"unrecorded": 1.0, "unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0,
-			"parked": "p", "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0,
+			"parked": "p", "alsoParked": "q", "deviations": []any{"key.e"}, "ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0,
 				"evidence": 5.0}}},
 		"no ids": {settings.BySignature, intake.Result{Events: 3}, map[string]any{}},
 		"not authentic": {settings.BySignature, intake.Result{UnverifiedID: "c"},
