@@ -8,7 +8,7 @@ import (
 )
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := awstest.Main(t, main, settings.ReadBy("token"),
+	answer := awstest.Main(t, main, "token",
 		[]string{settings.TokenSecretEnv, settings.CredentialsSecretEnv}, `{}`, 1)
 	const want = `response {"outcome":"failed","remainingSeconds":0,` +
 		`"cause":"token: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"}`

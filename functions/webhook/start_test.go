@@ -9,7 +9,7 @@ import (
 )
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := awstest.Main(t, main, settings.ReadBy("webhook"),
+	answer := awstest.Main(t, main, "webhook",
 		[]string{settings.LedgerTableEnv, settings.KeysTableEnv, settings.ClaimBucketEnv, settings.ParkingBucketEnv,
 			settings.EventBusNameEnv},
 		`{"version":"2.0","requestContext":{"http":{"method":"GET"}}}`, 2)
