@@ -17,8 +17,8 @@ type keyStore struct {
 	keys.InspectStore
 }
 
-// compareKeys makes n random calls of a store and of one in memory, and fails the test if their results differ. The store
-// must be empty.
+// compareKeys makes n random calls of a store and of one in memory, and fails the test if their results differ. The
+// store must be empty.
 func compareKeys(t *testing.T, seed uint64, n int, store keyStore) {
 	t.Helper()
 	m, r := &keys.Memory{}, newRandom(seed)

@@ -40,16 +40,16 @@ type Request struct {
 	Replay  []string `json:"replay,omitempty"`
 	Version Version  `json:"version,omitempty"`
 	// Again also replays deliveries that were replayed or dismissed before.
-	Again bool `json:"again,omitempty"`
+	Again bool `json:"again,omitzero"`
 	// AcceptAge checks the age of rejected webhooks as of when they arrived.
-	AcceptAge bool `json:"acceptAge,omitempty"`
+	AcceptAge bool `json:"acceptAge,omitzero"`
 	// Dismiss has names of what needs no replay, for a Reason.
 	Dismiss []string `json:"dismiss,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	// By is who decided, as the caller states.
 	By string `json:"by,omitempty"`
 	// Certificates requests the report on client certificates, instead of a run.
-	Certificates bool `json:"certificates,omitempty"`
+	Certificates bool `json:"certificates,omitzero"`
 }
 
 // Report is what an invocation of the redrive function returns.
@@ -58,7 +58,7 @@ type Report struct {
 
 	Decided []Decided `json:"decided,omitempty"`
 
-	Certificates *Certificates `json:"certificates,omitempty"`
+	Certificates *Certificates `json:"certificates,omitzero"`
 }
 
 // Decided is the result of the replay of one name, or of its dismissal, which has no outcome.

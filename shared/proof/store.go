@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"encoding/json/v2"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"payhook.example/shared/objects"
@@ -108,30 +110,35 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	all := map[string][]string{}
-	for names := range slices.Chunk(names, 8*atOnce) {
-		ids, errs := make([][]string, len(names)), make([]error, len(names))
-		objects.Parallel(len(names), atOnce, func(i int) {
-			var p Proof
-			p, errs[i] = Get(ctx, r, names[i])
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ids := make([][]string, len(names))
+	var mu sync.Mutex
+	var failed error
+	objects.Parallel(len(names), atOnce, func(i int) {
+		p, err := Get(ctx, r, names[i])
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
 			ids[i] = append(slices.Clone(p.EventIDs), p.DeliveryID)
-			if errors.Is(errs[i], objects.ErrNotFound) { // its retention ended after it was listed
-				ids[i], errs[i] = nil, nil
-			}
-		})
-		if err := errors.Join(errs...); err != nil {
-			return nil, err
-		}
-		for i, name := range names {
-			seen := map[string]bool{"": true}
-			for _, id := range ids[i] {
-				if id = strings.ToLower(id); !seen[id] {
-					all[id], seen[id] = append(all[id], name), true
-				}
-			}
+		case !errors.Is(err, objects.ErrNotFound): // its retention ended after it was listed
+			failed = cmp.Or(failed, err)
+			cancel()
 		}
 		if progress != nil {
-			progress(len(names))
+			progress(1)
+		}
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	all := map[string][]string{}
+	for i, name := range names {
+		for _, id := range ids[i] {
+			if id = strings.ToLower(id); id != "" && !slices.Contains(all[id], name) {
+				all[id] = append(all[id], name)
+			}
 		}
 	}
 	return all, nil

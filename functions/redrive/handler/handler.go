@@ -161,12 +161,9 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 // decided is the line of a replay or of a dismissal.
 type decided struct {
 	intake.Decided
-	Kind       string         `json:"kind,omitempty"` // event, or the reason of a stored delivery
-	DeliveryID string         `json:"deliveryId,omitempty"`
-	Version    intake.Version `json:"version,omitempty"`
-	AcceptAge  bool           `json:"acceptAge,omitzero"`
-	By         string         `json:"by,omitempty"`
-	Reason     string         `json:"reason,omitempty"`
+	intake.Request        // without names
+	Kind           string `json:"kind,omitempty"` // event, or the reason of a stored delivery
+	DeliveryID     string `json:"deliveryId,omitempty"`
 }
 
 // decide replays or dismisses what has the names, one after another.
@@ -175,7 +172,9 @@ func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Repo
 	if len(e.Dismiss) > 0 {
 		message, one = "dismiss", h.dismissOne
 	}
-	for _, name := range append(e.Replay, e.Dismiss...) {
+	names := append(e.Replay, e.Dismiss...)
+	e.Replay, e.Dismiss = nil, nil
+	for _, name := range names {
 		r, err := one(ctx, name, e)
 		result := intake.Decided{Name: name, Outcome: r.Outcome.Name, Cause: awsenv.Cause(err), Recorded: r.Recorded,
 			Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates, Conflicts: r.Conflicts,
@@ -184,8 +183,7 @@ func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Repo
 		if err != nil || r.Err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Outcome(ctx, level, message,
-			decided{result, intake.KindOf(name), r.DeliveryID, e.Version, e.AcceptAge, e.By, e.Reason})
+		h.log.Outcome(ctx, level, message, decided{result, e, intake.KindOf(name), r.DeliveryID})
 		out.Decided = append(out.Decided, result)
 	}
 	return out
