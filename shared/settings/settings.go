@@ -37,7 +37,7 @@ type Settings struct {
 	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
-	// SignatureHeader is the header of the signature (§4.3); SVC stands for a brand.
+	// SignatureHeader is the header of the signature (§4.3).
 	SignatureHeader string `group:"Interface" key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"proof"`
 	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
 	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"proof"`
@@ -79,7 +79,7 @@ type Settings struct {
 	// public CAs. A machine that runs `payhook explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
 	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403; none:
-	// every address. It does not replace authentication.
+	// every address.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
 	// SubnetIDs are subnets of a VPC for the functions, with SecurityGroupIDs; none: no VPC.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`
