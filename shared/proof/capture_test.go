@@ -123,24 +123,16 @@ func TestNothingIsCapturedWithoutTheBudget(t *testing.T) {
 	}
 }
 
-// gate is a bucket that writes nothing before it is open.
-type gate struct {
-	objects.Memory
-	open chan struct{}
-}
-
-func (g *gate) Create(ctx context.Context, key string, body []byte) (bool, error) {
-	select {
-	case <-g.open:
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	return g.Memory.Create(ctx, key, body)
-}
-
 func TestACaptureTakesALimitedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &gate{open: make(chan struct{})}
+		open := make(chan struct{})
+		slow := &objects.Memory{Fails: func(ctx context.Context, _, _ string) error {
+			select {
+			case <-open:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}}
 		c := capturer(slow, &budget{})
 		capture := func(ctx context.Context) (string, error) {
 			return c.Capture(ctx, *rejected("").Request, []byte("x"), "")
@@ -150,7 +142,7 @@ func TestACaptureTakesALimitedTime(t *testing.T) {
 			time.Since(start) != CaptureTimeout {
 			t.Errorf("%q after %s: %v", name, time.Since(start), err)
 		}
-		close(slow.open)
+		close(open)
 		for left, stored := range map[time.Duration]bool{2*CaptureTimeout - 1: false, 2 * CaptureTimeout: true} {
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			name, err := capture(ctx)

@@ -145,10 +145,16 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 		}
 	}
 	// What ends between the list and the reading is not an error. What was changed is.
-	gone := expiring{&bucket, names[0]}
-	if all, err := Concerned(t.Context(), gone, nil); err != nil || !slices.Equal(all[one], names[1:]) {
+	bucket.Fails = func(_ context.Context, call, key string) error {
+		if call == "Get" && key == names[0] {
+			return objects.ErrNotFound
+		}
+		return nil
+	}
+	if all, err := Concerned(t.Context(), &bucket, nil); err != nil || !slices.Equal(all[one], names[1:]) {
 		t.Errorf("%v, %v", all[one], err)
 	}
+	bucket.Fails = nil
 	if err := bucket.Put(t.Context(), names[0], []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -157,57 +163,16 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 	}
 }
 
-// expiring is a bucket with an object that ends after it was listed.
-type expiring struct {
-	*objects.Memory
-	name string
-}
-
-func (e expiring) Get(ctx context.Context, key string, limit int) ([]byte, error) {
-	if key == e.name {
-		return nil, objects.ErrNotFound
-	}
-	return e.Memory.Get(ctx, key, limit)
-}
-
-// down is a bucket that fails for keys that begin with a prefix.
-type down struct {
-	objects.Memory
-	prefix string
-}
-
 var errDown = errors.New("bucket is down")
 
-func (d *down) fails(key string) error {
-	if strings.HasPrefix(key, d.prefix) {
-		return errDown
-	}
-	return nil
-}
-
-func (d *down) Create(ctx context.Context, key string, body []byte) (bool, error) {
-	if err := d.fails(key); err != nil {
-		return false, err
-	}
-	return d.Memory.Create(ctx, key, body)
-}
-
-func (d *down) Get(ctx context.Context, key string, limit int) ([]byte, error) {
-	if err := d.fails(key); err != nil {
-		return nil, err
-	}
-	return d.Memory.Get(ctx, key, limit)
-}
-
-func (d *down) List(ctx context.Context, prefix, after string, limit int) ([]objects.Object, bool, error) {
-	if err := d.fails(prefix); err != nil {
-		return nil, false, err
-	}
-	return d.Memory.List(ctx, prefix, after, limit)
-}
-
 func TestEveryErrorOfTheBucketIsReturned(t *testing.T) {
-	bucket := &down{prefix: "none"}
+	fails := "none" // the beginning of the keys and prefixes for which the bucket fails
+	bucket := &objects.Memory{Fails: func(_ context.Context, _, key string) error {
+		if strings.HasPrefix(key, fails) {
+			return errDown
+		}
+		return nil
+	}}
 	event := uuid.New().String()
 	p := parkedAt(Conflict, noon, event)
 	name := put(t, bucket, p)
@@ -251,10 +216,10 @@ func TestEveryErrorOfTheBucketIsReturned(t *testing.T) {
 			}},
 	} {
 		for _, prefix := range test.prefixes {
-			if bucket.prefix = "none"; test.do(t.Context()) != nil {
+			if fails = "none"; test.do(t.Context()) != nil {
 				t.Errorf("%s: %v", what, test.do(t.Context()))
 			}
-			if bucket.prefix = prefix; !errors.Is(test.do(t.Context()), errDown) {
+			if fails = prefix; !errors.Is(test.do(t.Context()), errDown) {
 				t.Errorf("%s without %s: %v", what, prefix, test.do(t.Context()))
 			}
 		}

@@ -31,21 +31,6 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // signingKey is the service's key in all tests.
 var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
-// bucket is a bucket in memory. Its writes fail if fails returns an error.
-type bucket struct {
-	objects.Memory
-	fails func(key string) error
-}
-
-func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, error) {
-	if b.fails != nil {
-		if err := b.fails(key); err != nil {
-			return false, err
-		}
-	}
-	return b.Memory.Create(ctx, key, body)
-}
-
 // table is a ledger in memory. It calls before with the context of each write, if that is set.
 type table struct {
 	ledger.Memory
@@ -66,7 +51,7 @@ type deployment struct {
 	table   table
 	keys    keys.Memory
 	bus     bus.Memory
-	parked  bucket
+	parked  objects.Memory
 	claims  objects.Memory
 	records objects.Memory
 	log     bytes.Buffer

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"strings"
@@ -177,7 +178,12 @@ func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 		}
 	}
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)
-	d.parked.fails = func(string) error { return http.ErrServerClosed }
+	d.parked.Fails = func(_ context.Context, call, _ string) error {
+		if call == "Create" {
+			return http.ErrServerClosed
+		}
+		return nil
+	}
 	if got, _, _ := d.replayIt(name, false, false); got.Outcome != "accepted" || got.Cause == "" ||
 		d.line()["level"] != "WARN" {
 		t.Errorf("not noted: %+v", got)

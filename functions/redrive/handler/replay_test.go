@@ -23,8 +23,8 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	first, other := twoContents()
 	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
 	unmarked := d.park(proof.Invalid, nil, newEvent())
-	d.parked.fails = func(key string) error {
-		if key == "replayed/"+unmarked {
+	d.parked.Fails = func(_ context.Context, call, key string) error {
+		if call == "Create" && key == "replayed/"+unmarked {
 			return errors.New("the bucket is down")
 		}
 		return nil

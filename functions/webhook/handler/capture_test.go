@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -89,7 +91,7 @@ func TestNoOtherRequestIsStored(t *testing.T) {
 func TestACaptureThatFailsChangesNothing(t *testing.T) {
 	e := capturing(t, time.Hour)
 	want := e.handle(t, unsigned([]byte("x")))
-	e.parking.down = true
+	e.parking.Fails = func(context.Context, string, string) error { return errors.New("no answer") }
 	if diff := cmp.Diff(want, e.handle(t, unsigned([]byte("x")))); diff != "" {
 		t.Errorf("answered otherwise (-stored +not stored)\n%s", diff)
 	}

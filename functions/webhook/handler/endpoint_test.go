@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json/v2"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -37,7 +36,7 @@ type endpoint struct {
 	keys    keyTable
 	bus     bus.Memory
 	claims  objects.Memory
-	parking bucket
+	parking objects.Memory
 	records objects.Memory
 	log     *bytes.Buffer
 }
@@ -96,19 +95,6 @@ func (t *keyTable) Put(ctx context.Context, r keys.Record) error {
 		<-t.stored
 	}
 	return t.Memory.Put(ctx, r)
-}
-
-// bucket is a bucket in memory, whose writes fail if it is down.
-type bucket struct {
-	objects.Memory
-	down bool
-}
-
-func (b *bucket) Create(ctx context.Context, key string, body []byte) (bool, error) {
-	if b.down {
-		return false, errors.New("no answer")
-	}
-	return b.Memory.Create(ctx, key, body)
 }
 
 // newServices returns stores in memory.
