@@ -42,21 +42,6 @@ func TestLongestNamesAreValid(t *testing.T) {
 			}
 		}
 	}
-	for function, path := range functions {
-		// AWS, "Lambda quotas": all environment variables of a function together. A
-		// reference is a name of at most 255 characters, or an ARN.
-		size := 0
-		for name, value := range at(tm.get(t, path, "AWS::Lambda::Function").Properties, "Environment",
-			"Variables").(map[string]any) {
-			size += len(name) + 255
-			if text, ok := value.(string); ok {
-				size += len(text) - 255
-			}
-		}
-		if size > 4096 {
-			t.Errorf("%s: the environment has up to %d bytes", function, size)
-		}
-	}
 	if n := len(tm.Resources); n > 500 || len(tm.Outputs) > 200 { // AWS, "CloudFormation quotas"
 		t.Errorf("%d resources, %d outputs", n, len(tm.Outputs))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
@@ -133,13 +134,19 @@ func TestExistingPartsCanBeTokens(t *testing.T) {
 		CertificateARN: *awscertificatemanager.NewCertificate(stack, jsii.String("Certificate"),
 			&awscertificatemanager.CertificateProps{DomainName: domain}).CertificateArn(),
 		EncryptionKey: awskms.NewKey(stack, jsii.String("Key"), nil)}
+	vpc := awsec2.NewVpc(stack, jsii.String("Network"), nil)
+	for _, subnet := range *vpc.PrivateSubnets() {
+		p.SubnetIDs = append(p.SubnetIDs, *subnet.SubnetId())
+	}
+	p.SecurityGroupIDs = []string{*awsec2.NewSecurityGroup(stack, jsii.String("Group"),
+		&awsec2.SecurityGroupProps{Vpc: vpc}).SecurityGroupId()}
 	conf, err := p.resolve(stack)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if conf.EventBusName != *p.Bus.EventBusName() ||
 		conf.HostedZoneID != p.HostedZoneID || conf.Encryption != *p.EncryptionKey.KeyArn() ||
-		conf.CertificateARN != p.CertificateARN || *conf.ProtectBus {
+		conf.CertificateARN != p.CertificateARN || len(conf.SubnetIDs) < 2 || *conf.ProtectBus {
 		t.Errorf("%+v", conf)
 	}
 	p.Bus = awsevents.EventBus_FromEventBusName(stack, jsii.String("Default bus"), jsii.String("default"))
