@@ -279,38 +279,6 @@ func TestAnEventThatMakesARequestFailFailsAlone(t *testing.T) {
 	}
 }
 
-func TestAnEventThatEventBridgeIsKnownToRejectIsNotSent(t *testing.T) {
-	for _, wrong := range [][]int{{0}, {4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
-		var m bus.Memory
-		events := many(12)
-		for _, i := range wrong {
-			events[i] = event(`{"eventData":{"amount":99999999999999999999}}`)
-		}
-		errs := newBus(&m).Publish(t.Context(), events)
-		_, ok := errors.AsType[*bus.DetailError](errs[wrong[0]])
-		if n := len(m.Entries()); !ok || !slices.Equal(failed(errs), wrong) || n != 12-len(wrong) {
-			t.Errorf("%v, %d entries", errs, n)
-		}
-	}
-}
-
-// What is rejected and what is throttled may meet in one request.
-func TestThrottlingWhileRejectedEventsAreSoughtLosesNoEvent(t *testing.T) {
-	var s store
-	throttled := map[int]bool{}
-	s.Reject = func(e bus.Entry) error {
-		if n := len(s.requests[len(s.requests)-1]); n < 10 && !throttled[n] {
-			throttled[n] = true
-			return errDown
-		}
-		return rejecting(4)(e)
-	}
-	errs := newBus(&s).Publish(t.Context(), many(10))
-	if !slices.Equal(failed(errs), []int{4}) || len(s.Entries()) != 9 {
-		t.Errorf("%v, %d entries", errs, len(s.Entries()))
-	}
-}
-
 func TestTheSearchForRejectedEventsStopsWhenTheTimeIsUp(t *testing.T) {
 	for last := range 4 {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -20,9 +20,10 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// keyCache has one key, and records its calls.
+// keyCache has one key, and records its calls. It calls before, if it is set, for every look-up.
 type keyCache struct {
-	key paymenttest.Key
+	key    func() paymenttest.Key
+	before func(ctx context.Context)
 	// For Lookup and for Refetch: whether the table fails, and whether the key is withdrawn.
 	failed, withdrawn [2]bool
 	next              *paymenttest.Key // the key that Refetch finds; nil: none
@@ -31,12 +32,16 @@ type keyCache struct {
 	sources           []netip.Addr
 }
 
-func (r *keyCache) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found, error) {
+func (r *keyCache) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
 	r.lookups = append(r.lookups, from)
-	if id != r.key.ID {
+	if r.before != nil {
+		r.before(ctx)
+	}
+	if id != r.key().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
-	return keys.Found{Key: &r.key.Private.PublicKey, TableFailed: r.failed[0], Withdrawn: r.withdrawn[0]}, nil
+	return keys.Found{Key: &r.key().Private.PublicKey, Source: keys.InMemory, TableFailed: r.failed[0],
+		Withdrawn: r.withdrawn[0]}, nil
 }
 
 func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
@@ -54,14 +59,14 @@ func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
 // sent returns an authentic delivery of one event.
 func (r *keyCache) sent(w *world, payload []byte) intake.Delivery {
 	w.t.Helper()
-	d := signedAt(w.t, r.key, payload, w.now)
+	d := signedAt(w.t, r.key(), payload, w.now)
 	d.SourceIP = netip.MustParseAddr("192.0.2.10")
 	return d
 }
 
 func newSigned(t *testing.T, revoked ...string) (*keyCache, *world) {
 	t.Helper()
-	r, w := &keyCache{key: serviceKey()}, newWorld(t)
+	r, w := &keyCache{key: serviceKey}, newWorld(t)
 	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(),
 		Tolerance: 5 * time.Minute, Keys: r, Revoked: revoked}
 	return r, w
@@ -153,8 +158,9 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 		"another is revoked":       {otherKey, key.ID, key, key, intake.Accepted, 1},
 	} {
 		r, w := newSigned(t, "0", parsed(t, c.revoked))
-		r.key, r.next, c.signedWith.ID = c.cached, &key, c.id
-		got := w.receive(t.Context(), (&keyCache{key: c.signedWith}).sent(w, paymenttest.Delivery(paymenttest.Event())))
+		r.next, c.signedWith.ID = &key, c.id
+		r.key = func() paymenttest.Key { return c.cached }
+		got := w.receive(t.Context(), signedAt(t, c.signedWith, paymenttest.Delivery(paymenttest.Event()), w.now))
 		if got.Outcome != c.want || len(r.lookups) != c.lookups || got.KeyID != c.id ||
 			(got.Key.Source == keys.Service) != (c.lookups > 0 && c.cached.Private != c.signedWith.Private) {
 			t.Errorf("%s: %s %s, with %d look-ups, want %s", name, got.KeyID, got.Outcome, len(r.lookups), c.want)

@@ -206,7 +206,8 @@ func TestTheTimeOfEachStep(t *testing.T) {
 		return nil
 	}
 	w.table.Fails, w.bus.Fails = takes, takes
-	w.mechanisms.Signature.Keys = oneKey{func(context.Context) { w.now = w.now.Add(time.Second) }}
+	w.mechanisms.Signature.Keys = &keyCache{key: serviceKey,
+		before: func(context.Context) { w.now = w.now.Add(time.Second) }}
 	payload := paymenttest.Delivery(paymenttest.Event())
 	want := intake.Steps{Authenticate: 1000, Record: 2, Publish: 3, Mark: 4000}
 	if diff := cmp.Diff(want, w.deliver(payload).Steps); diff != "" {
@@ -247,7 +248,8 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 				end, _ := ctx.Deadline()
 				return time.Until(end)
 			}
-			w.mechanisms.Signature.Keys = oneKey{func(ctx context.Context) { forKey = left(ctx) }}
+			w.mechanisms.Signature.Keys = &keyCache{key: serviceKey,
+				before: func(ctx context.Context) { forKey = left(ctx) }}
 			w.table.Fails = func(ctx context.Context, call, _ string) error {
 				switch call {
 				case "insert":

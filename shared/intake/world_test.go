@@ -3,7 +3,6 @@ package intake_test
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -153,25 +152,6 @@ func (r *road) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
 // serviceKey signs webhooks.
 var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
-// oneKey knows the service's key. It calls before, if it is set, for every look-up.
-type oneKey struct{ before func(ctx context.Context) }
-
-func (k oneKey) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found, error) {
-	if k.before != nil {
-		k.before(ctx)
-	}
-	if id != serviceKey().ID {
-		return keys.Found{}, keys.ErrUnknown
-	}
-	return keys.Found{Key: &serviceKey().Private.PublicKey, Source: keys.InMemory}, nil
-}
-
-func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
-	return keys.Found{}, nil
-}
-
-func (oneKey) RecordSource(context.Context, netip.Addr) {}
-
 // world has stores in memory, a clock, and what works with them. Its events have claim checks from 2,001 bytes on.
 type world struct {
 	t                         *testing.T
@@ -195,7 +175,7 @@ func newWorld(t *testing.T) *world {
 	w.clock = func() time.Time { return w.now }
 	w.opts = intake.Options{Grace: grace, Now: w.clock, ClaimBytes: 2000}
 	w.claims.Now = w.clock
-	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}
+	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: &keyCache{key: serviceKey}}
 	return w
 }
 
