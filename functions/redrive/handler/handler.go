@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -27,13 +26,11 @@ type Handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
 	receiver *intake.Receiver            // of rejected webhooks; nil: they are not replayed
-	allowed  []netip.Prefix              // their sources; none: any
 	findBus  func(context.Context) error // as bus.Find
 	parking  Deliveries
 	log      *awsenv.Log
 	now      func() time.Time
-	trust    *trust   // nil: no client certificate is required
-	revoked  []string // the setting revokedKeys
+	conf     settings.Function
 }
 
 // Stores are those of the function.
@@ -53,29 +50,27 @@ type Deliveries interface {
 const findTimeout = 5 * time.Second
 
 // New returns the handler with its stores and settings. keyService calls the key service, for rejected webhooks.
-func New(all Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
-	accepting := all.Pipeline(s)
+func New(all Stores, keyService *http.Client, conf settings.Function, log *awsenv.Log) *Handler {
+	accepting := all.Pipeline(conf)
 	all.Evidence = nil // a parked delivery has its proof
-	pipeline := all.Pipeline(s)
+	pipeline := all.Pipeline(conf)
 	h := &Handler{
 		redriver: intake.NewRedriver(pipeline, settings.RedriveAttempts),
-		replayer: intake.NewReplayer(pipeline, nil, s.Revoked),
+		replayer: intake.NewReplayer(pipeline, nil, conf.Revoked),
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
 			return all.Find(ctx)
 		},
-		allowed: s.Networks,
 		parking: all.Deliveries,
-		revoked: s.RevokedKeys,
 		log:     log,
+		conf:    conf,
 		now:     func() time.Time { return time.Now().UTC() },
 	}
-	if s.MTLS != nil {
-		h.replayer = intake.NewReplayer(pipeline, s.MTLS.Truststore, s.Revoked)
-		h.trust = &trust{s.MTLS, s.Authentication}
-	} else if s.KeysTable != "" {
-		h.receiver = intake.NewReceiver(accepting, intake.Mechanisms{Signature: all.Signature(keyService, s)})
+	if conf.MTLS != nil {
+		h.replayer = intake.NewReplayer(pipeline, conf.MTLS.Truststore, conf.Revoked)
+	} else if conf.KeysTable != "" {
+		h.receiver = intake.NewReceiver(accepting, intake.Mechanisms{Signature: all.Signature(keyService, conf)})
 	}
 	return h
 }
@@ -91,9 +86,7 @@ func (h *Handler) Handle(ctx context.Context, e intake.Request) (intake.Report, 
 	case len(e.Dismiss) > 0:
 		return h.decide(ctx, e), nil
 	case e.Certificates:
-		c := h.trust.report(h.now())
-		c.RevokedKeys = h.revoked
-		return intake.Report{Certificates: c}, nil
+		return intake.Report{Certificates: h.certificates()}, nil
 	}
 	err := h.findBus(ctx)
 	switch missing := errors.Is(err, bus.ErrMissing); {
@@ -148,8 +141,8 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 	if r.Parked > 0 {
 		values = append(values, awsenv.Value{Metric: settings.ParkedMetric, Value: float64(r.Parked)})
 	}
-	if h.trust != nil {
-		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric, Value: h.trust.daysLeft(h.now())})
+	if h.conf.MTLS != nil {
+		values = append(values, awsenv.Value{Metric: settings.TrustDaysLeftMetric, Value: h.daysLeft()})
 	}
 	h.log.Outcome(ctx, level, "redrive", line, values...)
 	if r.Err != nil {

@@ -21,14 +21,14 @@ var (
 func (h *Handler) receive(ctx context.Context, p proof.Proof, e intake.Request) intake.Result {
 	w := p.Request
 	switch {
-	case h.trust != nil:
+	case h.conf.MTLS != nil:
 		return intake.Failed(noCertificate)
 	case h.receiver == nil:
 		return intake.Failed(captureRejectedOff)
 	case len(p.Payload) < w.PayloadBytes:
 		return intake.Failed(incomplete)
 	}
-	source, err := intake.CheckSource(w.SourceIP, h.allowed)
+	source, err := intake.CheckSource(w.SourceIP, h.conf.Networks)
 	if err == nil {
 		err = intake.CheckMethod(w.Method)
 	}

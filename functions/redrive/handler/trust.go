@@ -1,28 +1,20 @@
 package handler
 
 import (
-	"time"
-
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/settings"
 )
 
-// trust is the configuration of the client certificates that the webhook function
-// accepts.
-type trust struct {
-	*settings.MTLS
-	authentication string
-}
-
-// report returns the report, with only the mechanism if no client certificate is required.
-func (t *trust) report(now time.Time) *intake.Certificates {
-	if t == nil {
-		return &intake.Certificates{Authentication: settings.BySignature}
+// certificates returns the report on the client certificates that the webhook function accepts: only the mechanism if
+// none is required.
+func (h *Handler) certificates() *intake.Certificates {
+	out := &intake.Certificates{Authentication: h.conf.Authentication, RevokedKeys: h.conf.RevokedKeys}
+	m := h.conf.MTLS
+	if m == nil {
+		return out
 	}
-	out := &intake.Certificates{Authentication: t.authentication, DaysLeft: t.daysLeft(now),
-		Subjects: t.Policy.Subjects, Pins: t.Policy.Pins}
-	for _, c := range t.Truststore {
+	out.DaysLeft, out.Subjects, out.Pins = h.daysLeft(), m.Policy.Subjects, m.Policy.Pins
+	for _, c := range m.Truststore {
 		out.CAs = append(out.CAs, intake.CA{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
 			Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c), NotAfter: c.NotAfter.UTC()})
 	}
@@ -30,6 +22,4 @@ func (t *trust) report(now time.Time) *intake.Certificates {
 }
 
 // daysLeft returns the number of days until the first CA of the truststore expires.
-func (t *trust) daysLeft(now time.Time) float64 {
-	return clientcert.DaysLeft(t.Truststore, now)
-}
+func (h *Handler) daysLeft() float64 { return clientcert.DaysLeft(h.conf.MTLS.Truststore, h.now()) }

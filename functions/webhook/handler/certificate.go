@@ -5,17 +5,8 @@ import (
 	"strings"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/settings"
 )
-
-// origin is the HTTP API that client certificates are accepted from: in the request
-// context and never in a header, which any client can set. Only that API
-// has verified, in the TLS handshake, that the client holds the certificate's private
-// key. The permissions of the function decide who else can invoke it: the function
-// cannot distinguish an imitated event from one of the API.
-type origin struct {
-	domainName string // in lower case
-	apiID      string
-}
 
 // The errors of events that do not come from the API. They contain no value of the event.
 var (
@@ -28,15 +19,19 @@ func wrongOrigin(problem string) error {
 	return &clientcert.Error{Reason: clientcert.WrongOrigin, Detail: problem}
 }
 
-// check returns an error if an event does not come from the API. A host name has no
+// checkOrigin returns an error if an event does not come from the HTTP API that client certificates are accepted from:
+// in the request context and never in a header, which any client can set. Only that API
+// has verified, in the TLS handshake, that the client holds the certificate's private
+// key. The permissions of the function decide who else can invoke it: the function
+// cannot distinguish an imitated event from one of the API. A host name has no
 // case (RFC 9110, section 4.2.3).
-func (o origin) check(r request) error {
+func checkOrigin(r request, api *settings.MTLS) error {
 	switch {
 	case r.Version != "2.0":
 		return errFormat
-	case !strings.EqualFold(r.RequestContext.DomainName, o.domainName):
+	case !strings.EqualFold(r.RequestContext.DomainName, api.DomainName):
 		return errDomain
-	case r.RequestContext.APIID != o.apiID:
+	case r.RequestContext.APIID != api.APIID:
 		return errAPI
 	}
 	return nil

@@ -41,8 +41,8 @@ type endpoint struct {
 	log     *bytes.Buffer
 }
 
-// conf returns the default settings with some changes.
-func conf(t testing.TB, baseURL string, change map[string]string) settings.Function {
+// confOf returns the default settings with some changes.
+func confOf(t testing.TB, baseURL string, change map[string]string) settings.Function {
 	t.Helper()
 	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
 		Values: settings.Texts(map[string]string{"baseUrl": baseURL, "tokenStore": settings.NoToken}, "")})
@@ -103,7 +103,7 @@ func newServices() *endpoint { return &endpoint{log: &bytes.Buffer{}} }
 // start sets the function up. change are environment variables.
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
-	c := conf(t, baseURL, change)
+	c := confOf(t, baseURL, change)
 	stores := intake.Stores{Ledger: &e.ledger, Keys: &e.keys, Bus: &e.bus, Claims: &e.claims, Parking: &e.parking}
 	if c.EvidenceBucket != "" {
 		stores.Evidence = &e.records

@@ -26,34 +26,23 @@ import (
 // payload format 2.0, and writes answers, log lines and metrics. It is safe for
 // concurrent use.
 type Handler struct {
-	authentication string         // settings.BySignature, ByMTLS or ByBoth
-	allowed        []netip.Prefix // source addresses; none: any
-	origin         *origin        // nil: any; no client certificate is read then
-	receiver       *intake.Receiver
-	log            *awsenv.Log
-	successStatus  int
-	capturer       *proof.Capturer   // nil: rejected requests are not stored
-	captured       map[string]string // the settings that are stored with them
+	conf     settings.Function
+	receiver *intake.Receiver
+	log      *awsenv.Log
+	capturer *proof.Capturer // nil: rejected requests are not stored
 }
 
 // New returns the handler with its stores and settings. keyService calls the key service.
 func New(stores intake.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
-	h := &Handler{
-		allowed:        s.Networks,
-		authentication: s.Authentication,
-		log:            log,
-		successStatus:  s.SuccessStatus,
-	}
+	h := &Handler{conf: s, log: log}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {
 		mechanisms.Signature = stores.Signature(keyService, s)
 	}
 	if m := s.MTLS; m != nil {
-		h.origin = &origin{m.DomainName, m.APIID}
 		mechanisms.MTLS = clientcert.NewVerifier(m.Truststore, m.Policy)
 	}
 	if !s.CaptureUntil.IsZero() {
-		h.captured = s.Proof
 		h.capturer = proof.NewCapturer(stores.Parking, stores.Keys, s.Scheme, s.CaptureUntil)
 	}
 	h.receiver = intake.NewReceiver(stores.Pipeline(s), mechanisms)
@@ -94,7 +83,7 @@ func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	if err == nil {
 		result = h.receive(ctx, r)
 	}
-	answer := result.Outcome.AnswerTo(h.successStatus)
+	answer := result.Outcome.AnswerTo(h.conf.SuccessStatus)
 	response, err := json.Marshal(h.respond(result, answer))
 	h.write(ctx, result, answer, h.capture(ctx, r, result, received))
 	return response, err
@@ -119,11 +108,11 @@ func (h *Handler) receive(ctx context.Context, r request) intake.Result {
 // developer guide, and the same field in API Gateway's payload format 2.0). X-Forwarded-For and other
 // headers are not read: any client can set them.
 func (h *Handler) accept(r request) (payload []byte, source netip.Addr, err error) {
-	if source, err = intake.CheckSource(r.RequestContext.HTTP.SourceIP, h.allowed); err != nil {
+	if source, err = intake.CheckSource(r.RequestContext.HTTP.SourceIP, h.conf.Networks); err != nil {
 		return nil, source, err
 	}
-	if h.origin != nil {
-		if err := h.origin.check(r); err != nil {
+	if h.conf.MTLS != nil {
+		if err := checkOrigin(r, h.conf.MTLS); err != nil {
 			return nil, source, err
 		}
 	}
@@ -170,7 +159,7 @@ func (h *Handler) respond(result intake.Result, answer intake.Answer) response {
 // challenge returns the header that RFC 9110, section 11.6.1, requires with a 401.
 // Neither mechanism has a registered scheme. It is the same for every rejection of a deployment.
 func (h *Handler) challenge() string {
-	if h.authentication == settings.ByMTLS {
+	if h.conf.Authentication == settings.ByMTLS {
 		return "ClientCertificate"
 	}
 	return "Signature"
@@ -224,7 +213,7 @@ func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	l := line{
 		Result:         r,
 		Status:         answer.Status,
-		Mechanism:      unless(h.authentication, settings.BySignature),
+		Mechanism:      unless(h.conf.Authentication, settings.BySignature),
 		Certificate:    newCertificate(r.Chain),
 		Cause:          awsenv.Cause(cmp.Or(r.Err, r.PublishErr)),
 		KeySource:      unless(r.Key.Source, keys.InMemory),
@@ -263,7 +252,7 @@ func (h *Handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value 
 		{Metric: settings.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
 		{Metric: settings.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {
-		if v.Value != 0 || v.Metric == settings.ClientErrorsMetric && h.origin == nil {
+		if v.Value != 0 || v.Metric == settings.ClientErrorsMetric && h.conf.MTLS == nil {
 			values = append(values, v)
 		}
 	}

@@ -107,7 +107,7 @@ var effects = map[string]func(t *testing.T){
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
 		bearer := map[string]string{"PAYHOOK_KEYS_AUTH": "bearer", settings.TokenSecretEnv: "token"}
-		s := conf(t, service.URL, bearer)
+		s := confOf(t, service.URL, bearer)
 		e := newServices()
 		e.service = service
 		e.start(t, service.URL, stack.WithToken(stored, s), bearer)
