@@ -192,7 +192,7 @@ var callers = map[string]struct {
 
 const (
 	program      = "infra/cmd/payhook/"
-	readSettings = "infra/deployment/duration.go"
+	readSettings = "infra/deployment/settings.go"
 )
 
 var tokenAPIs = []reflect.Type{reflect.TypeFor[tokenstore.SecretReadAPI](), reflect.TypeFor[tokenstore.ParameterReadAPI]()}

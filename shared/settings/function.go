@@ -56,6 +56,11 @@ func ParseFunction(name string, getenv func(string) string) (Function, error) {
 	return fromEnvironment(getenv).parse(name)
 }
 
+// ReadFunction returns the settings that the function has in its environment, without the checks of [ParseFunction].
+func ReadFunction(name string, getenv func(string) string) Function {
+	return fromEnvironment(getenv).function(name)
+}
+
 func (r *reader) parse(name string) (Function, error) {
 	f := r.function(name)
 	r.serviceCAs(&f)

@@ -119,8 +119,7 @@ func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 			return err
 		}},
 		call{"source", func() error { _, err := store.Source(ctx, "source#1"); return err }},
-		call{"records", func() error { _, err := inspector.Records(ctx); return err }},
-		call{"delete", func() error { return inspector.Delete(ctx, id) }})
+		call{"records", func() error { _, err := inspector.Records(ctx); return err }})
 }
 
 // What the requests do is compared with the stores in memory on an emulator.

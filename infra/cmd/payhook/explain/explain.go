@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,12 +26,10 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
-	"payhook.example/shared/token"
 )
 
 const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
@@ -144,14 +141,11 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	client := &http.Client{}
-	if conf.KeysAuth == settings.BearerToken {
-		if !d.KeepsToken() {
-			return cli.Unreachable(errors.New("keysAuth is bearer, and the stack has tokenStore=none"))
-		}
-		client = token.NewClient(d.Token(), conf.KeyService)
+	origin, err := d.KeyService(conf)
+	if err != nil {
+		return cli.Unreachable(err)
 	}
-	service := &keyRing{origin: keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout)}
+	service := &keyRing{origin: origin}
 	found, err := explain(ctx, r, conf, service, o.keyIDs)
 	if err == nil {
 		err = o.print(d, found, conf.Scheme)

@@ -165,7 +165,10 @@ func (r *reconciler) use(d *deployment.Deployment) {
 	r.scan = func(ctx context.Context, got func(evidence.Object)) error {
 		return evidence.Scan(ctx, client, d.EvidenceBucket, r.in, got)
 	}
-	r.setting = func(ctx context.Context) (time.Duration, error) { return d.Duration(ctx, "deduplicationWindow") }
+	r.setting = func(ctx context.Context) (time.Duration, error) {
+		conf, err := d.Deployed(ctx, "webhook")
+		return conf.DeduplicationWindow, err
+	}
 	r.pause = func(ctx context.Context) error {
 		select {
 		case <-next.C:

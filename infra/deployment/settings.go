@@ -1,0 +1,67 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
+)
+
+// claimEndsSoon is how long before its end the event of a claim check is said to end.
+const claimEndsSoon = 30 * 24 * time.Hour
+
+// ClaimEnds returns when S3 deletes the events of those items that are claim checks, if that is in less than 30 days.
+// It reads the setting only if there is a claim check.
+func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time, error) {
+	claimed := func(i ledger.Item) bool { return i.Claimed }
+	if !slices.ContainsFunc(items, claimed) {
+		return nil, nil
+	}
+	conf, err := d.Deployed(ctx, "redrive")
+	if err != nil || conf.ClaimRetention == settings.Never {
+		return nil, err
+	}
+	ends := map[string]time.Time{}
+	for _, i := range items {
+		if end := i.RecordedAt.Add(conf.ClaimRetention); i.Claimed && end.Sub(now) < claimEndsSoon {
+			ends[i.EventID] = end
+		}
+	}
+	return ends, nil
+}
+
+// Deployed returns the settings that the webhook or the redrive function reads.
+func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Function, error) {
+	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
+	if err != nil {
+		return settings.Function{}, fmt.Errorf("the settings of the %s function: %w", function, err)
+	}
+	var variables map[string]string
+	if out.Environment != nil {
+		variables = out.Environment.Variables
+	}
+	return settings.ReadFunction(function, func(name string) string { return variables[name] }), nil
+}
+
+// KeyService returns the key service of settings. With keysAuth=bearer, it gets the access token.
+func (d *Deployment) KeyService(conf settings.Function) (*keys.Origin, error) {
+	client := &http.Client{}
+	if conf.KeysAuth == settings.BearerToken {
+		if !d.KeepsToken() {
+			return nil, errors.New("keysAuth is bearer, and the stack has tokenStore=none")
+		}
+		client = token.NewClient(d.Token(), conf.KeyService)
+	}
+	return keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout), nil
+}
