@@ -313,6 +313,45 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	}
 }
 
+// A replay says what became of every event.
+func TestTheResultOfAReplay(t *testing.T) {
+	w := newWorld(t)
+	_, other, _, conflict := w.conflict()
+	expect := func(got intake.Result, outcome intake.Outcome, counts intake.Counts, err string) {
+		t.Helper()
+		if got.Outcome != outcome || got.Counts != counts || !strings.HasPrefix(errText(got.Err), err) {
+			t.Errorf("%+v", got)
+		}
+	}
+	one := intake.Counts{Events: 1}
+	expect(w.replay(conflict, intake.NoVersion), intake.VersionMissing, intake.Counts{}, "intake: a conflict needs a")
+	w.table.Fails = fails("get", "insert "+idOf(t, other))
+	expect(w.replay(conflict, intake.FirstVersion), intake.LedgerUnavailable,
+		intake.Counts{Events: 1, Unrecorded: 1}, "intake: not every event could be recorded: it is down")
+	expect(w.replay(conflict, intake.ParkedVersion), intake.LedgerUnavailable,
+		intake.Counts{Events: 1, Unrecorded: 1}, "intake: not every event could be recorded: ledger: record ")
+	w.table.Fails = nil
+	expect(w.replay(conflict, intake.ParkedVersion), intake.Accepted,
+		intake.Counts{Events: 1, Recorded: 1, Pending: 1}, "")
+	for _, p := range []proof.Proof{conflict, w.invalid(paymenttest.RawDelivery(uuid.New().String(), other))} {
+		version := map[proof.Reason]intake.Version{proof.Conflict: intake.ParkedVersion}[p.Reason]
+		expect(w.replay(p, version), intake.StillPending,
+			intake.Counts{Events: 1, Duplicates: 1, PendingDuplicates: 1}, "intake: an event is recorded and not pub")
+	}
+	w.redrive()
+	id := w.park(paymenttest.Encode(paymenttest.Event())).EventID
+	w.table.Fails = fails("get")
+	expect(w.replayEvent(id), intake.LedgerUnavailable, one, "intake: not every event could be recorded: ledger: find ")
+	w.table.Fails = func(_ context.Context, call, _ string) error { // another decision comes between
+		if call == "replay" {
+			w.table.Fails = nil
+			return w.dismissEvent(id)
+		}
+		return nil
+	}
+	expect(w.replayEvent(id), intake.AlreadyDismissed, one, "intake: the event was dismissed")
+}
+
 // enlarged returns an event that is sent as a claim check.
 func enlarged(raw []byte) []byte {
 	return bytes.Replace(raw, []byte(`"PAYMENT"`), []byte(`"`+strings.Repeat("x", 3000)+`"`), 1)

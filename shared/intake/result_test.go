@@ -176,6 +176,25 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 	}
 }
 
+// An invalid delivery is parked with what could be read of it, once.
+func TestTheResultOfAnInvalidDelivery(t *testing.T) {
+	w := newWorld(t)
+	id, eventID := uuid.New().String(), uuid.New().String()
+	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + eventID + `"}]}`)
+	for _, before := range []bool{false, true} {
+		got := w.deliver(payload)
+		p := w.parked(got.Parked)
+		if got.Outcome != intake.Invalid || got.DeliveryID != id || got.ParkedBefore != before || p.DeliveryID != id ||
+			p.Cause != got.Err.Error() || !slices.Equal(p.EventIDs, []string{eventID}) {
+			t.Errorf("%+v, parked %+v", got, p)
+		}
+	}
+	w.parking.Fails = broken
+	if got := w.deliver(payload); got.Outcome != intake.ParkingFailed || !errors.Is(got.Err, errDown) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestAnEventThatEventBridgeRejectsIsParkedWithItsDelivery(t *testing.T) {
 	w := newWorld(t)
 	longest := strings.Repeat("n", 256-len("/eventData/"))
