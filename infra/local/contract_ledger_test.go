@@ -11,12 +11,10 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// ledgerStore is a store of events. Delete deletes an item, as TTL does. Each calls found with every item, without its
-// content.
+// ledgerStore is a store of events. Delete deletes an item, as TTL does.
 type ledgerStore struct {
 	ledger.Store
 	Delete func(ctx context.Context, eventID string)
-	Each   func(ctx context.Context, found func(ledger.Item)) error
 }
 
 type ledgerCall = func(context.Context, ledgerStore) any
@@ -27,13 +25,7 @@ type ledgerCall = func(context.Context, ledgerStore) any
 func compareLedgers(t *testing.T, seed uint64, n int, index time.Duration, store ledgerStore) {
 	t.Helper()
 	m := &ledger.Memory{}
-	stores := []ledgerStore{{m, m.Delete, func(_ context.Context, found func(ledger.Item)) error {
-		for _, i := range m.Items() {
-			i.Detail, i.Size = nil, 0
-			found(i)
-		}
-		return nil
-	}}, store}
+	stores := []ledgerStore{{m, m.Delete}, store}
 	r := newRandom(seed)
 	for call := range n {
 		what, do := r.ledgerCall()
@@ -94,11 +86,6 @@ func limits(t *testing.T, stores []ledgerStore) {
 	compare(t, "the largest event", stores, write(largest))
 	compare(t, "the largest item", stores, write(park))
 	compare(t, "they are stored", stores, get(idOf(200), idOf(201), idOf(202), idOf(203), idOf(204)))
-	compare(t, "all items", stores, func(ctx context.Context, s ledgerStore) any {
-		all := map[string]ledger.Item{}
-		err := s.Each(ctx, func(i ledger.Item) { all[i.EventID] = i })
-		return []any{all, err}
-	})
 	compare(t, "an insert at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, _ int) bool {
 		return s.Write(ctx, []ledger.Write{insert(300, 2)})[0].Done
 	}))

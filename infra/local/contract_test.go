@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/ledger"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -48,30 +46,8 @@ func (f *fixture) testStores(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		each := func(ctx context.Context, found func(ledger.Item)) error {
-			var ids []string
-			for pages := sdk.NewScanPaginator(client, &sdk.ScanInput{TableName: &events}); pages.HasMorePages(); {
-				page, err := pages.NextPage(ctx)
-				if err != nil {
-					return err
-				}
-				for _, item := range page.Items {
-					ids = append(ids, item[settings.LedgerKey].(*types.AttributeValueMemberS).Value)
-				}
-			}
-			for part := range slices.Chunk(ids, ledger.MaxReads) {
-				items, err := dynamodb.NewLedgerReader(client, events).Get(ctx, part, false)
-				if err != nil {
-					return err
-				}
-				for _, item := range items {
-					found(item)
-				}
-			}
-			return nil
-		}
 		compareLedgers(t, seed, 500, indexDelay,
-			ledgerStore{Store: dynamodb.NewLedger(client, events), Delete: remove, Each: each})
+			ledgerStore{dynamodb.NewLedger(client, events), remove})
 		compareKeys(t, seed, 500, keyStore{Store: dynamodb.NewKeys(client, ids),
 			InspectStore: dynamodb.NewKeysInspector(client, ids)})
 		compareObjects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
