@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestAGivenBusCanBeProtected(t *testing.T) {
 			t.Fatal(err)
 		}
 		policy := tm.get(t, "BusPolicy", "AWS::Events::EventBusPolicy").Properties
-		got := tm.render(policy["EventBusName"]) + " " + tm.render(at(policy, "Statement", "Resource"))
+		got := fmt.Sprint(policy["EventBusName"], " ", at(policy, "Statement", "Resource"))
 		if got != want {
 			t.Errorf("the policy is that of %s, want %s", got, want)
 		}

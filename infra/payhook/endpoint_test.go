@@ -67,7 +67,7 @@ func TestTheDomainNameHasAnOwnershipCertificate(t *testing.T) {
 func TestNewTruststoreIsANewObject(t *testing.T) {
 	uri := func(file string) string {
 		tm := payhook(t, with(map[string]any{"authentication": "mtls", "truststore": file}))
-		return tm.render(at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
+		return fmt.Sprint(at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
 			"MutualTlsAuthentication", "TruststoreUri"))
 	}
 	files := truststores()

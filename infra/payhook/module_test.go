@@ -82,7 +82,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	// The bus of the app is as the app made it. The other is protected.
 	var buses, policies []string
 	for path, bus := range tm.all(t, "AWS::Events::EventBus") {
-		buses = append(buses, path+" "+tm.render(bus.Properties["Name"]))
+		buses = append(buses, fmt.Sprint(path, " ", bus.Properties["Name"]))
 	}
 	slices.Sort(buses)
 	if diff := cmp.Diff([]string{"Bank/Events bank-events", "Bank/Reports/Bus bank_Reports"}, buses); diff != "" {
@@ -95,8 +95,8 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 		t.Errorf("policies of buses: %q", policies)
 	}
 	for id, want := range map[string]string{"Payments": "Bank/Events", "Reports": "Bank/Reports/Bus"} {
-		if got := tm.render(tm.Outputs[id+"EventBusName"].Value); got != want {
-			t.Errorf("%s publishes on %s", id, got)
+		if got := tm.Outputs[id+"EventBusName"].Value; got != want {
+			t.Errorf("%s publishes on %v", id, got)
 		}
 		if got := tm.Outputs[id+"Deployment"].Value; got != "Bank_"+id {
 			t.Errorf("%s is the deployment %v", id, got)

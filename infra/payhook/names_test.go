@@ -12,16 +12,18 @@ import (
 // limits are the maximum lengths of what contains the name of the stack, and of the texts of alarms. CloudFormation
 // generates other names and respects their limits.
 var limits = map[string]int{
-	"AWS::ApiGatewayV2::Api.Name":             128,  // AWS, "CreateApi" in the API reference of HTTP APIs
-	"AWS::ApiGatewayV2::Api.Description":      1024, // the same page
-	"AWS::CloudWatch::Alarm.AlarmName":        255,  // AWS, "PutMetricAlarm" in the CloudWatch API reference
-	"AWS::CloudWatch::Alarm.AlarmDescription": 1024, // the same page
-	"AWS::Events::Archive.ArchiveName":        48,   // AWS, "CreateArchive" in the EventBridge API reference
-	"AWS::Events::EventBus.Name":              256,  // AWS, "CreateEventBus" in the EventBridge API reference
-	"AWS::IAM::Policy.PolicyName":             128,  // AWS, "PutRolePolicy" in the IAM API reference
-	"AWS::KMS::Key.Description":               8192, // AWS, "CreateKey" in the KMS API reference
-	"AWS::SecretsManager::Secret.Description": 2048, // AWS, "CreateSecret" in the Secrets Manager API reference
-	"AWS::SNS::Topic.DisplayName":             100,  // AWS, "CreateTopic" in the SNS API reference
+	"AWS::ApiGatewayV2::Api.Name":              128,     // AWS, "CreateApi" in the API reference of HTTP APIs
+	"AWS::ApiGatewayV2::Api.Description":       1024,    // the same page
+	"AWS::CloudWatch::Alarm.AlarmName":         255,     // AWS, "PutMetricAlarm" in the CloudWatch API reference
+	"AWS::CloudWatch::Alarm.AlarmDescription":  1024,    // the same page
+	"AWS::CloudWatch::Dashboard.DashboardName": 255,     // AWS, "PutDashboard" in the CloudWatch API reference
+	"AWS::CloudWatch::Dashboard.DashboardBody": 1 << 20, // which names no limit
+	"AWS::Events::Archive.ArchiveName":         48,      // AWS, "CreateArchive" in the EventBridge API reference
+	"AWS::Events::EventBus.Name":               256,     // AWS, "CreateEventBus" in the EventBridge API reference
+	"AWS::IAM::Policy.PolicyName":              128,     // AWS, "PutRolePolicy" in the IAM API reference
+	"AWS::KMS::Key.Description":                8192,    // AWS, "CreateKey" in the KMS API reference
+	"AWS::SecretsManager::Secret.Description":  2048,    // AWS, "CreateSecret" in the Secrets Manager API reference
+	"AWS::SNS::Topic.DisplayName":              100,     // AWS, "CreateTopic" in the SNS API reference
 }
 
 func TestLongestNamesAreValid(t *testing.T) {

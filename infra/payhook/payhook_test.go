@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ func (tm *template) statements(t *testing.T, role string) (all []map[string]any)
 	t.Helper()
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		roles := list(policy.Properties["Roles"])
-		if !slices.ContainsFunc(roles, func(r any) bool { return tm.render(r) == role }) {
+		if !slices.Contains(roles, any(role)) {
 			continue
 		}
 		if len(roles) > 1 {
@@ -41,7 +42,7 @@ func (tm *template) grants(t *testing.T, role string) map[string][]string {
 			t.Errorf("%s: not a plain permission: %v", role, s)
 		}
 		for _, r := range list(s["Resource"]) {
-			on := tm.render(r)
+			on := fmt.Sprint(r)
 			for _, action := range list(s["Action"]) {
 				grants[on] = append(grants[on], action.(string))
 			}

@@ -105,7 +105,7 @@ func (tm *template) properties(t *testing.T) map[string]string {
 				add(fmt.Sprintf("%s[%d]", path, i), element)
 			}
 		default:
-			lines[path] = strings.TrimSpace(text.String())
+			lines[path] = changing.ReplaceAllString(strings.TrimSpace(text.String()), "…")
 		}
 	}
 	for path, r := range tm.Resources {
@@ -113,11 +113,11 @@ func (tm *template) properties(t *testing.T) map[string]string {
 		for name, value := range map[string]any{"DeletionPolicy": r.DeletionPolicy,
 			"UpdateReplacePolicy": r.UpdateReplacePolicy, "UpdatePolicy": r.UpdatePolicy, "DependsOn": r.DependsOn} {
 			if !reflect.ValueOf(value).IsZero() {
-				add(path+"."+name, tm.plain(value))
+				add(path+"."+name, value)
 			}
 		}
 		for name, value := range r.Properties {
-			switch value = tm.plain(value); name {
+			switch name {
 			case "AlarmDescription":
 			case "DashboardBody": // the widgets, without their places
 				if err := json.Unmarshal([]byte(value.(string)), &value); err != nil {
@@ -137,7 +137,7 @@ func (tm *template) properties(t *testing.T) map[string]string {
 	}
 	for name, output := range tm.Outputs {
 		if name != settings.VersionOutput {
-			add("Outputs/"+name, tm.plain(output.Value))
+			add("Outputs/"+name, output.Value)
 		}
 	}
 	return lines
@@ -145,42 +145,6 @@ func (tm *template) properties(t *testing.T) map[string]string {
 
 // changing matches what differs between two runs: digests of assets, and times.
 var changing = regexp.MustCompile(`[0-9a-f]{64}|20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
-
-// plain returns a value of the template with the paths of resources in place of references, and without what changes.
-// The body of the dashboard is JSON.
-func (tm *template) plain(value any) any {
-	switch v := value.(type) {
-	case string:
-		if name, ok := tm.names[v]; ok { // a logical id
-			return name
-		}
-		return changing.ReplaceAllString(v, "…")
-	case []string:
-		var all []any
-		for _, id := range slices.Sorted(slices.Values(v)) {
-			all = append(all, tm.names[id])
-		}
-		return all
-	case []any:
-		all := []any{}
-		for _, element := range v {
-			all = append(all, tm.plain(element))
-		}
-		return all
-	case map[string]any:
-		for _, reference := range []string{"Ref", "Fn::GetAtt", "Fn::Join"} {
-			if v[reference] != nil && len(v) == 1 {
-				return tm.plain(tm.render(v))
-			}
-		}
-		all := map[string]any{}
-		for key, member := range v {
-			all[key] = tm.plain(member)
-		}
-		return all
-	}
-	return value
-}
 
 // differences writes the lines that differ from those of the first variant, or all if that is nil. Of a resource that
 // only the first variant has, it writes the type.

@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -94,10 +95,11 @@ func synthesize(app awscdk.App) (err error) {
 	return nil
 }
 
-// template is a CloudFormation template. Its resources are named by their path in the
-// construct tree, such as Webhook/Function.
+// template is a CloudFormation template. Its resources are named by their path in the construct tree, such as
+// Webhook/Function. References have these names: Ledger for the resource, Ledger.Arn for its attribute, both also
+// within longer texts.
 type template struct {
-	text      string
+	text      string // as it is deployed
 	Resources map[string]*resource
 	Outputs   map[string]struct{ Value any }
 
@@ -140,20 +142,61 @@ func readTemplate(t *testing.T, file string) *template {
 	t.Helper()
 	text := readFile(t, file)
 	read := &template{text: string(text), names: map[string]string{}}
-	if err := json.Unmarshal(text, read); err != nil {
+	var raw map[string]map[string]any
+	if err := json.Unmarshal(text, &raw); err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]*resource{}
-	for id, r := range read.Resources {
-		path, _ := r.Metadata["aws:cdk:path"].(string)
-		name := strings.TrimSuffix(strings.TrimPrefix(path, "Payhook/Default/"), "/Resource")
-		if byName[name] != nil {
-			t.Fatalf("two resources at %s", path)
-		}
-		byName[name], read.names[id] = r, name
+	byName := map[string]any{}
+	for id, r := range raw["Resources"] {
+		path, _ := at(r, "Metadata", "aws:cdk:path").(string)
+		read.names[id] = strings.TrimSuffix(strings.TrimPrefix(path, "Payhook/Default/"), "/Resource")
+		byName[read.names[id]] = r
 	}
-	read.Resources = byName
+	if len(byName) != len(read.names) {
+		t.Fatalf("two resources have one path: %v", read.names)
+	}
+	plain, err := json.Marshal(read.plain(map[string]any{"Resources": byName, "Outputs": raw["Outputs"]}))
+	if err == nil {
+		err = json.Unmarshal(plain, read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return read
+}
+
+// plain replaces the references in a value.
+func (tm *template) plain(value any) any {
+	switch v := value.(type) {
+	case string:
+		return cmp.Or(tm.names[v], v) // a logical id
+	case []any:
+		for i := range v {
+			v[i] = tm.plain(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = tm.plain(v[key])
+		}
+		if len(v) > 1 {
+			return v
+		}
+		if parts, ok := v["Fn::GetAtt"].([]any); ok {
+			return fmt.Sprint(parts[0], ".", parts[1])
+		}
+		if join, ok := v["Fn::Join"].([]any); ok {
+			text := ""
+			for i, part := range join[1].([]any) {
+				if i > 0 {
+					text += join[0].(string)
+				}
+				text += fmt.Sprint(part)
+			}
+			return text
+		}
+		return cmp.Or(v["Ref"], v["Fn::Sub"], value)
+	}
+	return value
 }
 
 // get returns a resource by its path.
@@ -179,36 +222,6 @@ func (tm *template) all(t *testing.T, kind string) map[string]*resource {
 		t.Fatalf("no %s in the template", kind)
 	}
 	return found
-}
-
-// render writes a value as text: Ledger for a reference to the resource Ledger,
-// Ledger.Arn for its attribute, both also within longer texts.
-func (tm *template) render(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case map[string]any:
-		if id, ok := v["Ref"].(string); ok {
-			if name, ok := tm.names[id]; ok {
-				return name
-			}
-			return id
-		}
-		if parts, ok := v["Fn::GetAtt"].([]any); ok {
-			return tm.names[parts[0].(string)] + "." + parts[1].(string)
-		}
-		if text, ok := v["Fn::Sub"].(string); ok {
-			return text
-		}
-		if join, ok := v["Fn::Join"].([]any); ok {
-			var texts []string
-			for _, part := range join[1].([]any) {
-				texts = append(texts, tm.render(part))
-			}
-			return strings.Join(texts, join[0].(string))
-		}
-	}
-	return fmt.Sprint(value)
 }
 
 // at returns the value at a path of member names and element positions, or nil if there is none.
