@@ -45,39 +45,31 @@ func heldToken(t *testing.T, lifetime time.Duration) (*rig, *token.Reader) {
 // down makes the store of the token fail.
 func down(r *rig) { r.store.fails = map[string]error{"Load": errors.New("no answer")} }
 
-func TestTokenIsCachedUntilANewerOneShouldExist(t *testing.T) {
-	for lifetime, before := range map[time.Duration]time.Duration{time.Hour: time.Minute,
-		2 * time.Minute: 30 * time.Second} {
-		bubble(t, lifetime.String(), func(t *testing.T) {
-			r, reader := heldToken(t, lifetime)
-			r.put("t-2", lifetime)
-			time.Sleep(lifetime - before - time.Millisecond)
-			got, err := reader.Token()
-			if err != nil || got.AccessToken != "t-1" || got.Type() != "Bearer" ||
-				time.Until(got.Expiry) != before+time.Millisecond {
-				t.Fatalf("Token = %v, %v", got, err)
-			}
-			got.AccessToken = "what a caller does with it"
-			expectToken(t, reader, "t-1")
-			r.expectReads(t, 1)
-			time.Sleep(time.Millisecond)
-			expectToken(t, reader, "t-2")
-			r.expectReads(t, 2)
-		})
-	}
-}
-
-func TestTokenIsNotReturnedInItsLastSeconds(t *testing.T) {
-	for lifetime, last := range map[time.Duration]time.Duration{
-		24 * time.Hour:   5 * time.Second,
-		50 * time.Second: 5 * time.Second,
-		20 * time.Second: 2 * time.Second,
-		5 * time.Second:  500 * time.Millisecond,
+func TestTokenIsCachedUntilANewerOneShouldExistAndNotReturnedInItsLastSeconds(t *testing.T) {
+	for lifetime, left := range map[time.Duration]struct{ again, last time.Duration }{
+		24 * time.Hour:   {time.Minute, 5 * time.Second},
+		time.Hour:        {time.Minute, 5 * time.Second},
+		2 * time.Minute:  {30 * time.Second, 5 * time.Second},
+		50 * time.Second: {12500 * time.Millisecond, 5 * time.Second},
+		20 * time.Second: {5 * time.Second, 2 * time.Second},
+		5 * time.Second:  {1250 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		bubble(t, lifetime.String(), func(t *testing.T) {
 			r, held := heldToken(t, lifetime)
-			time.Sleep(lifetime - last - time.Nanosecond)
-			expectToken(t, held, "t-1") // which is read now
+			time.Sleep(lifetime - left.again - time.Millisecond)
+			got, err := held.Token()
+			if err != nil || got.AccessToken != "t-1" || got.Type() != "Bearer" ||
+				time.Until(got.Expiry) != left.again+time.Millisecond {
+				t.Fatalf("Token = %v, %v", got, err)
+			}
+			got.AccessToken = "what a caller does with it"
+			expectToken(t, held, "t-1")
+			r.expectReads(t, 1)
+			time.Sleep(time.Millisecond)
+			expectToken(t, held, "t-1")
+			r.expectReads(t, 2)
+			time.Sleep(left.again - left.last - time.Nanosecond)
+			expectToken(t, held, "t-1")
 			expectToken(t, r.reader(), "t-1")
 			time.Sleep(time.Nanosecond)
 			for name, reader := range map[string]*token.Reader{"one that held it": held, "a new one": r.reader()} {

@@ -110,14 +110,10 @@ func refreshAt(lifetime time.Duration, limited bool) time.Duration {
 // another URL, token manager or list of scopes. With always, it refreshes every token, which shows at once whether
 // changed client credentials work.
 //
-// A token in a parameter is due when less than 66 % of its lifetime or less than 4 minutes are left, and it is half
-// a minute old. So it is due in at least three runs before expiry, or in every run after its own if its lifetime is
-// shorter.
-//
-// A token in a secret is due when less than 66 % of its lifetime is left and it is 16 minutes old. The age limits
-// the secret to 90 versions a day. If this would leave fewer than three runs before expiry (a lifetime under 20
-// minutes), the token is due three runs before expiry whatever its age. Then [Report.WritesTooOften] is set: the
-// secret can get 100 versions, and accepts no more until some are a day old.
+// A token in a parameter is due when less than 66 % of its lifetime or less than 4 minutes are left, and it is half a
+// minute old. So it is due in at least three runs before expiry, or in every run after its own if its lifetime is
+// shorter. A token in a secret is due when less than 66 % of its lifetime is left and it is 16 minutes old or, with a
+// lifetime under 20 minutes ([Report.WritesTooOften]), three runs before expiry whatever its age.
 //
 // Run writes at most once, and only a token that is not in the store. It reads the client credentials when it needs
 // them and does not cache them, so the next refresh uses changed ones. It retries a call of the endpoint if a retry

@@ -20,25 +20,6 @@ import (
 	"payhook.example/shared/token"
 )
 
-// startTLS starts a token endpoint with the certificate of a CA, which tells the certificates of its clients.
-func startTLS(t *testing.T, ca *paymenttest.CA, auth tls.ClientAuthType) (url string, seen *[]string) {
-	t.Helper()
-	seen = &[]string{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, c := range r.TLS.PeerCertificates {
-			*seen = append(*seen, c.Subject.CommonName)
-		}
-		_, _ = fmt.Fprintf(w, `{"access_token":"t-%d","token_type":"Bearer","expires_in":3600}`, len(*seen))
-	}))
-	named := x509.NewCertPool() // not the client's: some servers name other CAs than they accept
-	named.AddCert(ca.Certificate)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Server()}, ClientAuth: auth, ClientCAs: named}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server.URL, seen
-}
-
 // newTLS returns the function, its client credentials, and a file of CAs in its package.
 func newTLS(t *testing.T, authURL string, serviceCA []byte) (*Handler, *token.Memory) {
 	t.Helper()
@@ -56,30 +37,32 @@ func newTLS(t *testing.T, authURL string, serviceCA []byte) (*Handler, *token.Me
 	return New(&token.Memory{}, credentials, parse(t, env), awsenv.NewLog(io.Discard, "")), credentials
 }
 
-func TestTheTokenEndpointCanHaveAPrivateCA(t *testing.T) {
-	ca, other := paymenttest.NewCA("Service CA"), paymenttest.NewCA("Other CA")
-	url, _ := startTLS(t, ca, tls.NoClientCert)
-	for name, c := range map[string]struct {
-		file []byte
-		want string
-	}{
-		"no file":    {nil, "certificate is not valid"},
-		"another CA": {other.PEM(), "certificate is not valid"},
-		"the CA":     {append(other.PEM(), ca.PEM()...), ""},
-	} {
-		h, _ := newTLS(t, url, c.file)
-		r, err := h.refresher.Run(t.Context(), true)
-		if (c.want == "") != (r.Outcome == token.Refreshed) || !strings.Contains(fmt.Sprint(err), c.want) {
-			t.Errorf("%s: %+v, %v", name, r, err)
-		}
-	}
-}
-
-// The client certificate is that of the secret at each call, in all forms of its text.
+// The token endpoint can have a private CA. The client certificate is that of the secret at each call, in all forms of
+// its text.
 func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) {
 	ca, clients := paymenttest.NewCA("Service CA"), paymenttest.NewCA("Client CA").NewIntermediate("Issuing CA", nil)
-	url, seen := startTLS(t, ca, tls.RequireAnyClientCert)
-	h, credentials := newTLS(t, url, ca.PEM())
+	var seen []string // the certificates that the endpoint got
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range r.TLS.PeerCertificates {
+			seen = append(seen, c.Subject.CommonName)
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":"t-%d","token_type":"Bearer","expires_in":3600}`, len(seen))
+	}))
+	named := x509.NewCertPool() // not the client's: some servers name other CAs than they accept
+	named.AddCert(ca.Certificate)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Server()}, ClientAuth: tls.RequireAnyClientCert,
+		ClientCAs: named}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	h, credentials := newTLS(t, server.URL, append(paymenttest.NewCA("Other CA").PEM(), ca.PEM()...))
+	for _, file := range [][]byte{nil, paymenttest.NewCA("Other CA").PEM()} {
+		untrusting, _ := newTLS(t, server.URL, file)
+		if r, err := untrusting.refresher.Run(t.Context(), true); r.Outcome != token.Failed ||
+			!strings.Contains(err.Error(), "its TLS certificate is not valid") {
+			t.Errorf("without the CA: %+v, %v", r, err)
+		}
+	}
 	texts := func(name string) (certificate, key string) {
 		client := clients.Client(func(c *x509.Certificate) { c.Subject.CommonName = name })
 		for _, der := range client.Certificate {
@@ -106,9 +89,9 @@ func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) 
 	} {
 		certificate, key := texts(name)
 		put(change(certificate), change(key))
-		*seen = nil
-		if r, err := h.refresher.Run(t.Context(), true); err != nil || fmt.Sprint(*seen) != "["+name+" Issuing CA]" {
-			t.Errorf("%s: %+v, %v, the server got %v", name, r, err, *seen)
+		seen = nil
+		if r, err := h.refresher.Run(t.Context(), true); err != nil || fmt.Sprint(seen) != "["+name+" Issuing CA]" {
+			t.Errorf("%s: %+v, %v, the server got %v", name, r, err, seen)
 		}
 	}
 	certificate, key := texts("a")
@@ -117,10 +100,10 @@ func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) 
 	for _, c := range [][2]string{{certificate, ""}, {"", key}, {certificate, other}, {key, certificate}, {secret, key},
 		{certificate, secret}, {certificate, strings.Replace(key, "BEGIN ", "BEGIN "+secret+" ", 1)}} {
 		put(c[0], c[1])
-		*seen = nil
+		seen = nil
 		r, err := h.refresher.Run(t.Context(), true)
 		if r.Outcome != token.Failed || !strings.Contains(err.Error(), "not a pair in PEM") ||
-			strings.Contains(err.Error(), secret) || len(*seen) > 0 {
+			strings.Contains(err.Error(), secret) || len(seen) > 0 {
 			t.Errorf("%q: %+v, %v", c, r, err)
 		}
 	}
