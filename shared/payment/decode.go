@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -63,9 +64,8 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 // GROUP.STATUS, no claimCheck (which is reserved for package bus), and no name that differs from claimCheck or a field
 // of section 2.3 only in case. Everything in eventData is accepted.
 func DecodeDelivery(payload []byte) (Delivery, error) {
-	w := newWalker(payload, false)
-	defer w.free()
-	if err := w.decode(deliverySchema); err != nil {
+	var w walker
+	if err := w.decode(payload, deliverySchema); err != nil {
 		return Delivery{}, err
 	}
 	if len(w.delivery.Events) == 0 {
@@ -81,13 +81,10 @@ func DecodeRawEvent(raw []byte) (RawEvent, error) {
 }
 
 func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
-	w := newWalker(raw, reference)
-	defer w.free()
-	if err := w.decode(eventSchema, step{name: "event"}); err != nil {
+	w := walker{reference: reference}
+	err := w.decode(raw, eventSchema, step{name: "event"})
+	if err = cmp.Or(err, w.delivery.Err); err != nil {
 		return RawEvent{}, err
-	}
-	if w.delivery.Err != nil {
-		return RawEvent{}, w.delivery.Err
 	}
 	return w.delivery.Events[0], nil
 }
@@ -191,7 +188,6 @@ type member struct {
 var (
 	textSchema      = &schema{kind: '"'}
 	timestampSchema = &schema{kind: '"', text: (*walker).eventTimestamp} // null is wrong
-	anySchema       = &schema{}                                          // of any kind
 
 	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
 		{name: "deliveryId", required: true,
@@ -236,40 +232,23 @@ func flag(name string) *schema {
 	return &schema{kind: '{', members: []member{{name: name, routed: true, value: &schema{kind: 't'}}}}
 }
 
-// walker reads a payload once, token by token, and checks it against a schema.
+// walker reads a payload once, token by token, and checks it against a schema. After a failed read, its results have no
+// meaning.
 type walker struct {
-	payload  []byte // without a byte order mark
-	mark     int64  // the bytes of the mark
-	buffer   bytes.Buffer
-	dec      jsontext.Decoder
-	path     []step // the current value
-	delivery Delivery
-	current  RawEvent
-	inEvent  int  // the steps of path to the current event
-	rejected bool // the current event has no identity
-
+	payload   []byte // without a byte order mark
+	dec       *jsontext.Decoder
+	failed    bool   // a read has failed: the payload is not well-formed
+	path      []step // the current value
+	delivery  Delivery
+	err       error // the first problem that rejects the delivery
+	current   RawEvent
+	inEvent   int  // the steps of path to the current event
+	rejected  bool // the current event has no identity
 	reference bool // accepts the reserved field
 }
 
-// walkers reuses walkers: most allocations of decoding are a decoder's buffers for names.
-var walkers = sync.Pool{New: func() any { return new(walker) }}
-
-func newWalker(payload []byte, reference bool) *walker {
-	w := walkers.Get().(*walker)
-	w.payload, w.reference = WithoutBOM(payload), reference
-	w.mark = int64(len(payload) - len(w.payload))
-	// A bytes.Buffer is decoded in place, without a copy.
-	w.buffer = *bytes.NewBuffer(w.payload)
-	w.dec.Reset(&w.buffer)
-	return w
-}
-
-func (w *walker) free() {
-	w.payload, w.path, w.delivery, w.current = nil, w.path[:0], Delivery{}, RawEvent{}
-	w.buffer = bytes.Buffer{}
-	w.dec.Reset(&w.buffer) // releases the payload
-	walkers.Put(w)
-}
+// decoders reuses decoders: most allocations of decoding are their buffers for names.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 // step selects a member of an object by its name, or an element of an array by its index if the name is empty.
 type step struct {
@@ -279,12 +258,6 @@ type step struct {
 
 func (w *walker) enter(s step) { w.path = append(w.path, s) }
 func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
-
-// problem returns an error about the current value.
-func (w *walker) problem(format string, args ...any) error {
-	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(where(w.path), "payload"),
-		Problem: fmt.Sprintf(format, args...)})
-}
 
 // where returns the text of a path.
 func where(path []step) string {
@@ -302,76 +275,93 @@ func where(path []step) string {
 	return field.String()
 }
 
-// report notes that the current value is not as in the interface. It returns an error if that rejects the delivery, so
-// that nothing more is read.
-func (w *walker) report(c consequence, format string, args ...any) error {
+func problem(path []step, format string, args ...any) error {
+	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(where(path), "payload"),
+		Problem: fmt.Sprintf(format, args...)})
+}
+
+// report notes that the current value is not as in the interface.
+func (w *walker) report(c consequence, format string, args ...any) {
 	switch c {
 	case rejectsDelivery:
-		return w.problem(format, args...)
+		w.err = cmp.Or(w.err, problem(w.path, format, args...))
 	case rejectsEvent:
-		if w.delivery.Err == nil {
-			w.delivery.Err = w.problem(format, args...)
+		if w.rejected = true; w.delivery.Err == nil {
+			w.delivery.Err = problem(w.path, format, args...)
 		}
-		w.rejected = true
 	default:
 		w.current.Deviations = append(w.current.Deviations, where(w.path[w.inEvent:]))
 	}
-	return nil
 }
 
-// decode reads the only value of the payload; root is its name, if it has one.
-func (w *walker) decode(s *schema, root ...step) error {
-	w.path = append(w.path, root...)
-	if err := w.value(s); err != nil {
-		return err
-	}
+// decode reads a payload; root is its name, if it has one.
+func (w *walker) decode(payload []byte, s *schema, root ...step) error {
+	w.payload, w.path = WithoutBOM(payload), root
+	w.dec = decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(w.dec)
+	w.dec.Reset(bytes.NewBuffer(w.payload)) // decodes a bytes.Buffer in place, without a copy
+	defer w.dec.Reset(&bytes.Buffer{})      // releases the payload
+	w.value(s)
 	if _, err := w.dec.ReadToken(); err != io.EOF {
-		return w.problem("has data after its end, at byte %d", w.mark+w.dec.InputOffset())
+		return malformed(w.payload, int64(len(payload)-len(w.payload)), s, root)
 	}
-	return nil
+	return w.err
 }
 
-// value reads one value. After an error, the path leads to the value with the problem.
-func (w *walker) value(s *schema) error {
+// malformed returns the problem of a text, which begins at that offset, without any of its contents.
+func malformed(text []byte, offset int64, s *schema, root []step) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	_, err := dec.ReadValue()
+	if err == nil {
+		return problem(root, "has data after its end, at byte %d", offset+dec.InputOffset())
+	}
+	at, pointer := dec.InputOffset(), dec.StackPointer()
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at, pointer = syntax.ByteOffset, syntax.JSONPointer
+	}
+	what := "is not well-formed JSON in UTF-8"
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		pointer, what = pointer.Parent(), "has a name twice in one object"
+	}
+	path, _ := steps(root, s, pointer)
+	return problem(path, "%s, at byte %d", what, offset+at)
+}
+
+func (w *walker) value(s *schema) {
 	if s != eventSchema {
-		return w.read(s)
+		w.read(s)
+		return
 	}
 	w.current, w.rejected, w.inEvent = RawEvent{}, false, len(w.path)
-	if err := w.read(s); err != nil {
-		return err
-	}
-	if !w.rejected {
+	if w.read(s); w.rejected {
+		w.delivery.Rejected = append(w.delivery.Rejected, Rejected{w.path[len(w.path)-1].index, w.current.EventID})
+	} else {
 		w.delivery.Events = append(w.delivery.Events, w.current)
-		return nil
 	}
-	w.delivery.Rejected = append(w.delivery.Rejected, Rejected{w.path[len(w.path)-1].index, w.current.EventID})
-	return nil
 }
 
 // read reads one value, of an event or not.
-func (w *walker) read(s *schema) error {
-	kind := kindOf(&w.dec)
+func (w *walker) read(s *schema) {
+	kind := kindOf(w.dec)
 	switch {
-	case kind != s.kind && s != anySchema:
-		if err := w.skip(); err != nil || kind == 'n' && s.wrong == deviates && s != timestampSchema {
-			return err
+	case kind != s.kind:
+		w.next()
+		if kind != 'n' || s.wrong != deviates || s == timestampSchema {
+			w.report(s.wrong, "must be %s", nameOf[s.kind])
 		}
-		return w.report(s.wrong, "must be %s", nameOf[s.kind])
 	case s.kind == '{':
-		return w.object(s)
+		w.object(s)
 	case s.kind == '[':
-		return w.array(s)
+		w.array(s)
 	case s.text == nil:
-		return w.skip()
+		w.next()
+	default:
+		if raw := w.next(); !w.failed {
+			if problem := s.text(w, raw); problem != "" {
+				w.report(s.wrong, "%s", problem)
+			}
+		}
 	}
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return w.malformed(err)
-	}
-	if problem := s.text(w, raw); problem != "" {
-		return w.report(s.wrong, "%s", problem)
-	}
-	return nil
 }
 
 // kindOf returns the kind of the next value; 't' means true and false.
@@ -382,93 +372,82 @@ func kindOf(dec *jsontext.Decoder) jsontext.Kind {
 	return 't'
 }
 
-// skip reads one value of any kind. Decoder.SkipValue reads an object or array token by token, which takes longer.
-func (w *walker) skip() error {
-	if _, err := w.dec.ReadValue(); err != nil {
-		return w.malformed(err)
-	}
-	return nil
+// next reads one value of any kind. Decoder.SkipValue reads an object or array token by token, which takes longer.
+func (w *walker) next() []byte {
+	raw, err := w.dec.ReadValue()
+	w.failed = w.failed || err != nil
+	return raw
+}
+
+// token reads the beginning or the end of an object or array.
+func (w *walker) token() {
+	_, err := w.dec.ReadToken()
+	w.failed = w.failed || err != nil
 }
 
 var nameOf = map[jsontext.Kind]string{
 	'"': "a string", '0': "a number", 't': "true or false", '{': "an object", '[': "an array",
 }
 
-// token reads the beginning or the end of an object or array, which PeekKind has seen.
-func (w *walker) token() { _, _ = w.dec.ReadToken() }
-
-func (w *walker) object(s *schema) error {
+func (w *walker) object(s *schema) {
 	w.token()
 	start := w.dec.InputOffset() - 1
 	var seen uint32 // a bit for each of s.members
 	for w.dec.PeekKind() != '}' {
-		name, err := w.dec.ReadValue()
-		if err != nil {
-			return w.malformed(err)
+		name := w.next()
+		if w.failed {
+			return
 		}
 		i, known := s.find(name)
-		switch {
-		case known:
+		if known {
 			seen |= 1 << i
-			err = w.member(&s.members[i])
-		default:
-			if i >= 0 && s.wrong != deviates {
-				err = w.report(s.wrong, "has a name that differs from %s only in case", s.members[i].name)
-			}
-			err = cmp.Or(err, w.skip())
+			w.member(&s.members[i])
+			continue
 		}
-		if err != nil {
-			return err
+		if i >= 0 && s.wrong != deviates {
+			w.report(s.wrong, "has a name that differs from %s only in case", s.members[i].name)
 		}
+		w.next()
 	}
 	w.token()
 	for i := range s.members {
 		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
 			w.enter(step{name: m.name})
-			if err := w.report(m.value.wrong, "is missing"); err != nil {
-				return err
-			}
+			w.report(m.value.wrong, "is missing")
 			w.leave()
 		}
 	}
 	if s == eventSchema {
 		w.current.Bytes = w.payload[start:w.dec.InputOffset()]
 	}
-	return nil
 }
 
-func (w *walker) member(m *member) (err error) {
+func (w *walker) member(m *member) {
 	w.enter(step{name: m.name})
 	if !m.reserved {
-		err = w.value(m.value)
-	} else if err = w.skip(); err == nil && !w.reference {
-		err = w.report(rejectsEvent, "is the name of a reference to an event: resolve it first (package bus)")
+		w.value(m.value)
+	} else if w.next(); !w.reference {
+		w.report(rejectsEvent, "is the name of a reference to an event: resolve it first (package bus)")
 	}
-	if err == nil {
-		w.leave()
-	}
-	return err
+	w.leave()
 }
 
-func (w *walker) array(s *schema) error {
+func (w *walker) array(s *schema) {
 	w.token()
 	elements, deviations := 0, len(w.current.Deviations)
-	for ; w.dec.PeekKind() != ']'; elements++ {
+	for ; w.dec.PeekKind() != ']' && !w.failed; elements++ {
 		w.enter(step{index: elements})
-		element := s.elements
 		if s.wrong == deviates && len(w.current.Deviations) > deviations {
-			element = anySchema
-		}
-		if err := w.value(element); err != nil {
-			return err
+			w.next()
+		} else {
+			w.value(s.elements)
 		}
 		w.leave()
 	}
 	w.token()
 	if s.elements == eventSchema && elements == 0 {
-		return w.problem("must hold at least one event")
+		w.report(rejectsDelivery, "must hold at least one event")
 	}
-	return nil
 }
 
 // find returns the index of the member that a raw JSON string names, and true. If there is none, it returns false, and
@@ -498,19 +477,6 @@ func unquote(raw []byte) string {
 	}
 	text, _ := jsontext.AppendUnquote(nil, raw)
 	return string(text)
-}
-
-// malformed replaces an error of the JSON decoder, whose text may contain parts of the payload, by one that does not.
-func (w *walker) malformed(err error) error {
-	offset := w.dec.InputOffset()
-	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		offset = syntax.ByteOffset
-	}
-	offset += w.mark
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return w.problem("has a name twice in one object, at byte %d", offset)
-	}
-	return w.problem("is not well-formed JSON in UTF-8, at byte %d", offset)
 }
 
 func (w *walker) deliveryID(raw []byte) (problem string) {
@@ -579,27 +545,30 @@ func (w *walker) eventTimestamp(raw []byte) (problem string) {
 // Path converts a JSON Pointer (RFC 6901) into an event to the notation eventData.identifiers.svcPostingIds[0]. A name
 // that the interface does not define, and all that follows it, becomes one *, because such names can be data.
 func Path(pointer jsontext.Pointer) string {
-	var path strings.Builder
-	at := eventSchema
+	path, whole := steps(nil, eventSchema, pointer)
+	if !whole {
+		path = append(path, step{name: "*"})
+	}
+	return where(path)
+}
+
+// steps appends a JSON Pointer into a value with that schema to a path, up to the first name that the interface does
+// not define. It reports whether there is none.
+func steps(path []step, at *schema, pointer jsontext.Pointer) (_ []step, whole bool) {
 	for name := range pointer.Tokens() {
-		if at.kind == '[' {
-			fmt.Fprintf(&path, "[%s]", name)
-			at = at.elements
+		if at != nil && at.kind == '[' {
+			index, _ := strconv.Atoi(name)
+			path, at = append(path, step{index: index}), at.elements
 			continue
 		}
-		i := slices.IndexFunc(at.members, func(m member) bool { return m.name == name })
-		if i >= 0 {
-			at = at.members[i].value
-		} else {
-			name, at = "*", nil
+		i := -1
+		if at != nil {
+			i = slices.IndexFunc(at.members, func(m member) bool { return m.name == name })
 		}
-		if path.Len() > 0 {
-			path.WriteByte('.')
+		if i < 0 {
+			return path, false
 		}
-		path.WriteString(name)
-		if at == nil {
-			break
-		}
+		path, at = append(path, step{name: name}), at.members[i].value
 	}
-	return path.String()
+	return path, true
 }

@@ -56,7 +56,7 @@ func TestAnEventHasItsAmountAndCurrency(t *testing.T) {
 		`{"amount":-1.50e3,"paymentCurrency":"\u0045UR"}`:                 {"-1.50e3", "EUR"},
 		`{"amount":"1.5","paymentCurrency":978}`:                          {},
 		`{"amount":null}`:                                                 {},
-		`{"amount":` + long + `}`:                                         {long, ""},
+		`{"amount":` + long + `,"paymentCurrency":"` + long[2:] + `"}`:    {long, long[2:]},
 		`{"amount":1` + long + `,"paymentCurrency":"` + long[1:] + `"}`:   {},
 		`{"x":{"amount":1},"identifiers":{"amount":1}}`:                   {},
 		`{"amount":1,"x":[{"paymentCurrency":"EUR"}],"y":{"amount":"1"}}`: {"1", ""},
