@@ -124,7 +124,8 @@ func (f *fixture) testTutorial(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	if err != nil || event < 0 || !strings.Contains(string(out), f.ClaimBucket) ||
-		!strings.Contains(string(out), "stack First (account ") || !strings.Contains(string(out), `"found":`) ||
+		!strings.Contains(string(out), "stack First (account ") ||
+		!strings.Contains(string(out), `"ExecutedVersion"`) || strings.Contains(string(out), "FunctionError") ||
 		strings.Contains(string(out), "compiling and installing") {
 		t.Fatalf("%v\n%s", err, out)
 	}
