@@ -449,22 +449,23 @@ func (p path) job(attempts, retries int, injections ...injection) job {
 // that one of so many is played with it.
 func skips(n, every int) bool { return raceEnabled && n%every != 0 }
 
-func TestNoSingleFaultLosesAnEvent(t *testing.T) {
+// sweep plays every path once with each of these faults of each call, with so many attempts of the client and retries of
+// the sender.
+func sweep(t *testing.T, sets [][2]int, every int, faults func(seen) []injection) (sum counts) {
 	prepare(t)
 	total := 0
-	var sum counts
 	for _, p := range paths() {
 		t.Run(p.name, func(t *testing.T) {
 			var c pool
 			c.all(t, func(hand func(job)) {
-				for _, set := range [][2]int{{1, 0}, {1, 2}, {3, 0}, {3, 2}} {
+				for _, set := range sets {
 					w, counted, calls := p.bubble(t, set[0], set[1])
 					if len(w.facts.violations) > 0 {
 						t.Fatalf("without a fault: %v\n%s", counted, w)
 					}
 					for _, call := range calls {
-						for _, x := range call.injections() {
-							if total++; !skips(total, 31) {
+						for _, x := range faults(call) {
+							if total++; !skips(total, every) {
 								hand(p.job(set[0], set[1], x))
 							}
 						}
@@ -474,35 +475,27 @@ func TestNoSingleFaultLosesAnEvent(t *testing.T) {
 			sum.add(c.total)
 		})
 	}
-	t.Logf("%d single faults: %v", total, sum)
+	t.Logf("%d faults: %v", total, sum)
+	return sum
+}
+
+func TestNoSingleFaultLosesAnEvent(t *testing.T) {
+	sweep(t, [][2]int{{1, 0}, {1, 2}, {3, 0}, {3, 2}}, 31, seen.injections)
 }
 
 // A request can arrive after the grace period of its sender: after the deadline, the lease and the next publisher.
 func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
-	prepare(t)
-	total := 0
-	var c pool
-	c.all(t, func(hand func(job)) {
-		for _, p := range paths() {
-			for _, retries := range []int{0, 2} {
-				_, _, calls := p.bubble(t, 1, retries)
-				for _, call := range calls {
-					if !call.op.writes() {
-						continue
-					}
-					for _, seconds := range []time.Duration{70, 100, 250, 600} {
-						if total++; !skips(total, 4) {
-							hand(p.job(1, retries, injection{call.n, fault{kind: late, by: seconds*time.Second + 37}}))
-						}
-					}
-				}
+	sum := sweep(t, [][2]int{{1, 0}, {1, 2}}, 4, func(s seen) (all []injection) {
+		for _, seconds := range []time.Duration{70, 100, 250, 600} {
+			if s.op.writes() {
+				all = append(all, injection{s.n, fault{kind: late, by: seconds*time.Second + 37}})
 			}
 		}
+		return all
 	})
-	if c.total.Overtaken == 0 {
+	if sum.Overtaken == 0 {
 		t.Error("no request was overtaken")
 	}
-	t.Logf("%d requests: %v", total, c.total)
 }
 
 func TestNoPairOfFaultsLosesAnEvent(t *testing.T) {

@@ -802,25 +802,3 @@ func shortened(text string) string {
 	}
 	return text
 }
-
-// describe returns a short text for an answer.
-func describe(c *call, out any, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	switch out := out.(type) {
-	case []ledger.Result:
-		done := len(slices.DeleteFunc(slices.Clone(out), func(r ledger.Result) bool { return !r.Done }))
-		failed := len(slices.DeleteFunc(slices.Clone(out), func(r ledger.Result) bool { return r.Err == nil }))
-		return fmt.Sprintf("%d done, %d not, %d failed", done, len(out)-done-failed, failed)
-	case []ledger.Item:
-		return fmt.Sprintf("%d items", len(out))
-	case []error:
-		failed := len(slices.DeleteFunc(slices.Clone(out), func(err error) bool { return err == nil }))
-		return fmt.Sprintf("%d accepted, %d failed", len(out)-failed, failed)
-	}
-	if c.op == fetchKey {
-		return "answered"
-	}
-	return "done"
-}

@@ -619,27 +619,20 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result
 		what = map[ledger.State]op{ledger.Pending: record, ledger.Published: mark, ledger.Parked: parkEvent,
 			ledger.Dismissed: dismissEvent}[w.Item.State]
 	}
-	return s.each(ctx, what, ids, func(n int) ledger.Result {
-		r := s.w.ledger.Write(context.Background(), writes[n:n+1])[0]
-		switch {
-		case !r.Done:
-		case what == record:
-			s.w.facts.recorded(s.instance, ids[n])
-		default:
-			s.w.facts.updated(s.instance, what, ids[n])
-		}
-		return r
-	})
-}
-
-// each makes a call about items, for some of which it fails if the fault says so.
-func (s store) each(ctx context.Context, what op, ids []string, one func(n int) ledger.Result) []ledger.Result {
+	// It fails for some of the items if the fault says so.
 	results, err := do(s.instance, ctx, what, ids[0], ids, func() ([]ledger.Result, error) {
 		results, hit := make([]ledger.Result, len(ids)), s.w.facts.executing.fault
 		for n := range results {
 			fails := hit.kind.ofEntries() && hit.hits(n)
 			if !fails || hit.kind == partial && hit.code == afterEffect {
-				results[n] = one(n)
+				results[n] = s.w.ledger.Write(context.Background(), writes[n:n+1])[0]
+			}
+			switch {
+			case !results[n].Done:
+			case what == record:
+				s.w.facts.recorded(s.instance, ids[n])
+			default:
+				s.w.facts.updated(s.instance, what, ids[n])
 			}
 			if fails {
 				results[n] = ledger.Result{Err: errors.New(hit.code)}
@@ -1125,7 +1118,11 @@ func (w *world) answer(c *call, out any, err error) {
 			}
 		}
 	}
-	w.log(c.instance, c.op.String(), c.key, c.fault, describe(c, out, err))
+	result := "done"
+	if err != nil {
+		result = err.Error()
+	}
+	w.log(c.instance, c.op.String(), c.key, c.fault, result)
 	c.reply <- answer{out, err}
 }
 
