@@ -144,31 +144,28 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 
 	status := response.StatusCode
+	failed := &EndpointError{Status: status}
 	switch {
 	case status == http.StatusOK && err != nil:
-		return Bearer{}, &EndpointError{Status: status, Problem: "the answer is incomplete: " + connectionProblem(err),
-			retry: true}
+		failed.Problem, failed.retry = "the answer is incomplete: "+connectionProblem(err), true
 	case status == http.StatusOK:
 		b, problem := accept(body, sent)
 		b.endpoint = e.digest
 		b.unexpectedType = payment.UnexpectedType(response.Header.Get("Content-Type"))
-		if problem != "" && b.unexpectedType != "" {
-			problem += "; its Content-Type is " + b.unexpectedType
+		if problem == "" {
+			return b, nil
 		}
-		if problem != "" {
-			return Bearer{}, &EndpointError{Status: status, Code: errorCode(body), Problem: problem}
+		if failed.Code, failed.Problem = errorCode(body), problem; b.unexpectedType != "" {
+			failed.Problem += "; its Content-Type is " + b.unexpectedType
 		}
-		return b, nil
 	case status >= 300 && status < 400:
-		return Bearer{}, &EndpointError{Status: status, Problem: "redirects are not followed"}
+		failed.Problem = "redirects are not followed"
+	default:
+		failed.Code, failed.Problem = errorCode(body), "no registered OAuth error code"
+		failed.retry = status == http.StatusTooManyRequests || status >= 500
+		failed.retryAfter = retryAfter(response.Header.Get("Retry-After"))
 	}
-	return Bearer{}, &EndpointError{
-		Status:     status,
-		Code:       errorCode(body),
-		Problem:    "no registered OAuth error code",
-		retry:      status == http.StatusTooManyRequests || status >= 500,
-		retryAfter: retryAfter(response.Header.Get("Retry-After")),
-	}
+	return Bearer{}, failed
 }
 
 // clientWith returns the client with a certificate, or without one. The certificate is sent whatever CAs the

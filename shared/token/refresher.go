@@ -249,7 +249,8 @@ const (
 	storeMargin = 5 * time.Second
 )
 
-// replacement returns a token that is not useless, or a useless one if the endpoint returns no other.
+// replacement calls the endpoint until it returns a token that is not useless, a retry cannot succeed or would take too
+// long. It returns a useless token if the endpoint returns no other.
 func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer,
 	always bool) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -257,31 +258,22 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))
 		defer cancel()
 	}
-	for {
-		fresh, err = r.fetch(ctx, c, &calls)
-		if err != nil || !fresh.useless(stored, always) {
-			return fresh, calls, err
-		}
-		// One second more, because the endpoint can count in whole seconds.
-		left := time.Until(stored.ExpiresAt) + time.Second
-		if left > interval || calls >= maxCalls || !sleep(ctx, max(left, baseBackoff)) {
-			return fresh, calls, nil
-		}
-	}
-}
-
-// fetch calls the endpoint until it returns a token, a retry cannot succeed, or a retry
-// would take too long. It counts its calls.
-func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Bearer, error) {
 	for backoff := baseBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		*calls++
-		b, err := r.endpoint.Fetch(ctx, c)
+		calls++
+		fresh, err = r.endpoint.Fetch(ctx, c)
+		var wait time.Duration
 		failure, ok := errors.AsType[*EndpointError](err)
-		if err == nil || !ok || !failure.retry || *calls >= maxCalls || ctx.Err() != nil {
-			return b, err
+		switch {
+		case err != nil && (!ok || !failure.retry), err == nil && !fresh.useless(stored, always):
+			return fresh, calls, err
+		case err != nil:
+			wait = max(failure.retryAfter, rand.N(backoff))
+		default:
+			// One second more, because the endpoint can count in whole seconds.
+			wait = max(time.Until(stored.ExpiresAt)+time.Second, baseBackoff)
 		}
-		if !sleep(ctx, max(failure.retryAfter, rand.N(backoff))) {
-			return Bearer{}, err
+		if err == nil && wait > interval || calls >= maxCalls || !sleep(ctx, wait) {
+			return fresh, calls, err
 		}
 	}
 }
