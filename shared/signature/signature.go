@@ -84,18 +84,10 @@ func CheckForm(text string, minBytes, maxBytes int) error {
 // digest returns the SHA-256 of the message of section 5.4: payload, line feed, timestamp, line feed, key id. It does
 // not copy the payload.
 func digest(payload []byte, timestamp, keyID string) [sha256.Size]byte {
-	tail := make([]byte, 0, 128)
-	tail = append(tail, '\n')
-	tail = append(tail, timestamp...)
-	tail = append(tail, '\n')
-	tail = append(tail, keyID...)
-
 	h := sha256.New()
 	h.Write(payload)
-	h.Write(tail)
-	var sum [sha256.Size]byte
-	h.Sum(sum[:0])
-	return sum
+	h.Write([]byte("\n" + timestamp + "\n" + keyID))
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 func verifyDigest(key *rsa.PublicKey, digest [sha256.Size]byte, text string) error {

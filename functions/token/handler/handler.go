@@ -67,7 +67,7 @@ type line struct {
 func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	level := slog.LevelInfo
 	l := line{Outcome: r.Outcome, Lifetime: r.Lifetime.Round(time.Millisecond).Seconds(), Calls: r.Calls,
-		Type: r.UnexpectedType}
+		Type: r.UnexpectedType, Unreadable: awsenv.Cause(r.Unreadable), Cause: awsenv.Cause(err)}
 	var values []awsenv.Value
 	if r.Known {
 		l.Remaining = r.Remaining.Round(time.Millisecond).Seconds()
@@ -76,18 +76,14 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	if r.WritesTooOften {
 		l.Warning = token.ShortLived
 	}
-	if r.Unreadable != nil {
-		l.Unreadable = r.Unreadable.Error()
-	}
 	if l.Warning+l.Unreadable+l.Type != "" {
 		level = slog.LevelWarn
 	}
 	if err != nil {
 		level = slog.LevelError
-		l.Cause = err.Error()
-		if answer, ok := errors.AsType[*token.EndpointError](err); ok {
-			l.Status, l.OAuthError = answer.Status, answer.Code
-		}
+	}
+	if answer, ok := errors.AsType[*token.EndpointError](err); ok {
+		l.Status, l.OAuthError = answer.Status, answer.Code
 	}
 	h.log.Outcome(ctx, level, "token", l, values...)
 	return Report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds()), Cause: l.Cause}

@@ -15,11 +15,16 @@ import (
 	"payhook.example/shared/aws/client"
 )
 
-func config(t *testing.T, url string) aws.Config {
-	t.Helper()
+// environment returns that of a function whose calls are answered at url.
+func environment(url string) func(name string) string {
 	env := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID",
 		"AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session", "AWS_ENDPOINT_URL": url}
-	cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
+	return func(name string) string { return env[name] }
+}
+
+func config(t *testing.T, url string) aws.Config {
+	t.Helper()
+	cfg, err := client.Config(environment(url), client.NewConnections(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/shared/aws/client"
-	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/eventbridge"
-	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/aws/stack"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
@@ -48,17 +45,12 @@ func list(r *http.Request, part, text string) string {
 // stores returns the stores of a function whose calls are answered at url.
 func stores(t *testing.T, url string) intake.Stores {
 	t.Helper()
-	cfg := config(t, url)
-	cfg.HTTPClient = client.NewConnections(intake.Parallel).Client()
-	buckets := s3.NewClient(cfg)
-	return intake.Stores{
-		Ledger:   dynamodb.NewLedger(dynamodb.NewClient(cfg), "ledger"),
-		Keys:     dynamodb.NewKeys(dynamodb.NewClient(cfg), "keys"),
-		Bus:      eventbridge.NewBus(eventbridge.NewClient(cfg), "bus"),
-		Claims:   s3.NewBucket(buckets, "claims"),
-		Parking:  s3.NewWriter(buckets, "parking"),
-		Evidence: s3.NewWriter(buckets, "evidence"),
+	clients, err := stack.NewClients(environment(url))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return clients.Webhook(settings.Function{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
+		ClaimBucket: "claims", ParkingBucket: "parking", EvidenceBucket: "evidence"})
 }
 
 // oneKey knows the key of the service.
