@@ -8,6 +8,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -125,6 +126,28 @@ func Resolve(ctx context.Context, open func(bucket string) objects.Getter, detai
 		return detail, nil
 	}
 	return get(ctx, open(claim.ClaimCheck.Bucket), *claim.ClaimCheck)
+}
+
+// FindClaim returns the content of an eventId in a bucket for which is returns true, with its key, and nil if there is
+// none. It needs no reference: it reads what [Claims] have stored. It is safe for concurrent use.
+func FindClaim(ctx context.Context, bucket interface {
+	objects.Lister
+	objects.Getter
+}, eventID string, is func(event []byte) bool) (key string, event []byte, err error) {
+	for object, err := range objects.All(ctx, bucket, folder(eventID), "") {
+		if err != nil {
+			return "", nil, fmt.Errorf("claim check: list: %w", err)
+		}
+		event, err := get(ctx, bucket, Reference{Key: object.Key, Size: object.Size,
+			SHA256: strings.TrimSuffix(path.Base(object.Key), ".json")})
+		if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrAltered) {
+			return "", nil, err
+		}
+		if err == nil && is(event) {
+			return object.Key, event, nil
+		}
+	}
+	return "", nil, nil
 }
 
 // get returns the event of a reference.

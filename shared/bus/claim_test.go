@@ -112,6 +112,46 @@ func TestTheTimeOfAnEventIsThatOfItsLastWrite(t *testing.T) {
 	}
 }
 
+// A content is found by the id alone, in any case, and only if it is not changed.
+func TestContentsOfAnEventAreFound(t *testing.T) {
+	bucket, _ := stored(t, large)
+	second := large
+	second.EventID, second.Bytes = strings.ToUpper(large.EventID), []byte(`{"amount":2}`)
+	if _, err := bus.NewClaims(bucket, "claims").Put(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	find := func(id string, wanted []byte) []byte {
+		t.Helper()
+		key, found, err := bus.FindClaim(t.Context(), bucket, id,
+			func(content []byte) bool { return bytes.Equal(content, wanted) })
+		if err != nil || !bytes.Equal(bucket.Objects()[key], found) {
+			t.Errorf("%s, %v", key, err)
+		}
+		return found
+	}
+	for _, want := range [][]byte{large.Bytes, second.Bytes} {
+		if got := find(second.EventID, want); !bytes.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := find(large.EventID[:8], large.Bytes); got != nil {
+		t.Errorf("another id: %q", got)
+	}
+	overwrite(t, bucket, "{}")
+	if got := find(large.EventID, []byte("{}")); got != nil {
+		t.Errorf("changed: %q", got)
+	}
+	for method, want := range map[error]error{objects.ErrNotFound: nil, errDown: errDown} { // after they were listed
+		bucket.Fails = failing("Get", method).Fails
+		if _, got, err := bus.FindClaim(t.Context(), bucket, large.EventID, nil); got != nil || !errors.Is(err, want) {
+			t.Errorf("%v: %q, %v", method, got, err)
+		}
+	}
+	if _, _, err := bus.FindClaim(t.Context(), failing("List", errDown), "", nil); !errors.Is(err, errDown) {
+		t.Errorf("a list that is denied: %v", err)
+	}
+}
+
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, large)
 	marked := append([]byte("\ufeff"), large.Bytes...)

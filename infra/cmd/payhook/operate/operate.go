@@ -4,8 +4,8 @@
 //
 // It guarantees that it changes nothing except with the commands replay and dismiss, that it
 // never changes more than one thing without confirmation, and that it shows a payload only
-// with the flag --payload of "parked show". Of both versions of a conflict, it shows amount
-// and currency, and the status while Payhook has it.
+// with the flag --payload of "parked show". Of both versions of a
+// conflict, it shows amount, currency and status.
 package operate
 
 import (
@@ -84,8 +84,8 @@ type stack struct {
 		ledger.Getter
 		ledger.Querier
 	}
-	keys    keys.InspectStore
-	parking proof.Reader
+	keys                      keys.InspectStore
+	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
 }
 
 // connect finds the deployment that is meant.
@@ -94,9 +94,10 @@ func connect(ctx context.Context, p *cli.Program, t *deployment.Deployment) (*st
 	if err != nil {
 		return nil, err
 	}
-	db := dynamodb.NewClient(d.AWS)
-	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable), dynamodb.NewKeysInspector(db, d.KeysTable),
-		s3.NewBucket(d.S3(), d.ParkingBucket)}, nil
+	db, client := dynamodb.NewClient(d.AWS), d.S3()
+	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
+		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
+		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}, nil
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.

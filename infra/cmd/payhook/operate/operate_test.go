@@ -36,6 +36,8 @@ type world struct {
 	table    ledger.Memory
 	keys     keys.Memory
 	parking  objects.Memory
+	claims   objects.Memory
+	evidence objects.Memory
 	at       deployment.Deployment
 	down     bool             // the tables
 	requests []intake.Request // of the redrive function, in order
@@ -143,7 +145,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 		if w.down {
 			store = downKeys{}
 		}
-		return &stack{&w.at, w, store, &w.parking}, nil
+		return &stack{&w.at, w, store, &w.parking, &w.claims, &w.evidence}, nil
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)

@@ -31,8 +31,10 @@ with it.
 
 Of a conflict, it shows both versions: amount, currency, status, delivery, and the state
 of the first in the ledger now (pending, published, parked or dismissed; unknown if its
-de-duplication window is over; replaced if the ledger has another content). The output
-says where the whole first version is. Once it is published, its status is only there.
+de-duplication window is over; replaced if the ledger has another content). Amounts and
+currencies are those that the ledger had at the time of the conflict. The whole first
+version is in the ledger while it is pending or parked, in the claim bucket if it is too
+large for the bus, and in the evidence. Otherwise, the output says who has it.
 
 Status 1: nothing is parked under this name, or the payload is not stored.`,
 		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",

@@ -14,8 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/signature"
 )
 
 func TestParkedListHasTimesAndStates(t *testing.T) {
@@ -256,37 +259,88 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	}
 }
 
-// The whole first version is where the ledger says.
-func TestFirstVersionHasItsPlace(t *testing.T) {
+// The whole first version is shown from where it is stored.
+func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 	for name, test := range map[string]struct {
-		state  ledger.State
-		large  bool
-		where  string
-		status string
-		at     time.Time
+		state ledger.State
+		large bool
+		where string
+		at    time.Time
 	}{
-		"pending":             {ledger.Pending, false, "the ledger", "RELEASED", noon.Add(-time.Hour)},
-		"parked":              {ledger.Parked, false, "the ledger", "RELEASED", noon},
-		"published":           {ledger.Published, false, "Payhook does not store it any more.", "", noon},
-		"large and pending":   {ledger.Pending, true, "below s3://claims/events/", "RELEASED", noon.Add(-time.Hour)},
-		"large and published": {ledger.Published, true, "below s3://claims/events/", "", noon},
-		"large and dismissed": {ledger.Dismissed, true, "below s3://claims/events/", "RELEASED", noon.Add(-time.Minute)},
+		"pending":             {ledger.Pending, false, "the ledger", noon.Add(-time.Hour)},
+		"parked":              {ledger.Parked, false, "the ledger", noon},
+		"large and pending":   {ledger.Pending, true, "s3://claims/events/", noon.Add(-time.Hour)},
+		"large and published": {ledger.Published, true, "s3://claims/events/", noon},
+		"large and dismissed": {ledger.Dismissed, true, "s3://claims/events/", noon.Add(-time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.at.EvidenceBucket = "evidence"
-			i := ledger.NewItem(paymentOf(uuid.New().String(), "100.00"), uuid.New().String(), noon.Add(-time.Hour))
-			i.Claimed, i.Decision.At = test.large, noon.Add(-time.Minute)
+			id := uuid.New().String()
+			var i ledger.Item
+			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
+				raw := paymentOf(strings.ToUpper(id), amount)
+				if i = ledger.NewItem(raw, uuid.New().String(), noon.Add(-time.Hour)); test.large {
+					detail, err := bus.NewClaims(&w.claims, "claims").Put(t.Context(), raw)
+					if err != nil {
+						t.Fatal(err)
+					}
+					i.Detail, i.Claimed = detail, true
+				}
+			}
+			i.Amount, i.Currency = "", "" // as while it is pending
+			i.Decision.At = noon.Add(-time.Minute)
 			i = w.insert(test.state, i)
-			i.Amount, i.Currency = "", "" // as they are not known while it is pending
-			parked, _ := w.conflict(i.EventID, i)
-			v := w.first(parked)
-			if v.Amount != "100.00" || v.Currency != "EUR" || v.Status != test.status ||
-				!strings.HasPrefix(v.Where, test.where) || v.State != test.state || v.At != test.at ||
-				strings.Contains(v.Where, "payhook evidence find "+i.EventID) != (name == "published") {
+			parked, _ := w.conflict(id, i)
+			if v := w.first(parked); v.Amount != "100.00" || v.Currency != "EUR" || v.Status != "RELEASED" ||
+				!strings.HasPrefix(v.Where, test.where) || v.State != test.state || v.At != test.at {
 				t.Errorf("%+v", v)
 			}
+			w.claims.Fails = func(context.Context, string, string) error { return errDown }
+			if !test.large {
+				return
+			}
+			w.expect(cli.StatusUnreachable, "parked", "show", parked)
 		})
+	}
+}
+
+// The evidence has the delivery of the first version. If it can't be read, the rest is shown.
+func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
+	w := newWorld(t)
+	w.at.EvidenceBucket = "evidence"
+	first := w.published()
+	name, _ := w.conflict(first.EventID, first)
+	w.evidence.Fails = func(_ context.Context, call, key string) error {
+		if call == "Get" && !strings.Contains(key, first.DeliveryID) {
+			t.Errorf("it reads another delivery: %s", key)
+		}
+		return nil
+	}
+	var record string
+	for _, p := range []proof.Proof{ // the first is another delivery, the second another content
+		{DeliveryID: uuid.New().String(), Payload: []byte("{")},
+		{DeliveryID: first.DeliveryID, Payload: paymenttest.RawDelivery(first.DeliveryID,
+			paymentOf(first.EventID, "1.00").Bytes)},
+		{DeliveryID: first.DeliveryID, Payload: paymenttest.RawDelivery(first.DeliveryID,
+			paymentOf(first.EventID, "100.00").Bytes)}} {
+		if v := w.first(name); !strings.HasPrefix(v.Where, "Payhook does not") ||
+			!strings.Contains(v.Where, "payhook evidence find "+first.EventID) {
+			t.Errorf("%+v", v)
+		}
+		p.Reason, p.Timestamp = proof.Accepted, signature.FormatTime(first.RecordedAt.Add(-5*time.Minute))
+		var err error
+		if record, _, err = proof.Put(t.Context(), &w.evidence, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := w.first(name); v.Where != "s3://evidence/"+record || v.Status != "RELEASED" {
+		t.Errorf("%+v", v)
+	}
+	out, _ := w.expect(0, "parked", "show", name)
+	w.contains(out, "The whole first version: s3://evidence/accepted/")
+	w.evidence.Fails = func(context.Context, string, string) error { return errDown }
+	if v := w.first(name); v.Amount != "100.00" || !strings.HasSuffix(v.Where, "down)") {
+		t.Errorf("%+v", v)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -37,7 +38,7 @@ type version struct {
 	Amount     string       `json:"amount,omitempty"`
 	Currency   string       `json:"currency,omitempty"`
 	Status     string       `json:"status,omitempty"`
-	// Where is where the whole first content is: in the ledger or the claim bucket; otherwise, who has it.
+	// Where is where the whole first content is stored: the ledger or an object; otherwise, who has it.
 	Where string `json:"where,omitempty"`
 }
 
@@ -76,37 +77,89 @@ func (p *program) compare(ctx context.Context, s *stack, parked proof.Proof) (al
 // first returns the content that the ledger had.
 func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version, error) {
 	v := version{State: unknown, DeliveryID: c.First.DeliveryID, SHA256: hex.EncodeToString(c.First.Digest),
-		Amount: c.First.Amount, Currency: c.First.Currency, Where: "Payhook does not store it any more. Consumers have " +
-			"it, and for archiveRetention the archive of the bus."}
-	if s.EvidenceBucket != "" {
-		v.Where += " Its delivery is found by: " + p.hint("evidence find "+c.EventID)
-	}
+		Amount: c.First.Amount, Currency: c.First.Currency}
 	item, known, err := ledger.Find(ctx, s.ledger, c.EventID, true)
-	switch {
-	case err != nil:
+	if err != nil {
 		return v, err
+	}
+	var event []byte
+	switch {
 	case !known:
-		return v, nil
 	case !slices.Equal(item.Digest[:], c.First.Digest):
 		v.State = replaced
-		return v, nil
-	case item.Claimed:
-		v.Where = "below s3://" + s.ClaimBucket + "/events/" + item.EventID + "/"
-	case item.Detail != nil:
-		v.Where = "the ledger"
+	default:
+		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
+			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Decision.At}[item.State]
+		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
+		if event = item.Detail; event != nil && !item.Claimed {
+			v.Where = "the ledger"
+		}
 	}
-	v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
-		ledger.Published: item.PublishedAt, ledger.Dismissed: item.Decision.At}[item.State]
-	v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
-	v.read(item.Detail)
+	if v.Where == "" {
+		key, found, err := bus.FindClaim(ctx, s.claims, c.EventID,
+			func(event []byte) bool { return isContent(event, c.First.Digest) })
+		if err != nil {
+			return v, err
+		}
+		if found != nil {
+			v.Where, event = "s3://"+s.ClaimBucket+"/"+key, found
+		}
+	}
+	if v.Where == "" {
+		v.Where = "Payhook does not store it any more. Consumers have it, and for archiveRetention the archive of " +
+			"the bus."
+		if s.EvidenceBucket != "" {
+			name, found, err := s.inEvidence(ctx, c)
+			if found != nil {
+				v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, found
+			} else if v.Where += " Its delivery is found by: " + p.hint("evidence find "+c.EventID); err != nil {
+				v.Where += " (" + err.Error() + ")"
+			}
+		}
+	}
+	v.read(event)
 	return v, nil
+}
+
+// near is how long before and after an event was recorded its delivery is searched in the evidence: the names there
+// have the time of the signature.
+const near = 15 * time.Minute
+
+// inEvidence returns the first content of an event in conflict and the name of the record that has it; nil for none.
+func (s *stack) inEvidence(ctx context.Context, c proof.Content) (string, []byte, error) {
+	if c.First.RecordedAt.IsZero() {
+		return "", nil, nil
+	}
+	for o, err := range proof.List(ctx, s.evidence, proof.Accepted, c.First.RecordedAt.Add(-near),
+		c.First.RecordedAt.Add(near)) {
+		if err != nil {
+			return "", nil, err
+		}
+		if n, err := proof.ParseName(o.Key); err != nil || !strings.EqualFold(n.ID, c.First.DeliveryID) {
+			continue
+		}
+		record, err := proof.Get(ctx, s.evidence, o.Key)
+		if err != nil {
+			return "", nil, err
+		}
+		if event := eventIn(record.Payload, c.First.Digest); event != nil {
+			return o.Key, event, nil
+		}
+	}
+	return "", nil, nil
+}
+
+// isContent reports whether an event has a digest.
+func isContent(event, digest []byte) bool {
+	d := ledger.DigestOf(event)
+	return slices.Equal(d[:], digest)
 }
 
 // eventIn returns the event of a payload with a digest; nil for none.
 func eventIn(payload, digest []byte) []byte {
 	delivery, _ := payment.DecodeDelivery(payload) // without events if it is invalid
 	for _, e := range delivery.Events {
-		if d := ledger.DigestOf(e.Bytes); slices.Equal(d[:], digest) {
+		if isContent(e.Bytes, digest) {
 			return e.Bytes
 		}
 	}
