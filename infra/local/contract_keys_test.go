@@ -87,6 +87,8 @@ func (r *random) keyCall() (what string, do func(ctx context.Context, s keyStore
 			slices.SortFunc(all, func(a, b keys.Record) int { return cmp.Compare(a.ID, b.ID) })
 			return result(all, err)
 		}
+	case 9:
+		return "delete", func(ctx context.Context, s keyStore) any { return s.Delete(ctx, k.ID) }
 	}
 	return "get", func(ctx context.Context, s keyStore) any {
 		found, err := s.Store.Get(ctx, k.ID)

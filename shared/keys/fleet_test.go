@@ -147,7 +147,7 @@ func (f *fleet) play(history string) {
 		case len(words) == 0:
 			continue
 		case words[0] == "drop":
-			delete(f.db.records, itemID)
+			_ = f.db.Delete(f.t.Context(), itemID)
 			continue
 		case words[0] == "stored":
 			got = "stored " + f.stored()

@@ -115,3 +115,11 @@ func (m *Memory) Records(context.Context) ([]Record, error) {
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.records)), nil
 }
+
+// Delete implements [InspectStore].
+func (m *Memory) Delete(_ context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.records, id)
+	return nil
+}

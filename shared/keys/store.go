@@ -38,6 +38,9 @@ type InspectStore interface {
 	Get(ctx context.Context, id string) (*Record, error)
 	// Records returns all records of key ids, in any order.
 	Records(ctx context.Context) ([]Record, error)
+	// Delete deletes the record of a key id, if there is one. A function without its own copy then fetches the key
+	// again.
+	Delete(ctx context.Context, id string) error
 }
 
 // Record is what the store has of a key id. Without JWK, the id had no key at FetchedAt; with UnknownSince, it had one

@@ -208,6 +208,8 @@ func (k *Keys) Source(ctx context.Context, name string) (time.Time, error) {
 type KeysInspectAPI interface {
 	getAPI
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
+		error)
 }
 
 // KeysInspector is the [keys.InspectStore] of a deployment. It is safe for concurrent use.
@@ -243,4 +245,11 @@ func (i *KeysInspector) Records(ctx context.Context) (all []keys.Record, err err
 		}
 	}
 	return all, nil
+}
+
+// Delete implements [keys.InspectStore].
+func (i *KeysInspector) Delete(ctx context.Context, id string) error {
+	_, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &i.table, Key: keysKey(id)})
+	_, _, err = unmet("DeleteItem", err)
+	return err
 }

@@ -119,7 +119,8 @@ func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 			return err
 		}},
 		call{"source", func() error { _, err := store.Source(ctx, "source#1"); return err }},
-		call{"records", func() error { _, err := inspector.Records(ctx); return err }})
+		call{"records", func() error { _, err := inspector.Records(ctx); return err }},
+		call{"delete", func() error { return inspector.Delete(ctx, id) }})
 }
 
 // What the requests do is compared with the stores in memory on an emulator.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,14 +17,22 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
 
+// dropping is what the flags of keys say.
+type dropping struct {
+	drop, force, yes bool
+	reason           string
+}
+
 func (p *program) keysCommand() *cobra.Command {
-	return &cobra.Command{
+	var d dropping
+	cmd := &cobra.Command{
 		Use:   "keys [ID]",
-		Short: "Show the cached keys and the accepted CAs",
-		Long: `Shows the payment service's keys as the functions share them: the state, when the
+		Short: "Show the cached keys and the accepted CAs, or drop a key",
+		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
 service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
 tell whether a key is theirs. With an ID, with or without hyphens, it shows more of
 that key, its URL, and what the URL answers now. With keysAuth=bearer, that sends the
@@ -41,22 +50,35 @@ access token. It is not recorded when a key was last used.
   expired    the functions no longer use it, and ask the service
   absent     not cached: the functions ask the service
 
-If the service returns another key under the same id, the functions find out by
-themselves, when a signature does not verify.
-
 Without an ID, it also shows which client certificates are accepted: the CAs of the
 truststore, the days until the first of them expires, pins, subjects and revoked keys. A
 pin is the SHA-256 of a key, as in the settings clientCertPins and revokedKeys. Without
-CAs, no client certificate is required. The redrive function reports it.
+CAs, no client certificate is required. The redrive function reports it. The lines of
+webhooks name their certificates.
+
+With --drop and --reason, the key is deleted from the table, so that the service is
+asked again. If the service does not return the key now, its webhooks would be rejected:
+nothing is dropped without --force. The output has who, when and --reason, and nothing
+stores them. A running function keeps its own copy for up to an hour, and for up to
+keyMaxAge (%s) while the service does not answer. A deployment with any change to the
+webhook function restarts it. The setting revokedKeys withdraws a key for good.
 
 Status 1: fewer than 30 days are left; with an ID, the state is neither cached nor
-stale.`,
-		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d",
-		Args: func(_ *cobra.Command, args []string) error {
-			if _, isID := payment.KeyID(strings.Join(args, " ")); len(args) > 0 && !isID {
-				return errors.New("the id must be a UUID, with or without hyphens")
+stale; with --drop, nothing was dropped.`,
+			settings.Named("keyMaxAge").Default),
+		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook keys " +
+			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop --reason 'they replaced it'",
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, isID := payment.KeyID(strings.Join(args, " ")) // also without hyphens
+			switch {
+			case len(args) == 0 && !d.drop, isID && !d.drop:
+				return nil
+			case isID && strings.TrimSpace(d.reason) == "":
+				return errors.New("--reason is missing: say why the key is dropped")
+			case isID:
+				return nil
 			}
-			return nil
+			return oneUUID(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			conf, err := s.Deployed(ctx, "webhook")
@@ -66,9 +88,15 @@ stale.`,
 			if len(args) == 0 {
 				return p.allKeys(ctx, s, conf.Revoked)
 			}
-			return p.key(ctx, s, args[0], conf)
+			return p.key(ctx, s, args[0], d, conf)
 		}),
 	}
+	f := cmd.Flags()
+	f.BoolVar(&d.drop, "drop", false, "delete the key from the table")
+	f.StringVar(&d.reason, "reason", "", "with --drop: why, in your own `text`")
+	f.BoolVar(&d.force, "force", false, "with --drop: also if the service does not return the key now")
+	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
+	return cmd
 }
 
 // cachedKey is what is shown of a key.
@@ -83,8 +111,9 @@ type cachedKey struct {
 	UnknownSince time.Time `json:"unknownSince,omitzero"` // when the service first called it unknown
 	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	// With an id:
-	URL    string `json:"url,omitempty"`
-	Answer string `json:"answer,omitempty"` // of the URL, now
+	URL     string      `json:"url,omitempty"`
+	Answer  string      `json:"answer,omitempty"` // of the URL, now
+	Dropped *proof.Note `json:"dropped,omitempty"`
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
@@ -121,7 +150,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, s *stack, id string, conf settings.Function) error {
+func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf settings.Function) error {
 	canonical, _ := payment.KeyID(id)
 	r, err := s.keys.Get(ctx, canonical)
 	if err != nil {
@@ -133,6 +162,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, conf settings.Fu
 	}
 	shown.KeyID = id
 	shown.mark(conf.Revoked)
+	returned := false
 	if conf.KeyService != nil { // otherwise webhooks need no key
 		service, err := s.KeyService(conf)
 		if err != nil {
@@ -140,7 +170,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, conf settings.Fu
 		}
 		key, _, err := service.Fetch(ctx, id)
 		shown.URL = conf.KeyService.JoinPath("v1", "keys", id).String()
-		switch {
+		switch returned = err == nil; {
 		case err != nil:
 			shown.Answer = awsenv.Cause(err)
 		case keys.Thumbprint(key) == shown.Thumbprint:
@@ -149,7 +179,24 @@ func (p *program) key(ctx context.Context, s *stack, id string, conf settings.Fu
 			shown.Answer = "the key with the thumbprint " + keys.Thumbprint(key)
 		}
 	}
-	return attention(p.Show(shown), shown.State != "cached" && shown.State != "stale")
+	if !d.drop || r == nil {
+		return attention(p.Show(shown), d.drop || shown.State != "cached" && shown.State != "stale")
+	}
+	if !returned && !d.force {
+		return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; --force drops it",
+			shown.URL, shown.Answer)
+	}
+	if !d.yes {
+		if err := p.Confirm(ctx, fmt.Sprintf("Drop the key %s in %s?", id, s.Name)); err != nil {
+			return err
+		}
+	}
+	if err := s.keys.Delete(ctx, canonical); err != nil {
+		return err
+	}
+	shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
+	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
+	return p.Show(shown)
 }
 
 // mark sets the state of a key that is revoked, cached or not.

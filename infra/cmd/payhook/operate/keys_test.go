@@ -76,7 +76,8 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 			w.contains(out, test.want...)
 			for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
 				out, _ = w.expect(test.status, "keys", spelling, "--json")
-				if got := document[cachedKey](t, out); got.State != state || got.KeyID != spelling {
+				if got := document[cachedKey](t, out); got.State != state || got.KeyID != spelling ||
+					got.Dropped != nil {
 					t.Errorf("%s", out)
 				}
 			}
@@ -84,7 +85,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 	}
 }
 
-// service serves a key.
+// service serves a key; nil for none.
 func (w *world) service(jwk []byte) {
 	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		token := ""
@@ -94,10 +95,57 @@ func (w *world) service(jwk []byte) {
 		if !strings.HasPrefix(r.URL.Path, "/v1/keys/") || r.Header.Get("Authorization") != token {
 			w.t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
+		if jwk == nil {
+			out.WriteHeader(http.StatusNotFound)
+		}
 		out.Write(jwk)
 	}))
 	w.t.Cleanup(s.Close)
 	w.setting = map[string]string{"PAYHOOK_BASE_URL": s.URL}
+}
+
+func TestDroppedKeyIsDeleted(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, other := uuid.New().String(), uuid.New().String()
+	jwk := keys.FormatJWK(id, &private.PublicKey)
+	for name, test := range map[string]struct {
+		id     string // as given
+		serves []byte
+		flags  string
+		answer string // of the person
+		status int
+		says   string
+	}{
+		"confirmed":       {id, jwk, "", "y\n", 0, "the same key"},
+		"upper case":      {strings.ToUpper(id), jwk, "--yes", "", 0, "the same key"},
+		"without hyphens": {strings.ReplaceAll(id, "-", ""), jwk, "--yes", "", 0, ""},
+		"refused":         {id, jwk, "", "n\n", cli.StatusUsage, "Drop the key " + id + " in stack Payhook (nowhere)?"},
+		"withdrawn":       {id, nil, "--yes", "", cli.StatusUsage, "Nothing was dropped; --force"},
+		"forced":          {id, nil, "--yes --force", "", 0, "unknown key to the service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.terminal, w.answer = true, strings.NewReader(test.answer)
+			w.cache(id, jwk, time.Minute, 0)
+			w.cache(other, nil, time.Minute, 0)
+			w.service(test.serves)
+			call := append([]string{"keys", test.id, "--drop", "--reason", "it was replaced"},
+				strings.Fields(test.flags)...)
+			out, err := w.expect(test.status, call...)
+			w.contains(out+err, test.says)
+			left, failed := w.keys.Records(t.Context())
+			if dropped := test.status == 0; failed != nil || (len(left) == 1) != dropped {
+				t.Errorf("%v is left, %v", left, failed)
+			} else if dropped {
+				w.contains(out, "dropped.by      "+callerARN, "dropped.reason  it was replaced", "/v1/keys/"+test.id)
+				w.contains(err, "a running function keeps its own copy")
+				w.expect(cli.StatusFailed, call...)
+			}
+		})
+	}
 }
 
 // What the service answers tells whether a key was replaced under its id.
@@ -112,11 +160,8 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	id := uuid.New().String()
 	w := newWorld(t)
 	w.cache(id, keys.FormatJWK(id, &two[0].PublicKey), time.Minute, 0)
-	w.service(keys.FormatJWK(id, &two[0].PublicKey))
-	out, _ := w.expect(0, "keys", id)
-	w.contains(out, "answer      the same key")
 	w.service(keys.FormatJWK(id, &two[1].PublicKey))
-	out, _ = w.expect(0, "keys", id)
+	out, _ := w.expect(0, "keys", id)
 	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(&two[1].PublicKey))
 	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
 	w.expect(0, "keys", id)

@@ -2,9 +2,9 @@
 // it: parked, replay, dismiss, event and keys. They work on a stack in AWS and on the local
 // run alike.
 //
-// It guarantees that it changes nothing except with the commands replay and dismiss, that it
-// never changes more than one thing without confirmation, and that it shows a payload only
-// with the flag --payload of "parked show". Of both versions of a
+// It guarantees that it changes nothing except with the commands replay, dismiss and
+// "keys --drop", that it never changes more than one thing without confirmation, and that it
+// shows a payload only with the flag --payload of "parked show". Of both versions of a
 // conflict, it shows amount, currency and status.
 package operate
 

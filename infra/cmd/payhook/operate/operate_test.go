@@ -306,8 +306,9 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"dismiss " + invalidName:                    "--reason is missing",
 		"dismiss --all":                             "--reason is missing",
 		"event 7":                                   "must be a UUID",
-		"keys misses#1":                             "must be a UUID",
-		"keys " + id + " " + id:                     "must be a UUID",
+		"keys misses#1 --drop":                      "must be a UUID",
+		"keys --drop":                               "takes ID",
+		"keys --drop " + id:                         "--reason is missing",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)
@@ -326,7 +327,7 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 		"parked list", "parked list --kind event", "parked list --kind rejected", "parked list --event " + id,
 		"parked list --kind event --delivery " + id, "parked list --delivery " + id, "parked show " + invalidName,
 		"parked show inv", "parked show invalid/2026", "parked show " + id, "event " + id, "keys " + id,
-		"replay --all", "replay 0b7e", "dismiss --all --reason why", "keys",
+		"keys --reason why --drop " + id, "replay --all", "replay 0b7e", "dismiss --all --reason why", "keys",
 	} {
 		w := newWorld(t)
 		w.down = true
