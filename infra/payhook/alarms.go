@@ -16,7 +16,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// texts has, for each alarm, the problem with its consequence, and the first action to take.
+// texts has the problem, its consequence and the first action of each alarm.
 //
 //go:embed alarms.txt
 var texts string
@@ -26,20 +26,12 @@ type alarm struct {
 	name string // without the stack's name
 	// metric has a statistic and a period. CloudWatch looks further back than the periods if data is
 	// missing, unless FILL in an expression fills it (AWS, "Configuring how CloudWatch alarms treat missing data").
-	metric awscloudwatch.IMetric
-	// threshold is the value that raises the alarm when it is reached; 0 means 1.
-	threshold int
-	// below means that values less than the threshold raise the alarm instead.
-	below bool
-	// The alarm is raised if the threshold is reached in times of the last among
-	// periods. times is 1 if it is 0; among is times if it is 0.
-	times, among int
-	// missingBreaches means that a period without data is treated as breaching.
-	// Otherwise it is treated as not breaching.
-	missingBreaches bool
-	// notifyOK means that the topic is also notified when the alarm returns to OK. It
-	// is false if this does not mean that the problem is solved.
-	notifyOK bool
+	metric          awscloudwatch.IMetric
+	threshold       int  // raises the alarm when it is reached; 0 means 1
+	below           bool // values less than the threshold raise the alarm instead
+	times, among    int  // the alarm is raised by times of the last among periods; 0: once, and times
+	missingBreaches bool // a period without data counts as breaching
+	notifyOK        bool // the topic is also notified of OK; not if the problem may not be solved then
 }
 
 // over returns a metric with the statistic of periods.
@@ -75,13 +67,12 @@ func ownMetric(conf settings.Deployment, m settings.Metric) awscloudwatch.Metric
 	return newMetric(settings.MetricNamespace, m.Name, settings.MetricDimension, jsii.String(conf.StackName))
 }
 
-// lambdaMetric returns a metric that Lambda writes for the function. With only the dimension FunctionName, it covers
-// all versions and aliases (AWS, "Viewing metrics for Lambda functions" in the Lambda developer guide).
+// lambdaMetric returns a metric that Lambda writes for all versions and aliases of the function (AWS, "Viewing metrics
+// for Lambda functions" in the Lambda developer guide).
 func (f function) lambdaMetric(name string) awscloudwatch.Metric {
 	return f.Metric(jsii.String(name), nil)
 }
 
-// messages returns the metric of the number of messages in a queue.
 func messages(queue awssqs.Queue) awscloudwatch.Metric {
 	return queue.MetricApproximateNumberOfMessagesVisible(nil)
 }
@@ -92,20 +83,16 @@ const (
 	minimum = "Minimum"
 )
 
-// newAlarms creates every alarm, and the topic that they notify unless it is given.
+// newAlarms creates every alarm, and the topic that they notify unless it is given. The policy of a given topic is not
+// changed: the default policy lets CloudWatch publish (AWS, "Notifying users on alarm changes" in the CloudWatch User
+// Guide).
 //
-// The policy of a given topic is not changed: the default policy lets CloudWatch publish
-// (AWS, "Notifying users on alarm changes" in the CloudWatch User Guide).
-//
-// A problem that causes a loss or a delay until a person acts raises its alarm at the first occurrence. A problem that
-// the next run or retry can solve raises its alarm when it persists. A missing count is treated as not breaching,
-// because functions write counts that are not 0. So no alarm on a count needs consecutive periods: CloudWatch can look
-// further back when data is missing (AWS, "Configuring how CloudWatch alarms treat missing data",
-// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
-//
-// The two alarms on metrics that every run of a schedule writes treat missing data as breaching: oldest-pending and
-// token-life. So they are raised if a run is not started, is throttled, fails, or cannot read its data, as soon as no
-// older data is in the range that CloudWatch evaluates.
+// What causes a loss or a delay until a person acts raises its alarm at the first occurrence, and what the next run or
+// retry can solve when it persists. A missing count is not breaching, because functions write counts that are not 0. So
+// no alarm on a count needs consecutive periods
+// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html). Every run of a
+// schedule writes the metrics of oldest-pending and token-life, for which missing data is breaching: they are raised
+// also if a run is not started, is throttled, fails, or cannot read its data.
 func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	scope := constructs.NewConstruct(p, jsii.String("Alarms"))
 	if p.alarmTopic = topic; topic == nil {
@@ -185,9 +172,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	return all
 }
 
-// newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
-// over TLS. Without a key, it is not encrypted at rest: CloudWatch can publish to an encrypted topic
-// only with a customer managed key, and alarms contain no payment data.
+// newAlarmTopic creates the topic that every alarm notifies.
 func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
 		DisplayName: jsii.String(cut(p.conf.StackName, 100)), // AWS, "CreateTopic" in the SNS API reference

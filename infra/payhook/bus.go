@@ -12,8 +12,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newBus creates the event bus, unless one is given. It has a fixed name, so that the
-// stacks of consumers can refer to it.
+// newBus creates the event bus, unless one is given. Its name is fixed, so that the stacks of consumers can refer to
+// it.
 func (p *Payhook) newBus(given awsevents.IEventBus) {
 	if p.bus = given; given != nil {
 		return
@@ -41,14 +41,12 @@ func (p *Payhook) busName() string {
 // ownsBus reports whether the construct created the bus.
 func (p *Payhook) ownsBus() bool { return *p.bus.Node().Scope().Node().Path() == *p.Node().Path() }
 
-// onlyPayhookPublishes is the id of the only statement of the policy of the bus.
 const onlyPayhookPublishes = "OnlyPayhookPublishes"
 
-// protectBus denies PutEvents on the bus to every principal except the functions that publish, so that no other
-// principal of the account can publish events that look authenticated. Without the policy, every principal with
-// events:PutEvents can. protectBus does nothing unless the setting protectBus is true. A bus can have this policy from
-// one construct only, because a second one would deny what the first one publishes. It is an error for one bus
-// construct, and for two imports in one stack, which the CDK reports.
+// protectBus denies PutEvents on the bus to every principal except the functions that publish, unless the setting is
+// false. Otherwise every principal of the account with events:PutEvents could publish events that look authenticated. A
+// bus can have this policy from one construct only, because a second one would deny what the first one publishes. It is
+// an error for one bus construct, and for two imports in one stack, which the CDK reports.
 //
 // For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
 // session (AWS, "AWS global condition context keys" in the IAM User Guide).
@@ -87,8 +85,7 @@ func (p *Payhook) protectBus() {
 	})
 }
 
-// newArchive creates the archive from which operators replay published events again. It contains every event with the
-// source that Payhook publishes with, whatever its detail-type. It does nothing if the setting archiveRetention is off.
+// newArchive creates the archive from which operators replay published events, unless archiveRetention is off.
 //
 // EventBridge does not archive what it replays: the rule that it creates and manages for an archive also requires that
 // an event has no replay-name (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-archive.html).

@@ -195,7 +195,10 @@ const (
 	readSettings = "infra/deployment/settings.go"
 )
 
-var tokenAPIs = []reflect.Type{reflect.TypeFor[tokenstore.SecretReadAPI](), reflect.TypeFor[tokenstore.ParameterReadAPI]()}
+var tokenAPIs = []reflect.Type{
+	reflect.TypeFor[tokenstore.SecretReadAPI](),
+	reflect.TypeFor[tokenstore.ParameterReadAPI](),
+}
 
 // A folder of the program payhook that calls AWS has a statement in policy.json, whose Sid begins with its name, and
 // the statements of a folder have the actions of its calls.

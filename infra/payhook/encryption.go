@@ -15,8 +15,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newKey returns the key of the setting encryption, which it creates unless the key exists. It returns nil if the
-// setting is aws: then the services use keys of AWS.
+// newKey returns the key of the setting encryption, which it creates unless the key exists, and nil for keys of AWS.
 //
 // Three things use keys of AWS in any case: the access logs, which S3 does not deliver to a bucket with SSE-KMS; the
 // dead-letter queue of the bus, which must accept messages while the key cannot be used; and the functions'
@@ -40,7 +39,6 @@ func (p *Payhook) newKey(given awskms.IKey) awskms.IKey {
 	})
 }
 
-// keyARN returns the ARN of the key, or nil if there is none.
 func (p *Payhook) keyARN() *string {
 	if p.key == nil {
 		return nil
@@ -48,7 +46,7 @@ func (p *Payhook) keyARN() *string {
 	return p.key.KeyArn()
 }
 
-// stores notes a construct that was made with the key, for allowKeyUse.
+// stores notes a construct that was made with the key.
 func (p *Payhook) stores(made constructs.IConstruct) {
 	if resource := made.Node().DefaultChild(); resource != nil {
 		made = resource
@@ -56,12 +54,12 @@ func (p *Payhook) stores(made constructs.IConstruct) {
 	p.stored = append(p.stored, made)
 }
 
-// allowKeyUse lets services use the key, and each role as its other permissions need. It does nothing without a key.
-// Call it after everything else is created. Several constructs can have a shared key.
+// allowKeyUse lets services use the key, and each role as its other permissions need. Several constructs can share a
+// key. Call it after everything else is created.
 //
-// What is encrypted depends on the policies that allow the use of the key, so that a
-// deployment that changes the key allows its use first. It keeps the policies of the earlier
-// key until everything has the new one (see namePoliciesByContent).
+// What is encrypted depends on the policies that allow the use of the key, so that a deployment that changes the key
+// allows its use first. It keeps the policies of the earlier key until everything has the new one (see
+// namePoliciesByContent).
 func (p *Payhook) allowKeyUse(shared bool) {
 	if p.key == nil {
 		return
@@ -179,9 +177,8 @@ func (p *Payhook) grantUse(grantee awsiam.IGrantable, service, key string, value
 		map[string]any{"kms:EncryptionContext:" + key: values}, "kms:Decrypt"))
 }
 
-// allowServices adds the statements that three services need to the policy of the key. A
-// key of another app has a policy that cannot be changed here: then the statements are
-// printed, as JSON, for a person to add them before the deployment.
+// allowServices adds the statements that three services need to the policy of the key. If that is of another app, they
+// are printed, as JSON, for a person to add them before the deployment.
 func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 	var statements []awsiam.PolicyStatement
 	for _, s := range p.keyStatements(key, sids) {
@@ -202,10 +199,9 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 }
 
 // keyStatements returns the statements of the key policy for the three services that use the key with their own
-// principal. The policy also needs a statement that lets IAM policies of the account give access to the key. A
-// statement refers to no resource of the stack, because these resources need the key first. For a key that is given by
-// its ARN, they do not even refer to the stack's account and Region, so that a person can add them to the policy before
-// the deployment.
+// principal. The policy also needs a statement that lets IAM policies of the account give access to the key. They refer
+// to no resource of the stack, because these need the key first, and for a key that is given by its ARN not even to the
+// stack's account and Region, so that a person can add them before the deployment.
 func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicyStatement {
 	stack := awscdk.Stack_Of(p)
 	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
@@ -269,7 +265,6 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	return statements
 }
 
-// eventBridgeContext is the condition on the encryption context of EventBridge.
 const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
 // newBusFailures creates the dead-letter queue that AWS recommends for a bus with a customer managed key, and the alarm

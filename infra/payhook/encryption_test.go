@@ -87,7 +87,8 @@ func (tm *template) uses(t *testing.T, role, key string) []string {
 			contexts = nil
 			for key, values := range like {
 				for _, v := range list(values) {
-					contexts = append(contexts, fmt.Sprint(" ", strings.TrimPrefix(key, "kms:EncryptionContext:"), "=", v))
+					key = strings.TrimPrefix(key, "kms:EncryptionContext:")
+					contexts = append(contexts, fmt.Sprint(" ", key, "=", v))
 				}
 			}
 		}

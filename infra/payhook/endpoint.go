@@ -29,13 +29,10 @@ type endpoint struct {
 }
 
 const (
-	// defaultStage is the stage whose name is not part of the URL.
-	defaultStage = "$default"
-	// routePath is the path of the only route.
-	routePath = "/"
-	// apiTimeout is how long the API waits for the function, in milliseconds: the
-	// longest time that an HTTP API can wait (AWS, "Quotas for configuring and running
-	// an HTTP API in API Gateway"). The timeout of the function is not longer.
+	defaultStage = "$default" // its name is not part of the URL
+	routePath    = "/"        // of the only route
+	// apiTimeout is how long the API waits for the function, in milliseconds: the longest time that it can (AWS,
+	// "Quotas for configuring and running an HTTP API in API Gateway"). The timeout of the function is not longer.
 	apiTimeout = 30_000
 )
 
@@ -48,8 +45,7 @@ const (
 	throttleBurst = 2 * throttleRate
 )
 
-// newEndpoint creates the API and its domain name. They are created before the function,
-// whose environment contains the id of the API.
+// newEndpoint creates the API and its domain name, before the function, whose environment has the id of the API.
 func newEndpoint(p *Payhook, ownership awscertificatemanager.ICertificate) *endpoint {
 	conf := p.conf
 	if conf.DomainName == "" {
@@ -160,9 +156,9 @@ func (e *endpoint) connect(p *Payhook, f function) {
 	e.publishName(p)
 }
 
-// accessLog returns the fields of the access log. They contain no data of the request except its source, and only the
-// identification of a client certificate. The keys are names of JSON members, the values are variables of API Gateway
-// (AWS, "Customize HTTP API access logs" in the API Gateway Developer Guide).
+// accessLog returns the fields of the access log, with variables of API Gateway (AWS, "Customize HTTP API access logs"
+// in the API Gateway Developer Guide). They contain no data of the request except its source, and only the
+// identification of a client certificate.
 func accessLog(conf settings.Deployment) map[string]string {
 	log := map[string]string{
 		"time":              "$context.requestTime",
@@ -196,7 +192,7 @@ const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status !
 // certificate. Those that the function answers 403, because of allowedSources, have the Lambda status 200.
 const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
-// newStage creates the stage, its access log, and the metrics of the requests that do not reach the function.
+// newStage creates the stage with its access log, and the metrics of the requests that do not reach the function.
 func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 	conf, logs := p.conf, p.newLogGroup(e.scope, "AccessLog")
 	format, err := json.Marshal(accessLog(conf))
@@ -239,7 +235,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern strin
 	})
 }
 
-// publishName creates the DNS records of the domain name, or an output with the value of the record to create.
+// publishName creates the DNS records, or an output with the value of the record to create.
 func (e *endpoint) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {
@@ -260,7 +256,6 @@ func (e *endpoint) publishName(p *Payhook) {
 	}
 }
 
-// ofDomain returns an attribute of the domain name.
 func (e *endpoint) ofDomain(attribute string) *string {
 	return e.domain.GetAtt(jsii.String(attribute), awscdk.ResolutionTypeHint_STRING).ToString()
 }

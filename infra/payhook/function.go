@@ -143,7 +143,6 @@ func (r *role) allow(actions []string, resources ...*string) {
 	r.AddToPolicy(statement("", "", actions, resources, nil))
 }
 
-// functionRoles returns the roles of the functions.
 func (p *Payhook) functionRoles() []*role {
 	roles := []*role{p.webhook.role}
 	for _, s := range p.scheduled() {
@@ -161,7 +160,6 @@ type scheduled struct {
 	scheduleRole *role
 }
 
-// scheduled returns the functions with a schedule.
 func (p *Payhook) scheduled() []scheduled {
 	if !p.conf.UsesToken() {
 		return []scheduled{p.redrive}
@@ -172,10 +170,9 @@ func (p *Payhook) scheduled() []scheduled {
 // runEveryMinute creates a schedule that invokes the function once a minute, with a role that has only this permission.
 //
 // A run contains no data that could be lost: the next run does the work that a failed one did not finish. The alarm on
-// a metric that every run writes is raised if the function has not run for minutes, or has failed in each run. It does
-// not matter whether EventBridge Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the
-// runs failed. In the first case, the dead-letter queue has a message with the reason for 14 days. In the others,
-// Lambda counts throttles and errors.
+// a metric that every run writes is raised if the function has not run for minutes, or has failed in each run. If
+// EventBridge Scheduler could not pass a run to Lambda, the dead-letter queue has a message with the reason for 14
+// days.
 func (p *Payhook) runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := newFailureQueue(scope, "ScheduleFailures", p.key)
 	p.encrypted(failed, "CKV_AWS_27 a schedule")
@@ -224,7 +221,7 @@ func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) aws
 // aliasName is the alias through which every function is invoked.
 const aliasName = "live"
 
-// invokedAs returns the qualified name with which callers invoke the function: its name and the alias.
+// invokedAs returns the qualified name of the function.
 func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }
 
 // namePoliciesByContent gives each policy of a role a name that depends on its permissions, so that no deployment

@@ -48,7 +48,8 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		forbidden, than string // than: what is allowed of the forbidden
 	}{
 		{"the deployment and these clients make a start slower", []string{"-deps", "-tags=lambda.norpc",
-			"./functions/webhook", "./functions/redrive", "./functions/token"}, "net/http", slow + "|" + deployment, ""},
+			"./functions/webhook", "./functions/redrive", "./functions/token"}, "net/http",
+			slow + "|" + deployment, ""},
 		{"shared packages know no others", []string{"-deps", "./shared/..."}, "payhook.example/shared/ledger",
 			`^payhook\.example/`, `^payhook\.example/shared(/|$)`},
 		{"the deployment shares only settings and the version with the functions",

@@ -260,10 +260,10 @@ func (p *Payhook) newOutputs(dashboard *string) {
 	}
 }
 
-// subscription is the information that the service's operator needs for a subscription (the interface, section 5.2), and
-// what is needed from the operator: the certificates that both sides exchange out of band (section 5.3). Amazon Trust
-// Services issues the public certificates of AWS Certificate Manager and those of function URLs (AWS, "AWS Certificate
-// Manager public certificate characteristics and limitations").
+// subscription is the information that the service's operator needs for a subscription (the interface, section 5.2),
+// and what is needed from the operator: the certificates that both sides exchange out of band (section 5.3). Amazon
+// Trust Services issues the public certificates of AWS Certificate Manager and those of function URLs (AWS, "AWS
+// Certificate Manager public certificate characteristics and limitations").
 //
 //go:embed subscription.txt
 var subscription string
@@ -291,9 +291,8 @@ func (p *Payhook) output(name, description string, value *string) {
 // cut returns at most the first n characters of a text that has only ASCII.
 func cut(text string, n int) string { return text[:min(len(text), n)] }
 
-// keptUnlessLocal returns the removal policy of data and logs: they are retained when the stack is deleted or no longer
-// contains them, unless the stack is local. The rollback of a failed deployment deletes the resources that it created,
-// because they are empty and a secret costs money.
+// keptUnlessLocal returns the removal policy of data and logs: they are retained, unless the stack is local. The
+// rollback of a failed deployment deletes what it created, which is empty, and a secret costs money.
 func keptUnlessLocal(conf settings.Deployment) awscdk.RemovalPolicy {
 	if conf.Local {
 		return awscdk.RemovalPolicy_DESTROY

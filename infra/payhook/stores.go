@@ -12,8 +12,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// buckets are the buckets that contain payments: large events that the bus refers to, parked deliveries and rejected
-// webhooks, and records of accepted deliveries, which is nil without the setting evidence.
+// buckets are the buckets of payments: of large events that the bus refers to, of parked deliveries and rejected
+// webhooks, and of records of accepted deliveries, which is nil without the setting evidence.
 type buckets struct{ claims, parking, evidence awss3.IBucket }
 
 func (p *Payhook) newBuckets() buckets {
@@ -65,7 +65,6 @@ func (p *Payhook) newAccessLogs() awss3.IBucket {
 	return bucket
 }
 
-// parkingID is the construct of the bucket for parked deliveries and rejected webhooks.
 const parkingID = "Parking"
 
 // The folders of the proofs (package proof) and of the notes about them. Accepted ones are in the evidence bucket, and
@@ -87,14 +86,11 @@ func in(bucket awss3.IBucket, folders ...string) (arns []*string) {
 	return arns
 }
 
-// recoverable is the number of days for which an expired, deleted or overwritten
-// object can be restored from its noncurrent version.
+// recoverable is for how many days an expired, deleted or overwritten object can be restored.
 const recoverable = 30
 
-// newBucket creates a bucket that is encrypted, versioned and private, requires TLS, and is retained when the stack is
-// deleted unless the stack is local. Its objects expire after the given number of days; 0 means never. S3 logs the
-// requests to it in accessLogs, unless that is nil. If existing is the name of a bucket, newBucket returns that bucket
-// unchanged.
+// newBucket creates a bucket, unless existing is the name of one, which stays unchanged. Its objects expire after the
+// given number of days; 0 means never. S3 logs the requests to it in accessLogs, unless that is nil.
 func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
 	if existing != "" {
 		return awss3.Bucket_FromBucketName(p, jsii.String(id), jsii.String(existing))
@@ -187,17 +183,16 @@ func (b buckets) allowWrite(f function) {
 // It may list the bucket of large events as well, to find out whether one still exists, but not read them.
 func (b buckets) allowReplay(f function) {
 	f.role.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
-	f.role.allow([]string{"s3:GetObject"}, in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
+	f.role.allow(
+		[]string{"s3:GetObject"},
+		in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
 	f.role.allow([]string{"s3:PutObject"}, in(b.parking, replayedFolder, dismissedFolder)...)
 }
 
-// newLedger creates the table of events: one item per eventId, and a sparse index of the
-// events that are pending or parked.
+// newLedger creates the table of events, with a sparse index of those that are pending or parked.
 func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 	conf := p.conf
 	if conf.LedgerTable != "" {
-		// The stack does not own it: the table is retained when the stack is deleted, and its
-		// configuration is not changed.
 		return awsdynamodb.TableV2_FromTableAttributes(p, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 			TableName:     jsii.String(conf.LedgerTable),
 			GlobalIndexes: jsii.Strings(settings.LedgerIndex),
@@ -228,10 +223,8 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 	return table
 }
 
-// newKeysTable creates the table in which all sandboxes of the webhook function share the
-// service's public keys and the budget for fetching them.
-//
-// It is a cache. It is deleted with the stack, and the keys are fetched again.
+// newKeysTable creates the table in which all sandboxes of the webhook function share the service's public keys and the
+// budget for fetching them. It is a cache, and deleted with the stack.
 func (p *Payhook) newKeysTable() awsdynamodb.ITableV2 {
 	return p.newTable("Keys", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(settings.KeysKey, awsdynamodb.AttributeType_STRING),

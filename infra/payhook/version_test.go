@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A change that is not in the version's hash would only be deployed to $LATEST. While an alias moves, the version in use
-// and the next one both have their permissions: no deployment changes a policy, the next version waits for the new one,
-// and the old one is deleted in the cleanup of the deployment.
+// A change that is not in the version's hash would only be deployed to $LATEST. While an alias moves, the version in
+// use and the next one both have their permissions: no deployment changes a policy, the next version waits for the new
+// one, and the old one is deleted in the cleanup of the deployment.
 func TestEveryChangeOfAFunctionPublishesAVersionAndNoPolicyInUseChanges(t *testing.T) {
-	const webhook, both, all = "Webhook", "Redrive Webhook", "Redrive Redrive/ScheduleRole Token Token/ScheduleRole Webhook"
+	const webhook, both = "Webhook", "Redrive Webhook"
+	const all = "Redrive Redrive/ScheduleRole Token Token/ScheduleRole Webhook"
 	before := payhook(t, nil)
 	for setting, c := range map[string]struct {
 		value              any
@@ -34,7 +35,11 @@ func TestEveryChangeOfAFunctionPublishesAVersionAndNoPolicyInUseChanges(t *testi
 		"webhookConcurrency": {7, "", ""}, // of the function, not of a version
 		"encryption":         {"cmk", "", ""},
 	} {
-		after := synthesized(t, map[bool]string{true: "another program"}[setting == ""], map[string]any{setting: c.value})
+		after := synthesized(
+			t,
+			map[bool]string{true: "another program"}[setting == ""],
+			map[string]any{setting: c.value},
+		)
 		var versions, policies []string
 		for id, name := range before.names {
 			function, isVersion := strings.CutSuffix(name, "/Function/CurrentVersion")

@@ -24,13 +24,9 @@ type Value struct {
 
 // Given are the settings of a deployment.
 type Given struct {
-	// Deployment is the name of the deployment, which differs from that of every other
-	// deployment in the account and region.
-	Deployment string
-	// Local reports whether the deployment is for an emulator on this machine.
-	Local bool
-	// Account and Region are where the stack is deployed; "" if unknown.
-	Account, Region string
+	Deployment      string           // its name, which no other has in the account and Region
+	Local           bool             // whether it is for an emulator on this machine
+	Account, Region string           // of the stack; "" if unknown
 	Values          map[string]Value // by the keys of the settings
 	InGo            bool             // whether a setting that is not given would be a field
 }

@@ -66,9 +66,6 @@ func (r *reader) noEffect(why string, fields ...any) {
 	}
 }
 
-// rejectedLife is how long S3 has a rejected webhook at most: infra/payhook/stores.go.
-const rejectedLife = 3 * day
-
 // retention reports what is deleted while it is needed.
 func (r *reader) retention() {
 	d := &r.to
@@ -80,8 +77,9 @@ func (r *reader) retention() {
 				"one lets a webhook be replayed", least, r.shown(&d.TimestampTolerance), r.shown(&d.WebhookTimeout))
 		}
 	}
+	// S3 has a rejected webhook for at most three days: infra/payhook/stores.go.
 	if d.CaptureRejected != Off && r.valid(&d.CaptureRejected, &d.DeduplicationWindow) &&
-		d.DeduplicationWindow <= rejectedLife {
+		d.DeduplicationWindow <= 3*day {
 		r.wrong(&d.DeduplicationWindow, "must be longer than 72h with %s: for so long, a rejected webhook can be "+
 			"replayed, and would be published again", r.shown(&d.CaptureRejected))
 	}
@@ -251,9 +249,10 @@ func (r *reader) place() {
 // Misplaced returns the problems of a resource in a Region and account that are not those of the stack. A part is
 // ignored if it is "", a token of the CDK, or unknown of the stack.
 func (g Given) Misplaced(region, account string) (problems []string) {
-	for _, c := range []struct{ what, got, want string }{{"Region", region, g.Region}, {"account", account, g.Account}} {
-		if c.got != c.want && c.got != "" && c.want != "" && !strings.Contains(c.got, "$") {
-			problems = append(problems, fmt.Sprintf("must be in the %s %s of the stack, not in %s", c.what, c.want, c.got))
+	for _, c := range [][3]string{{"Region", region, g.Region}, {"account", account, g.Account}} {
+		what, got, want := c[0], c[1], c[2]
+		if got != want && got != "" && want != "" && !strings.Contains(got, "$") {
+			problems = append(problems, fmt.Sprintf("must be in the %s %s of the stack, not in %s", what, want, got))
 		}
 	}
 	return problems

@@ -163,10 +163,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 	expired := paymenttest.EncodeCertificate(ca.SelfSigned(func(c *x509.Certificate) {
 		c.NotAfter = time.Now().Add(-time.Hour)
 	}))
-	networks := "allowedSources=198.51.0.0/24"
-	for i := range 149 {
-		networks += fmt.Sprintf(";198.51.%d.0/24", i+1)
-	}
 	const subnets, groups = "subnetIds=subnet-0123456789abcdef0 ", "securityGroupIds=sg-0123456789abcdef0 "
 	for _, c := range []struct{ settings, want string }{
 		{"", ""},
@@ -176,9 +172,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		// A problem names what is allowed.
 		{"successStatus=1x", "successStatus: must be a status from 200 to 299"},
 		{"keyMaxAge=1x", "keyMaxAge=1x: must be whole hours from 1h to 90d (example: 24h)"},
-		{"captureRejected=1x", "captureRejected: must be whole minutes from 1m to 7d, or off (example: 1m)"},
-		{"claimRetention=1x", "claimRetention: must be whole days from 15d to 36500d, or never (example: 365d)"},
-		{"webhookTimeout=4.5s", "webhookTimeout: must be whole seconds from 4s to 15m"},
 		{"protectBus=1x", "protectBus: must be false or true"},
 
 		// Without a token, nothing is needed for it.
@@ -187,8 +180,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"tokenStore=none authUrl=x", "authUrl: must be"},
 		{"tokenStore=none keysAuth=bearer",
 			"keysAuth=bearer: must be none, as no access token is kept with tokenStore=none"},
-		{"tokenStore=parameter keysAuth=bearer", ""},
-		{"tokenStore=parameter authUrl= tokenManagerId=", "authUrl: is required|tokenManagerId: is required"},
 		{"tokenStore=none scopes=a credentialEncoding=literal",
 			"scopes=a: has no effect with tokenStore=none|credentialEncoding: has no effect with tokenStore=none"},
 		{"tokenStore=parameter scopes=a credentialEncoding=form", ""},
@@ -196,17 +187,13 @@ func TestDeploymentsAreChecked(t *testing.T) {
 
 		{"logRetentionDays=1x", "logRetentionDays: must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 " +
 			"1096 1827 2192 2557 2922 3288 3653"},
-		{"hostedZoneId=1x domainName=a.example",
-			"hostedZoneId: must be the id of a hosted zone (example: Z0123456789ABCDEFGHIJ)"},
 
 		// A webhook is accepted 5 minutes early, and repeated 5 minutes late.
 		{"deduplicationWindow=10m30s", "deduplicationWindow: must be at least 10m31s, which is twice " +
 			"timestampTolerance=5m (default) plus webhookTimeout=30s (default) and a second"},
 		{"deduplicationWindow=10m31s", ""},
-		{"timestampTolerance=24h deduplicationWindow=1d", "deduplicationWindow: must be at least 48h0m31s"},
 		{"webhookTimeout=2m deduplicationWindow=11m", "deduplicationWindow: must be at least 12m1s"},
 		{"timestampTolerance=off deduplicationWindow=1m", ""},
-		{"timestampTolerance=48h deduplicationWindow=1m", "timestampTolerance: must be"},
 		{"webhookTimeout=x deduplicationWindow=1m", "webhookTimeout: must be"},
 
 		// Large events outlive references to them.
@@ -214,27 +201,21 @@ func TestDeploymentsAreChecked(t *testing.T) {
 			"reference until its last attempt, the archive delivers it again with archiveRetention=20d, and"},
 		{"claimRetention=34d archiveRetention=19d", ""},
 		{"claimRetention=15d archiveRetention=off", ""},
-		{"claimRetention=never archiveRetention=36500d", ""},
 
 		// Parts of the proof have different places.
 		{"timestampLocation=header:X-Proof keyIdLocation=header:x-proof",
 			"keyIdLocation: must differ from timestampLocation=header:X-Proof"},
 		{"timestampLocation=header:x-svc-signature", "timestampLocation: must differ from signatureHeader"},
-		{"timestampLocation=query:p keyIdLocation=query:p", "keyIdLocation: must differ from timestampLocation"},
-		{"timestampLocation=query:p keyIdLocation=header:p", ""},
 		{"timestampLocation=query:p keyIdLocation=query:P", ""},
 		{"timestampLocation=cookie:x keyIdLocation=cookie:x", "timestampLocation: must be|keyIdLocation: must be"},
 
 		// The endpoint.
 		{"domainName=hook.bank.example hostedZoneId=Z0123456789ABC", ""},
-		{"domainName=hook.bank.example certificateArn=" + certificate, ""},
 		{"domainName=hook.bank.example", "certificateArn: or hostedZoneId is required with domainName=hook."},
 		{"domainName=localhost webhookTimeout=31s", "domainName: must be a domain name"},
 		{"certificateArn=" + certificate + " hostedZoneId=Z1ABC",
 			"certificateArn: has no effect without domainName|hostedZoneId: has no effect"},
 		{mtls + "webhookTimeout=31s", "webhookTimeout: must be at most 30s with domainName"},
-		{mtls + "webhookTimeout=30s", ""},
-		{mtls + "certificateArn=1234", "certificateArn: must be the ARN"},
 
 		// The network.
 		{subnets + groups, ""},
@@ -243,8 +224,6 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"subnetIds=subnet-x " + groups, "subnetIds: must be ids of subnets"},
 
 		// Lambda takes 4 KB of environment variables.
-		{networks, ""},
-		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 29), ""},
 		{mtls + "clientCertPins=" + pin + strings.Repeat(";"+pin, 44),
 			"clientCertPins: is too long: with its 2924 bytes, the environment variables of the webhook " +
 				"function have about 4"},
@@ -267,18 +246,15 @@ func TestDeploymentsAreChecked(t *testing.T) {
 			"clientCertPins: element 1 is empty|clientCertSubjects: element 1 is empty|" +
 				"revokedKeys: element 2 is empty"},
 		{"authentication=tls", "authentication: must be signature or mtls or both"},
-		{mtls + "authentication=TLS", "authentication: must be"},
 		{mtls + "domainName= certificateArn=", "domainName: is required with authentication=mtls"},
 		{mtls + "authentication=both truststore=", "truststore: is required with authentication=both"},
 		{mtls + "authentication=signature", "truststore: has no effect with authentication=signature"},
 		{"clientCertSubjects=CN=a clientCertPins=" + pin, "clientCertPins: has no effect|" +
 			"clientCertSubjects: has no effect"},
 		{mtls + "captureRejected=1h", "captureRejected: must be off: with authentication=mtls"},
-		{mtls + "captureRejected=1h authentication=both", ""},
 		{"captureRejected=1h deduplicationWindow=3d",
 			"deduplicationWindow: must be longer than 72h with captureRejected=1h"},
 		{"captureRejected=1h deduplicationWindow=73h", ""},
-		{"deduplicationWindow=3d", ""},
 		{mtls + "truststore=/nowhere", "truststore: open /nowhere"},
 		{service(ca.PEM()), ""},
 		{"serviceCA=/nowhere", "serviceCA: no such file"},

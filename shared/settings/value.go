@@ -107,7 +107,7 @@ type unit struct {
 
 var units = []unit{{"day", day}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}}
 
-// unit returns the unit of the least duration, of which each is a multiple.
+// unit returns the unit of the least duration, of which every duration is a multiple.
 func (s *Setting) unit() unit {
 	return units[slices.IndexFunc(units, func(u unit) bool { return strings.HasSuffix(s.limits[0], u.name[:1]) })]
 }
