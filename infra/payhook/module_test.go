@@ -134,9 +134,8 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if len(sids) != 9 { // four or five for each, with the bus of Reports, and that of the account
 		t.Errorf("statements of the key: %v", sids)
 	}
-	uses := []string{"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn",
-		"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn/*",
-		"secretsmanager kms:Decrypt SecretARN=Bank/Payments/Token/Secret.Id"}
+	uses := []string{reads("s3", "aws:s3:arn", "Bank/Payments/Claims.Arn Bank/Payments/Claims.Arn/*"),
+		reads("secretsmanager", "SecretARN", "Bank/Payments/Token/Secret.Id")}
 	if diff := cmp.Diff(uses, with.uses(t, "Bank/Reader", "Bank/Key.Arn")); diff != "" {
 		t.Errorf("the grants on the key (-want +got)\n%s", diff)
 	}
