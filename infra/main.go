@@ -15,7 +15,6 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/infra/payhook"
-	"payhook.example/shared/settings"
 )
 
 func main() {
@@ -55,9 +54,6 @@ func synthesize() (err error) {
 		return err
 	}
 	stackProps.Description = jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus")
-	// Termination protection prevents an accidental deletion of the stack and its URL.
-	local := fmt.Sprint(app.Node().TryGetContext(jsii.String(settings.LocalKey))) == "true"
-	stackProps.TerminationProtection = jsii.Bool(!local)
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), stackProps)
 	payhook.New(stack, jsii.String("Default"), props)
 	app.Synth(nil)

@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -190,12 +189,9 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 		return
 	}
 	document := awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements})
-	text, err := json.MarshalIndent(awscdk.Stack_Of(p).Resolve(document), "", "  ")
-	if err != nil {
-		panic(err) // the CDK returns only values that JSON has
-	}
 	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:encryption"), jsii.String(
-		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+string(text)))
+		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+
+			toJSON(awscdk.Stack_Of(p).Resolve(document))))
 }
 
 // keyStatements returns the statements of the key policy for the three services that use the key with their own

@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -248,11 +247,8 @@ func (p *Payhook) namePoliciesByContent() {
 func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
 	stack := awscdk.Stack_Of(p)
 	// A bus with another name is another bus, to which a policy refers in the same way.
-	content, err := json.Marshal([]any{p.conf.EventBusName, stack.Resolve(policy.PolicyDocument())})
-	if err != nil {
-		panic(err) // the CDK returns only values that JSON has
-	}
-	sum := sha256.Sum256(content)
+	content := toJSON([]any{p.conf.EventBusName, stack.Resolve(policy.PolicyDocument())})
+	sum := sha256.Sum256([]byte(content))
 	// The CDK takes the logical id as the name of the policy.
 	policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
 }

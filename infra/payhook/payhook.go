@@ -17,6 +17,7 @@ package payhook
 
 import (
 	_ "embed"
+	"encoding/json"
 	"maps"
 	"os"
 	"slices"
@@ -214,50 +215,43 @@ func (p *Payhook) warn(props *Props) {
 
 // newOutputs creates the outputs that every stack has, and those of the access token.
 func (p *Payhook) newOutputs(dashboard *string) {
-	type output struct {
-		name, meaning string
-		value         *string
-	}
-	all := []output{
-		{settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url},
-		{settings.EventBusNameOutput, "the bus with the events", p.bus.EventBusName()},
-		{"EventBusArn", "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn()},
-		{settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName()},
-		{settings.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName()},
-		{settings.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
-			p.buckets.claims.BucketName()},
-		{settings.ParkingBucketOutput, "the bucket with parked deliveries and events", p.buckets.parking.BucketName()},
-		{settings.WebhookFunctionOutput, "the function that receives webhooks, with its alias", p.webhook.invokedAs()},
-		{settings.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
-			p.redrive.invokedAs()},
-		{settings.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName()},
-		{settings.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName()},
-		{"AlarmTopic", "the topic that every alarm notifies", p.alarmTopic.TopicArn()},
-		{"Dashboard", "the CloudWatch dashboard", dashboard},
-		{settings.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
-			jsii.String(payment.Version())},
-		{"SubscriptionDetails", "information for the operator's implementation team",
-			p.subscriptionDetails()},
-	}
+	p.output(settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
+	p.output(settings.EventBusNameOutput, "the bus with the events", p.bus.EventBusName())
+	p.output("EventBusArn", "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
+	p.output(settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
+	p.output(settings.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName())
+	p.output(settings.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
+		p.buckets.claims.BucketName())
+	p.output(settings.ParkingBucketOutput, "the bucket with parked deliveries and events",
+		p.buckets.parking.BucketName())
+	p.output(settings.WebhookFunctionOutput, "the function that receives webhooks, with its alias",
+		p.webhook.invokedAs())
+	p.output(settings.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
+		p.redrive.invokedAs())
+	p.output(settings.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName())
+	p.output(settings.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName())
+	p.output("AlarmTopic", "the topic that every alarm notifies", p.alarmTopic.TopicArn())
+	p.output("Dashboard", "the CloudWatch dashboard", dashboard)
+	p.output(settings.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
+		jsii.String(payment.Version()))
+	p.output("SubscriptionDetails", "information for the operator's implementation team", p.subscriptionDetails())
 	if p.conf.StackName != *awscdk.Stack_Of(p).StackName() {
-		all = append(all, output{settings.DeploymentOutput,
-			"what the names of metrics, alarms and the dashboard begin with", jsii.String(p.conf.StackName)})
+		p.output(settings.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
+			&p.conf.StackName)
 	}
-	if p.conf.UsesToken() {
-		stored := output{settings.TokenSecretOutput, "the secret with the access token", p.token.id}
-		if p.conf.TokenStore == settings.InParameter {
-			stored = output{settings.TokenParameterOutput, "the parameter with the access token", p.token.id}
-		}
-		all = append(all, stored,
-			output{settings.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
-				p.token.invokedAs()},
-			output{settings.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName()},
-			output{settings.CredentialsSecretOutput, "the secret in which to store the client id and secret",
-				p.token.credentials.AttrId()})
+	if !p.conf.UsesToken() {
+		return
 	}
-	for _, o := range all {
-		p.output(o.name, o.meaning, o.value)
+	if p.conf.TokenStore == settings.InParameter {
+		p.output(settings.TokenParameterOutput, "the parameter with the access token", p.token.id)
+	} else {
+		p.output(settings.TokenSecretOutput, "the secret with the access token", p.token.id)
 	}
+	p.output(settings.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
+		p.token.invokedAs())
+	p.output(settings.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
+	p.output(settings.CredentialsSecretOutput, "the secret in which to store the client id and secret",
+		p.token.credentials.AttrId())
 }
 
 // subscription is the information that the service's operator needs for a subscription (the interface, section 5.2),
@@ -286,6 +280,15 @@ func (p *Payhook) output(name, description string, value *string) {
 		Description: jsii.String(description),
 		Value:       value,
 	}).OverrideLogicalId(jsii.String(idIn(awscdk.Stack_Of(p), p) + name))
+}
+
+// toJSON returns the JSON of a value that has one, as all values of the CDK have.
+func toJSON(value any) string {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // cut returns at most the first n characters of a text that has only ASCII.

@@ -203,7 +203,9 @@ func ReadSettings(app constructs.Construct, folder string) (*Props, *awscdk.Stac
 	if err != nil {
 		return nil, nil, err
 	}
-	given, stack := settings.Texts(texts, common), &awscdk.StackProps{Env: &awscdk.Environment{}}
+	// Termination protection prevents an accidental deletion of the stack and its URL.
+	given, stack := settings.Texts(texts, common), &awscdk.StackProps{Env: &awscdk.Environment{},
+		TerminationProtection: jsii.Bool(!isLocal(app))}
 	// AWS, https://docs.aws.amazon.com/cdk/v2/guide/configure-env.html. The emulator is in no Region.
 	region, account := os.Getenv("CDK_DEFAULT_REGION"), os.Getenv("CDK_DEFAULT_ACCOUNT")
 	if !isLocal(app) && region != "" && account != "" {

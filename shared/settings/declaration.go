@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Setting is the declaration of one setting: a field of [Deployment] with its tags.
@@ -70,14 +71,14 @@ func Named(key string) *Setting {
 // Env returns the name of the environment variable that carries the setting to
 // a function: PAYHOOK_BASE_URL for baseUrl.
 func (s *Setting) Env() string {
-	name := []byte("PAYHOOK_")
-	for _, c := range []byte(s.Key) {
-		if 'A' <= c && c <= 'Z' {
-			name = append(name, '_')
+	name := "PAYHOOK_"
+	for _, c := range s.Key {
+		if unicode.IsUpper(c) {
+			name += "_"
 		}
-		name = append(name, c)
+		name += string(unicode.ToUpper(c))
 	}
-	return strings.ToUpper(string(name))
+	return name
 }
 
 // in returns a pointer to the field of the setting.
