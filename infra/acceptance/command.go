@@ -50,7 +50,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 		Example: "  payhook acceptance --profile NAME --region eu-central-1\n" +
 			"  payhook acceptance -c authentication=both -c domainName=hook.bank.example -c hostedZoneId=ID\n" +
 			"  payhook acceptance --cleanup",
-		Args: cli.Args(),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if t.Local || t.Stack != "" || t.ID != "" {

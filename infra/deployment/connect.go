@@ -127,14 +127,6 @@ func Config(ctx context.Context, t Deployment) (aws.Config, error) {
 	return cfg, nil
 }
 
-// AWSConfigured reports whether the variables and files of AWS choose a region, which is needed without
-// flags, and another endpoint than that of the local run. It does not look for credentials, since that can
-// take long.
-func AWSConfigured(ctx context.Context, local string) bool {
-	cfg, err := config.LoadDefaultConfig(ctx)
-	return err != nil || cfg.Region != "" && aws.ToString(cfg.BaseEndpoint) != local
-}
-
 // noStack says what to do if the stack cannot be read.
 func noStack(d *Deployment, place string, err error) error {
 	api, answered := errors.AsType[smithy.APIError](err)

@@ -76,7 +76,7 @@ With --json, one document: the variables by their names.`,
 // command completes a command that takes no arguments, is for this project and never for AWS.
 func (o *options) command(p *cli.Program, do func(context.Context, *cli.Program, options) error,
 	cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cli.Args()
+	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := cli.NoTargetFlags(cmd); err != nil {
 			return err

@@ -27,8 +27,8 @@ A command works on one stack. --local chooses the local run, which is also used 
 up and neither --stack, --profile nor --region is given. Otherwise, it is the stack
 --stack in the account and region of AWS: of the flags --profile and --region, or of the
 usual variables AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_REGION;
-AWS_ENDPOINT_URL. If no flag chooses and AWS has a region, standard error has the
-choice. If the stack has several Payhooks, --id chooses one.
+AWS_ENDPOINT_URL. If no flag chooses, standard error has the choice. If the stack has
+several Payhooks, --id chooses one.
 
 Results are written to standard output, everything else to standard error.`
 

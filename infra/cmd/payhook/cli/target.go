@@ -34,14 +34,13 @@ func TargetFlags(root *cobra.Command, t *deployment.Deployment) {
 	}
 }
 
-// Choose completes a target that no flag names: it is the local run if one is up. Err then says so, if a
-// stack in AWS could have been meant. It is an error if the local run was killed, so that nothing goes to
-// AWS by accident.
+// Choose completes a target that no flag names: it is the local run if one is up. Err then says so. It is an error if
+// the local run was killed, so that nothing goes to AWS by accident.
 func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
 	if t.Named() {
 		return nil
 	}
-	local, err := deployment.Running(ctx)
+	_, err := deployment.Running(ctx)
 	switch {
 	case errors.Is(err, deployment.ErrNotUp):
 		return nil
@@ -49,9 +48,7 @@ func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
 		return fmt.Errorf("%w\n--stack, --region or --profile chooses AWS", err)
 	}
 	t.Local = true
-	if deployment.AWSConfigured(ctx, local.Endpoint) {
-		fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
-	}
+	fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
 	return nil
 }
 

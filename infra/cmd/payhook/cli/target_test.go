@@ -56,38 +56,6 @@ func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
 	}
 }
 
-func TestTheLocalRunIsNamedOnlyIfAWSCouldBeMeant(t *testing.T) {
-	emulator := httptest.NewServer(nil)
-	t.Cleanup(emulator.Close)
-	t.Chdir(t.TempDir())
-	if err := errors.Join(os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600),
-		(&deployment.Deployment{Endpoint: emulator.URL}).Write(".")); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		region, profile, endpoint string
-		named                     bool
-	}{
-		{"", "", "", false},
-		{"eu-west-1", "", "", true},
-		{"eu-west-1", "", "http://127.0.0.1:1", true},
-		{"eu-west-1", "", emulator.URL, false}, // after eval "$(payhook local env)"
-		{"", "missing", "", true},
-	} {
-		for name, value := range map[string]string{"AWS_REGION": test.region, "AWS_PROFILE": test.profile,
-			"AWS_ENDPOINT_URL": test.endpoint, "AWS_DEFAULT_REGION": "", "AWS_DEFAULT_PROFILE": "",
-			"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
-			t.Setenv(name, value)
-		}
-		var said bytes.Buffer
-		target := deployment.Deployment{}
-		if err := (&Program{Err: &said}).Choose(t.Context(), &target); err != nil || !target.Local ||
-			(said.Len() > 0) != test.named {
-			t.Errorf("%+v: %v, local: %t, %q", test, err, target.Local, &said)
-		}
-	}
-}
-
 func TestHintsNameTheTarget(t *testing.T) {
 	for want, target := range map[string]deployment.Deployment{
 		"payhook status":                                    {},

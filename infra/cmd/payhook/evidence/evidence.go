@@ -34,12 +34,12 @@ func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
 		Short: "Verify records",
 		Long: `Verifies all records in the evidence bucket of the stack, below a prefix of a bucket such
-as s3://BUCKET/accepted/2026/01/, or in a folder with copies (its files *.json): nothing
-is damaged, the signature over payload, timestamp and key id verifies with the stored
-JWK, the ids are those of the payload, the client certificate was valid, and the name is
-that of the content. In a bucket, it reads all versions of the objects, and checks S3's
-checksum. A folder needs no AWS. What does not verify is a line with its reason. What is
-parked, below invalid/ and conflict/ of the parking bucket, is verified in the same way.
+as s3://BUCKET/accepted/2026/01/, or in a folder with copies (its files *.json), without
+AWS: nothing is damaged, the signature over payload, timestamp and key id verifies with
+the stored JWK, the ids are those of the payload, the client certificate was valid, and
+the name is that of the content. In a bucket, it reads all versions of the objects, and
+checks S3's checksum. What is parked, below invalid/ and conflict/ of the parking bucket,
+is verified in the same way.
 
   verified    signed, and with --keys by one of these keys
   damaged     changed, incomplete, or not a record

@@ -30,11 +30,9 @@ func findCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the records of an event or a delivery",
 		Long: `Lists and verifies every record of an event or of a delivery, the signed ones first. It
-searches the hours from --from to --to. Without them, it begins an hour before the time
-of the event, and reads what S3 stored until an hour after the ledger recorded it. The
-hour of a record is that of its signed timestamp or, with mtls alone, that of its latest
-event. The ledger knows events alone, and only for deduplicationWindow: for a deliveryId,
-give --from.
+searches the hours from --from to --to. The hour of a record is that of its signed
+timestamp or, with mtls alone, that of its latest event. Without --from, the ledger says
+when the event was recorded, for deduplicationWindow. For a deliveryId, give --from.
 
 With --out, it writes the first of them to FOLDER under its name, which is payment data,
 and a script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
@@ -43,7 +41,7 @@ Status 1: no record was found, one does not verify, or they differ in the event'
 or in the key.`,
 		Example: "  payhook evidence find 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --out ~/case-7\n" +
 			"  payhook evidence find 5f1c0f6e-8a53-4d0e-9b59-3f0b6f1c2a7d --from 2026-01-31T22 --to 2026-02-01",
-		Args: cli.Args("EVENT_ID or DELIVERY_ID"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := strings.ToLower(args[0])
 			if !payment.IsUUID(id) {

@@ -34,9 +34,8 @@ import (
 
 const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
 
-It looks for the signature, timestamps and key ids in all values that are stored,
-fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of the
-timestamp, encodings of the signature, hashes, and usual compositions of the message.
+It fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of
+the timestamp, encodings of the signature, hashes, and usual compositions of the message.
 Settings are printed for infra/settings.json only if the webhook passes all checks of
 the signature with them. No setting is proposed that weakens the protection: a longer
 timestampTolerance, a fixed keyIdLocation. -c tries one, and --key-id a fixed key id.
@@ -45,14 +44,12 @@ The webhook is the last one that captureRejected stored, or the one of a name, o
 beginning ("payhook parked list --kind rejected" has them). Its settings are those that
 rejected it; -c replaces some. With keysAuth=bearer, the token of the stack is read. Of
 headers and query parameters that the settings did not name, only the names are stored.
-They are printed if a part of the signature can be there.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
 Status 1: it verifies with no settings. Status 3: the key service could not be reached.
 
-With --json, one document: verdict (authentic, settings, age, unsupported, changed,
-other-key, keys-down, no-key, no-signature, not-stored), outcome, cause, settings,
-differences, advice.`
+The verdicts of --json: authentic, settings, age, unsupported, changed, other-key,
+keys-down, no-key, no-signature, not-stored.`
 
 const example = `  payhook explain
   payhook explain -c baseUrl=https://api.test.payments.example

@@ -28,19 +28,16 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/settings"
 )
 
 const long = `Shows what the functions have logged: all of them, or the one that is named. --follow
-goes on until Ctrl-C. It reads every two seconds from where it was, so that nothing is
-left out after the computer slept.
+goes on until Ctrl-C. Members of a line that are zero are left out, and so are the lines
+that Lambda writes for each invocation (START, END, REPORT), unless with --all. With
+--json, JSON lines with everything: time, function, and line (what the function wrote),
+or text if that is not JSON.
 
-Members of a line that are zero are left out, and so are the lines that Lambda writes for
-each invocation (START, END, REPORT), unless with --all. With --json, JSON lines with
-everything: time, function, and line (what the function wrote), or text if that is not
-JSON.
-
---not-accepted lists the webhooks that were not answered 2xx, to send to the service: the
-times of the first and last request, how many there were, status, outcome and cause.
+--not-accepted lists the webhooks that were not answered 2xx, to send to the service.
 Those with the same deliveryId are one line. It is left out if the webhook function
 accepted that deliveryId later, or if a replay did. Unless a webhook was authentic,
 anybody can have written its deliveryId. Without one, each request is a line.
@@ -48,7 +45,7 @@ anybody can have written its deliveryId. Without one, each request is a line.
 Webhooks that AWS answered before the function ran have no line in the log: those that
 API Gateway or Lambda throttled (429), those that are too large for Lambda (413), and
 with client certificates those that API Gateway rejected (403). Alarms count them, and
-only the service knows which they are. Lines older than logRetentionDays are deleted.
+only the service knows which they are.
 
 Status 1: --not-accepted found at least one.`
 
@@ -67,14 +64,11 @@ type options struct {
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
-	o := options{Program: p}
+	o := options{Program: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
 		ValidArgs: functions, Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.since < 0 {
-				return cli.Usage("--since must not be negative")
-			}
 			if o.notAccepted && (o.follow || o.all || len(args) > 0) {
 				return cli.Usage("--not-accepted takes no function, --follow or --all")
 			}
@@ -90,7 +84,10 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	cli.DurationVar(f, &o.since, "since", 10*time.Minute, "how far back to begin")
+	f.Func("since", "how far back to begin, such as 90s, 24h or 7d (default 10m)", func(text string) (err error) {
+		o.since, err = settings.ParseDuration(text)
+		return err
+	})
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
 	f.BoolVar(&o.notAccepted, "not-accepted", false, "list the webhooks that were not accepted")
 	f.BoolVar(&o.all, "all", false, "also what Lambda writes for each invocation")

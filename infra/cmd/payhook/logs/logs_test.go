@@ -294,7 +294,7 @@ func TestWrongUsageIsNamed(t *testing.T) {
 	c := &cloudWatch{}
 	for args, want := range map[string]string{
 		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
-		"--since=-1m":             "--since must not be negative",
+		"--since=soon":            `invalid argument "soon" for "--since"`,
 		"--not-accepted --follow": "--not-accepted takes no",
 		"--not-accepted webhook":  "--not-accepted takes no",
 		"--not-accepted --all":    "--not-accepted takes no",

@@ -88,15 +88,14 @@ id that is not published, and counts the others.
              deduplicationWindow
   published  on the bus
 
-The ledger knows an event by its eventId. All other ids are only in the evidence (setting
-evidence): with --from, every record of that time is read. It also shows events that the
-ledger no longer remembers.
+The ledger knows eventIds. All other ids, and events that it no longer remembers, are
+only in the evidence (setting evidence): with --from, every record of that time is read.
 
 Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
 		Example: `  payhook reconcile events.txt
   payhook reconcile statement.csv --column event_id
   payhook reconcile payments.txt --by paymentEndToEndId --from 2026-01-01`,
-		Args: cli.Args("FILE"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
 			if err := r.in.Check(p.Now()); err != nil {

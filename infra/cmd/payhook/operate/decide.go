@@ -39,7 +39,7 @@ func (p *program) replayCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Short = "Publish what is parked"
-	cmd.Long = `Publishes what is parked, with the redrive function. Nothing else is published.
+	cmd.Long = `Publishes what is parked, with the redrive function.
 
   event     becomes pending again, and redrive publishes it within a minute
   invalid   is verified again with the signature that is stored with it, and received
@@ -49,36 +49,24 @@ func (p *program) replayCommand() *cobra.Command {
             of the webhook function; needs --reason. Deploy the right setting first, with
             captureRejected. --accept-age checks its timestamp as of when it arrived
 
-Who decided, when and why (--reason) is stored in the event's item, or as a note beside
-the delivery. What has a note is rejected, unless --again is given.
-
 A conflict is two contents of one eventId, of which the first was accepted before. Decide
 which is right, name the conflict, and choose:
 
-  --version first   what the ledger has stays: the conflict is dismissed, and nothing is
-                    published
-  --version parked  the parked content is published as well. From then on the first is
-                    the one in conflict. Consumers that use eventId as an idempotency
-                    key ignore it, others process a second payment: tell them first
+  --version first   what the ledger has stays, and nothing is published
+  --version parked  the parked content is published as well. Consumers that use eventId
+                    as an idempotency key ignore it, others process a second payment:
+                    tell them first
 
 While the first version is pending or parked, both are rejected: replay or dismiss that
 event first. --all is everything that "payhook parked list" shows with these filters,
-except conflicts.
+except conflicts. It asks before it replays more than one, and before it publishes a
+parked version. Who decided, when and why (--reason) is stored.
 
-It asks before it replays more than one, and always before it publishes a parked version:
-then it shows both versions with amount, currency and status.
+The outcomes accepted, recorded (redrive publishes it within a minute) and first-kept are
+successes. With every other one, the cause says what to do. claimEnds is when S3 deletes
+the large event of a claim check, if that is soon.
 
-Outcomes:
-
-  accepted    every event is published now, or was before (duplicates). A cause says what
-              is wrong nevertheless, as that an event was parked
-  recorded    redrive publishes it within a minute
-  first-kept  the first version stays, the conflict is dismissed, nothing is published
-
-Every other outcome is a failure. Its cause says why, and what to do. claimEnds is when
-S3 deletes the large event of a claim check, if that is in less than 30 days.
-
-Status 1: at least one outcome is another.`
+Status 1: at least one failed.`
 	cmd.Example = `  payhook replay NAME
   payhook replay NAME --version first --reason 'confirmed by the service'
   payhook replay NAME --accept-age --reason 'baseUrl was wrong'
@@ -100,12 +88,12 @@ func (p *program) dismissCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Short = "Decide that something parked is not published"
-	cmd.Long = `Decides, with the redrive function, that what is parked is not published. It is not open
-any more. The decision has who, when and --reason.
+	cmd.Long = `Decides, with the redrive function, that what is parked is not published. The decision
+has who, when and --reason. To dismiss twice changes nothing.
 
 The bytes of an event are removed from the ledger at once. Its digest stays for
 deduplicationWindow: the same content sent again is a duplicate until then. A delivery
-stays stored, with a note beside it. To dismiss twice changes nothing.
+stays stored.
 
 --all is everything that "payhook parked list" shows with these filters. It asks before
 it dismisses more than one.

@@ -33,10 +33,9 @@ func (p *program) keysCommand() *cobra.Command {
 		Use:   "keys [ID]",
 		Short: "Show the cached keys and the accepted CAs, or drop a key",
 		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
-service was asked, and the thumbprint (RFC 7638, SHA-256), with which the service can
-tell whether a key is theirs. With an ID, with or without hyphens, it shows more of
+service was asked, and the thumbprint (RFC 7638, SHA-256). With an ID, it shows more of
 that key, its URL, and what the URL answers now. With keysAuth=bearer, that sends the
-access token. It is not recorded when a key was last used.
+access token.
 
   cached     the functions use it
   stale      it is older than an hour: the functions ask the service, and use it until
@@ -52,9 +51,7 @@ access token. It is not recorded when a key was last used.
 
 Without an ID, it also shows which client certificates are accepted: the CAs of the
 truststore, the days until the first of them expires, pins, subjects and revoked keys. A
-pin is the SHA-256 of a key, as in the settings clientCertPins and revokedKeys. Without
-CAs, no client certificate is required. The redrive function reports it. The lines of
-webhooks name their certificates.
+pin is the SHA-256 of a key. Without CAs, no client certificate is required.
 
 With --drop and --reason, the key is deleted from the table, so that the service is
 asked again. If the service does not return the key now, its webhooks would be rejected:

@@ -137,7 +137,7 @@ func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report,
 
 // oneUUID checks that a command has one argument, which is a UUID.
 func oneUUID(cmd *cobra.Command, args []string) error {
-	if err := cli.Args("ID")(cmd, args); err != nil {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 		return err
 	}
 	return isID(args[0])

@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 )
 
 func (p *program) listCommand() *cobra.Command {
@@ -24,11 +25,9 @@ func (p *program) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what is parked",
-		Long: `Lists what is parked and open, the earliest first. The time is when a delivery was
-signed, an event recorded, or a rejected webhook received. The kinds:
+		Long: `Lists what is parked and open, the earliest first. The kinds:
 
-  event     an event that could not be published. It stays in the ledger until somebody
-            replays or dismisses it
+  event     an event that could not be published, which the ledger has
   invalid   an authentic delivery without identity, or some of its events
   conflict  an authentic delivery with other content of an eventId
   rejected  a webhook that was rejected before it was found authentic, while
@@ -36,10 +35,10 @@ signed, an event recorded, or a rejected webhook received. The kinds:
             listed only with --kind rejected. S3 deletes it one to two days later
 
 Deliveries stay listed with --state any, and events do not: "payhook event ID" shows who
-decided. The large event of a claim check is deleted claimRetention after it was
-recorded; if that is in less than 30 days, the list says when.`,
+decided. claimEnds is when the large event of a claim check is deleted, if that is in
+less than 30 days.`,
 		Example: "  payhook parked list --from 24h\n  payhook parked list --kind conflict --state any",
-		Args:    cli.Args(),
+		Args:    cobra.NoArgs,
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
 			if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
 				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
@@ -104,7 +103,7 @@ func (p *program) time(text string) (time.Time, error) {
 	if at, zoned, err := payment.ParseTime(text); err == nil && zoned {
 		return at, nil
 	}
-	before, err := cli.ParseDuration(text)
+	before, err := settings.ParseDuration(text)
 	if err != nil || before < 0 {
 		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago, such as 24h")
 	}

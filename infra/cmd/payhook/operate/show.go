@@ -23,18 +23,15 @@ func (p *program) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show one parked event or delivery",
-		Long: `Shows what is parked under a name, without the payload: an event of the ledger; a
-delivery with its signature, key and certificate, and what was decided about it; or a
-rejected webhook, which "payhook explain NAME" explains. A name is an eventId
-or what "payhook parked list" has; the beginning of a name is enough if no other begins
-with it.
+		Long: `Shows what is parked under a name, without the payload, and what was decided about it.
+"payhook explain NAME" explains a rejected webhook. A name is an eventId or what
+"payhook parked list" has; the beginning of a name is enough if no other begins with it.
 
-Of a conflict, it shows both versions: amount, currency, status, delivery, and the state
-of the first in the ledger now (pending, published, parked or dismissed; unknown if its
-de-duplication window is over; replaced if the ledger has another content). Amounts and
-currencies are those that the ledger had at the time of the conflict. The whole first
-version is in the ledger while it is pending or parked, in the claim bucket if it is too
-large for the bus, and in the evidence. Otherwise, the output says who has it.
+Of a conflict, it shows both versions, and the state of the first in the ledger now
+(unknown if its de-duplication window is over; replaced if the ledger has another
+content). The whole first version is in the ledger while it is pending or parked, in the
+claim bucket if it is too large for the bus, and in the evidence. Otherwise, the output
+says who has it.
 
 Status 1: nothing is parked under this name, or the payload is not stored.`,
 		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
@@ -42,7 +39,7 @@ Status 1: nothing is parked under this name, or the payload is not stored.`,
 			if payload && p.JSON {
 				return errors.New("--payload writes only the payload: it cannot be used with --json")
 			}
-			return cli.Args("NAME")(cmd, args)
+			return cobra.ExactArgs(1)(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			name, err := p.whole(ctx, s, args[0])
@@ -138,17 +135,15 @@ func (p *program) eventCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "event ID",
 		Short: "Show the state of one event",
-		Long: `Shows the state of one eventId in the ledger (pending, published, parked or dismissed),
-what a person decided, and which deliveries are parked about it.
+		Long: `Shows the state of one eventId in the ledger (pending, published, parked or dismissed;
+unknown if it was never accepted, or its de-duplication window is over), what a person
+decided, and which deliveries are parked about it.
 
-  unknown         it was never accepted, or its de-duplication window is over
   due             when redrive may publish it, if it is pending
   attempts        how often redrive has tried
-  claimed         it is too large for the bus, which gets a claim check
   claimEnds       when S3 deletes the large event, if that is in less than 30 days
   eventTimestamp  its time on the bus, by which a replay of the archive finds it
   expiresAt       the end of the window; after that, the same id is new
-  cause           why it is parked; if the state is damaged, what cannot be decoded
 
 Status 1: the event is unknown, damaged or parked, or a delivery about it is open.`,
 		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",

@@ -43,18 +43,11 @@ much, too old or too late: pending events and rejected webhooks are only shown. 
 parked needs a decision, so it needs attention; rejected webhooks that were captured do
 not. An alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
 
-An event that its receiver has not published in time is left to redrive. The oldest of
-these are listed.
-
-Below a line that is not ok stands the command or the step that comes next. If a store
-or service cannot be read, its line is not measured and has the error.
-
 With --code, the command builds the functions in the current folder, which is a clone of
 Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
-the one in the package that Lambda runs. The digest of that package, CodeSha256, depends
-on how the CDK compresses it, so it only shows that the download is complete. Layers, and
-an alias that also runs another version, are a difference. If the folder has another
-commit than the stack, or was modified, the line says so.
+the one in the package that Lambda runs. Layers, and an alias that also runs another
+version, are a difference. If the folder has another commit than the stack, or was
+modified, the line says so.
 
 With --outputs, it only shows the outputs of the stack and what each is for. In the local
 run, WebhookUrl is the address on this machine.
@@ -68,7 +61,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
 		Example: "  payhook status\n  payhook status --local\n  payhook status --code\n  payhook status --outputs",
-		Args:    cli.Args(),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := p.Connect(cmd.Context(), t)
 			if err != nil {
