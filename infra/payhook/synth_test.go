@@ -101,7 +101,10 @@ func synthesize(app awscdk.App) (err error) {
 type template struct {
 	text      string // as it is deployed
 	Resources map[string]*resource
-	Outputs   map[string]struct{ Value any }
+	Outputs   map[string]struct {
+		Value       any
+		Description string
+	}
 
 	names map[string]string // by logical id
 }
