@@ -53,7 +53,7 @@ func (f *fixture) testStores(t *testing.T) {
 		compareObjects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
 		f.testToken(t, seed)
 	}
-	gone := eventbridge.NewFindableBus(eventbridge.NewClient(f.AWS), "none")
+	gone := eventbridge.NewBus(eventbridge.NewClient(f.AWS), "none")
 	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a bus that does not exist: %v", err)
 	}

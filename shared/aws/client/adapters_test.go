@@ -46,8 +46,8 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 	return []any{
 		dynamodb.NewLedger(db, "t"), dynamodb.NewLedgerReader(db, "t"), dynamodb.NewKeys(db, "t"),
 		dynamodb.NewKeysInspector(db, "t"),
-		s3.NewWriter(objects, "b"), s3.NewReader(objects, "b"), s3.NewLister(objects, "b"),
-		eventbridge.NewBus(events, "b"), eventbridge.NewFindableBus(events, "b"),
+		s3.NewBucket(objects, "b"), s3.NewReader(objects, "b"),
+		eventbridge.NewBus(events, "b"),
 		tokenstore.New(cfg, "p", "", ""), tokenstore.New(cfg, "", "", "s"),
 		tokenstore.Source(cfg, "p", ""), tokenstore.Source(cfg, "", "s"),
 	}

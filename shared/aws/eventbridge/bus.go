@@ -44,14 +44,14 @@ type FindAPI interface {
 		...func(*eventbridge.Options)) (*eventbridge.DescribeEventBusOutput, error)
 }
 
-// Bus is a [bus.Store]. It is safe for concurrent use.
+// Bus is a [bus.Store] and a [bus.Finder]. It is safe for concurrent use.
 type Bus struct {
-	client PutAPI
+	client FindAPI
 	name   string
 }
 
 // NewBus returns the bus with that name.
-func NewBus(client PutAPI, name string) *Bus { return &Bus{client, name} }
+func NewBus(client FindAPI, name string) *Bus { return &Bus{client, name} }
 
 // Put implements [bus.Store]. An entry is taken only if EventBridge gave it an id and no error: PutEvents answers 200
 // with failed entries inside (AWS, "PutEvents" in the EventBridge API reference).
@@ -105,19 +105,8 @@ func notTaken(code string) error {
 	return &bus.EntryError{Fault: bus.OfEntry, Code: code}
 }
 
-// FindableBus is a [Bus] that is also a [bus.Finder]. It is safe for concurrent use.
-type FindableBus struct {
-	*Bus
-	client FindAPI
-}
-
-// NewFindableBus returns the bus with that name.
-func NewFindableBus(client FindAPI, name string) *FindableBus {
-	return &FindableBus{NewBus(client, name), client}
-}
-
 // Find implements [bus.Finder].
-func (b *FindableBus) Find(ctx context.Context) error {
+func (b *Bus) Find(ctx context.Context) error {
 	_, err := b.client.DescribeEventBus(ctx, &eventbridge.DescribeEventBusInput{Name: &b.name})
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
 		return bus.ErrMissing

@@ -16,10 +16,10 @@ import (
 )
 
 // answering returns a bus with these answers.
-func answering(t *testing.T, answers ...string) (*eventbridge.FindableBus, *awstest.Wire) {
+func answering(t *testing.T, answers ...string) (*eventbridge.Bus, *awstest.Wire) {
 	t.Helper()
 	w := awstest.NewWire(t, awstest.InTurn(answers...))
-	return eventbridge.NewFindableBus(eventbridge.NewClient(awstest.Config(w.URL)), "payments"), w
+	return eventbridge.NewBus(eventbridge.NewClient(awstest.Config(w.URL)), "payments"), w
 }
 
 // one is a request of one event.

@@ -59,39 +59,27 @@ type API interface {
 
 // Bucket is an [objects.Store] in a bucket. It is safe for concurrent use.
 type Bucket struct {
-	*Writer
-	*Reader
-	*Lister
+	Reader
+	client API
 }
 
 // NewBucket returns the bucket of that name.
-func NewBucket(client API, bucket string) Bucket {
-	return Bucket{NewWriter(client, bucket), NewReader(client, bucket), NewLister(client, bucket)}
-}
+func NewBucket(client API, bucket string) Bucket { return Bucket{NewReader(client, bucket), client} }
 
-// Writer is an [objects.Putter] and an [objects.Creator]. S3 rejects an upload whose content has another SHA-256
+// Put implements [objects.Putter]. S3 rejects an upload whose content has another SHA-256
 // (AWS, "Checking object integrity for data uploads in Amazon S3", in the S3 user guide). The content type is
-// application/json. It is safe for concurrent use.
-type Writer struct {
-	client PutAPI
-	bucket string
-}
-
-// NewWriter returns what writes to the bucket of that name. The only permission that it needs is s3:PutObject.
-func NewWriter(client PutAPI, bucket string) *Writer { return &Writer{client, bucket} }
-
-// Put implements [objects.Putter].
-func (w *Writer) Put(ctx context.Context, key string, body []byte) error {
-	return awsclient.ErrorOf("S3 PutObject", w.put(ctx, key, body, nil, func(*s3.Options) {}))
+// application/json. The only permission that Put and Create need is s3:PutObject.
+func (b Bucket) Put(ctx context.Context, key string, body []byte) error {
+	return awsclient.ErrorOf("S3 PutObject", b.put(ctx, key, body, nil, func(*s3.Options) {}))
 }
 
 // Create implements [objects.Creator]. For this, client must repeat no request with If-None-Match below the SDK.
 //
 // S3 answers 409 if another write of the key is in progress; the upload must then be
 // retried (AWS, "PutObject" in the S3 API reference).
-func (w *Writer) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
+func (b Bucket) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
 	var retried atomic.Bool
-	err = w.put(ctx, key, body, aws.String("*"), func(o *s3.Options) {
+	err = b.put(ctx, key, body, aws.String("*"), func(o *s3.Options) {
 		o.Retryer = observedRetryer{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
 	})
 	if awsclient.Code(err) == "PreconditionFailed" {
@@ -100,11 +88,11 @@ func (w *Writer) Create(ctx context.Context, key string, body []byte) (existed b
 	return false, awsclient.ErrorOf("S3 PutObject", err)
 }
 
-func (w *Writer) put(ctx context.Context, key string, body []byte, ifNoneMatch *string,
+func (b Bucket) put(ctx context.Context, key string, body []byte, ifNoneMatch *string,
 	options func(*s3.Options)) error {
 	sum := sha256.Sum256(body)
-	_, err := w.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket:         &w.bucket,
+	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:         &b.bucket,
 		Key:            &key,
 		Body:           bytes.NewReader(body),
 		ContentType:    aws.String("application/json"),
@@ -146,10 +134,10 @@ type Reader struct {
 
 // NewReader returns what reads from the bucket of that name. The only permission that it needs is s3:GetObject, and
 // s3:ListBucket to distinguish a missing object.
-func NewReader(client GetAPI, bucket string) *Reader { return &Reader{client, bucket} }
+func NewReader(client GetAPI, bucket string) Reader { return Reader{client, bucket} }
 
 // Get implements [objects.Getter].
-func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error) {
+func (r Reader) Get(ctx context.Context, key string, limit int) ([]byte, error) {
 	out, err := r.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &r.bucket, Key: &key})
 	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 		return nil, objects.ErrNotFound
@@ -169,23 +157,14 @@ func (r *Reader) Get(ctx context.Context, key string, limit int) ([]byte, error)
 	return body, nil
 }
 
-// Lister is an [objects.Lister]. It is safe for concurrent use.
-type Lister struct {
-	client ListAPI
-	bucket string
-}
-
-// NewLister returns what lists the bucket of that name. The only permission that it needs is s3:ListBucket.
-func NewLister(client ListAPI, bucket string) *Lister { return &Lister{client, bucket} }
-
-// List implements [objects.Lister].
-func (l *Lister) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
+// List implements [objects.Lister]. The only permission that it needs is s3:ListBucket.
+func (b Bucket) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
 	err error) {
-	in := &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(limit))}
+	in := &s3.ListObjectsV2Input{Bucket: &b.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(limit))}
 	if after != "" {
 		in.StartAfter = &after
 	}
-	pages := s3.NewListObjectsV2Paginator(l.client, in)
+	pages := s3.NewListObjectsV2Paginator(b.client, in)
 	// An answer can be empty and have more pages: only its token leads to them.
 	for len(page) == 0 && pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)

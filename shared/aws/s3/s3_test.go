@@ -104,7 +104,7 @@ func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api, requests := answering(t, httptest.NewServer, test.answers...)
-			existed, err := s3.NewWriter(api, "bucket").Create(t.Context(), "a/b", []byte("body"))
+			existed, err := s3.NewBucket(api, "bucket").Create(t.Context(), "a/b", []byte("body"))
 			if text := text(err); existed != test.existed || text != test.err {
 				t.Errorf("%t, %s", existed, text)
 			}
@@ -122,7 +122,7 @@ func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
 	api, _ := answering(t, httptest.NewServer, "ok", cutOff, exists)
 	for _, key := range []string{"one", "other"} {
-		if existed, err := s3.NewWriter(api, "bucket").Create(t.Context(), key, nil); existed || err != nil {
+		if existed, err := s3.NewBucket(api, "bucket").Create(t.Context(), key, nil); existed || err != nil {
 			t.Errorf("%s: %t, %v", key, existed, err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestListFollowsEmptyPagesAndHasTheTimes(t *testing.T) {
 	api, requests := answering(t, httptest.NewServer, start+end, start+"<Contents><Key>a/b</Key><Size>7</Size>"+
 		"<LastModified>2026-01-31T12:00:00.000Z</LastModified></Contents>"+end, denied)
 	list := func() ([]objects.Object, bool, error) {
-		return s3.NewLister(api, "bucket").List(t.Context(), "a/", "a/a", 3)
+		return s3.NewBucket(api, "bucket").List(t.Context(), "a/", "a/a", 3)
 	}
 	page, more, err := list()
 	want := []objects.Object{{Key: "a/b", Size: 7, StoredAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}}

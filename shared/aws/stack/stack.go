@@ -85,10 +85,10 @@ func (c Clients) Webhook(s settings.Function) intake.Stores {
 		Keys:    dynamodb.NewKeys(c.dynamoDB, s.KeysTable),
 		Bus:     eventbridge.NewBus(c.eventBridge, s.EventBusName),
 		Claims:  s3.NewBucket(c.s3, s.ClaimBucket),
-		Parking: s3.NewWriter(c.s3, s.ParkingBucket),
+		Parking: s3.NewBucket(c.s3, s.ParkingBucket),
 	}
 	if s.EvidenceBucket != "" {
-		stores.Evidence = s3.NewWriter(c.s3, s.EvidenceBucket)
+		stores.Evidence = s3.NewBucket(c.s3, s.EvidenceBucket)
 	}
 	return stores
 }
@@ -96,7 +96,7 @@ func (c Clients) Webhook(s settings.Function) intake.Stores {
 // Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, and the
 // parking bucket.
 func (c Clients) Redrive(s settings.Function) (intake.Stores, bus.Finder, s3.Bucket) {
-	stores, b := c.Webhook(s), eventbridge.NewFindableBus(c.eventBridge, s.EventBusName)
+	stores, b := c.Webhook(s), eventbridge.NewBus(c.eventBridge, s.EventBusName)
 	stores.Bus = b
 	return stores, b, s3.NewBucket(c.s3, s.ParkingBucket)
 }

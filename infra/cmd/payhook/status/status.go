@@ -71,7 +71,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewLister(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
+				s3.NewBucket(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
 				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
