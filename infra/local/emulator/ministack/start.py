@@ -18,9 +18,6 @@ import signal
 import sys
 import threading
 
-# Exit status if a patch does not fit. The caller does not try again.
-DOES_NOT_FIT = 3
-
 
 def main():
     folder = pathlib.Path(__file__).resolve().parent
@@ -31,8 +28,7 @@ def main():
         try:
             importlib.import_module(file.stem)
         except Exception as problem:
-            print(f"The patch {file.name} does not fit this version of MiniStack: {problem}", file=sys.stderr)
-            sys.exit(DOES_NOT_FIT)
+            sys.exit(f"The patch {file.name} does not fit this version of MiniStack: {problem}")
     sys.dont_write_bytecode = False
     threading.Thread(target=end_with_stdin, daemon=True).start()
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)
