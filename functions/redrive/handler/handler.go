@@ -241,11 +241,9 @@ func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, e
 func (h *Handler) dismissOne(ctx context.Context, name string, e intake.Request) (none intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
 	if intake.KindOf(name) == intake.EventKind {
-		return none, h.replayer.DismissEvent(ctx, name,
-			ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
+		err = h.replayer.DismissEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
+	} else if _, err = proof.Get(ctx, h.parking, name); err == nil {
+		err = proof.Decide(ctx, h.parking, proof.Dismissed, name, note)
 	}
-	if _, err := proof.Get(ctx, h.parking, name); err != nil {
-		return none, err
-	}
-	return none, proof.Decide(ctx, h.parking, proof.Dismissed, name, note)
+	return none, err
 }

@@ -89,7 +89,8 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 		Pending: 1}) || d.line()["kind"] != "event" {
 		t.Errorf("replayed: %+v, logged %v", got, d.line())
 	}
-	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "version-unfit" {
+	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "version-unfit" ||
+		got.Cause == "" {
 		t.Errorf("replayed with a version: %+v", got)
 	}
 	e.Dismiss = []string{dismissed}
