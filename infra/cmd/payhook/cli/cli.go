@@ -20,8 +20,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 )
 
 // The exit statuses of all commands.
@@ -51,6 +53,9 @@ type Program struct {
 
 	JSON bool   // the flag --json
 	Name string // as the user called it; "": payhook
+
+	// Find is what [Program.Connect] does instead of asking AWS; nil for nothing.
+	Find func(context.Context, *deployment.Deployment) (*deployment.Deployment, error)
 
 	started bool // a command has started to work
 }
@@ -174,10 +179,14 @@ func Usage(format string, args ...any) error {
 	return &statusError{fmt.Errorf(format, args...), StatusUsage}
 }
 
-// Unreachable makes err one that ends the program with [StatusUnreachable], unless
-// it is an error of usage or [ErrAttention]. It returns nil for nil.
+// Failed makes err one that ends the program with [StatusFailed], as no service is the cause.
+func Failed(err error) error { return &statusError{err, StatusFailed} }
+
+// Unreachable makes err one that ends the program with [StatusUnreachable], unless it is known to have another cause:
+// an error of usage, [ErrAttention], one of [Failed], or what is stored is damaged. It returns nil for nil.
 func Unreachable(err error) error {
-	if _, known := errors.AsType[*statusError](err); known || err == nil || errors.Is(err, ErrAttention) {
+	_, known := errors.AsType[*statusError](err)
+	if known || err == nil || errors.Is(err, ErrAttention) || errors.Is(err, proof.ErrDamaged) {
 		return err
 	}
 	return &statusError{err, StatusUnreachable}

@@ -54,6 +54,9 @@ func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
 
 // Connect chooses the target and reads its stack. If no flag names the target, Err says which stack it is.
 func (p *Program) Connect(ctx context.Context, t *deployment.Deployment) (*deployment.Deployment, error) {
+	if p.Find != nil {
+		return p.Find(ctx, t)
+	}
 	named := t.Named()
 	if err := p.Choose(ctx, t); err != nil {
 		return nil, err
@@ -63,6 +66,19 @@ func (p *Program) Connect(ctx context.Context, t *deployment.Deployment) (*deplo
 		fmt.Fprintln(p.Err, "this is", d.Name)
 	}
 	return d, err
+}
+
+// OnStack returns what a command does with the deployment that is meant. An error of do comes from AWS, unless
+// [Unreachable] knows another cause.
+func (p *Program) OnStack(t *deployment.Deployment,
+	do func(context.Context, *deployment.Deployment, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		d, err := p.Connect(cmd.Context(), t)
+		if err == nil {
+			err = do(cmd.Context(), d, args)
+		}
+		return Unreachable(err)
+	}
 }
 
 // Hint returns a command of this program for the same target, which can be copied into the shell.

@@ -29,7 +29,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 }
 
 func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
-	folder := ""
+	var known []*rsa.PublicKey
 	cmd := &cobra.Command{
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
 		Short: "Verify records",
@@ -55,15 +55,12 @@ one of them; or there is no record.`,
 			"  payhook evidence verify copies",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			known, err := readKeys(folder)
-			if err != nil {
-				return cli.Usage("--keys: %w", err)
-			}
 			return verify(cmd.Context(), p, t, known, append(args, "")[0])
 		},
 	}
-	cmd.Flags().StringVar(&folder, "keys", "",
-		"a `folder` with the JWKs of the service from another source, as /v1/keys/{keyId} returns them")
+	cmd.Flags().Func("keys",
+		"a `folder` with the JWKs of the service from another source, as /v1/keys/{keyId} returns them",
+		func(folder string) (err error) { known, err = readKeys(folder); return err })
 	return cmd
 }
 
@@ -142,7 +139,10 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 // returns that of the bucket of the stack.
 func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Deployment, where string) (*s3.Client, string, error) {
 	if where == "" {
-		d, err := connect(ctx, p, t)
+		d, err := p.Connect(ctx, t)
+		if err == nil {
+			err = hasEvidence(d)
+		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -158,13 +158,11 @@ func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Deployment, whe
 	return d.S3(), where, nil
 }
 
-// connect returns the deployment, which stores evidence.
-func connect(ctx context.Context, p *cli.Program, t *deployment.Deployment) (*deployment.Deployment, error) {
-	d, err := p.Connect(ctx, t)
-	if err == nil && d.EvidenceBucket == "" {
-		err = cli.Usage("the stack stores no evidence: the setting evidence is off")
+func hasEvidence(d *deployment.Deployment) error {
+	if d.EvidenceBucket == "" {
+		return cli.Usage("the stack stores no evidence: the setting evidence is off")
 	}
-	return d, err
+	return nil
 }
 
 // readKeys reads the JWKs in a folder; nil for none.

@@ -29,7 +29,6 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -75,14 +74,16 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 // run runs the command below evidence.
 func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: time.Now}
-	target := &deployment.Deployment{}
+	p := &cli.Program{Out: &o, Err: &e, Now: time.Now,
+		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return &stack, nil }}
 	root := p.Root("test")
-	cli.TargetFlags(root, target)
-	root.AddCommand(Command(p, target))
+	root.AddCommand(Command(p, &deployment.Deployment{Region: "eu-north-1"}))
 	status = p.Run(ctx, root, append([]string{"evidence"}, args...))
 	return o.String(), e.String(), status
 }
+
+// stack is the one of what serve serves.
+var stack deployment.Deployment
 
 // folder writes files into a folder.
 func folder(t *testing.T, files map[string][]byte) string {
@@ -161,12 +162,12 @@ func TestWhatCannotBeVerified(t *testing.T) {
 		args   []string
 		status int
 	}{
-		"accepts at most 1 arg":    {[]string{files, files}, cli.StatusUsage},
-		"there is no record in":    {[]string{t.TempDir()}, cli.StatusFailed},
-		"no such file":             {[]string{filepath.Join(files, "missing")}, cli.StatusFailed},
-		"there is no file in":      {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage},
-		"--keys: open missing":     {[]string{files, "--keys", "missing"}, cli.StatusUsage},
-		"--keys: one: not the req": {[]string{files, "--keys", files}, cli.StatusUsage},
+		"accepts at most 1 arg":  {[]string{files, files}, cli.StatusUsage},
+		"there is no record in":  {[]string{t.TempDir()}, cli.StatusFailed},
+		"no such file":           {[]string{filepath.Join(files, "missing")}, cli.StatusFailed},
+		"there is no file in":    {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage},
+		"open missing":           {[]string{files, "--keys", "missing"}, cli.StatusUsage},
+		"one: not the requested": {[]string{files, "--keys", files}, cli.StatusUsage},
 	} {
 		out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...)
 		if status != test.status || !strings.Contains(stderr, message) {
@@ -186,17 +187,13 @@ func TestWhatCannotBeVerified(t *testing.T) {
 }
 
 // bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
-// answers of DynamoDB and CloudFormation. A version without content is a delete marker. Some versions are times: when
+// answer of DynamoDB. A version without content is a delete marker. Some versions are times: when
 // they were stored.
 type bucket map[string][]byte
 
 func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.Header.Get("X-Amz-Target") != "": // of DynamoDB
+	if r.Header.Get("X-Amz-Target") != "" { // of DynamoDB
 		w.Write(b["ledger"])
-		return
-	case r.URL.Path == "/":
-		w.Write(b["stack"])
 		return
 	}
 	query := r.URL.Query()
@@ -255,8 +252,10 @@ func versionOrder(x, y string) int {
 	return strings.Compare(versionY, versionX)
 }
 
-// account sets the usual variables for a place of AWS.
+// account sets the place of AWS, and its usual variables.
 func account(t *testing.T, endpoint string) {
+	stack = deployment.Deployment{AWS: deployment.EmulatorConfig(endpoint, "eu-north-1"), EvidenceBucket: "evidence-1",
+		LedgerTable: "ledger"}
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-north-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
@@ -283,7 +282,6 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		b[r.Name()+"?1"] = encoded(t, r)
 		all = append(all, r)
 	}
-	b["stack"] = stack(true)
 	at := func(key string, at time.Time) string { return key + "?" + at.UTC().Format(time.RFC3339) }
 	const ended = "accepted/2026/01/31/12/x"
 	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon)
@@ -313,7 +311,7 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 			serve(t, changed)
 			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
 				test.verified, test.damaged, test.versions)
-			for _, args := range [][]string{{"s3://evidence-1/accepted/2026/01/"}, {"--stack", "Payhook"}} {
+			for _, args := range [][]string{{"s3://evidence-1/accepted/2026/01/"}, nil} {
 				out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, args...)...)
 				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
 					!strings.Contains(out, test.message) {
@@ -333,30 +331,9 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	}
 }
 
-// stack returns the answer of CloudFormation for a stack.
-func stack(evidence bool) []byte {
-	outputs := []string{settings.WebhookURLOutput, settings.EventBusNameOutput, settings.LedgerTableOutput,
-		settings.KeysTableOutput, settings.ParkingBucketOutput, settings.ClaimBucketOutput, settings.TokenSecretOutput,
-		settings.CredentialsSecretOutput, settings.WebhookFunctionOutput, settings.RedriveFunctionOutput,
-		settings.TokenFunctionOutput, settings.WebhookLogsOutput, settings.RedriveLogsOutput, settings.TokenLogsOutput}
-	if evidence {
-		outputs = append(outputs, settings.EvidenceBucketOutput)
-	}
-	text := "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>" +
-		"<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>"
-	for _, name := range outputs {
-		value := "other-1"
-		if name == settings.EvidenceBucketOutput {
-			value = "evidence-1"
-		}
-		text += fmt.Sprintf("<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>", name, value)
-	}
-	return []byte(text + "</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>")
-}
-
 // item returns the answer of DynamoDB for an event.
 func item(id string, recorded, event time.Time) []byte {
-	return fmt.Appendf(nil, `{"Responses":{"other-1":[{"eventId":{"S":%q},"digest":{"B":%q},`+
+	return fmt.Appendf(nil, `{"Responses":{"ledger":[{"eventId":{"S":%q},"digest":{"B":%q},`+
 		`"recordedAt":{"N":"%d"},"eventTimestamp":{"N":"%d"}}]}}`, id,
 		base64.StdEncoding.EncodeToString(make([]byte, 32)), recorded.UnixMilli(), event.UnixMilli())
 }
@@ -396,8 +373,8 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"no id":   {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{"stack": stack(true), "ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
-			args := append([]string{"find", test.id, "--stack", "Payhook"}, test.args...)
+			serve(t, bucket{"ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
+			args := append([]string{"find", test.id}, test.args...)
 			out, stderr, status := run(t.Context(), args...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				(status == 0) != strings.Contains(out, "verifies") {
@@ -408,8 +385,8 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 			}
 		})
 	}
-	serve(t, bucket{"stack": stack(false)})
-	for _, args := range [][]string{{"find", id, "--stack", "Payhook"}, {"verify", "--stack", "Payhook"}} {
+	stack.EvidenceBucket = ""
+	for _, args := range [][]string{{"find", id}, {"verify"}} {
 		if _, stderr, status := run(t.Context(), args...); status != cli.StatusUsage ||
 			!strings.Contains(stderr, "evidence is off") {
 			t.Errorf("%q: %d, %s", args, status, stderr)
@@ -423,7 +400,7 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now.EventTimestamp, later.EventTimestamp = noon.Add(10*time.Hour), noon.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
 	other := "accepted/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
-	b := bucket{"stack": stack(true), "ledger": item(now.EventID, noon, now.EventTimestamp),
+	b := bucket{"ledger": item(now.EventID, noon, now.EventTimestamp),
 		r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
 		strings.Replace(other, "01-31", "02-28", 1): nil, "accepted/2027/01/01/00/x?1": []byte("x"),
 		"accepted/2028/01/01/00/x?1": []byte("x")}
@@ -436,7 +413,7 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	account(t, server.URL)
-	out, stderr, status := run(t.Context(), "find", now.EventID, "--stack", "Payhook")
+	out, stderr, status := run(t.Context(), "find", now.EventID)
 	if status != 1 || strings.Count(out, "certificate verifies") != 1 ||
 		strings.Contains(stderr, other[:40]) || lists != 3 { // of two versions each
 		t.Errorf("%d, %d lists, %s%s", status, lists, out, stderr)
@@ -447,8 +424,8 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
 	now := time.Now().UTC()
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
-	serve(t, bucket{"stack": stack(true), r.Name() + "?1": encoded(t, r)})
-	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--stack", "Payhook", "--from",
+	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from",
 		now.Format("2006-01-02T15"))
 	if status != 0 || !strings.Contains(out, "verifies") {
 		t.Errorf("%d, %s%s", status, out, stderr)
@@ -500,7 +477,7 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 			[]string{"verifies"}, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bucket{"stack": stack(true), first.Name() + "?1": encoded(t, first)}
+			b := bucket{first.Name() + "?1": encoded(t, first)}
 			for key, text := range test.further {
 				if !strings.Contains(key, "?") {
 					key += "?1"
@@ -508,7 +485,7 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 				b[key] = text
 			}
 			serve(t, b)
-			out, stderr, status := run(t.Context(), "find", event.EventID, "--stack", "Payhook", "--json",
+			out, stderr, status := run(t.Context(), "find", event.EventID, "--json",
 				"--from", "2026-01-30", "--to", "2026-02-01")
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			if status != test.status || len(lines) != len(test.results) || !strings.Contains(stderr, test.message) {
@@ -570,10 +547,10 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), noon),
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{"stack": stack(true), r.Name() + "?1": encoded(t, r)})
+			serve(t, bucket{r.Name() + "?1": encoded(t, r)})
 			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
 			at := r.SentAt().UTC().Format(time.DateOnly)
-			out, stderr, status := run(t.Context(), "find", id, "--stack", "Payhook", "--from", at, "--to", at,
+			out, stderr, status := run(t.Context(), "find", id, "--from", at, "--to", at,
 				"--out", "case")
 			file := filepath.Join("case", path.Base(r.Name()))
 			if status != 0 || !strings.Contains(stderr, file+" has the first record, with payment data") {

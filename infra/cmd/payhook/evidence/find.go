@@ -41,24 +41,18 @@ Status 1: no record was found, one does not verify, or they differ in the event'
 or in the key.`,
 		Example: "  payhook evidence find 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --out ~/case-7\n" +
 			"  payhook evidence find 5f1c0f6e-8a53-4d0e-9b59-3f0b6f1c2a7d --from 2026-01-31T22 --to 2026-02-01",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := strings.ToLower(args[0])
-			if !payment.IsUUID(id) {
-				return cli.Usage("%s is not a UUID", args[0])
-			}
-			if err := in.Check(p.Now()); err != nil {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return err
 			}
-			d, err := connect(cmd.Context(), p, t)
-			if err == nil && in.From.IsZero() {
-				in, err = around(cmd.Context(), d, id)
+			if !payment.IsUUID(args[0]) {
+				return fmt.Errorf("%s is not a UUID", args[0])
 			}
-			if err != nil {
-				return cli.Unreachable(err)
-			}
-			return find(cmd.Context(), p, d, id, in, out)
+			return in.Check(p.Now())
 		},
+		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+			return find(ctx, p, d, strings.ToLower(args[0]), in, out)
+		}),
 	}
 	in.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&out, "out", "", "the `folder` into which the record and the script are written")
@@ -97,7 +91,15 @@ type found struct {
 }
 
 func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, in Section,
-	folder string) error {
+	folder string) (err error) {
+	if err := hasEvidence(d); err != nil {
+		return err
+	}
+	if in.From.IsZero() {
+		if in, err = around(ctx, d, id); err != nil {
+			return err
+		}
+	}
 	var all []Object
 	problems, count := 0, p.Counter("record", "records")
 	if err := Scan(ctx, d.S3(), d.EvidenceBucket, in, func(o Object) {
@@ -110,7 +112,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, awsenv.Cause(o.Err)))
 		}
 	}); err != nil {
-		return cli.Unreachable(err)
+		return err
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(p.Err, "no record of %s has a time %s; --from and --to choose another time\n", id, in)
@@ -135,7 +137,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", in)
 	if folder != "" {
 		if err := write(p, folder, id, all[0].Proof); err != nil {
-			return err
+			return cli.Failed(err)
 		}
 	}
 	if problems > 0 {

@@ -68,21 +68,14 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
 		Long: long, Example: example, Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := p.Connect(cmd.Context(), t)
+		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+			r, name, err := stored(ctx, s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
 			if err != nil {
-				return cli.Unreachable(err)
-			}
-			r, name, err := stored(cmd.Context(), s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
-			switch {
-			case errors.Is(err, errNone), errors.Is(err, proof.ErrDamaged), errors.Is(err, objects.ErrNotFound):
 				return err
-			case err != nil:
-				return cli.Unreachable(err)
 			}
 			fmt.Fprintf(p.Err, "the captured webhook %s\n", name)
-			return o.explain(cmd.Context(), d, r)
-		},
+			return o.explain(ctx, d, r)
+		}),
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.context, "context", "c", nil, "a setting, `name=value`, instead of the one that is set")
@@ -90,8 +83,8 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	return cmd
 }
 
-var errNone = errors.New("this webhook is not stored: captureRejected is off or has ended, none was rejected since, " +
-	"or it was deleted after a day")
+var errNone = cli.Failed(errors.New("this webhook is not stored: captureRejected is off or has ended, none was " +
+	"rejected since, or it was deleted after a day"))
 
 // stored returns the webhook whose name begins with a text that no other begins with, and the name; "" for the last
 // one.
@@ -108,11 +101,11 @@ func stored(ctx context.Context, bucket proof.Reader, beginning string) (request
 		}
 		name = object.Key
 	}
-	if name == "" {
-		return request{}, "", errNone
-	}
 	p, err := proof.Get(ctx, bucket, name)
-	if err != nil {
+	switch {
+	case name == "", errors.Is(err, objects.ErrNotFound):
+		return request{}, "", errNone
+	case err != nil:
 		return request{}, "", err
 	}
 	return request{*p.Request, p.Payload}, name, nil
@@ -140,7 +133,7 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	}
 	origin, err := d.KeyService(conf)
 	if err != nil {
-		return cli.Unreachable(err)
+		return err
 	}
 	service := &keyRing{origin: origin}
 	found, err := explain(ctx, r, conf, service, o.keyIDs)
@@ -153,7 +146,7 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	case found.Verdict == authentic || found.Verdict == otherSettings:
 		return nil
 	case found.Verdict == keysDown, found.Verdict == noKey && service.failed > 0:
-		return cli.Unreachable(errors.New("the key service did not answer"))
+		return errors.New("the key service did not answer")
 	}
 	return cli.ErrAttention
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -112,13 +113,14 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 			test.context += c.request.Settings["baseUrl"]
 		}
 		var out, stderr bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &stderr}
+		p := &cli.Program{Out: &out, Err: &stderr,
+			Find: func(_ context.Context, d *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
 		o := options{Program: p, context: []string{test.context}}
 		root := p.Root("test")
-		root.AddCommand(&cobra.Command{Use: "explain",
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return o.explain(cmd.Context(), &deployment.Deployment{}, c.request)
-			}})
+		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(&deployment.Deployment{},
+			func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+				return o.explain(ctx, d, c.request)
+			})})
 		status := p.Run(t.Context(), root, []string{"explain"})
 		if status != test.status || !strings.Contains(stderr.String(), test.message) {
 			t.Errorf("%s: %d, %s%s", name, status, &stderr, &out)

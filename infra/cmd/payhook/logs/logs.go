@@ -67,21 +67,19 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := options{Program: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
-		ValidArgs: functions, Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		ValidArgs: functions,
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs, func(_ *cobra.Command, args []string) error {
 			if o.notAccepted && (o.follow || o.all || len(args) > 0) {
-				return cli.Usage("--not-accepted takes no function, --follow or --all")
+				return errors.New("--not-accepted takes no function, --follow or --all")
 			}
-			d, err := p.Connect(cmd.Context(), t)
-			switch {
-			case err != nil:
-			case o.notAccepted:
-				err = o.showNotAccepted(cmd.Context(), d)
-			default:
-				err = o.run(cmd.Context(), d, args)
+			return nil
+		}),
+		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+			if o.notAccepted {
+				return o.showNotAccepted(ctx, d)
 			}
-			return cli.Unreachable(err)
-		},
+			return o.run(ctx, d, args)
+		}),
 	}
 	f := cmd.Flags()
 	f.Func("since", "how far back to begin, such as 90s, 24h or 7d (default 10m)", func(text string) (err error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,12 +20,11 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/settings"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// cloudWatch is a log group of CloudWatch Logs, and the outputs of a stack. A page has two
+// cloudWatch is a log group of CloudWatch Logs. A page has two
 // events, and each third page is empty. It is not safe for concurrent use.
 type cloudWatch struct {
 	events []event
@@ -52,22 +50,6 @@ func (c *cloudWatch) add(seconds int, message string) {
 }
 
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".FilterLogEvents") {
-		var outputs strings.Builder
-		for _, name := range []string{settings.WebhookURLOutput, settings.EventBusNameOutput,
-			settings.LedgerTableOutput, settings.KeysTableOutput, settings.ClaimBucketOutput,
-			settings.ParkingBucketOutput, settings.TokenSecretOutput, settings.CredentialsSecretOutput,
-			settings.WebhookFunctionOutput, settings.RedriveFunctionOutput, settings.TokenFunctionOutput,
-			settings.WebhookLogsOutput, settings.RedriveLogsOutput, settings.TokenLogsOutput} {
-			fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, name,
-				"/"+strings.ToLower(strings.TrimSuffix(name, "Logs")))
-		}
-		fmt.Fprint(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>`+
-			`<StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime>`+
-			`<StackStatus>CREATE_COMPLETE</StackStatus><Outputs>`+outputs.String()+`</Outputs>`+
-			`</member></Stacks></DescribeStacksResult></DescribeStacksResponse>`)
-		return
-	}
 	var in struct {
 		LogGroupName, NextToken string
 		StartTime               int64
@@ -234,21 +216,14 @@ func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, stat
 	t.Helper()
 	server := httptest.NewServer(c)
 	defer server.Close()
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := &deployment.Deployment{Endpoint: server.URL, Region: "us-east-1", Stack: "Payhook"}
-	if err := d.Write("."); err != nil {
-		t.Fatal(err)
-	}
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) }}
-	var meant deployment.Deployment
+	d := &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
+		Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}
+	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
+		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
 	root := p.Root("")
-	cli.TargetFlags(root, &meant)
-	root.AddCommand(Command(p, &meant))
-	status = p.Run(t.Context(), root, append([]string{"logs", "--local"}, args...))
+	root.AddCommand(Command(p, d))
+	status = p.Run(t.Context(), root, append([]string{"logs"}, args...))
 	return o.String(), e.String(), status
 }
 

@@ -95,32 +95,29 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 		Example: `  payhook reconcile events.txt
   payhook reconcile statement.csv --column event_id
   payhook reconcile payments.txt --by paymentEndToEndId --from 2026-01-01`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
-			if err := r.in.Check(p.Now()); err != nil {
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return err
 			}
+			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
 			if r.by.name != eventID && r.in.From.IsZero() {
-				return cli.Usage("%s is only in the evidence: give the first hour with --from", r.by.name)
+				return fmt.Errorf("%s is only in the evidence: give the first hour with --from", r.by.name)
 			}
-			list, err := r.open(args[0])
-			if err != nil {
-				return cli.Usage("%s: %w", args[0], err)
+			if r.list, err = r.open(args[0]); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			d, err := p.Connect(cmd.Context(), t)
-			if err == nil && d.EvidenceBucket == "" && !r.in.From.IsZero() {
-				err = cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
-			}
-			if err == nil {
-				r.use(d)
-				err = r.load(cmd.Context(), list)
-			}
-			if err != nil {
-				return cli.Unreachable(err)
-			}
-			return r.print(list)
+			return r.in.Check(p.Now())
 		},
+		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+			if d.EvidenceBucket == "" && !r.in.From.IsZero() {
+				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
+			}
+			r.use(d)
+			if err := r.load(ctx); err != nil {
+				return err
+			}
+			return r.print()
+		}),
 	}
 	f := cmd.Flags()
 	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)",
@@ -135,8 +132,9 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 type reconciler struct {
 	*cli.Program
 	format
-	in  evidence.Section // the zero value for none
-	all bool
+	in   evidence.Section // the zero value for none
+	all  bool
+	list []string
 
 	ledger ledger.Getter
 	store  proof.Reader // the parking bucket
@@ -192,10 +190,10 @@ type row struct {
 }
 
 // print prints what is known of the ids. The error is [cli.ErrAttention] if not all is well.
-func (r *reconciler) print(list []string) error {
+func (r *reconciler) print() error {
 	counts := map[state]int{}
 	var rows []row
-	for _, id := range list {
+	for _, id := range r.list {
 		made := r.row(id)
 		counts[made.State]++
 		if r.all || made.State != published || len(made.Parked) > 0 {
@@ -206,7 +204,7 @@ func (r *reconciler) print(list []string) error {
 	if err := cli.List(r.Program, rows); err != nil {
 		return err
 	}
-	said := []string{cli.Counted(len(list), "id", "ids")}
+	said := []string{cli.Counted(len(r.list), "id", "ids")}
 	for _, s := range states {
 		said = append(said, fmt.Sprint(counts[s], " ", s))
 	}
@@ -223,7 +221,7 @@ func (r *reconciler) print(list []string) error {
 }
 
 // load reads everything that is known of the ids.
-func (r *reconciler) load(ctx context.Context, list []string) (err error) {
+func (r *reconciler) load(ctx context.Context) (err error) {
 	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
 		return err
 	}
@@ -234,7 +232,7 @@ func (r *reconciler) load(ctx context.Context, list []string) (err error) {
 		return err
 	}
 	r.events, r.times = map[string][]string{}, map[string]time.Time{}
-	for _, id := range list {
+	for _, id := range r.list {
 		r.events[id] = nil
 		if r.by.name == eventID {
 			r.events[id] = []string{id}

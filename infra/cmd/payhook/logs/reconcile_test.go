@@ -123,14 +123,13 @@ func (w *world) reconcile(r reconciler, text string) (rows []row, stderr string,
 		got(evidence.Object{Deleted: true})
 		return nil
 	}
-	list, err := r.open("-")
-	if err == nil {
-		err = r.load(w.t.Context(), list)
+	if r.list, err = r.open("-"); err == nil {
+		err = r.load(w.t.Context())
 	}
 	if err != nil {
 		return nil, said.String(), err
 	}
-	err = r.print(list)
+	err = r.print()
 	for line := range strings.Lines(out.String()) {
 		var made row
 		if err := json.Unmarshal([]byte(line), &made); err != nil {

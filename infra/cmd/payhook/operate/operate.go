@@ -32,15 +32,14 @@ import (
 
 // Commands returns the commands, in the order of a help text.
 func Commands(p *cli.Program, t *deployment.Deployment) []*cobra.Command {
-	o := &program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}
-	return o.commands()
+	return (&program{p, t, newStack}).commands()
 }
 
 // program is one run of a command.
 type program struct {
 	*cli.Program
-	target  *deployment.Deployment
-	connect func(context.Context) (*stack, error)
+	target *deployment.Deployment
+	stack  func(*deployment.Deployment) *stack
 }
 
 func (p *program) commands() []*cobra.Command {
@@ -50,19 +49,11 @@ func (p *program) commands() []*cobra.Command {
 	}
 }
 
-// on connects to the deployment that is meant, and returns what a command does with it. An
-// error that is not one of usage comes from AWS.
+// on returns what a command does with the stack that is meant.
 func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		s, err := p.connect(cmd.Context())
-		if err == nil {
-			err = do(cmd.Context(), s, args)
-		}
-		if errors.Is(err, proof.ErrDamaged) {
-			return err
-		}
-		return cli.Unreachable(err)
-	}
+	return p.OnStack(p.target, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		return do(ctx, p.stack(d), args)
+	})
 }
 
 // hint returns a command of the program for the same deployment.
@@ -88,16 +79,11 @@ type stack struct {
 	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
 }
 
-// connect finds the deployment that is meant.
-func connect(ctx context.Context, p *cli.Program, t *deployment.Deployment) (*stack, error) {
-	d, err := p.Connect(ctx, t)
-	if err != nil {
-		return nil, err
-	}
+func newStack(d *deployment.Deployment) *stack {
 	db, client := dynamodb.NewClient(d.AWS), d.S3()
 	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
 		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
-		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}, nil
+		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.

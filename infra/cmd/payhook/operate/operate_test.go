@@ -140,12 +140,13 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	var o, e bytes.Buffer
 	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now }}
 	var meant deployment.Deployment
-	p := &program{c, &meant, func(context.Context) (*stack, error) {
+	c.Find = func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return &w.at, nil }
+	p := &program{c, &meant, func(d *deployment.Deployment) *stack {
 		store := keys.InspectStore(&w.keys)
 		if w.down {
 			store = downKeys{}
 		}
-		return &stack{&w.at, w, store, &w.parking, &w.claims, &w.evidence}, nil
+		return &stack{d, w, store, &w.parking, &w.claims, &w.evidence}
 	}}
 	root := c.Root("")
 	cli.TargetFlags(root, &meant)

@@ -62,11 +62,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
 		Example: "  payhook status\n  payhook status --local\n  payhook status --code\n  payhook status --outputs",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := p.Connect(cmd.Context(), t)
-			if err != nil {
-				return cli.Unreachable(err)
-			}
+		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 			if outputs {
 				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
 			}
@@ -75,8 +71,8 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
 				func(command string) string { return p.Hint(t, command) },
 				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
-			return s.status(cmd.Context(), p)
-		},
+			return s.status(ctx, p)
+		}),
 	}
 	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
