@@ -44,7 +44,8 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 			fmt.Sprint(err) != test.err {
 			t.Errorf("%s: the error %v, the answer (-want +got):\n%s", name, err, diff)
 		}
-		want := map[string]any{"msg": "redrive", "OldestPending": 0.0}
+		want := map[string]any{"msg": "redrive", "OldestPending": 0.0, "found": 0.0, "published": 0.0, "failed": 0.0,
+			"left": false}
 		maps.Copy(want, test.want)
 		maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
 		line := d.line()
