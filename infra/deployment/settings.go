@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,28 @@ import (
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
+
+// Current returns the items of the table for those of its index, which follows with a delay, that have a state.
+func Current(ctx context.Context, table ledger.Getter, index []ledger.Item, state ledger.State) (items []ledger.Item,
+	err error) {
+	for part := range slices.Chunk(index, ledger.MaxReads) {
+		var ids []string
+		for _, i := range part {
+			ids = append(ids, i.EventID)
+		}
+		found, err := table.Get(ctx, ids, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range part {
+			if item := found[i.EventID]; item.State == state {
+				item.Err = cmp.Or(item.Err, i.Err)
+				items = append(items, item)
+			}
+		}
+	}
+	return items, nil
+}
 
 // claimEndsSoon is how long before its end the event of a claim check is said to end.
 const claimEndsSoon = 30 * 24 * time.Hour

@@ -151,35 +151,24 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	return cli.ErrAttention
 }
 
-// verdict is the result of an explanation.
-type verdict string
+// verdict is the result of an explanation: its name in JSON, and in words.
+type verdict struct{ name, words string }
 
-const (
-	authentic     verdict = "authentic"
-	otherSettings verdict = "settings"
-	wrongAge      verdict = "age"
-	unsupported   verdict = "unsupported"
-	changed       verdict = "changed"
-	otherKey      verdict = "other-key"
-	keysDown      verdict = "keys-down"
-	noKey         verdict = "no-key"
-	noSignature   verdict = "no-signature"
-	notStored     verdict = "not-stored"
+func (v verdict) MarshalText() ([]byte, error) { return []byte(v.name), nil }
+
+var (
+	authentic     = verdict{"authentic", "it verifies with the settings as they are"}
+	otherSettings = verdict{"settings", "it verifies with the settings below"}
+	wrongAge      = verdict{"age", "the signature verifies, but the timestamp is too old or in the future"}
+	unsupported   = verdict{"unsupported", "it verifies, but only in a way that Payhook does not support"}
+	changed       = verdict{"changed", "the signature is not one of the body that arrived"}
+	otherKey      = verdict{"other-key", "the signature was made with none of the keys that were found"}
+	keysDown      = verdict{"keys-down", "the key service is down, so it is not known whether the signature verifies"}
+	noKey         = verdict{"no-key", "no key was found to verify the signature with"}
+	noSignature   = verdict{"no-signature", "there is no RSA signature in the request"}
+	notStored     = verdict{"not-stored", "a part of the signature is not where the settings say, and other values " +
+		"were not stored"}
 )
-
-// verdicts are the verdicts in words.
-var verdicts = map[verdict]string{
-	authentic:     "it verifies with the settings as they are",
-	otherSettings: "it verifies with the settings below",
-	wrongAge:      "the signature verifies, but the timestamp is too old or in the future",
-	unsupported:   "it verifies, but only in a way that Payhook does not support",
-	changed:       "the signature is not one of the body that arrived",
-	otherKey:      "the signature was made with none of the keys that were found",
-	keysDown:      "the key service is down, so it is not known whether the signature verifies",
-	noKey:         "no key was found to verify the signature with",
-	noSignature:   "there is no RSA signature in the request",
-	notStored:     "a part of the signature is not where the settings say, and other values were not stored",
-}
 
 // print writes a report about a request whose signature was read as the settings say.
 func (o *options) print(d *deployment.Deployment, r *report, scheme signature.Scheme) error {
@@ -200,7 +189,7 @@ func (o *options) print(d *deployment.Deployment, r *report, scheme signature.Sc
 		fmt.Fprintf(o.Out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
 			scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
 	}
-	fmt.Fprintln(o.Out, "Verdict:", verdicts[r.Verdict])
+	fmt.Fprintln(o.Out, "Verdict:", r.Verdict.words)
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))

@@ -14,13 +14,8 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// format says how a list is read.
-type format struct {
-	by     identifier
-	column string // the name of that with the ids; "" for none
-}
-
-// open reads the list in a file, or from standard input for "-".
+// open reads the list in a file, or from standard input for "-": CSV with a header line if a column is named, otherwise
+// one id a line. Each id is returned once, in the order of the list. Errors name the line.
 func (r *reconciler) open(name string) (list []string, err error) {
 	var text []byte
 	if name == "-" {
@@ -31,82 +26,74 @@ func (r *reconciler) open(name string) (list []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	list, repeated, err := r.read(payment.WithoutBOM(text)) // spreadsheets write a byte order mark
-	if repeated > 0 {
-		fmt.Fprintf(r.Err, "%s ignored\n", cli.Counted(repeated, "repeated id", "repeated ids"))
-	}
-	return list, err
-}
-
-// read reads a list: CSV with a header line if a column is named, otherwise one id a line. Each id is returned once,
-// in the order of the list. Errors name the line.
-func (f format) read(text []byte) (list []string, repeated int, err error) {
-	rows, column, err := f.rows(text)
+	rows, column, err := r.rows(payment.WithoutBOM(text)) // spreadsheets write a byte order mark
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	known := map[string]bool{}
+	known, repeated := map[string]bool{}, 0
 	for {
 		row, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if len(row) == 1 && strings.TrimSpace(row[0]) == "" {
 			continue
 		}
-		id, err := f.parse(row, column)
+		id, err := r.parse(row, column)
 		if err != nil {
 			line, _ := rows.FieldPos(0)
-			return nil, 0, fmt.Errorf("line %d: %w", line, err)
+			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 		if known[id] {
 			repeated++
-			continue
+		} else {
+			known[id], list = true, append(list, id)
 		}
-		known[id] = true
-		list = append(list, id)
+	}
+	if repeated > 0 {
+		fmt.Fprintf(r.Err, "%s ignored\n", cli.Counted(repeated, "repeated id", "repeated ids"))
 	}
 	if len(list) == 0 {
 		err = errors.New("the list is empty")
 	}
-	return list, repeated, err
+	return list, err
 }
 
 // rows returns the rows of a list, and the position of the column. Commas separate columns or, if the column is not
 // found like this, semicolons.
-func (f format) rows(text []byte) (rows *csv.Reader, column int, err error) {
+func (r *reconciler) rows(text []byte) (rows *csv.Reader, column int, err error) {
 	var header []string
 	for _, comma := range ",;" {
 		rows = csv.NewReader(bytes.NewReader(text))
 		rows.Comma, rows.TrimLeadingSpace = comma, true
-		if f.column == "" {
+		if r.column == "" {
 			return rows, 0, nil
 		}
 		if header, err = rows.Read(); err != nil {
 			continue
 		}
-		if column = slices.Index(header, f.column); column >= 0 {
+		if column = slices.Index(header, r.column); column >= 0 {
 			return rows, column, nil
 		}
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("the header line: %w", err)
 	}
-	return nil, 0, fmt.Errorf("there is no column %q; the header line has %q", f.column, header)
+	return nil, 0, fmt.Errorf("there is no column %q; the header line has %q", r.column, header)
 }
 
 // parse reads the id of a row.
-func (f format) parse(row []string, column int) (string, error) {
+func (r *reconciler) parse(row []string, column int) (string, error) {
 	switch id := strings.TrimSpace(row[column]); {
-	case f.column == "" && (len(row) > 1 || strings.ContainsAny(id, ";\t")):
+	case r.column == "" && (len(row) > 1 || strings.ContainsAny(id, ";\t")):
 		return "", errors.New("has several columns: for CSV, name that of the id with --column")
 	case id == "":
 		return "", errors.New("the id is empty")
-	case f.by.isUUID && !payment.IsUUID(id):
-		return "", fmt.Errorf("%.60q is not a UUID, which %s is", id, f.by.name)
-	case f.by.isUUID:
+	case r.by.isUUID && !payment.IsUUID(id):
+		return "", fmt.Errorf("%.60q is not a UUID, which %s is", id, r.by.name)
+	case r.by.isUUID:
 		return strings.ToLower(id), nil
 	default:
 		return id, nil

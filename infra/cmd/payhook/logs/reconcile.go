@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	smithytime "github.com/aws/smithy-go/time"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -131,7 +132,9 @@ Status 1: at least one is missing or damaged, or a record of the evidence was no
 // reconciler is one run of the command.
 type reconciler struct {
 	*cli.Program
-	format
+	by     identifier
+	column string // the name of that with the ids; "" for none
+
 	in   evidence.Section // the zero value for none
 	all  bool
 	list []string
@@ -156,7 +159,7 @@ type reconciler struct {
 
 // use reads what a stack has.
 func (r *reconciler) use(d *deployment.Deployment) {
-	client, next := d.S3(), time.NewTicker(pause)
+	client := d.S3()
 	r.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable)
 	r.store = s3.NewBucket(client, d.ParkingBucket)
 	r.scan = func(ctx context.Context, got func(evidence.Object)) error {
@@ -166,14 +169,7 @@ func (r *reconciler) use(d *deployment.Deployment) {
 		conf, err := d.Deployed(ctx, "webhook")
 		return conf.DeduplicationWindow, err
 	}
-	r.pause = func(ctx context.Context) error {
-		select {
-		case <-next.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	r.pause = func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, pause) }
 }
 
 const (

@@ -124,9 +124,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 		Certificates *intake.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
 	for _, r := range records {
-		k := shownKey(r, p.Now())
-		k.mark(revoked)
-		shown.Keys = append(shown.Keys, k)
+		shown.Keys = append(shown.Keys, shownKey(cmp.Or(r.SentAs, r.ID), &r, revoked, p.Now()))
 	}
 	known := func(k cachedKey) int { return min(1, len(k.Thumbprint)+len(k.Cause)) }
 	slices.SortFunc(shown.Keys, func(a, b cachedKey) int { // keys before unknown ids, and the latest first
@@ -153,12 +151,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 	if err != nil {
 		return err
 	}
-	shown := cachedKey{State: "absent"}
-	if r != nil {
-		shown = shownKey(*r, p.Now())
-	}
-	shown.KeyID = id
-	shown.mark(conf.Revoked)
+	shown := shownKey(id, r, conf.Revoked, p.Now())
 	returned := false
 	if conf.KeyService != nil { // otherwise webhooks need no key
 		service, err := s.KeyService(conf)
@@ -180,8 +173,8 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		return attention(p.Show(shown), d.drop || shown.State != "cached" && shown.State != "stale")
 	}
 	if !returned && !d.force {
-		return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; --force drops it",
-			shown.URL, shown.Answer)
+		return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; "+
+			"--force drops it", shown.URL, shown.Answer)
 	}
 	if !d.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Drop the key %s in %s?", id, s.Name)); err != nil {
@@ -196,27 +189,22 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 	return p.Show(shown)
 }
 
-// mark sets the state of a key that is revoked, cached or not.
-func (k *cachedKey) mark(revoked clientcert.Revocations) {
-	if revoked.Has(k.KeyID) || revoked.Has(k.Thumbprint) {
-		k.State = "revoked"
-	}
-}
-
-func shownKey(r keys.Record, now time.Time) cachedKey {
-	shown := cachedKey{
-		KeyID:        cmp.Or(r.SentAs, r.ID),
-		State:        "cached",
-		FetchedAt:    r.FetchedAt,
-		UnknownSince: r.UnknownSince,
-		ExpiresAt:    r.ExpiresAt,
+// shownKey returns what is shown of a key and its record; nil for none.
+func shownKey(id string, r *keys.Record, revoked clientcert.Revocations, now time.Time) cachedKey {
+	shown, cached := cachedKey{KeyID: id, State: "absent"}, r != nil
+	if !cached {
+		r = &keys.Record{}
 	}
 	key, refused := r.Key()
+	shown.FetchedAt, shown.UnknownSince, shown.ExpiresAt = r.FetchedAt, r.UnknownSince, r.ExpiresAt
 	if key != nil {
 		shown.Bits, shown.Exponent, shown.Thumbprint = key.N.BitLen(), key.E, keys.Thumbprint(key)
 	}
 	withdrawn := !r.UnknownSince.IsZero()
 	switch {
+	case revoked.Has(id), revoked.Has(shown.Thumbprint):
+		shown.State = "revoked"
+	case !cached:
 	case refused != nil:
 		shown.State, shown.Cause = "rejected", awsenv.Cause(refused)
 	case !now.Before(r.ExpiresAt):
@@ -229,6 +217,8 @@ func shownKey(r keys.Record, now time.Time) cachedKey {
 		shown.State = "withdrawn"
 	case now.Sub(r.FetchedAt) >= keys.Freshness:
 		shown.State = "stale"
+	default:
+		shown.State = "cached"
 	}
 	return shown
 }

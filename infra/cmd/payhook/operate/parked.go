@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -185,7 +186,10 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 		items, err = ledger.List(ctx, s.ledger, ledger.Parked)
 	}
 	if err == nil && f.event+f.delivery != "" {
-		items, err = s.parked(ctx, items, f.delivery)
+		items, err = deployment.Current(ctx, s.ledger, items, ledger.Parked)
+		items = slices.DeleteFunc(items, func(i ledger.Item) bool {
+			return f.delivery != "" && !strings.EqualFold(i.DeliveryID, f.delivery)
+		})
 	}
 	if err != nil {
 		return nil, err
@@ -198,27 +202,6 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 		}
 	}
 	return found, err
-}
-
-// parked returns those of some events that the table has as parked, and of the delivery, if one is named.
-func (s *stack) parked(ctx context.Context, some []ledger.Item, delivery string) (items []ledger.Item, err error) {
-	for part := range slices.Chunk(some, ledger.MaxReads) {
-		var ids []string
-		for _, i := range part {
-			ids = append(ids, i.EventID)
-		}
-		found, err := s.ledger.Get(ctx, ids, false)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			i := found[id]
-			if i.State == ledger.Parked && (delivery == "" || strings.EqualFold(i.DeliveryID, delivery)) {
-				items = append(items, i)
-			}
-		}
-	}
-	return items, nil
 }
 
 // whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
@@ -35,7 +35,7 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	}
 	// What fails again and again is among the oldest; the index is in the order of due. What has no time is first.
 	slices.SortStableFunc(index, func(x, y ledger.Item) int { return x.RecordedAt.Compare(y.RecordedAt) })
-	first, err := d.read(ctx, index[:min(len(index), mostListed)])
+	first, err := deployment.Current(ctx, d.ledger, index[:min(len(index), mostListed)], ledger.Pending)
 	if err != nil {
 		return nil, err
 	}
@@ -68,25 +68,6 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		text = "nothing is pending"
 	}
 	return []check{{"pending", ok, text, ""}}, nil
-}
-
-// read returns the items of the table for those of the index, which follows with a delay, if they are still pending.
-func (d *stack) read(ctx context.Context, index []ledger.Item) (items []ledger.Item, err error) {
-	var ids []string
-	for _, i := range index {
-		ids = append(ids, i.EventID)
-	}
-	if ids == nil {
-		return nil, nil
-	}
-	found, err := d.ledger.Get(ctx, ids, false)
-	for _, i := range index {
-		if item := found[i.EventID]; item.State == ledger.Pending {
-			item.Err = cmp.Or(item.Err, i.Err)
-			items = append(items, item)
-		}
-	}
-	return items, err
 }
 
 // parked counts what is parked and open, by kind.
