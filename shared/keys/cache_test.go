@@ -98,13 +98,6 @@ func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
 	}
 }
 
-func TestRefetchAgeFollowsAShortFreshness(t *testing.T) {
-	newFleet(t, func(o *Options) { o.Freshness = 30 * time.Second }).play(`
-		0      key . a  key origin 1
-		9.999s .   . a+ none - 0
-		1ms    .   . a+ none origin 1`)
-}
-
 func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 	good := string(text(t, members(generated(0).N, 65537)))
 	for name, test := range map[string]struct {

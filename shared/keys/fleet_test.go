@@ -342,12 +342,6 @@ func TestHistoriesOfAKey(t *testing.T) {
 			stored <nil> until 1m0s
 			59.999s key . a unknown memory 0
 			1ms .   . a   key origin 1`,
-		"without the table": `
-			0  key down a   key origin 1 table-failed
-			0  .   down a   key memory 0
-			2h .   down a   key origin 1 table-failed
-			2h .   .    a   key origin 1
-			0  .   .    new key table 0`,
 		"another content type": `
 			0   200        . a unavailable origin 1 text/html
 			0  key-as-html . a key origin 1 text/html
@@ -385,14 +379,6 @@ func TestHistoriesOfAKey(t *testing.T) {
 			0   .   . a  key stale 0 withdrawn
 			0   .   . b  key stale 0 withdrawn // from the table
 			10s key . a  key origin 1`,
-		"repeated 404": `
-			0   key . a key origin 1
-			1h  410 . a key stale 1 withdrawn
-			4m59.999s . . a key stale 1 withdrawn
-			10s .   . a unknown origin 1 withdrawn
-			0   .   . a unknown memory 0 withdrawn
-			1m  503 . a unavailable origin 1 // the removed key is not used again
-			0   key . a key origin 1`,
 		"repeated 404 without the table": `
 			0   key down a key origin 1 table-failed
 			1h  410 down a key stale 1 withdrawn table-failed
@@ -515,16 +501,6 @@ func TestHistoriesOfAKey(t *testing.T) {
 			stored <nil> since 1h0m0s until 25h0m0s
 			1m key . b   key origin 1
 			0  .   . new key table 0`,
-		"rejected, and never used": `
-			0   rejected . a rejected origin 1
-			0   . . new rejected table 0
-			stored keys: key rejected: alg is not RS256 until 1m0s
-			59s . . a   rejected memory 0
-			1s  . . a   rejected origin 1`,
-		"rejected, without the table": `
-			0   rejected down a rejected origin 1 table-failed
-			59s . down a rejected memory 0
-			1s  . down a rejected origin 1 table-failed`,
 		// Anyone can make a function call the service, with a forged signature that names the id of a real key.
 		"an answer that is not the JWK": `
 			0   key  . a   key origin 1
