@@ -170,7 +170,7 @@ func TestAPauseIsARandomPartOfTheLongest(t *testing.T) {
 
 func TestAPartHasAtMostSoManyElementsAndBytes(t *testing.T) {
 	for _, test := range []struct{ sizes, parts []int }{
-		{nil, nil}, {[]int{1, 1, 1, 1}, []int{3, 4}}, {[]int{4, 4, 2, 8}, []int{3, 4}},
+		{nil, nil}, {[]int{1, 1, 1, 1, 1, 1, 1}, []int{3, 6, 7}}, {[]int{4, 4, 2, 8}, []int{3, 4}},
 		{[]int{4, 4, 3, 8}, []int{2, 3, 4}}, {[]int{20, 1, 20}, []int{1, 2, 3}}, {[]int{10}, []int{1}},
 	} {
 		var ends []int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"uuid"
@@ -160,6 +161,18 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 	}
 	if _, err := Concerned(t.Context(), &bucket, nil); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
+	}
+	// After an error, nothing more is read.
+	var tried atomic.Int64
+	bucket.Fails = func(ctx context.Context, call, _ string) error {
+		if call == "Get" && ctx.Err() == nil {
+			tried.Add(1)
+			return errDown
+		}
+		return ctx.Err()
+	}
+	if _, err := Concerned(t.Context(), &bucket, nil); !errors.Is(err, errDown) || tried.Load() > 100 {
+		t.Errorf("%d of 302 are read: %v", tried.Load(), err)
 	}
 }
 
