@@ -71,14 +71,14 @@ func Named(key string) *Setting {
 // Env returns the name of the environment variable that carries the setting to
 // a function: PAYHOOK_BASE_URL for baseUrl.
 func (s *Setting) Env() string {
-	name := "PAYHOOK_"
+	name := []rune("PAYHOOK_")
 	for _, c := range s.Key {
 		if unicode.IsUpper(c) {
-			name += "_"
+			name = append(name, '_')
 		}
-		name += string(unicode.ToUpper(c))
+		name = append(name, unicode.ToUpper(c))
 	}
-	return name
+	return string(name)
 }
 
 // in returns a pointer to the field of the setting.

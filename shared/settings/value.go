@@ -91,11 +91,8 @@ func (s *Setting) Limits() string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, s.limits[0], s.limits[1])
-	for _, word := range s.limits[2:] {
-		text += ", or " + word
-	}
-	return text
+	whole := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, s.limits[0], s.limits[1])
+	return strings.Join(append([]string{whole}, s.limits[2:]...), ", or ")
 }
 
 const day = 24 * time.Hour
