@@ -11,8 +11,8 @@ import (
 	"payhook.example/shared/objects"
 )
 
-// compareObjects makes n random calls of a store and of one in memory, and fails the test if their results differ. The store
-// must be empty.
+// compareObjects makes n random calls of a store and of one in memory, and fails the test if their results differ. The
+// store must be empty.
 func compareObjects(t *testing.T, seed uint64, n int, store objects.Store) {
 	t.Helper()
 	r := newRandom(seed)

@@ -449,8 +449,8 @@ func (p path) job(attempts, retries int, injections ...injection) job {
 // that one of so many is played with it.
 func skips(n, every int) bool { return raceEnabled && n%every != 0 }
 
-// sweep plays every path once with each of these faults of each call, with so many attempts of the client and retries of
-// the sender.
+// sweep plays every path once with each of these faults of each call. A set has the attempts of the client and the
+// retries of the sender.
 func sweep(t *testing.T, sets [][2]int, every int, faults func(seen) []injection) (sum counts) {
 	prepare(t)
 	total := 0
