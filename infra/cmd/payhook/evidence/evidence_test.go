@@ -345,37 +345,30 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	day := 24 * time.Hour
 	for name, test := range map[string]struct {
 		ledger  []byte
-		id      string
-		args    []string
+		args    string
 		status  int
 		message string
 	}{
-		"at once":                            {item(noon, noon), id, nil, 0, ""},
-		"in upper case":                      {item(noon, noon), strings.ToUpper(id), nil, 0, ""},
-		"the service sent it late":           {item(noon.Add(time.Hour), noon.Add(-day)), id, nil, 0, ""},
-		"parked and replayed ten days later": {item(noon.Add(10*day), noon.Add(-time.Minute)), id, nil, 0, ""},
-		"recorded long after the event":      {item(noon.Add(40*day), noon), id, nil, 1, "no record of"},
-		"recorded three hours later": {item(noon.Add(3*time.Hour), noon.Add(3*time.Hour)), id, nil, 1,
-			"--from"},
-		"expired":         {[]byte("{}"), id, nil, cli.StatusUsage, "--from and --to"},
-		"a range of days": {nil, id, []string{"--from", "2026-01-30", "--to", "2026-01-31"}, 0, ""},
-		"a range of hours": {nil, id, []string{"--from", "2026-01-31T12", "--to",
-			"2026-01-31T12"}, 0, ""},
-		"the hour before": {nil, id, []string{"--from", "2026-01-31T10", "--to",
-			"2026-01-31T11"}, 1, "no record"},
-		"a deliveryId": {nil, r.DeliveryID, []string{"--from", "2026-01-31", "--to",
-			"2026-02-01"}, 0, ""},
-		"an end alone": {nil, id, []string{"--to", "2026-02-01"}, cli.StatusUsage,
-			"--to needs --from"},
-		"an end before the beginning": {nil, id, []string{"--from", "2026-01-31T13", "--to", "2026-01-31T12"},
-			cli.StatusUsage, "--from is after --to"},
-		"no time": {nil, id, []string{"--from", "noon"}, cli.StatusUsage, "must be as"},
-		"no id":   {nil, "x", nil, cli.StatusUsage, "is not a UUID"},
+		"at once":                            {item(noon, noon), id, 0, ""},
+		"in upper case":                      {item(noon, noon), strings.ToUpper(id), 0, ""},
+		"the service sent it late":           {item(noon.Add(time.Hour), noon.Add(-day)), id, 0, ""},
+		"parked and replayed ten days later": {item(noon.Add(10*day), noon.Add(-time.Minute)), id, 0, ""},
+		"recorded long after the event":      {item(noon.Add(40*day), noon), id, 1, "no record of"},
+		"recorded three hours later":         {item(noon.Add(3*time.Hour), noon.Add(3*time.Hour)), id, 1, "--from"},
+		"expired":                            {[]byte("{}"), id, cli.StatusUsage, "--from and --to"},
+		"a range of days":                    {nil, id + " --from 2026-01-30 --to 2026-01-31", 0, ""},
+		"a range of hours":                   {nil, id + " --from 2026-01-31T12 --to 2026-01-31T12", 0, ""},
+		"the hour before":                    {nil, id + " --from 2026-01-31T10 --to 2026-01-31T11", 1, "no record"},
+		"a deliveryId":                       {nil, r.DeliveryID + " --from 2026-01-31 --to 2026-02-01", 0, ""},
+		"an end alone":                       {nil, id + " --to 2026-02-01", cli.StatusUsage, "--to needs --from"},
+		"an end before the beginning": {nil, id + " --from 2026-01-31T13 --to 2026-01-31T12", cli.StatusUsage,
+			"--from is after --to"},
+		"no time": {nil, id + " --from noon", cli.StatusUsage, "must be as"},
+		"no id":   {nil, "x", cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, bucket{"ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
-			args := append([]string{"find", test.id}, test.args...)
-			out, stderr, status := run(t.Context(), args...)
+			out, stderr, status := run(t.Context(), append([]string{"find"}, strings.Fields(test.args)...)...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				(status == 0) != strings.Contains(out, "verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)
@@ -447,51 +440,39 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), noon.Add(-time.Hour)))
 	same := unsigned(first)
 	damaged := bytes.Replace(encoded(t, first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
+	also := func(r proof.Proof) bucket { return bucket{r.Name() + "?1": encoded(t, r)} }
+	const bad = "accepted/2026/01/31/12/a?1"
+	one, two, certain := "verifies", "verifies\nverifies", "verifies\nnot signed: the certificate verifies"
 	for name, test := range map[string]struct {
-		further map[string][]byte
+		further bucket
 		status  int
-		results []string
+		results string // one a line
 		message string
 	}{
-		"one":        {nil, 0, []string{"verifies"}, ""},
-		"sent again": {map[string][]byte{again.Name(): encoded(t, again)}, 0, []string{"verifies", "verifies"}, ""},
-		"after a byte order mark": {map[string][]byte{marked.Name(): encoded(t, marked)}, 0,
-			[]string{"verifies", "verifies"}, ""},
-		"without an eventName": {map[string][]byte{incomplete.Name(): encoded(t, incomplete)}, 1,
-			[]string{"verifies", "verifies"}, "differ in the bytes"},
-		"unsigned as well": {map[string][]byte{same.Name(): encoded(t, same)}, 0,
-			[]string{"verifies", "not signed: the certificate verifies"}, ""},
-		"a conflict": {map[string][]byte{conflict.Name(): encoded(t, conflict)}, 1, []string{"verifies",
-			"verifies"}, "differ in the bytes"},
-		"another key": {map[string][]byte{unknown.Name(): encoded(t, unknown)}, 1, []string{"verifies",
-			"verifies"}, "differ in the key"},
-		"a forged one": {map[string][]byte{forged.Name(): encoded(t, forged)}, 1,
-			[]string{"verifies", "not signed: the certificate verifies"}, "differ in the bytes"},
-		"a damaged one": {map[string][]byte{"accepted/2026/01/31/12/a": damaged}, 1, []string{"verifies",
-			"does not verify"}, ""},
-		"a delete marker": {map[string][]byte{first.Name() + "?2": nil}, 1, []string{"verifies"},
-			"it is a delete marker"},
-		"an ended record": {map[string][]byte{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0,
-			[]string{"verifies"}, ""},
-		"not a record": {map[string][]byte{"accepted/2026/01/31/12/a": []byte("a\x1b[2J")}, 1,
-			[]string{"verifies"}, "damaged"},
+		"one":                     {nil, 0, one, ""},
+		"sent again":              {also(again), 0, two, ""},
+		"after a byte order mark": {also(marked), 0, two, ""},
+		"without an eventName":    {also(incomplete), 1, two, "differ in the bytes"},
+		"unsigned as well":        {also(same), 0, certain, ""},
+		"a conflict":              {also(conflict), 1, two, "differ in the bytes"},
+		"another key":             {also(unknown), 1, two, "differ in the key"},
+		"a forged one":            {also(forged), 1, certain, "differ in the bytes"},
+		"a damaged one":           {bucket{bad: damaged}, 1, one + "\ndoes not verify", ""},
+		"a delete marker":         {bucket{first.Name() + "?2": nil}, 1, one, "it is a delete marker"},
+		"an ended record":         {bucket{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0, one, ""},
+		"not a record":            {bucket{bad: []byte("a\x1b[2J")}, 1, one, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bucket{first.Name() + "?1": encoded(t, first)}
-			for key, text := range test.further {
-				if !strings.Contains(key, "?") {
-					key += "?1"
-				}
-				b[key] = text
-			}
+			b := also(first)
+			maps.Copy(b, test.further)
 			serve(t, b)
-			out, stderr, status := run(t.Context(), "find", event.EventID, "--json",
-				"--from", "2026-01-30", "--to", "2026-02-01")
-			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-			if status != test.status || len(lines) != len(test.results) || !strings.Contains(stderr, test.message) {
+			out, stderr, status := run(t.Context(), "find", event.EventID, "--json", "--from", "2026-01-30", "--to",
+				"2026-02-01")
+			lines, results := strings.Split(strings.TrimSuffix(out, "\n"), "\n"), strings.Split(test.results, "\n")
+			if status != test.status || len(lines) != len(results) || !strings.Contains(stderr, test.message) {
 				t.Fatalf("%d, %s%s", status, out, stderr)
 			}
-			for i, want := range test.results {
+			for i, want := range results {
 				if !strings.Contains(lines[i], want) {
 					t.Errorf("%s, want %s", lines[i], want)
 				}

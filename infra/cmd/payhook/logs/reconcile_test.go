@@ -80,9 +80,6 @@ func (w *world) put(p proof.Proof) (name string) {
 	return name
 }
 
-func (w *world) replay(name string)  { w.decide(proof.Replayed, name) }
-func (w *world) dismiss(name string) { w.decide(proof.Dismissed, name) }
-
 func (w *world) decide(d proof.Decision, name string) {
 	w.t.Helper()
 	if err := proof.Decide(w.t.Context(), &w.bucket, d, name, proof.Note{At: noon}); err != nil {
@@ -158,9 +155,9 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	recorded := func(s ledger.State) string { return w.record(s, uuid.New().String()).EventID }
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
-	w.dismiss(name)
+	w.decide(proof.Dismissed, name)
 	name, replayedOne := w.park()
-	w.replay(name)
+	w.decide(proof.Replayed, name)
 	inConflict := recorded(ledger.Published)
 	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{inConflict}})
 	parkedID, unknown := recorded(ledger.Parked), uuid.New().String()
@@ -193,33 +190,6 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	w.check(events, unknown, true, missing)
 	for _, r := range want[3:] {
 		w.check(table, "event,sent\n"+r.ID+",x", false, r.State)
-	}
-}
-
-// What was replayed was accepted, and only the ledger forgets it.
-func TestAReplayedIDIsNotMissing(t *testing.T) {
-	w := newWorld(t)
-	name, p := w.park()
-	w.replay(name)
-	id := p.EventIDs[0]
-	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
-	w.check(events, id, false, replayed)
-	// Its events are in the ledger.
-	for _, s := range []ledger.State{ledger.Pending, ledger.Published} {
-		p.EventIDs = []string{w.record(s, p.DeliveryID).EventID}
-		w.replay(w.put(p))
-		w.check(events, p.EventIDs[0], false, state(s))
-	}
-	// One that is open decides, and of several decisions a replay.
-	p.EventIDs = []string{id}
-	dismiss, replay := []func(string){w.dismiss}, []func(string){w.replay, w.dismiss}
-	for _, decisions := range [][]func(string){dismiss, dismiss, dismiss, dismiss, replay, replay[:1]} {
-		name := w.put(p)
-		w.check(events, id, false, parked)
-		for _, decide := range decisions {
-			decide(name)
-		}
-		w.check(events, id, false, replayed)
 	}
 }
 

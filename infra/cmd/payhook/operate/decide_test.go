@@ -232,21 +232,10 @@ func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	first := w.published()
 	name, _ := w.conflict(first.EventID, first)
 	_, err := w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
-	w.contains(
-		err,
-		"event "+first.EventID,
-		"FIRST VERSION",
-		"PARKED VERSION",
-		"published 2026-01-31T12:00:00.000Z",
-		"amount    100.00  ",
-		"9250.00",
-		"EUR",
-		"RELEASED",
-		"The whole first version: Payhook does not store it any more. "+
-			"Consumers have it",
-		"Consumers may process a second payment. Publish the parked version",
-		"--yes",
-	)
+	w.contains(err, "event "+first.EventID, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z",
+		"amount    100.00  ", "9250.00", "EUR", "RELEASED",
+		"The whole first version: Payhook does not store it any more.",
+		"Consumers may process a second payment. Publish the parked version", "--yes")
 	if len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)
 	}

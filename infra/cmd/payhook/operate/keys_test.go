@@ -1,8 +1,6 @@
 package operate
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
 	"encoding/json/v2"
 	"errors"
 	"net/http"
@@ -18,6 +16,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // cache puts a key into the table as the functions do; without a JWK, it is an id that the
@@ -41,10 +40,7 @@ func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 }
 
 func TestKeyIsShownWithItsState(t *testing.T) {
-	private, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := paymenttest.NewKey(2048).Private
 	key := &private.PublicKey
 	id := uuid.New().String()
 	jwk := keys.FormatJWK(id, key)
@@ -105,10 +101,7 @@ func (w *world) service(jwk []byte) {
 }
 
 func TestDroppedKeyIsDeleted(t *testing.T) {
-	private, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := paymenttest.NewKey(2048).Private
 	id, other := uuid.New().String(), uuid.New().String()
 	jwk := keys.FormatJWK(id, &private.PublicKey)
 	for name, test := range map[string]struct {
@@ -150,19 +143,13 @@ func TestDroppedKeyIsDeleted(t *testing.T) {
 
 // What the service answers tells whether a key was replaced under its id.
 func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
-	var two [2]*rsa.PrivateKey
-	for i := range two {
-		var err error
-		if two[i], err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
-			t.Fatal(err)
-		}
-	}
+	one, other := &paymenttest.NewKey(2048).Private.PublicKey, &paymenttest.NewKey(2048).Private.PublicKey
 	id := uuid.New().String()
 	w := newWorld(t)
-	w.cache(id, keys.FormatJWK(id, &two[0].PublicKey), time.Minute, 0)
-	w.service(keys.FormatJWK(id, &two[1].PublicKey))
+	w.cache(id, keys.FormatJWK(id, one), time.Minute, 0)
+	w.service(keys.FormatJWK(id, other))
 	out, _ := w.expect(0, "keys", id)
-	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(&two[1].PublicKey))
+	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(other))
 	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
 	w.expect(0, "keys", id)
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
@@ -198,10 +185,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 }
 
 func TestKeysAreListedWithTheirStates(t *testing.T) {
-	private, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := paymenttest.NewKey(2048).Private
 	w := newWorld(t)
 	w.redrive = func(intake.Request) (string, error) { return "", errors.New("down") } // the keys are shown without it
 	var ids [4]string

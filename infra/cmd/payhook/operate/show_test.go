@@ -113,16 +113,9 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 		i := w.newItem(time.Hour)
 		i.Claimed = true
 		i = w.insert(ledger.Parked, i)
-		small := w.insert(ledger.Parked, w.newItem(time.Hour))
-		out, _ := w.expect(0, "parked", "list", "--json")
-		for _, l := range lines[listed](t, out) {
-			if l.Name == small.EventID && !l.ClaimEnds.IsZero() || l.Name == i.EventID && l.ClaimEnds != want {
-				t.Errorf("%s: %+v", retention, l)
-			}
-		}
-		out, _ = w.expect(0, "parked", "list")
-		const says = "  attempts  2026-03-02T11:00:00.000Z (in"
-		if strings.Contains(out, says) == want.IsZero() {
+		w.insert(ledger.Parked, w.newItem(time.Hour)) // a small one
+		out, _ := w.expect(0, "parked", "list")
+		if n := strings.Count(out, "  2026-03-02T11:00:00.000Z (in 29d23h)  "); (n == 1) == want.IsZero() || n > 1 {
 			t.Errorf("%s: %s", retention, out)
 		}
 		for _, call := range []string{"event", "parked show"} {
@@ -242,12 +235,6 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	out, _ := w.expect(0, "parked", "show", name)
 	w.contains(out, "FIRST VERSION", "amount    100.00  ", "9250.00\n", "status    -  ", "RELEASED\n",
 		"delivery  "+first.DeliveryID)
-	early := first // it was pending, so that the ledger had no amount
-	early.Amount, early.Currency, early.State = "", "", ledger.Pending
-	name2, _ := w.conflict(first.EventID, early)
-	if diff := cmp.Diff(want, w.first(name2)); diff != "" {
-		t.Error(diff)
-	}
 	// The amount is in the proof, also if the ledger has forgotten the event or has another one.
 	w.table.Delete(t.Context(), first.EventID)
 	if v := w.first(name); v.State != unknown || v.Amount != "100.00" || v.Currency != "EUR" {
