@@ -1,6 +1,10 @@
 package payhook
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/jsii-runtime-go"
@@ -22,6 +26,16 @@ func (p *Payhook) newBus(given awsevents.IEventBus) {
 	bus.Node().DefaultChild().(awsevents.CfnEventBus).SetKmsKeyIdentifier(p.keyARN())
 	p.stores(bus)
 	p.bus = bus
+}
+
+// busName returns the name of the bus, which has no token if it is known in the app. Another bus in the account and
+// Region has another name.
+func (p *Payhook) busName() string {
+	name := p.bus.EventBusName()
+	if created, ok := p.bus.Node().DefaultChild().(awsevents.CfnEventBus); ok {
+		name = created.Name()
+	}
+	return fmt.Sprint(awscdk.Stack_Of(p).Resolve(name))
 }
 
 // ownsBus reports whether the construct created the bus.
@@ -77,14 +91,14 @@ func (p *Payhook) protectBus() {
 // an event has no replay-name (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-archive.html).
 //
 // The archive is deleted with the stack, as the bus is: EventBridge replays an archive only to the bus that it was
-// created for (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html). CloudFormation
-// chooses its name, because it cannot replace the archive of one bus by that of another with the same name.
+// created for (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html).
 func (p *Payhook) newArchive() {
 	conf := p.conf
 	if conf.ArchiveRetention < 0 {
 		return
 	}
 	archive := awsevents.NewCfnArchive(p, jsii.String("Archive"), &awsevents.CfnArchiveProps{
+		ArchiveName:   jsii.String(p.archiveName()),
 		Description:   jsii.String("Payment events that Payhook has published, for replays"),
 		SourceArn:     p.bus.EventBusArn(),
 		EventPattern:  map[string]any{"source": []string{settings.EventSource}},
@@ -96,4 +110,13 @@ func (p *Payhook) newArchive() {
 	if !conf.Local { // the emulator has no archive
 		p.output("EventArchive", "the ARN of the archive of the published events", archive.AttrArn())
 	}
+}
+
+// archiveName returns the name of the archive: that of the deployment with a digest of it and the bus. The policy of a
+// key needs the name before the archive exists. Another bus has another name of the archive, because CloudFormation
+// cannot replace an archive by one of the same name. A name has at most 48 characters
+// (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_CreateArchive.html).
+func (p *Payhook) archiveName() string {
+	sum := sha256.Sum256([]byte(p.conf.StackName + " " + p.busName()))
+	return cut(p.conf.StackName, 39) + "-" + hex.EncodeToString(sum[:4])
 }

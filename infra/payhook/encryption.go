@@ -217,9 +217,9 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	}
 	fromHere := map[string]any{"aws:SourceAccount": account}
 	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
-	busName := "*"
+	busName, operator := "*", "StringLike"
 	if p.ownsBus() {
-		busName = p.conf.EventBusName
+		busName, operator = p.conf.EventBusName, "StringEquals"
 	}
 	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 	statements := []awsiam.PolicyStatement{
@@ -250,12 +250,12 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	if p.conf.ArchiveRetention > 0 {
 		// AWS documents these actions, and no other condition than on the context. For the value of the context, the
 		// text says the ARN of the archive, and the example has the ARN of the bus
-		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). CloudFormation chooses
-		// the name of the archive. Both name the account, so no other account can use the key.
+		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). Both name the account,
+		// so no other account can use the key.
 		statements = append(statements, allowed("ArchiveOfThisStack", "events.amazonaws.com",
 			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
-			map[string]any{"StringLike": map[string]any{eventBridgeContext: []*string{
-				bus, arn("events", "archive", "*", awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+			map[string]any{operator: map[string]any{eventBridgeContext: []*string{
+				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}}))
 	}
 	return statements

@@ -101,6 +101,7 @@ var limits = map[string]int{
 	"AWS::CloudWatch::Alarm.AlarmDescription":  1024,    // the same page
 	"AWS::CloudWatch::Dashboard.DashboardName": 255,     // AWS, "PutDashboard" in the CloudWatch API reference
 	"AWS::CloudWatch::Dashboard.DashboardBody": 1 << 20, // which names no limit
+	"AWS::Events::Archive.ArchiveName":         48,      // AWS, "CreateArchive" in the EventBridge API reference
 	"AWS::Events::EventBus.Name":               256,     // AWS, "CreateEventBus" in the EventBridge API reference
 	"AWS::IAM::Policy.PolicyName":              128,     // AWS, "PutRolePolicy" in the IAM API reference
 	"AWS::KMS::Key.Description":                8192,    // AWS, "CreateKey" in the KMS API reference
