@@ -162,6 +162,10 @@ audit: check ### checkov, cdk-nag and cdk-preflight on the templates: their find
 release: check-go ### build programs and functions twice, compare, and write them with digests and an SBOM into .local/release
 	@infra/release $(BUILD)
 
+.PHONY: bench
+bench: check-go ### benchmarks
+	go test -run '^$$' -bench . ./shared/... ./functions/...
+
 .PHONY: measure
 measure: check-go ### how long make run takes, and a build of the functions, both with an empty build cache
 	@infra/local/measure $(BUILD)
