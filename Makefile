@@ -156,7 +156,7 @@ audit: check ### checkov, cdk-nag and cdk-preflight on the templates: their find
 		tar -xzf .local/audit/lib/python3*/site-packages/cdk_preflight/_jsii/*.tgz --strip-components=1 \
 			-C .local/nag/node_modules/cdk-preflight && \
 		cat infra/audit/package-lock.json infra/audit-requirements.txt >.local/nag/installed; fi
-	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
+	PAYHOOK_AUDIT=1 go test -count=1 -run '^TestToolsFind' ./infra/payhook
 
 .PHONY: release
 release: check-go ### build programs and functions twice, compare, and write them with digests and an SBOM into .local/release

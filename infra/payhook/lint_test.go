@@ -2,8 +2,6 @@ package payhook
 
 import (
 	"encoding/json"
-	"errors"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,111 +57,91 @@ func lint(t *testing.T, files ...string) {
 	}
 }
 
-// explained returns the findings of a tool that the templates of all linted settings
-// explain, and the files of the templates without explanations, both by the name of
-// the settings. A finding is the logical id of a resource and the id of a check.
-func explained(t *testing.T, tool, list string) (findings map[string][]string, files map[string]string) {
-	t.Helper()
-	findings, files = map[string][]string{}, map[string]string{}
-	folder := t.TempDir()
-	for name, settings := range linted {
-		var template map[string]any
-		if err := json.Unmarshal([]byte(payhook(t, settings).text), &template); err != nil {
-			t.Fatal(err)
-		}
-		for id, r := range template["Resources"].(map[string]any) {
-			skipped, _ := at(r, "Metadata", tool, list).([]any)
-			for _, f := range skipped {
-				findings[name] = append(findings[name], id+" "+at(f, "id").(string))
-			}
-			delete(r.(map[string]any), "Metadata")
-		}
-		text, err := json.Marshal(template)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = filepath.Join(folder, name+".json")
-		if err := os.WriteFile(files[name], text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return findings, files
-}
-
-func wantFindings(t *testing.T, name string, explained, found []string) {
-	t.Helper()
-	slices.Sort(explained)
-	slices.Sort(found)
-	if diff := cmp.Diff(explained, slices.Compact(found)); diff != "" {
-		t.Errorf("%s (-explained +found)\n%s", name, diff)
-	}
-}
-
-func audited(t *testing.T) {
-	t.Helper()
+// make audit runs this test, which fails for a finding that is not explained, and for an explanation of what a tool does
+// not find. A finding is the logical id of a resource and the id of a check.
+func TestToolsFindExactlyWhatIsExplained(t *testing.T) {
 	if os.Getenv("PAYHOOK_AUDIT") == "" {
 		t.Skip("PAYHOOK_AUDIT is not set; make audit sets it")
 	}
+	for tool, c := range map[string]struct {
+		list string
+		find func(t *testing.T, files []string) map[string][]string
+	}{"checkov": {"skip", checkov}, "cdk_nag": {"rules_to_suppress", nag}} {
+		t.Run(tool, func(t *testing.T) {
+			explained, files := map[string][]string{}, []string(nil)
+			for name, settings := range linted {
+				var template map[string]any
+				if err := json.Unmarshal([]byte(payhook(t, settings).text), &template); err != nil {
+					t.Fatal(err)
+				}
+				file := filepath.Join(t.TempDir(), name+".json")
+				for id, r := range template["Resources"].(map[string]any) {
+					skipped, _ := at(r, "Metadata", tool, c.list).([]any)
+					for _, f := range skipped {
+						explained[file] = append(explained[file], id+" "+at(f, "id").(string))
+					}
+					delete(r.(map[string]any), "Metadata")
+				}
+				writeFile(t, file, toJSON(template))
+				files = append(files, file)
+			}
+			found := c.find(t, files)
+			for _, file := range files {
+				slices.Sort(explained[file])
+				slices.Sort(found[file])
+				if diff := cmp.Diff(explained[file], slices.Compact(found[file])); diff != "" {
+					t.Errorf("%s (-explained +found)\n%s", file, diff)
+				}
+			}
+		})
+	}
 }
 
-// make audit runs this test, which fails for a finding of checkov that is not
-// explained and for an explanation of what checkov does not find.
-func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
-	audited(t)
-	explained, files := explained(t, "checkov", "skip")
-	for name, file := range files {
-		bin := filepath.Join("..", "..", ".local", "audit", "bin")
-		cmd := exec.Command(filepath.Join(bin, "python"), filepath.Join(bin, "checkov"), "--file", file,
-			"--framework", "cloudformation", "--skip-download", "--output", "json", "--soft-fail")
-		output, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("checkov: %v", err)
-		}
+func checkov(t *testing.T, files []string) map[string][]string {
+	t.Helper()
+	found, bin := map[string][]string{}, filepath.Join("..", "..", ".local", "audit", "bin")
+	for _, file := range files {
 		var report struct {
 			Results struct {
 				Failed []struct {
 					ID       string `json:"check_id"`
-					Resource string
+					Resource string // TYPE.ID
 				} `json:"failed_checks"`
 			}
 		}
-		if err := json.Unmarshal(output, &report); err != nil {
-			t.Fatalf("checkov: %v\n%s", err, strings.TrimSpace(string(output)))
-		}
-		var found []string
+		reported(t, exec.Command(filepath.Join(bin, "python"), filepath.Join(bin, "checkov"), "--file", file,
+			"--framework", "cloudformation", "--skip-download", "--output", "json", "--soft-fail"), &report)
 		for _, f := range report.Results.Failed {
-			// TYPE.ID
 			_, id, _ := strings.Cut(f.Resource, ".")
-			found = append(found, id+" "+f.ID)
+			found[file] = append(found[file], id+" "+f.ID)
 		}
-		wantFindings(t, name, explained[name], found)
 	}
+	return found
 }
 
-// make audit runs this test for the AwsSolutions pack of cdk-nag and for cdk-preflight, of which no finding is
-// explained.
-func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
-	audited(t)
-	explained, files := explained(t, "cdk_nag", "rules_to_suppress")
+// nag returns the findings of the AwsSolutions pack of cdk-nag, and of cdk-preflight, of which none is explained.
+func nag(t *testing.T, files []string) (found map[string][]string) {
+	t.Helper()
 	modules, err := filepath.Abs(filepath.Join("..", "..", ".local", "nag", "node_modules"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("node", append([]string{filepath.Join("..", "audit", "audit.js")},
-		slices.Collect(maps.Values(files))...)...)
+	cmd := exec.Command("node", append([]string{filepath.Join("..", "audit", "audit.js")}, files...)...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
+	reported(t, cmd, &found)
+	return found
+}
+
+// reported reads the JSON that a command writes.
+func reported(t *testing.T, cmd *exec.Cmd, to any) {
+	t.Helper()
+	var failed strings.Builder
+	cmd.Stderr = &failed
 	output, err := cmd.Output()
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		t.Fatalf("audit.js: %v\n%s", err, failed.Stderr)
+	if err == nil {
+		err = json.Unmarshal(output, to)
 	}
 	if err != nil {
-		t.Fatalf("audit.js: %v", err)
-	}
-	var found map[string][]string
-	if err := json.Unmarshal(output, &found); err != nil {
-		t.Fatalf("audit.js: %v\n%s", err, output)
-	}
-	for name, file := range files {
-		wantFindings(t, name, explained[name], found[file])
+		t.Fatalf("%s: %v\n%s\n%s", cmd, err, failed.String(), output)
 	}
 }
