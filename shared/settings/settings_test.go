@@ -302,7 +302,7 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 	fields, err := settings.Fields(fromTexts.Settings)
 	fromFields, _ := settings.ParseDeployment(settings.Given{Values: fields})
 	if diff := cmp.Diff(fromTexts.Settings, fromFields.Settings); diff != "" || err != nil {
-		t.Errorf("%v: a kind of field that value.go does not parse or write (-texts +fields)\n%s", err, diff)
+		t.Errorf("%v: a kind of field that setting.go does not parse or write (-texts +fields)\n%s", err, diff)
 	}
 	env := map[string]string{}
 	for _, s := range settings.All() {
@@ -311,7 +311,7 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 		case texts[s.Key] == "" || texts[s.Key] == s.Default:
 			t.Errorf("%s: %q: %s", s.Key, texts[s.Key], add)
 		case got != texts[s.Key]:
-			t.Errorf("%s: %q became %q: parse and Text in value.go must agree, or the text in others is invalid", s.Key,
+			t.Errorf("%s: %q became %q: parse and Text in setting.go must agree, or the text in others is invalid", s.Key,
 				texts[s.Key], got)
 		}
 		env[s.Env()] = fromTexts.Text(s)
