@@ -354,24 +354,13 @@ func TestPinsAndRevocations(t *testing.T) {
 }
 
 // twin returns a certificate with the other valid form of its ECDSA signature.
-func twin(t *testing.T, c *x509.Certificate) *x509.Certificate {
+func twin(t *testing.T, c, issuer *x509.Certificate) *x509.Certificate {
 	t.Helper()
-	var signature struct{ R, S *big.Int }
-	_, err := asn1.Unmarshal(c.Signature, &signature)
-	signature.S.Sub(elliptic.P256().Params().N, signature.S)
-	second, failed := asn1.Marshal(signature)
-	raw, unwritten := asn1.Marshal(struct {
-		TBS       asn1.RawValue
-		Algorithm pkix.AlgorithmIdentifier
-		Signature asn1.BitString
-	}{asn1.RawValue{FullBytes: c.RawTBSCertificate},
-		pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}, // ECDSA with SHA-256
-		asn1.BitString{Bytes: second, BitLength: 8 * len(second)}})
-	twin, unread := x509.ParseCertificate(raw)
-	if err := errors.Join(err, failed, unwritten, unread); err != nil || twin.Equal(c) {
+	other, err := x509.ParseCertificate(clientcert.Twin(c, issuer))
+	if err != nil || other.Equal(c) {
 		t.Fatal("it is the same certificate", err)
 	}
-	return twin
+	return other
 }
 
 // A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a certificate that is
@@ -380,7 +369,7 @@ func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	client := issuing.Client(nil).Leaf
-	other, otherCA := twin(t, client), twin(t, issuing.Certificate)
+	other, otherCA := twin(t, client, issuing.Certificate), twin(t, issuing.Certificate, ca.Certificate)
 	_, err := verify(text(other, otherCA), clientcert.Policy{}, ca.Certificate)
 	expect(t, err, "")
 	for _, c := range []*x509.Certificate{client, other, issuing.Certificate, otherCA} {

@@ -1,4 +1,7 @@
 package clientcert
 
-// IntermediatesIn is intermediatesIn for tests.
-var IntermediatesIn = intermediatesIn
+// What follows is what it is named after, for tests.
+var (
+	IntermediatesIn = intermediatesIn
+	Twin            = twin
+)

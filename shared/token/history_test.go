@@ -86,7 +86,6 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 	const url, manager = "https://auth.example", "manager-1"
 	save, load, none := map[string]error{"Save": denied}, map[string]error{"Load": unreadable}, map[string]error{}
 	both := map[string]error{"Save": denied, "Load": unreadable}
-	repeating := &service{lifetime: time.Hour, repeats: true}
 	const second, minute, hour = time.Second, time.Minute, time.Hour
 	histories := map[string][]step{
 		"the endpoint returns the token again": {
@@ -100,26 +99,11 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 			{wait: 15 * minute, answer: returns("t-1", hour), calls: 1, stored: "t-1"},
 			{wait: 30 * minute, answer: returns("t-1", minute), calls: 1, stored: "t-1"},
 		},
-		"only the same token delays a call": {
-			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},
-			{do: storedWith("t-0", -hour, 10*minute), calls: 1, stored: "t-1"},
-		},
-		"a run waits for the expiry of a repeated token": {
-			{answer: repeating.ServeHTTP, calls: 1, stored: "t-1"},
-			{wait: 58 * minute, want: token.Unchanged, calls: 1},
-			{wait: 80 * second, calls: 2, stored: "t-2", takes: 41 * second},
-		},
 		"a token that could not be stored is stored later": {
 			{put: "t-1", fails: save, answer: returns("t-2", hour), wait: 50 * minute, want: token.Failed, calls: 1},
 			{wait: minute, want: token.Failed},
 			{wait: minute, want: token.Failed},
 			{always: true, want: token.Failed, calls: 1},
-			{fails: none, stored: "t-2"},
-			{want: token.Fresh},
-		},
-		"that of a manual refresh as well, though it expires earlier": {
-			{put: "t-1", fails: save, answer: returns("t-2", 50*minute), always: true, want: token.Failed, calls: 1},
-			{want: token.Failed},
 			{fails: none, stored: "t-2"},
 			{want: token.Fresh},
 		},
@@ -151,12 +135,6 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 				})
 			}, calls: 1, stored: "t-2"},
 		},
-		"it is replaced after it was repeated": {
-			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},
-			{do: func(r *rig) {
-				r.store.put(strings.Replace(r.store.text(), digest(), strings.Repeat("0", 64), 1))
-			}, calls: 1, stored: "t-1"},
-		},
 		"a token that expires earlier is not stored, until the expiry": {
 			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), want: token.Unchanged, calls: 1},
 			{want: token.Unchanged},
@@ -164,9 +142,6 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 		},
 		"it is stored by a manual refresh": {
 			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), always: true, calls: 1, stored: "t-2"},
-		},
-		"it is stored if it is the same token": {
-			{put: "t-2", wait: 21 * minute, answer: returns("t-2", 3*second), calls: 1, stored: "t-2"},
 		},
 		"it is stored if the issue of the other is in the future": {
 			{do: storedWith("t-1", 6*minute, 66*minute), answer: returns("t-2", 3*second), calls: 1, stored: "t-2"},

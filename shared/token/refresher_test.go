@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"payhook.example/shared/token"
 )
 
@@ -291,31 +289,6 @@ func TestReportsFailuresOfTheStores(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestEndpointIsCalledLessOftenWhileItRepeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		expiry := time.Now().Add(24 * time.Hour)
-		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
-			returns("t-1", time.Until(expiry))(w, request)
-		})
-		r.run(t, token.Refreshed)
-		var asked []time.Duration // the remaining life at each call
-		for calls := len(r.endpoint.calls()); time.Until(expiry) > time.Minute; {
-			time.Sleep(time.Minute)
-			report, err := r.refresher.Run(t.Context(), false)
-			if err != nil || report.Shortfall != 0 || report.Outcome == token.Refreshed {
-				t.Fatalf("%+v, %v", report, err)
-			}
-			if n := len(r.endpoint.calls()); n != calls {
-				calls = n
-				asked = append(asked, report.Remaining/time.Minute)
-			}
-		}
-		if diff := cmp.Diff([]time.Duration{950, 475, 237, 118, 59, 29, 14, 7, 4, 3, 2, 1}, asked); diff != "" {
-			t.Errorf("calls, by remaining minutes (-want +got):\n%s", diff)
-		}
-	})
 }
 
 // An alarm watches the shortfall. A lifetime that needs too many versions of the secret is reported.
