@@ -3,6 +3,7 @@ package stack
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -37,6 +38,16 @@ func NewClients(getenv func(string) string) (Clients, error) {
 		return Clients{}, err
 	}
 	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg), s3.NewClient(cfg)}, nil
+}
+
+// Load returns the settings and the clients of a function with that environment.
+func Load(function string, getenv func(string) string) (settings.Function, Clients, error) {
+	conf, err := settings.ParseFunction(function, getenv)
+	if err != nil {
+		return conf, Clients{}, fmt.Errorf("settings:\n%w", err)
+	}
+	clients, err := NewClients(getenv)
+	return conf, clients, err
 }
 
 // connectTimeout limits the time that a function waits for connections when it starts.
