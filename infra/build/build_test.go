@@ -66,14 +66,11 @@ func TestBuildTakesOnlyTheSourceOfModulesFromTheUser(t *testing.T) {
 	})
 	t.Run("go env -w", func(t *testing.T) {
 		var lines strings.Builder
-		for name, value := range kept {
+		delete(ignored, "GOWORK") // a variable only
+		maps.Copy(ignored, kept)
+		for name, value := range ignored {
 			t.Setenv(name, "")
 			lines.WriteString(name + "=" + value + "\n")
-		}
-		for name, value := range ignored {
-			if name != "GOWORK" { // a variable only
-				lines.WriteString(name + "=" + value + "\n")
-			}
 		}
 		file := filepath.Join(top, "env")
 		if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {

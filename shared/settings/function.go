@@ -87,31 +87,35 @@ func (r *reader) parse(name string) (Function, error) {
 			r.problem(CaptureUntilEnv, err.Error())
 		}
 	}
-	required := []string{LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv}
-	switch {
-	case name == "token":
-		required = []string{CredentialsSecretEnv}
-	case f.UsesMTLS():
+	if name != "token" && f.UsesMTLS() {
 		f.MTLS = r.trust(f)
 	}
-	if name == "webhook" && f.UsesSignature() {
-		required = append(required, KeysTableEnv)
-	}
-	if name == "webhook" && f.UsesMTLS() {
-		f.MTLS.DomainName, f.MTLS.APIID = f.DomainName, r.getenv(APIIDEnv)
-		required = append(required, Named("domainName").Env(), APIIDEnv)
-	}
-	// The redrive function finds webhooks authentic only with captureRejected, and then has a table of keys.
-	fetches := f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
-	if f.TokenParameter == "" && (name == "token" || fetches) {
-		required = append(required, TokenSecretEnv)
-	}
-	for _, variable := range required {
+	for _, variable := range f.required(name) {
 		if r.getenv(variable) == "" {
 			r.problem(variable, "is required")
 		}
 	}
 	return f, r.err()
+}
+
+// required returns the variables that the function cannot do without.
+func (f Function) required(name string) []string {
+	all := []string{LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv}
+	// The redrive function finds webhooks authentic only with captureRejected, and then has a table of keys.
+	fetches := f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
+	if name == "token" {
+		all, fetches = []string{CredentialsSecretEnv}, true
+	}
+	if fetches && f.TokenParameter == "" {
+		all = append(all, TokenSecretEnv)
+	}
+	if name == "webhook" && f.UsesSignature() {
+		all = append(all, KeysTableEnv)
+	}
+	if name == "webhook" && f.UsesMTLS() {
+		all = append(all, Named("domainName").Env(), APIIDEnv)
+	}
+	return all
 }
 
 // ParseProof parses those settings that decide whether the signature of a webhook verifies.
@@ -193,7 +197,8 @@ func (r *reader) serviceCAs(f *Function) {
 
 // trust returns a function's configuration of client certificates.
 func (r *reader) trust(f Function) *MTLS {
-	m := &MTLS{Policy: clientcert.Policy{Subjects: f.ClientCertSubjects, Revoked: f.Revoked}}
+	m := &MTLS{DomainName: f.DomainName, APIID: r.getenv(APIIDEnv),
+		Policy: clientcert.Policy{Subjects: f.ClientCertSubjects, Revoked: f.Revoked}}
 	for _, text := range f.ClientCertPins {
 		pin, _ := clientcert.ParsePin(text)
 		m.Policy.Pins = append(m.Policy.Pins, pin)
