@@ -13,15 +13,12 @@ import (
 
 type attributes = map[string]types.AttributeValue
 
-// attempts is the attribute to which a lease adds.
-const attempts = "attempts"
-
 // encode appends the values of the fields of an item that are not zero, in their order, and returns a bit for each of
 // them.
 func encode(i *ledger.Item, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
 	for n, f := range ledger.Fields {
 		value := f.Value(i)
-		if value == nil && i.Shard != "" && f.Name == attempts {
+		if value == nil && i.Shard != "" && f.Name == "attempts" {
 			value = int64(0) // a lease can only add to what exists
 		}
 		if value != nil {
