@@ -120,7 +120,7 @@ func PeekDeliveryID(payload []byte) string {
 func PeekTime(payload []byte) (latest time.Time) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		if ofEvent && name == "eventTimestamp" {
-			if at, _, err := ParseTime(value); err == nil && at.After(latest) {
+			if at, _, ok := ParseTime(value); ok && at.After(latest) {
 				latest = at
 			}
 		}
@@ -534,8 +534,8 @@ func (w *walker) eventTimestamp(raw []byte) (problem string) {
 	if len(text) <= maxRoutingToken {
 		w.current.SentTimestamp = text
 	}
-	at, _, err := ParseTime(text) // without an offset, it is in UTC (section 2.3)
-	if err != nil {
+	at, _, ok := ParseTime(text) // without an offset, it is in UTC (section 2.3)
+	if !ok {
 		return "is no timestamp"
 	}
 	w.current.EventTimestamp = at

@@ -162,7 +162,8 @@ func (e *Event) typed(dec *jsontext.Decoder, v any) error {
 		return err
 	}
 	if isTime && kind == want {
-		if *at, _, err = ParseTime(unquote(value)); err == nil {
+		var ok bool
+		if *at, _, ok = ParseTime(unquote(value)); ok {
 			return nil
 		}
 	}

@@ -1,14 +1,10 @@
 package payment
 
 import (
-	"errors"
 	"regexp"
 	"strconv"
 	"time"
 )
-
-// ErrTime is returned for a text that is not a date-time.
-var ErrTime = errors.New("payment: not a timestamp")
 
 // dateTime has the date in the groups 1, 3 and 5, the time in 6, 8 and 10, its fraction in 11, and the offset from 12.
 // The separators of the date, 2 and 4, are the same, and so are those of the time, 7 and 9.
@@ -31,10 +27,10 @@ var dateTime = regexp.MustCompile(`^(\d{4})(-?)(\d\d)(-?)(\d\d)[Tt ]` +
 // Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the last day of a month. It is parsed as the
 // following second, because a [time.Time] has no leap seconds. Whether a leap second was announced for that day is not
 // checked.
-func ParseTime(text string) (t time.Time, zoned bool, err error) {
+func ParseTime(text string) (t time.Time, zoned, ok bool) {
 	m := dateTime.FindStringSubmatch(text)
 	if m == nil {
-		return t, false, ErrTime
+		return t, false, false
 	}
 	number := func(group int) int { n, _ := strconv.Atoi(m[group]); return n } // of digits, or "" for 0
 	duration := func(hours, minutes int) time.Duration {
@@ -60,7 +56,7 @@ func ParseTime(text string) (t time.Time, zoned bool, err error) {
 	switch {
 	case !oneForm, !inCalendar, minute > 59, second > 60, number(14) > 23, number(15) > 59,
 		hour > 23 && sinceMidnight > 24*time.Hour, second == 60 && !monthBegins, t.Year() < 0, t.Year() > 9999:
-		return time.Time{}, false, ErrTime
+		return time.Time{}, false, false
 	}
-	return t, m[12] != "", nil
+	return t, m[12] != "", true
 }

@@ -158,11 +158,8 @@ func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 //
 // The result is in UTC. TimeOf reports false, and the zero time, for every other text.
 func TimeOf(text string) (time.Time, bool) {
-	if t, zoned, err := payment.ParseTime(text); err == nil {
-		if !zoned {
-			t = time.Time{}
-		}
-		return t, zoned
+	if t, zoned, _ := payment.ParseTime(text); zoned {
+		return t, true
 	}
 	if t, ok := unixTime(text); ok {
 		return t, true

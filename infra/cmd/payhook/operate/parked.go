@@ -101,7 +101,7 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 
 // time reads a time with an offset, or how long ago it was.
 func (p *program) time(text string) (time.Time, error) {
-	if at, zoned, err := payment.ParseTime(text); err == nil && zoned {
+	if at, zoned, _ := payment.ParseTime(text); zoned {
 		return at, nil
 	}
 	before, err := settings.ParseDuration(text)
