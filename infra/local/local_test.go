@@ -34,7 +34,7 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
-	root, meant := p.Root(""), deployment.Deployment{}
+	root, meant := p.Root(), deployment.Deployment{}
 	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p, &meant))
 	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
@@ -113,7 +113,7 @@ func TestMain(m *testing.M) {
 		os.Exit(status)
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
-	root := p.Root("")
+	root := p.Root()
 	root.AddCommand(Command(p, &deployment.Deployment{}))
 	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
 }

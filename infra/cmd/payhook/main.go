@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,17 +23,6 @@ import (
 	"payhook.example/infra/local"
 )
 
-const long = `Runs Payhook on this machine, sends webhooks to it, and operates it.
-
-A command works on one stack. --local chooses the local run, which is also used if it is
-up and neither --stack, --profile nor --region is given. Otherwise, it is the stack
---stack in the account and region of AWS: of the flags --profile and --region, or of the
-usual variables AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_REGION;
-AWS_ENDPOINT_URL. If no flag chooses, standard error has the choice. If the stack has
-several Payhooks, --id chooses one.
-
-Results are written to standard output, everything else to standard error.`
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once, except the local run
@@ -41,7 +32,7 @@ func main() {
 
 // commands returns the command payhook with all commands below it.
 func commands(p *cli.Program) *cobra.Command {
-	root, t := p.Root(long), &deployment.Deployment{}
+	root, t := p.Root(), &deployment.Deployment{}
 	cli.TargetFlags(root, t)
 	add := func(title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
@@ -54,5 +45,23 @@ func commands(p *cli.Program) *cobra.Command {
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		append(operate.Commands(p, t), evidence.Command(p, t), logs.ReconcileCommand(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))
+	document(root)
 	return root
+}
+
+// help has the description and the examples of commands, below their names.
+//
+//go:embed help.txt
+var help string
+
+func document(root *cobra.Command) {
+	for section := range strings.SplitSeq(strings.TrimPrefix(help, "# "), "\n# ") {
+		name, text, _ := strings.Cut(section, "\n")
+		cmd, _, err := root.Find(strings.Fields(name)[1:])
+		if err != nil || cmd.CommandPath() != name {
+			panic("help.txt: there is no command " + name)
+		}
+		description, examples, _ := strings.Cut(text, "\nExamples:\n")
+		cmd.Long, cmd.Example = strings.TrimSpace(description), strings.TrimRight(examples, "\n")
+	}
 }

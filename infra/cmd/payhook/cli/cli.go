@@ -81,10 +81,10 @@ func (o *output) Write(text []byte) (int, error) {
 }
 
 // Root returns the command payhook, without commands below it.
-func (p *Program) Root(long string) *cobra.Command {
+func (p *Program) Root() *cobra.Command {
 	p.Out = &output{Writer: p.Out}
 	root := &cobra.Command{
-		Use: "payhook", Short: "Run, use and operate Payhook", Long: long,
+		Use: "payhook", Short: "Run, use and operate Payhook",
 		Version:       payment.Version() + " (" + runtime.Version() + ")",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },

@@ -18,7 +18,7 @@ func run(t *testing.T, ctx context.Context, f func(*Program) error, args ...stri
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &Program{In: strings.NewReader("y\n"), Out: &o, Err: &e, Now: time.Now}
-	root := p.Root("")
+	root := p.Root()
 	var color string
 	cmd := &cobra.Command{Use: "do", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f(p) }}
 	ChoiceVar(cmd, &color, "color", "a `color`", "red", "green")
@@ -70,7 +70,7 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		p := &Program{Out: full{}, Err: &stderr}
-		root := p.Root("")
+		root := p.Root()
 		root.AddCommand(&cobra.Command{Use: "do", RunE: func(*cobra.Command, []string) error { return f(p) }})
 		for _, arg := range []string{"do", "--help"} {
 			status := p.Run(t.Context(), root, []string{arg})

@@ -33,27 +33,7 @@ func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
 		Short: "Verify records",
-		Long: `Verifies all records in the evidence bucket of the stack, below a prefix of a bucket such
-as s3://BUCKET/accepted/2026/01/, or in a folder with copies (its files *.json), without
-AWS: nothing is damaged, the signature over payload, timestamp and key id verifies with
-the stored JWK, the ids are those of the payload, the client certificate was valid, and
-the name is that of the content. In a bucket, it reads all versions of the objects, and
-checks S3's checksum. What is parked, below invalid/ and conflict/ of the parking bucket,
-is verified in the same way.
-
-  verified    signed, and with --keys by one of these keys
-  damaged     changed, incomplete, or not a record
-  notSigned   accepted by mtls alone: only the certificate is verified
-  keyUnknown  signed, but by none of --keys
-  versions    further versions of an object, and delete markers before the end of its
-              lock. Payhook writes none
-
-Status 1: something is damaged, has a further version, or, with --keys, is not signed by
-one of them; or there is no record.`,
-		Example: "  payhook evidence verify\n" +
-			"  payhook evidence verify s3://BUCKET/accepted/2026/01/ --keys keys\n" +
-			"  payhook evidence verify copies",
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return verify(cmd.Context(), p, t, known, append(args, "")[0])
 		},

@@ -76,7 +76,7 @@ func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
 	p := &cli.Program{Out: &o, Err: &e, Now: time.Now,
 		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return &stack, nil }}
-	root := p.Root("test")
+	root := p.Root()
 	root.AddCommand(Command(p, &deployment.Deployment{Region: "eu-north-1"}))
 	status = p.Run(ctx, root, append([]string{"evidence"}, args...))
 	return o.String(), e.String(), status

@@ -29,18 +29,6 @@ func findCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the records of an event or a delivery",
-		Long: `Lists and verifies every record of an event or of a delivery, the signed ones first. It
-searches the hours from --from to --to. The hour of a record is that of its signed
-timestamp or, with mtls alone, that of its latest event. Without --from, the ledger says
-when the event was recorded, for deduplicationWindow. For a deliveryId, give --from.
-
-With --out, it writes the first of them to FOLDER under its name, which is payment data,
-and a script to FOLDER/ID.verify.sh, which verifies it with OpenSSL alone.
-
-Status 1: no record was found, one does not verify, or they differ in the event's bytes
-or in the key.`,
-		Example: "  payhook evidence find 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --out ~/case-7\n" +
-			"  payhook evidence find 5f1c0f6e-8a53-4d0e-9b59-3f0b6f1c2a7d --from 2026-01-31T22 --to 2026-02-01",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return err

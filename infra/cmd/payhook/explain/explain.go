@@ -32,29 +32,6 @@ import (
 	"payhook.example/shared/signature"
 )
 
-const long = `Names the check that rejects a webhook, and finds settings with which it verifies.
-
-It fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other places, formats of
-the timestamp, encodings of the signature, hashes, and usual compositions of the message.
-Settings are printed for infra/settings.json only if the webhook passes all checks of
-the signature with them. No setting is proposed that weakens the protection: a longer
-timestampTolerance, a fixed keyIdLocation. -c tries one, and --key-id a fixed key id.
-
-The webhook is the last one that captureRejected stored, or the one of a name, or of its
-beginning ("payhook parked list --kind rejected" has them). Its settings are those that
-rejected it; -c replaces some. With keysAuth=bearer, the token of the stack is read. Of
-headers and query parameters that the settings did not name, only the names are stored.
-
-Status 0: it verifies with the settings as they are, or with those that are printed.
-Status 1: it verifies with no settings. Status 3: the key service could not be reached.
-
-The verdicts of --json: authentic, settings, age, unsupported, changed, other-key,
-keys-down, no-key, no-signature, not-stored.`
-
-const example = `  payhook explain
-  payhook explain -c baseUrl=https://api.test.payments.example
-  payhook explain --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
-
 // options are the flags.
 type options struct {
 	*cli.Program
@@ -67,7 +44,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := &options{Program: p}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
-		Long: long, Example: example, Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
 			r, name, err := stored(ctx, s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
 			if err != nil {

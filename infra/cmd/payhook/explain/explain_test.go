@@ -116,7 +116,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		p := &cli.Program{Out: &out, Err: &stderr,
 			Find: func(_ context.Context, d *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
 		o := options{Program: p, context: []string{test.context}}
-		root := p.Root("test")
+		root := p.Root()
 		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(&deployment.Deployment{},
 			func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 				return o.explain(ctx, d, c.request)

@@ -31,29 +31,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-const long = `Shows what the functions have logged: all of them, or the one that is named. --follow
-goes on until Ctrl-C. Members of a line that are zero are left out, and so are the lines
-that Lambda writes for each invocation (START, END, REPORT), unless with --all. With
---json, JSON lines with everything: time, function, and line (what the function wrote),
-or text if that is not JSON.
-
---not-accepted lists the webhooks that were not answered 2xx, to send to the service.
-Those with the same deliveryId are one line. It is left out if the webhook function
-accepted that deliveryId later, or if a replay did. Unless a webhook was authentic,
-anybody can have written its deliveryId. Without one, each request is a line.
-
-Webhooks that AWS answered before the function ran have no line in the log: those that
-API Gateway or Lambda throttled (429), those that are too large for Lambda (413), and
-with client certificates those that API Gateway rejected (403). Alarms count them, and
-only the service knows which they are.
-
-Status 1: --not-accepted found at least one.`
-
-const example = `  payhook logs --local
-  payhook logs webhook --follow
-  payhook logs redrive --since 24h --all
-  payhook logs --not-accepted --since 24h`
-
 var functions = []string{"webhook", "redrive", "token"}
 
 type options struct {
@@ -66,7 +43,7 @@ type options struct {
 func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	o := options{Program: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
-		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
+		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
 		ValidArgs: functions,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs, func(_ *cobra.Command, args []string) error {
 			if o.notAccepted && (o.follow || o.all || len(args) > 0) {

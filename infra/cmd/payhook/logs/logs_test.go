@@ -221,7 +221,7 @@ func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, stat
 		Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}
 	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
 		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
-	root := p.Root("")
+	root := p.Root()
 	root.AddCommand(Command(p, d))
 	status = p.Run(t.Context(), root, append([]string{"logs"}, args...))
 	return o.String(), e.String(), status

@@ -75,27 +75,6 @@ func ReconcileCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile FILE|-",
 		Short: "Compare a list of the service with what Payhook has",
-		Long: `Compares a list of ids from the payment service with what Payhook has. The list has one
-id a line, or is CSV with a header line and --column; - is standard input. It prints each
-id that is not published, and counts the others.
-
-  missing    Payhook has nothing. Ask the service to send it again
-  damaged    the ledger has it without a readable state: payhook event ID
-  parked     a person must decide: payhook parked list --event ID
-  pending    accepted; redrive publishes it
-  dismissed  parked, and a person decided that it is not published
-  replayed   a person replayed it, and the ledger no longer remembers it
-  older      the ledger no longer remembers it, but its record is older than
-             deduplicationWindow
-  published  on the bus
-
-The ledger knows eventIds. All other ids, and events that it no longer remembers, are
-only in the evidence (setting evidence): with --from, every record of that time is read.
-
-Status 1: at least one is missing or damaged, or a record of the evidence was not read.`,
-		Example: `  payhook reconcile events.txt
-  payhook reconcile statement.csv --column event_id
-  payhook reconcile payments.txt --by paymentEndToEndId --from 2026-01-01`,
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return err

@@ -363,7 +363,7 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		{file, "--to", "2026-01-31"}, {file, "--from", "2026-02-01", "--to", "2026-01-31"}, {file, "--column", "x"}} {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
-		root := p.Root("test")
+		root := p.Root()
 		root.AddCommand(ReconcileCommand(p, &deployment.Deployment{}))
 		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, out.String())

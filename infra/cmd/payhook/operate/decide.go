@@ -39,38 +39,6 @@ func (p *program) replayCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Short = "Publish what is parked"
-	cmd.Long = `Publishes what is parked, with the redrive function.
-
-  event     becomes pending again, and redrive publishes it within a minute
-  invalid   is verified again with the signature that is stored with it, and received
-            like a new delivery without the checks of its age and of the key service
-  conflict  needs --version; see below
-  rejected  is received as if it arrived now, with the present settings and every check
-            of the webhook function; needs --reason. Deploy the right setting first, with
-            captureRejected. --accept-age checks its timestamp as of when it arrived
-
-A conflict is two contents of one eventId, of which the first was accepted before. Decide
-which is right, name the conflict, and choose:
-
-  --version first   what the ledger has stays, and nothing is published
-  --version parked  the parked content is published as well. Consumers that use eventId
-                    as an idempotency key ignore it, others process a second payment:
-                    tell them first
-
-While the first version is pending or parked, both are rejected: replay or dismiss that
-event first. --all is everything that "payhook parked list" shows with these filters,
-except conflicts. It asks before it replays more than one, and before it publishes a
-parked version. Who decided, when and why (--reason) is stored.
-
-The outcomes accepted, recorded (redrive publishes it within a minute) and first-kept are
-successes. With every other one, the cause says what to do. claimEnds is when S3 deletes
-the large event of a claim check, if that is soon.
-
-Status 1: at least one failed.`
-	cmd.Example = `  payhook replay NAME
-  payhook replay NAME --version first --reason 'confirmed by the service'
-  payhook replay NAME --accept-age --reason 'baseUrl was wrong'
-  payhook replay --all --kind invalid --from 24h --yes`
 	cli.ChoiceVar(cmd, &version, "version", "`version` of a conflict: first or parked", string(intake.FirstVersion),
 		string(intake.ParkedVersion))
 	f := cmd.Flags()
@@ -88,19 +56,6 @@ func (p *program) dismissCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Short = "Decide that something parked is not published"
-	cmd.Long = `Decides, with the redrive function, that what is parked is not published. The decision
-has who, when and --reason. To dismiss twice changes nothing.
-
-The bytes of an event are removed from the ledger at once. Its digest stays for
-deduplicationWindow: the same content sent again is a duplicate until then. A delivery
-stays stored.
-
---all is everything that "payhook parked list" shows with these filters. It asks before
-it dismisses more than one.
-
-Status 1: at least one was not dismissed. An event that is pending or published cannot be.`
-	cmd.Example = `  payhook dismiss NAME --reason 'sent again by the service, delivery ...'
-  payhook dismiss --all --kind invalid --until 7d --reason 'a test of the service'`
 	return cmd
 }
 

@@ -32,39 +32,6 @@ func (p *program) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys [ID]",
 		Short: "Show the cached keys and the accepted CAs, or drop a key",
-		Long: fmt.Sprintf(`Shows the payment service's keys as the functions share them: the state, when the
-service was asked, and the thumbprint (RFC 7638, SHA-256). With an ID, it shows more of
-that key, its URL, and what the URL answers now. With keysAuth=bearer, that sends the
-access token.
-
-  cached     the functions use it
-  stale      it is older than an hour: the functions ask the service, and use it until
-             expiresAt while the service does not answer
-  withdrawn  the service calls it unknown; the functions use it until that has lasted
-             for 5 minutes
-  removed    the service no longer has it; webhooks signed with it are answered 401
-  unknown    the service did not know the id
-  rejected   the functions do not use it, for the cause, and ask the service
-  revoked    the setting revokedKeys has it; webhooks signed with it are answered 401
-  expired    the functions no longer use it, and ask the service
-  absent     not cached: the functions ask the service
-
-Without an ID, it also shows which client certificates are accepted: the CAs of the
-truststore, the days until the first of them expires, pins, subjects and revoked keys. A
-pin is the SHA-256 of a key. Without CAs, no client certificate is required.
-
-With --drop and --reason, the key is deleted from the table, so that the service is
-asked again. If the service does not return the key now, its webhooks would be rejected:
-nothing is dropped without --force. The output has who, when and --reason, and nothing
-stores them. A running function keeps its own copy for up to an hour, and for up to
-keyMaxAge (%s) while the service does not answer. A deployment with any change to the
-webhook function restarts it. The setting revokedKeys withdraws a key for good.
-
-Status 1: fewer than 30 days are left; with an ID, the state is neither cached nor
-stale; with --drop, nothing was dropped.`,
-			settings.Named("keyMaxAge").Default),
-		Example: "  payhook keys\n  payhook keys 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook keys " +
-			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop --reason 'they replaced it'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, isID := payment.KeyID(strings.Join(args, " ")) // also without hyphens
 			switch {

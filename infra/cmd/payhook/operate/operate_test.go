@@ -148,7 +148,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 		}
 		return &stack{d, w, store, &w.parking, &w.claims, &w.evidence}
 	}}
-	root := c.Root("")
+	root := c.Root()
 	cli.TargetFlags(root, &meant)
 	root.AddCommand(p.commands()...)
 	status = c.Run(w.ctx, root, args)

@@ -26,20 +26,7 @@ func (p *program) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what is parked",
-		Long: `Lists what is parked and open, the earliest first. The kinds:
-
-  event     an event that could not be published, which the ledger has
-  invalid   an authentic delivery without identity, or some of its events
-  conflict  an authentic delivery with other content of an eventId
-  rejected  a webhook that was rejected before it was found authentic, while
-            captureRejected is on. Anybody who knows the URL can have sent it, so it is
-            listed only with --kind rejected. S3 deletes it one to two days later
-
-Deliveries stay listed with --state any, and events do not: "payhook event ID" shows who
-decided. claimEnds is when the large event of a claim check is deleted, if that is in
-less than 30 days.`,
-		Example: "  payhook parked list --from 24h\n  payhook parked list --kind conflict --state any",
-		Args:    cobra.NoArgs,
+		Args:  cobra.NoArgs,
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
 			if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
 				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")

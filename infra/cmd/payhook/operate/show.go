@@ -23,18 +23,6 @@ func (p *program) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show one parked event or delivery",
-		Long: `Shows what is parked under a name, without the payload, and what was decided about it.
-"payhook explain NAME" explains a rejected webhook. A name is an eventId or what
-"payhook parked list" has; the beginning of a name is enough if no other begins with it.
-
-Of a conflict, it shows both versions, and the state of the first in the ledger now
-(unknown if its de-duplication window is over; replaced if the ledger has another
-content). The whole first version is in the ledger while it is pending or parked, in the
-claim bucket if it is too large for the bus, and in the evidence. Otherwise, the output
-says who has it.
-
-Status 1: nothing is parked under this name, or the payload is not stored.`,
-		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if payload && p.JSON {
 				return errors.New("--payload writes only the payload: it cannot be used with --json")
@@ -135,20 +123,8 @@ func (p *program) eventCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "event ID",
 		Short: "Show the state of one event",
-		Long: `Shows the state of one eventId in the ledger (pending, published, parked or dismissed;
-unknown if it was never accepted, or its de-duplication window is over), what a person
-decided, and which deliveries are parked about it.
-
-  due             when redrive may publish it, if it is pending
-  attempts        how often redrive has tried
-  claimEnds       when S3 deletes the large event, if that is in less than 30 days
-  eventTimestamp  its time on the bus, by which a replay of the archive finds it
-  expiresAt       the end of the window; after that, the same id is new
-
-Status 1: the event is unknown, damaged or parked, or a delivery about it is open.`,
-		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
-		Args:    oneUUID,
-		RunE:    p.on(p.event),
+		Args:  oneUUID,
+		RunE:  p.on(p.event),
 	}
 }
 

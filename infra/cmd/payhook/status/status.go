@@ -33,35 +33,12 @@ import (
 	"payhook.example/shared/token"
 )
 
-const long = `Shows on one screen whether Payhook is healthy: what is pending and parked, how long the
-access token lives, what webhooks were answered in the last 15 minutes, and each raised
-alarm with its cause and the first action.
-
-Each line is ok, attention, or not measured. Payhook is healthy if every line is ok, NOT
-HEALTHY if one needs attention, and otherwise UNKNOWN. The alarms decide what is too
-much, too old or too late: pending events and rejected webhooks are only shown. What is
-parked needs a decision, so it needs attention; rejected webhooks that were captured do
-not. An alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
-
-With --code, the command builds the functions in the current folder, which is a clone of
-Payhook or an app that uses it, and compares each program, bootstrap, byte for byte with
-the one in the package that Lambda runs. Layers, and an alias that also runs another
-version, are a difference. If the folder has another commit than the stack, or was
-modified, the line says so.
-
-With --outputs, it only shows the outputs of the stack and what each is for. In the local
-run, WebhookUrl is the address on this machine.
-
-Status 0: healthy. Status 1: something needs attention, or was not measured. Status 3:
-the stack cannot be read.`
-
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	var compare, outputs bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
-		Example: "  payhook status\n  payhook status --local\n  payhook status --code\n  payhook status --outputs",
-		Args:    cobra.NoArgs,
+		Use: "status", Short: "Show whether Payhook is healthy",
+		Args: cobra.NoArgs,
 		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 			if outputs {
 				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
