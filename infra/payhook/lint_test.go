@@ -57,8 +57,8 @@ func lint(t *testing.T, files ...string) {
 	}
 }
 
-// make audit runs this test, which fails for a finding that is not explained, and for an explanation of what a tool does
-// not find. A finding is the logical id of a resource and the id of a check.
+// make audit runs this test, which fails for a finding that is not explained, and for an explanation of what a tool
+// does not find. A finding is the logical id of a resource and the id of a check.
 func TestToolsFindExactlyWhatIsExplained(t *testing.T) {
 	if os.Getenv("PAYHOOK_AUDIT") == "" {
 		t.Skip("PAYHOOK_AUDIT is not set; make audit sets it")

@@ -32,6 +32,7 @@ func TestRunbookListsEveryOutput(t *testing.T) {
 	case *update:
 		writeFile(t, file, before+begin+want+end+after)
 	case got != want:
-		t.Errorf("%s (-the source +the document)\n%s", file, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
+		t.Errorf("%s (-the source +the document)\n%s", file, diff)
 	}
 }

@@ -311,8 +311,8 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 		case texts[s.Key] == "" || texts[s.Key] == s.Default:
 			t.Errorf("%s: %q: %s", s.Key, texts[s.Key], add)
 		case got != texts[s.Key]:
-			t.Errorf("%s: %q became %q: parse and Text in setting.go must agree, or the text in others is invalid", s.Key,
-				texts[s.Key], got)
+			t.Errorf("%s: %q became %q: parse and Text in setting.go must agree, or the text in others is invalid",
+				s.Key, texts[s.Key], got)
 		}
 		env[s.Env()] = fromTexts.Text(s)
 	}
