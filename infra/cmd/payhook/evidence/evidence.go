@@ -44,7 +44,6 @@ func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	return cmd
 }
 
-// tally counts the records by what was found of them.
 type tally struct {
 	Verified   int `json:"verified"`
 	Damaged    int `json:"damaged"`

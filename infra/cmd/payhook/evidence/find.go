@@ -68,7 +68,6 @@ func around(ctx context.Context, d *deployment.Deployment, id string) (in Sectio
 	return Section{From: first.Add(-time.Hour), To: last.Add(ahead), storedUpTo: item.RecordedAt.Add(time.Hour)}, err
 }
 
-// found is a record as find prints it.
 type found struct {
 	StoredAt   time.Time `json:"storedAt"` // by S3
 	DeliveryID string    `json:"deliveryId"`
@@ -184,7 +183,6 @@ func differences(all []Object, id string) (in []string) {
 //go:embed openssl.sh
 var openssl string
 
-// write writes a record, and the script that verifies it.
 func write(p *cli.Program, folder, id string, r proof.Proof) error {
 	text, err := r.Encode()
 	if err != nil {

@@ -94,7 +94,6 @@ func (s *Section) Check(now time.Time) error {
 	return nil
 }
 
-// String says which hours they are.
 func (s Section) String() string {
 	text := "from " + s.From.UTC().Format(hourFormat) + " to " + s.To.UTC().Format(hourFormat)
 	if !s.storedUpTo.IsZero() {

@@ -32,7 +32,6 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// options are the flags.
 type options struct {
 	*cli.Program
 	context []string

@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// value is a text of a request.
 type value struct {
 	location string // where it is: "header:NAME", "query:NAME", or "static:UUID" for an id that the caller gave
 	text     string

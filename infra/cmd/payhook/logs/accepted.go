@@ -144,7 +144,6 @@ func earlier(a, b notAccepted) int {
 	return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
 }
 
-// showNotAccepted shows them. The error is [cli.ErrAttention] if there are any.
 func (o *options) showNotAccepted(ctx context.Context, d *deployment.Deployment) error {
 	list, err := o.findNotAccepted(ctx, d, o.Now().Add(-o.since))
 	if err != nil {

@@ -84,7 +84,6 @@ func (r *reconciler) rows(text []byte) (rows *csv.Reader, column int, err error)
 	return nil, 0, fmt.Errorf("there is no column %q; the header line has %q", r.column, header)
 }
 
-// parse reads the id of a row.
 func (r *reconciler) parse(row []string, column int) (string, error) {
 	switch id := strings.TrimSpace(row[column]); {
 	case r.column == "" && (len(row) > 1 || strings.ContainsAny(id, ";\t")):

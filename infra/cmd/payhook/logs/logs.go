@@ -69,7 +69,6 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	return cmd
 }
 
-// run shows the logs of the function that is named, or of all.
 func (o *options) run(ctx context.Context, d *deployment.Deployment, named []string) error {
 	groups := maps.Clone(d.Logs)
 	maps.DeleteFunc(groups, func(function, _ string) bool { return len(named) > 0 && named[0] != function })
@@ -190,7 +189,6 @@ type tail struct {
 	seen   map[string]time.Time // by the ids of log events; not older than from
 }
 
-// newTail returns a tail of log groups, by the names of the functions.
 func newTail(client *cloudwatchlogs.Client, groups map[string]string, from time.Time) *tail {
 	return &tail{client, groups, from, map[string]time.Time{}}
 }

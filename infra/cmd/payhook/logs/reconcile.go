@@ -108,7 +108,6 @@ func ReconcileCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	return cmd
 }
 
-// reconciler is one run of the command.
 type reconciler struct {
 	*cli.Program
 	by     identifier
@@ -156,7 +155,6 @@ const (
 	pause  = 100 * time.Millisecond // between two calls
 )
 
-// row is what is printed of an id.
 type row struct {
 	State  state    `json:"state"`
 	ID     string   `json:"id"`
@@ -221,7 +219,6 @@ func (r *reconciler) load(ctx context.Context) (err error) {
 	return r.loadItems(ctx)
 }
 
-// add adds an event to an id, if it is in the list.
 func (r *reconciler) add(id, event string) {
 	if events, inList := r.events[id]; inList && !slices.Contains(events, event) {
 		r.events[id] = append(events, event)
@@ -267,7 +264,6 @@ func (r *reconciler) loadEvidence(ctx context.Context) error {
 	return err
 }
 
-// loadItems reads the events in the ledger.
 func (r *reconciler) loadItems(ctx context.Context) error {
 	ids := slices.Concat(slices.Collect(maps.Values(r.events))...)
 	slices.Sort(ids)

@@ -15,55 +15,20 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// decision is what the flags of replay and dismiss say.
+// decision is one run of replay or dismiss.
 type decision struct {
 	intake.Request // without names
+	verb           string
 	filter         filter
 	all, yes       bool
 }
 
-func (p *program) replayCommand() *cobra.Command {
-	var d decision
-	version := ""
-	cmd := p.decideCommand(&d, "replay", func(kinds ...string) error {
-		d.Version = intake.Version(version)
-		if d.all && (version != "" || d.filter.kind == string(proof.Conflict)) {
-			return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
-		}
-		if slices.Contains(kinds, string(proof.Conflict)) && version == "" {
-			return cli.Usage("a conflict is among them: choose with --version first or --version parked")
-		}
-		if slices.Contains(kinds, string(proof.Rejected)) && strings.TrimSpace(d.Reason) == "" {
-			return cli.Usage("--reason is missing: say why it was rejected wrongly")
-		}
-		return nil
-	})
-	cmd.Short = "Publish what is parked"
-	cli.ChoiceVar(cmd, &version, "version", "`version` of a conflict: first or parked", string(intake.FirstVersion),
-		string(intake.ParkedVersion))
-	f := cmd.Flags()
-	f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
-	f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
-	return cmd
-}
-
-func (p *program) dismissCommand() *cobra.Command {
-	var d decision
-	cmd := p.decideCommand(&d, "dismiss", func(...string) error {
-		if strings.TrimSpace(d.Reason) == "" {
-			return cli.Usage("--reason is missing: say why it is not published")
-		}
-		return nil
-	})
-	cmd.Short = "Decide that something parked is not published"
-	return cmd
-}
-
-// decideCommand returns a command that sends the redrive function a request for each name. It calls check before the
-// names are known, and then with their kinds.
-func (p *program) decideCommand(d *decision, verb string, check func(kinds ...string) error) *cobra.Command {
+// decideCommand returns the command replay or dismiss, which sends the redrive function a request for each name.
+func (p *program) decideCommand(verb, short string) *cobra.Command {
+	d := &decision{verb: verb}
 	cmd := &cobra.Command{
-		Use: verb + " NAME...",
+		Use:   verb + " NAME...",
+		Short: short,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case d.all && len(args) > 0:
@@ -73,33 +38,22 @@ func (p *program) decideCommand(d *decision, verb string, check func(kinds ...st
 			case !d.all && len(args) == 0:
 				return fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
 			}
-			return check()
+			return d.check(nil)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
-			names, err := p.names(ctx, s, d, verb, args)
+			names, err := p.names(ctx, s, d, args)
 			if len(names) == 0 || err != nil {
 				return err
 			}
-			var kinds []string
-			for _, name := range names {
-				kinds = append(kinds, intake.KindOf(name))
-			}
-			if err := check(kinds...); err != nil {
+			if err := d.check(names); err != nil {
 				return err
 			}
 			if !d.yes {
-				if err := p.confirm(ctx, s, verb, d.Version, names); err != nil {
+				if err := p.confirm(ctx, s, d, names); err != nil {
 					return err
 				}
 			}
-			return p.decide(ctx, s, names, func(name string) intake.Request {
-				if verb == "dismiss" {
-					return intake.Request{Dismiss: []string{name}, Reason: d.Reason}
-				}
-				r := d.Request
-				r.Replay = []string{name}
-				return r
-			})
+			return p.decide(ctx, s, d, names)
 		}),
 	}
 	f := cmd.Flags()
@@ -107,12 +61,40 @@ func (p *program) decideCommand(d *decision, verb string, check func(kinds ...st
 	p.filterFlags(cmd, &d.filter)
 	f.StringVar(&d.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
 	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
+	if verb == replay {
+		cli.ChoiceVar(cmd, (*string)(&d.Version), "version", "`version` of a conflict: first or parked",
+			string(intake.FirstVersion), string(intake.ParkedVersion))
+		f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
+		f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
+	}
 	return cmd
 }
 
+const replay, dismiss = "replay", "dismiss"
+
+// check returns an error of usage if flags are missing that the decision about these names needs.
+func (d *decision) check(names []string) error {
+	among := func(kind proof.Reason) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return intake.KindOf(name) == string(kind) })
+	}
+	reason := strings.TrimSpace(d.Reason) != ""
+	switch {
+	case d.verb == dismiss && !reason:
+		return cli.Usage("--reason is missing: say why it is not published")
+	case d.verb == dismiss:
+		return nil
+	case d.all && (d.Version != "" || d.filter.kind == string(proof.Conflict)):
+		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
+	case among(proof.Conflict) && d.Version == "":
+		return cli.Usage("a conflict is among them: choose with --version first or --version parked")
+	case among(proof.Rejected) && !reason:
+		return cli.Usage("--reason is missing: say why it was rejected wrongly")
+	}
+	return nil
+}
+
 // names returns the whole names that are meant, each once.
-func (p *program) names(ctx context.Context, s *stack, d *decision, verb string, given []string) (names []string,
-	err error) {
+func (p *program) names(ctx context.Context, s *stack, d *decision, given []string) (names []string, err error) {
 	for _, text := range given {
 		name, err := p.whole(ctx, s, text)
 		if err != nil {
@@ -127,7 +109,7 @@ func (p *program) names(ctx context.Context, s *stack, d *decision, verb string,
 	}
 	list, err := p.find(ctx, s, d.filter, proof.Open)
 	for _, l := range list {
-		if verb == "dismiss" || l.Kind != string(proof.Conflict) {
+		if d.verb == dismiss || l.Kind != string(proof.Conflict) {
 			names = append(names, l.Name)
 		}
 	}
@@ -143,22 +125,22 @@ func (p *program) names(ctx context.Context, s *stack, d *decision, verb string,
 
 // confirm asks before more than one thing is decided, and always before a parked version is
 // published in addition to the first. Then it shows both.
-func (p *program) confirm(ctx context.Context, s *stack, verb string, version intake.Version, names []string) error {
-	if version != intake.ParkedVersion {
+func (p *program) confirm(ctx context.Context, s *stack, d *decision, names []string) error {
+	if d.Version != intake.ParkedVersion {
 		if len(names) == 1 {
 			return nil
 		}
-		return p.Confirm(ctx, fmt.Sprintf("%s %d in %s?", strings.ToUpper(verb[:1])+verb[1:], len(names), s.Name))
+		return p.Confirm(ctx, fmt.Sprintf("%s%s %d in %s?", strings.ToUpper(d.verb[:1]), d.verb[1:], len(names), s.Name))
 	}
 	for _, name := range names {
 		parked, err := proof.Get(ctx, s.parking, name)
 		if errors.Is(err, objects.ErrNotFound) || errors.Is(err, proof.ErrName) {
 			continue // the function says so
 		}
-		if err != nil {
-			return err
+		var both []versions
+		if err == nil {
+			both, err = p.compare(ctx, s, parked)
 		}
-		both, err := p.compare(ctx, s, parked)
 		if err == nil {
 			err = writeVersions(p.Err, both, p.Now())
 		}
@@ -184,13 +166,17 @@ const maxFailures = 3
 
 // decide sends the redrive function a request for each name, one after another, and prints
 // the results. Each has an invocation of its own, so that it has all its time.
-func (p *program) decide(ctx context.Context, s *stack, names []string, ask func(name string) intake.Request) error {
-	by := s.caller(ctx)
+func (p *program) decide(ctx context.Context, s *stack, d *decision, names []string) error {
+	d.By = s.caller(ctx)
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
 	for _, name := range names {
-		r := ask(name)
-		r.By = by
+		r := d.Request
+		if d.verb == replay {
+			r.Replay = []string{name}
+		} else {
+			r.Dismiss = []string{name}
+		}
 		result, err := s.decideOne(ctx, name, r)
 		_, failed := errors.AsType[errFunction](err)
 		if err != nil && !failed {

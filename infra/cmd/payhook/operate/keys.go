@@ -21,7 +21,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// dropping is what the flags of keys say.
 type dropping struct {
 	drop, force, yes bool
 	reason           string
@@ -63,7 +62,6 @@ func (p *program) keysCommand() *cobra.Command {
 	return cmd
 }
 
-// cachedKey is what is shown of a key.
 type cachedKey struct {
 	KeyID        string    `json:"keyId"`
 	State        string    `json:"state"`

@@ -35,7 +35,6 @@ func Commands(p *cli.Program, t *deployment.Deployment) []*cobra.Command {
 	return (&program{p, t, newStack}).commands()
 }
 
-// program is one run of a command.
 type program struct {
 	*cli.Program
 	target *deployment.Deployment
@@ -45,7 +44,8 @@ type program struct {
 func (p *program) commands() []*cobra.Command {
 	return []*cobra.Command{
 		cli.Group("parked", "List and show what is parked", p.listCommand(), p.showCommand()),
-		p.replayCommand(), p.dismissCommand(), p.eventCommand(), p.keysCommand(),
+		p.decideCommand(replay, "Publish what is parked"),
+		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
 	}
 }
 
@@ -56,7 +56,6 @@ func (p *program) on(do func(ctx context.Context, s *stack, args []string) error
 	})
 }
 
-// hint returns a command of the program for the same deployment.
 func (p *program) hint(command string) string { return p.Hint(p.target, command) }
 
 // attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
@@ -121,7 +120,6 @@ func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report,
 	return a, err
 }
 
-// oneUUID checks that a command has one argument, which is a UUID.
 func oneUUID(cmd *cobra.Command, args []string) error {
 	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 		return err

@@ -52,7 +52,6 @@ type filter struct {
 	event, delivery string
 }
 
-// reasons are the reasons of what is parked in S3.
 var reasons = []proof.Reason{proof.Invalid, proof.Conflict, proof.Rejected}
 
 // has reports whether a kind is meant. Nothing about a rejected webhook is proven, so it is meant only by its name.
@@ -98,7 +97,6 @@ func (p *program) time(text string) (time.Time, error) {
 	return p.Now().Add(-before), nil
 }
 
-// listed is one thing that is parked, as a listing has it.
 type listed struct {
 	Time  time.Time      `json:"time"`
 	Kind  string         `json:"kind"`
@@ -194,49 +192,44 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 // whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that
 // none does, or several.
 func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
+	folder, _, _ := strings.Cut(text, "/")
+	stored := strings.Contains(text, "/") && slices.Contains(reasons, proof.Reason(folder))
 	kind := intake.KindOf(text)
-	if kind == intake.EventKind {
-		return ledger.Key(text), nil
-	}
-	if slices.Contains(reasons, proof.Reason(kind)) && strings.HasSuffix(text, ".json") {
-		return text, nil
-	}
-	found, err := s.beginningWith(ctx, text)
+	var found []string
 	switch {
-	case err != nil:
-		return "", err
-	case len(found) == 0:
-		return "", p.nothing(text)
-	case len(found) > 1:
-		return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
-	}
-	return found[0], nil
-}
-
-// beginningWith returns names that begin with a text, of stored deliveries two at most.
-func (s *stack) beginningWith(ctx context.Context, text string) (found []string, err error) {
-	folder, _, isFile := strings.Cut(text, "/")
-	if isFile && slices.Contains(reasons, proof.Reason(folder)) {
+	case kind == intake.EventKind:
+		return ledger.Key(text), nil
+	case stored && kind == folder && strings.HasSuffix(text, ".json"):
+		return text, nil
+	case stored:
 		for o, err := range objects.All(ctx, s.parking, text, "") {
-			if found = append(found, o.Key); err != nil || len(found) > 1 {
-				return found, err
+			if err != nil {
+				return "", err
+			}
+			if found = append(found, o.Key); len(found) > 1 {
+				break
 			}
 		}
-		return found, nil
-	}
-	if text == "" { // of a variable of the shell that is not set
-		return nil, nil
-	}
-	items, err := ledger.List(ctx, s.ledger, ledger.Parked)
-	for _, i := range items {
-		if strings.HasPrefix(i.EventID, ledger.Key(text)) {
-			found = append(found, i.EventID)
+	case text != "": // an empty text is a variable of the shell that is not set
+		items, err := ledger.List(ctx, s.ledger, ledger.Parked)
+		if err != nil {
+			return "", err
+		}
+		for _, i := range items {
+			if strings.HasPrefix(i.EventID, ledger.Key(text)) {
+				found = append(found, i.EventID)
+			}
 		}
 	}
-	return found, err
+	switch len(found) {
+	case 0:
+		return "", p.nothing(text)
+	case 1:
+		return found[0], nil
+	}
+	return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
 }
 
-// nothing says that nothing is parked under a name.
 func (p *program) nothing(name string) error {
 	fmt.Fprintf(p.Err, "nothing is parked under the name %s; %s has the names\n", cli.Plain(name),
 		p.hint("parked list"))

@@ -44,7 +44,6 @@ func (p *program) showCommand() *cobra.Command {
 	return cmd
 }
 
-// showEvent shows an event that is parked in the ledger.
 func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bool) error {
 	item, known, err := ledger.Find(ctx, s.ledger, id, payload)
 	switch {
@@ -128,7 +127,6 @@ func (p *program) eventCommand() *cobra.Command {
 	}
 }
 
-// eventState is what is known of one event.
 type eventState struct {
 	EventID        string       `json:"eventId"`
 	State          ledger.State `json:"state"`
@@ -155,7 +153,6 @@ const (
 	damaged ledger.State = "damaged"
 )
 
-// eventOf returns what an item says.
 func eventOf(item ledger.Item) eventState {
 	e := eventState{
 		EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,

@@ -27,7 +27,6 @@ type versions struct {
 	Parked  version `json:"parked"`
 }
 
-// version is what is known of one content.
 type version struct {
 	// State is that of the content in the ledger now: unknown if the ledger does not have the eventId any more, and
 	// replaced if it has other content.
@@ -149,7 +148,6 @@ func (s *stack) inEvidence(ctx context.Context, c proof.Content) (string, []byte
 	return "", nil, nil
 }
 
-// isContent reports whether an event has a digest.
 func isContent(event, digest []byte) bool {
 	d := ledger.DigestOf(event)
 	return slices.Equal(d[:], digest)

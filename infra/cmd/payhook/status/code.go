@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// functions are the calls of Lambda.
 type functions interface {
 	GetFunction(context.Context, *lambda.GetFunctionInput, ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error)
 	GetAlias(context.Context, *lambda.GetAliasInput, ...func(*lambda.Options)) (*lambda.GetAliasOutput, error)

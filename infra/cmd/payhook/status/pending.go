@@ -17,7 +17,6 @@ import (
 // mostListed is how many of the oldest pending events are read.
 const mostListed = 10
 
-// waiting is one event that is pending.
 type waiting struct {
 	RecordedAt time.Time `json:"recordedAt"`
 	Due        time.Time `json:"due"`
@@ -70,7 +69,6 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	return []check{{"pending", ok, text, ""}}, nil
 }
 
-// parked counts what is parked and open, by kind.
 func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	events, err := ledger.List(ctx, d.ledger, ledger.Parked)
 	if err != nil {

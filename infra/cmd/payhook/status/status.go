@@ -81,7 +81,6 @@ type stack struct {
 	oldest []waiting // set by pending
 }
 
-// state is the result of a check.
 type state string
 
 const (
@@ -90,7 +89,6 @@ const (
 	notMeasured state = "not measured"
 )
 
-// check is one line.
 type check struct {
 	Name  string `json:"name"`
 	State state  `json:"state"`
@@ -98,7 +96,6 @@ type check struct {
 	Next  string `json:"next,omitempty"` // a command or sentence
 }
 
-// failed is the line of a part that cannot be read.
 func failed(name string, err error) check {
 	return check{name, notMeasured, awsenv.Cause(err), "if access was denied, the statements of policy.json " +
 		"whose Sids begin with Status are missing; if something no longer exists, see infra/RUNBOOK.md"}
