@@ -62,11 +62,16 @@ func TestAWriteOfKeysReturnsWhatWasWritten(t *testing.T) {
 		t.Error("remove:", kept, err)
 	}
 	marked, err := table.ReportUnknown(t.Context(), "id", start, start)
-	if diff := cmp.Diff(&want, marked); diff != "" || err != nil {
+	if diff := cmp.Diff(&want, marked); diff != "" || err != nil || marked.ExpiresAt.Location() != time.UTC {
 		t.Error("report unknown:", err, diff)
 	}
 	if left, err := table.Take(t.Context(), "misses#1", 1, start); !left || err != nil {
 		t.Error("take:", left, err)
+	}
+	stored, _ := answering(t, `{"Item":{"seenAt":{"N":"5"}}}`)
+	at, err := dynamodb.NewKeys(stored, "keys").Source(t.Context(), "s")
+	if at != time.UnixMilli(5).UTC() || err != nil {
+		t.Error("source:", at, err)
 	}
 	if seen, err := table.RecordSource(t.Context(), "s", start, start, start); !seen.Equal(start) || err != nil {
 		t.Error("record source:", seen, err)
