@@ -26,6 +26,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/functions/webhook/handler"
+	"payhook.example/shared/aws/stack"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -146,12 +148,13 @@ func BenchmarkDelivery(b *testing.B) {
 		b.Setenv(name, value)
 	}
 	start := func() *handler.Handler {
-		h, connect, err := newFunction(os.Getenv, io.Discard)
+		conf, clients, err := stack.Load("webhook", os.Getenv)
 		if err != nil {
 			b.Fatal(err)
 		}
-		connect()
-		return h
+		clients.Connect(conf.KeyService)
+		return handler.New(clients.Webhook(conf), clients.KeyService(conf), conf,
+			awsenv.NewLog(io.Discard, "Payhook"))
 	}
 	startPlain := func() plain {
 		p, err := newPlain(b.Context())
