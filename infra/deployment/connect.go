@@ -105,15 +105,9 @@ const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from
 // Config returns the configuration of the SDK for the account and region that are meant,
 // also if t.Local is true.
 func Config(ctx context.Context, t Deployment) (aws.Config, error) {
-	// The SDK's warnings, such as that a connection was closed, are not the user's.
-	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
-	if t.Region != "" {
-		options = append(options, config.WithRegion(t.Region))
-	}
-	if t.Profile != "" {
-		options = append(options, config.WithSharedConfigProfile(t.Profile))
-	}
-	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	// The SDK's warnings, such as that a connection was closed, are not the user's. "" has no effect.
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}), config.WithRegion(t.Region),
+		config.WithSharedConfigProfile(t.Profile))
 	if err != nil {
 		return cfg, fmt.Errorf("AWS configuration: %w", err)
 	}

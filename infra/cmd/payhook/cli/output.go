@@ -102,29 +102,26 @@ func (p *Program) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 
 // Show writes a document: with --json as it is, otherwise its members in two columns. Lists of objects follow, as
 // tables below their names.
 func (p *Program) Show(document any) error {
-	if p.JSON {
-		return p.PrintJSON(document)
-	}
-	all, err := p.Members(document)
-	if err != nil {
-		return err
-	}
-	slices.SortStableFunc(all, func(a, b Member) int { return min(1, len(a.list)) - min(1, len(b.list)) })
-	t := p.table()
-	for _, m := range all {
-		if m.list != nil {
-			fmt.Fprintf(t, "\n%s\n", m.Name)
-			writeRows(t, m.list, nil)
-		} else {
-			fmt.Fprintf(t, "%s\t%s\n", Plain(m.Name), Plain(m.Text))
+	return p.write(document, func(all []Member) error {
+		slices.SortStableFunc(all, func(a, b Member) int { return min(1, len(a.list)) - min(1, len(b.list)) })
+		t := p.table()
+		for _, m := range all {
+			if m.list != nil {
+				fmt.Fprintf(t, "\n%s\n", m.Name)
+				writeRows(t, m.list, nil)
+			} else {
+				fmt.Fprintf(t, "%s\t%s\n", Plain(m.Name), Plain(m.Text))
+			}
 		}
-	}
-	return t.Flush()
+		return t.Flush()
+	})
 }
 
 // ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its members as
 // name=value.
-func (p *Program) ShowLine(document any) error {
+func (p *Program) ShowLine(document any) error { return p.write(document, p.WriteLine) }
+
+func (p *Program) write(document any, text func([]Member) error) error {
 	if p.JSON {
 		return p.PrintJSON(document)
 	}
@@ -132,7 +129,7 @@ func (p *Program) ShowLine(document any) error {
 	if err != nil {
 		return err
 	}
-	return p.WriteLine(all)
+	return text(all)
 }
 
 // WriteLine writes members as name=value, quoted if that is needed.

@@ -27,42 +27,33 @@ const maxValues = 100
 // likely are first: those of the locations that are configured, of headers, and of the query. unread are the locations
 // of the values that are not stored, without those of AWS.
 func valuesOf(r request, configured, keyIDs []string) (all []value, unread []string) {
-	add := func(v value) {
-		if v.text != signature.Redacted {
-			all = append(all, v)
-			return
-		}
-		ofAWS := strings.HasPrefix(v.location, "header:X-Amzn-") || strings.HasPrefix(v.location, "header:X-Forwarded-")
-		if !ofAWS && !slices.Contains(unread, v.location) {
-			unread = append(unread, v.location)
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
-		shown := textproto.CanonicalMIMEHeaderKey(name)
-		v := value{"header:" + shown, r.Headers[name]}
-		for _, c := range configured {
-			if strings.EqualFold(c, v.location) {
-				v.location = c // in the case of the setting
-			}
+		location := "header:" + textproto.CanonicalMIMEHeaderKey(name)
+		if i := slices.IndexFunc(configured, func(c string) bool { return strings.EqualFold(c, location) }); i >= 0 {
+			location = configured[i] // in the case of the setting
 		}
-		add(v)
+		all = append(all, value{location, r.Headers[name]})
 	}
 	// A plus sign is a space, or what was sent.
 	for _, raw := range []string{r.RawQuery, strings.ReplaceAll(r.RawQuery, "+", "%2B")} {
 		query, _ := url.ParseQuery(raw)
 		for _, name := range slices.Sorted(maps.Keys(query)) {
-			add(value{"query:" + name, query.Get(name)})
+			all = append(all, value{"query:" + name, query.Get(name)})
 		}
 	}
 	for _, id := range keyIDs {
-		add(value{static + id, id})
+		all = append(all, value{static + id, id})
 	}
 	slices.SortStableFunc(all, func(a, b value) int {
 		return cmp.Compare(slices.Index(configured, b.location), slices.Index(configured, a.location))
 	})
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(v value) bool {
-		again := seen[v.text]
+		ofAWS := strings.HasPrefix(v.location, "header:X-Amzn-") || strings.HasPrefix(v.location, "header:X-Forwarded-")
+		if v.text == signature.Redacted && !ofAWS && !slices.Contains(unread, v.location) {
+			unread = append(unread, v.location)
+		}
+		again := seen[v.text] || v.text == signature.Redacted
 		seen[v.text] = true
 		return again
 	})

@@ -130,7 +130,8 @@ func (p *program) confirm(ctx context.Context, s *stack, d *decision, names []st
 		if len(names) == 1 {
 			return nil
 		}
-		return p.Confirm(ctx, fmt.Sprintf("%s%s %d in %s?", strings.ToUpper(d.verb[:1]), d.verb[1:], len(names), s.Name))
+		verb := strings.ToUpper(d.verb[:1]) + d.verb[1:]
+		return p.Confirm(ctx, fmt.Sprintf("%s %d in %s?", verb, len(names), s.Name))
 	}
 	for _, name := range names {
 		parked, err := proof.Get(ctx, s.parking, name)
