@@ -48,19 +48,3 @@ func TestTheDeployerMayAssumeTheRolesOfTheCDK(t *testing.T) {
 		t.Error("the role does not trust the workflow")
 	}
 }
-
-// Whoever can move a tag of an action would get what the workflow may do, in production the role.
-func TestWorkflowsNameActionsByCommit(t *testing.T) {
-	workflows, err := filepath.Glob("../../.github/workflows/*.yml")
-	if err != nil || len(workflows) < 3 {
-		t.Fatal(workflows, err)
-	}
-	for _, name := range append(workflows, filepath.FromSlash("../pipeline/deploy.yml")) {
-		for line := range strings.Lines(string(readFile(t, name))) {
-			_, action, is := strings.Cut(line, "uses: ")
-			if is && !regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\n$`).MatchString(action) {
-				t.Errorf("%s: %s", name, action)
-			}
-		}
-	}
-}

@@ -192,19 +192,6 @@ func TestALocalRunIsNotDeployedToAnAccount(t *testing.T) {
 	}
 }
 
-func TestSettingsComeFromTheContext(t *testing.T) {
-	for _, local := range []bool{true, false} {
-		// Null and keys of others are no settings.
-		conf, err := parse(t, required, map[string]any{settings.LocalKey: local, "webhookConcurrency": 6,
-			"logRetentionDays": nil, "@aws-cdk/core:something": true, "protectBus": false,
-			"allowedSources": []any{"192.0.2.0/24", "::/1"}})
-		if err != nil || conf.Local != local || conf.WebhookConcurrency != 6 || conf.LogRetentionDays != 90 ||
-			*conf.ProtectBus || len(conf.AllowedSources) != 2 {
-			t.Errorf("%t: %+v, %v", local, conf, err)
-		}
-	}
-}
-
 // The example of a file for an environment is one that can be deployed.
 func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 	app := newApp(t, map[string]any{"env": "staging"})

@@ -29,7 +29,7 @@ var reviewed = []struct {
 	{"everything.txt", map[string]any{
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
 		"evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
-		"allowedSources": "192.0.2.0/24", "subnetIds": someSubnets["subnetIds"],
+		"allowedSources": []any{"192.0.2.0/24", "::/1"}, "logRetentionDays": nil, "subnetIds": someSubnets["subnetIds"],
 		"securityGroupIds": someSubnets["securityGroupIds"],
 	}},
 	{"clientcertificates.txt", mtls("both")},
