@@ -22,8 +22,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "redrive:", err)
 		os.Exit(1)
 	}
-	stores, found, deliveries := clients.Redrive(conf)
-	h := handler.New(handler.Stores{Stores: stores, Finder: found, Deliveries: deliveries}, clients.KeyService(conf),
-		conf, awsenv.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
+	h := handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
+		awsenv.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
 	lambda.Start(h.Handle)
 }

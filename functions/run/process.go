@@ -185,8 +185,7 @@ func (p *process) create() error {
 	log, service := awsenv.NewLog(&p.log, p.conf.StackName), p.keyService(conf["webhook"])
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
-		"redrive": {settings.RedriveTimeout, decoding(redrive.New(redrive.Stores{Stores: stores, Finder: &p.bus,
-			Deliveries: &p.parking}, service, conf["redrive"], log).Handle)},
+		"redrive": {settings.RedriveTimeout, decoding(redrive.New(stores, service, conf["redrive"], log).Handle)},
 	}
 	if p.conf.UsesToken() {
 		p.token.Few = p.conf.TokenStore != settings.InParameter

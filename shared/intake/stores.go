@@ -14,10 +14,22 @@ import (
 type Stores struct {
 	Ledger   ledger.Store
 	Keys     keys.Store
-	Bus      bus.Store
+	Bus      Bus
 	Claims   bus.ClaimBucket
-	Parking  objects.Creator
+	Parking  Parking
 	Evidence objects.Creator // nil: none is stored
+}
+
+// Bus is where events are published. Only redrive looks it up.
+type Bus interface {
+	bus.Store
+	bus.Finder
+}
+
+// Parking is the bucket with parked deliveries and the decisions about them. Only redrive reads it.
+type Parking interface {
+	objects.Getter
+	objects.Creator
 }
 
 // Pipeline returns the pipeline of a function with these settings.

@@ -75,11 +75,7 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := Stores{
-		intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked},
-		&d.bus,
-		&d.parked,
-	}
+	all := intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}
 	if conf.EvidenceBucket != "" {
 		all.Evidence = &d.records
 	}

@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
@@ -27,30 +26,17 @@ type Handler struct {
 	replayer *intake.Replayer
 	receiver *intake.Receiver            // of rejected webhooks; nil: they are not replayed
 	findBus  func(context.Context) error // as bus.Find
-	parking  Deliveries
+	parking  intake.Parking
 	log      *awsenv.Log
 	now      func() time.Time
 	conf     settings.Function
-}
-
-// Stores are those of the function.
-type Stores struct {
-	intake.Stores
-	bus.Finder
-	Deliveries Deliveries // the same bucket as Parking
-}
-
-// Deliveries is the bucket with stored deliveries and the decisions about them.
-type Deliveries interface {
-	objects.Getter
-	objects.Creator
 }
 
 // findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
 const findTimeout = 5 * time.Second
 
 // New returns the handler with its stores and settings. keyService calls the key service, for rejected webhooks.
-func New(all Stores, keyService *http.Client, conf settings.Function, log *awsenv.Log) *Handler {
+func New(all intake.Stores, keyService *http.Client, conf settings.Function, log *awsenv.Log) *Handler {
 	accepting := all.Pipeline(conf)
 	all.Evidence = nil // a parked delivery has its proof
 	pipeline := all.Pipeline(conf)
@@ -60,9 +46,9 @@ func New(all Stores, keyService *http.Client, conf settings.Function, log *awsen
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
-			return all.Find(ctx)
+			return all.Bus.Find(ctx)
 		},
-		parking: all.Deliveries,
+		parking: all.Parking,
 		log:     log,
 		conf:    conf,
 		now:     func() time.Time { return time.Now().UTC() },

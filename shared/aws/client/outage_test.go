@@ -49,7 +49,7 @@ func stores(t *testing.T, url string) intake.Stores {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return clients.Webhook(settings.Function{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
+	return clients.Stores(settings.Function{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
 		ClaimBucket: "claims", ParkingBucket: "parking", EvidenceBucket: "evidence"})
 }
 

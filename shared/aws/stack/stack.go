@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/aws/eventbridge"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
-	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -89,8 +88,8 @@ func WithToken(source token.Source, s settings.Function) *http.Client {
 	return &http.Client{Transport: token.NewTransport(token.NewReader(source), s.KeyService, trusting(s, nil))}
 }
 
-// Webhook returns the stores of the webhook function.
-func (c Clients) Webhook(s settings.Function) intake.Stores {
+// Stores returns the stores of the webhook function or of redrive.
+func (c Clients) Stores(s settings.Function) intake.Stores {
 	stores := intake.Stores{
 		Ledger:  dynamodb.NewLedger(c.dynamoDB, s.LedgerTable),
 		Keys:    dynamodb.NewKeys(c.dynamoDB, s.KeysTable),
@@ -102,12 +101,4 @@ func (c Clients) Webhook(s settings.Function) intake.Stores {
 		stores.Evidence = s3.NewBucket(c.s3, s.EvidenceBucket)
 	}
 	return stores
-}
-
-// Redrive returns the stores of the redrive function: those of the webhook function, the bus once more, and the
-// parking bucket.
-func (c Clients) Redrive(s settings.Function) (intake.Stores, bus.Finder, s3.Bucket) {
-	stores, b := c.Webhook(s), eventbridge.NewBus(c.eventBridge, s.EventBusName)
-	stores.Bus = b
-	return stores, b, s3.NewBucket(c.s3, s.ParkingBucket)
 }
