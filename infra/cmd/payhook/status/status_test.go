@@ -222,6 +222,29 @@ func (w *world) status(asJSON bool) (text string, healthy bool) {
 	return out.String(), err == nil
 }
 
+// shown is what is read of the JSON.
+type shown struct {
+	Checks []check
+	Oldest []waiting
+}
+
+func (w *world) document() (s shown) {
+	w.t.Helper()
+	text, _ := w.status(true)
+	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil { // after the progress
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// deploy deploys the programs of the build, so that --code compares them.
+func (w *world) deploy() {
+	w.arch, w.functions = "arm64", map[string]map[string]string{}
+	for _, f := range build.Names {
+		w.functions[f] = map[string]string{"bootstrap": "program"}
+	}
+}
+
 func TestEachProblemNeedsAttention(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause   func(*world)
@@ -313,12 +336,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w := newWorld(t)
 			c.cause(w)
 			out, healthy := w.status(false)
-			asJSON, _ := w.status(true)
-			var shown struct{ Checks []check }
-			if err := json.Unmarshal([]byte(asJSON), &shown); err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range shown.Checks {
+			for _, c := range w.document().Checks {
 				if c.Next == "" && c.State != ok {
 					t.Errorf("what comes next: %+v", c)
 				}
@@ -332,7 +350,6 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 }
 
 func TestAPartThatFailsHidesNoOther(t *testing.T) {
-	every := []string{"pending", "parked", "token", "webhooks", "alarms", "code"}
 	for name, c := range map[string]struct {
 		cause func(*world)
 		want  string // the line of the part
@@ -348,39 +365,31 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		"no bucket": {func(w *world) {
 			w.parking.Fails = func(context.Context, string, string) error { return errors.New("down") }
 		}, "parked: "},
-		"a disabled key": {func(w *world) { w.source = disabled{} }, "token: the secret: "},
-		"secrets":        {func(w *world) { w.denied = "ListSecrets" }, "old secret: "},
-		"metrics":        {func(w *world) { w.denied = "GetMetricData" }, "webhooks: "},
-		"alarms":         {func(w *world) { w.denied = "DescribeAlarms" }, "alarms: "},
-		"resources":      {func(w *world) { w.denied = "ListStackResources" }, "alarms: "},
-		"the function":   {func(w *world) { w.denied = "GetFunction" }, "code: "},
-		"the alias":      {func(w *world) { w.denied = "GetAlias" }, "code: "},
+		"a disabled key":     {func(w *world) { w.source = disabled{} }, "token: the secret: "},
+		"ListSecrets":        {nil, "old secret: "},
+		"GetMetricData":      {nil, "webhooks: "},
+		"DescribeAlarms":     {nil, "alarms: "},
+		"ListStackResources": {nil, "alarms: "},
+		"GetFunction":        {nil, "code: "},
+		"GetAlias":           {nil, "code: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.arch, w.functions = "arm64", map[string]map[string]string{}
-			for _, f := range []string{"webhook", "redrive", "token"} {
-				w.functions[f] = map[string]string{"bootstrap": "program"}
+			w.deploy()
+			if w.denied = name; c.cause != nil {
+				c.cause(w)
 			}
-			c.cause(w)
-			text, healthy := w.status(false)
-			if healthy || !strings.Contains(text, "\nUNKNOWN\n") {
+			if text, healthy := w.status(false); healthy || !strings.Contains(text, "\nUNKNOWN\n") {
 				t.Errorf("healthy: %t\n%s", healthy, text)
 			}
-			out, _ := w.status(true)
-			_, document, _ := strings.Cut(out, "\n") // after the progress
-			var shown struct{ Checks []check }
-			if err := json.Unmarshal([]byte(document), &shown); err != nil {
-				t.Fatal(err)
-			}
 			var lines, bad []string
-			for _, line := range shown.Checks {
+			for _, line := range w.document().Checks {
 				lines = append(lines, line.Name)
 				if line.State != ok {
 					bad = append(bad, line.Name+": "+line.Text)
 				}
 			}
-			for _, line := range every {
+			for _, line := range []string{"pending", "parked", "token", "webhooks", "alarms", "code"} {
 				if !slices.Contains(lines, line) {
 					t.Errorf("%s is hidden", line)
 				}
@@ -470,10 +479,7 @@ func TestCodeIsComparedWithABuild(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.arch, w.functions = "arm64", map[string]map[string]string{}
-			for _, f := range []string{"webhook", "redrive", "token"} {
-				w.functions[f] = map[string]string{"bootstrap": "program"}
-			}
+			w.deploy()
 			test.change(w)
 			out, healthy := w.status(false)
 			out = strings.Join(strings.Fields(out), " ") // where it wraps depends on the commit
@@ -537,13 +543,8 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	}
 	old := w.insert(ledger.Pending, 2*time.Second, tried)
 	out, _ := w.status(false)
-	asJSON, _ := w.status(true)
-	var shown struct{ Oldest []waiting }
-	if err := json.Unmarshal([]byte(asJSON), &shown); err != nil || len(shown.Oldest) != 1 {
-		t.Fatalf("%v: %s", err, asJSON)
-	}
-	want := waiting{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}
-	if shown.Oldest[0] != want || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) {
-		t.Errorf("%+v, want %+v\n%s", shown.Oldest[0], want, out)
+	want := []waiting{{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}}
+	if got := w.document().Oldest; !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) {
+		t.Errorf("%+v, want %+v\n%s", got, want, out)
 	}
 }
