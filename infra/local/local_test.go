@@ -34,9 +34,8 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
-	root, meant := p.Root(), deployment.Deployment{}
-	cli.TargetFlags(root, &meant)
-	root.AddCommand(Command(p, &meant))
+	root := p.Root()
+	root.AddCommand(Command(p, &p.Target))
 	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
 	return o.String(), e.String(), status
 }
@@ -189,7 +188,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 	for args, message := range map[string]string{
 		"":                               "needs a command",
 		"upp":                            "did you mean up?",
-		"up stray":                       "takes no argument",
+		"up stray":                       "unknown command \"stray\"",
 		"up -c nothing=1":                "nothing: no such setting",
 		"up -c timestampTolerance":       "timestampTolerance",
 		"up -c timestamptolerance=2m":    "timestamptolerance: no such setting",

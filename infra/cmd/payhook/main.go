@@ -19,7 +19,6 @@ import (
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/cmd/payhook/status"
-	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
 )
 
@@ -32,8 +31,7 @@ func main() {
 
 // commands returns the command payhook with all commands below it.
 func commands(p *cli.Program) *cobra.Command {
-	root, t := p.Root(), &deployment.Deployment{}
-	cli.TargetFlags(root, t)
+	root := p.Root()
 	add := func(title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 		for _, cmd := range commands {
@@ -41,10 +39,10 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p, t), logs.Command(p, t))
-	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
-		append(operate.Commands(p, t), evidence.Command(p, t), logs.ReconcileCommand(p, t))...)...)
-	add("Deploy it", acceptance.Command(p, t))
+	add("Try it", local.Command(p, &p.Target), logs.Command(p))
+	add("Operate it", append([]*cobra.Command{status.Command(p), explain.Command(p)},
+		append(operate.Commands(p), evidence.Command(p), logs.ReconcileCommand(p))...)...)
+	add("Deploy it", acceptance.Command(p, &p.Target))
 	document(root)
 	return root
 }

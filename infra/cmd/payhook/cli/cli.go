@@ -54,8 +54,8 @@ type Program struct {
 	JSON bool   // the flag --json
 	Name string // as the user called it; "": payhook
 
-	// Find is what [Program.Connect] does instead of asking AWS; nil for nothing.
-	Find func(context.Context, *deployment.Deployment) (*deployment.Deployment, error)
+	Target deployment.Deployment  // which one is meant, as the flags say
+	Stack  *deployment.Deployment // the one that is meant; nil: AWS is asked
 
 	started bool // a command has started to work
 }
@@ -80,16 +80,23 @@ func (o *output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// Root returns the command payhook, without commands below it.
+// Root returns the command payhook, without commands below it. Its flags set JSON and Target.
 func (p *Program) Root() *cobra.Command {
 	p.Out = &output{Writer: p.Out}
 	root := &cobra.Command{
 		Use: "payhook", Short: "Run, use and operate Payhook",
 		Version:       payment.Version() + " (" + runtime.Version() + ")",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
-		RunE:             group,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			p.started = true
+			if p.Target.Local && (p.Target.Region != "" || p.Target.Profile != "") {
+				return Usage("--region and --profile are for AWS: they cannot be used with --local")
+			}
+			return nil
+		},
+		RunE: group,
 	}
+	p.targetFlags(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&p.JSON, "json", false,
 		"print JSON: one document, or one a line where there are several")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

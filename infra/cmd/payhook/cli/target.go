@@ -8,36 +8,27 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/settings"
 )
 
-// TargetFlags adds the flags that choose the deployment to all commands below root.
-func TargetFlags(root *cobra.Command, t *deployment.Deployment) {
-	f := root.PersistentFlags()
+// targetFlags adds the flags that choose the deployment.
+func (p *Program) targetFlags(f *pflag.FlagSet) {
+	t := &p.Target
 	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
 	f.StringVar(&t.Stack, "stack", "",
 		"`name` of the CloudFormation stack (default "+settings.Named("stackName").Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
 	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
-	before := root.PersistentPreRun
-	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
-		if before != nil {
-			before(cmd, args)
-		}
-		if t.Local && (t.Region != "" || t.Profile != "") {
-			return Usage("--region and --profile are for AWS: they cannot be used with --local")
-		}
-		return nil
-	}
 }
 
 // Choose completes a target that no flag names: it is the local run if one is up. Err then says so. It is an error if
 // the local run was killed, so that nothing goes to AWS by accident.
-func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
-	if t.Named() {
+func (p *Program) Choose(ctx context.Context) error {
+	if p.Target.Named() {
 		return nil
 	}
 	_, err := deployment.Running(ctx)
@@ -47,21 +38,21 @@ func (p *Program) Choose(ctx context.Context, t *deployment.Deployment) error {
 	case err != nil:
 		return fmt.Errorf("%w\n--stack, --region or --profile chooses AWS", err)
 	}
-	t.Local = true
+	p.Target.Local = true
 	fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
 	return nil
 }
 
 // Connect chooses the target and reads its stack. If no flag names the target, Err says which stack it is.
-func (p *Program) Connect(ctx context.Context, t *deployment.Deployment) (*deployment.Deployment, error) {
-	if p.Find != nil {
-		return p.Find(ctx, t)
+func (p *Program) Connect(ctx context.Context) (*deployment.Deployment, error) {
+	if p.Stack != nil {
+		return p.Stack, nil
 	}
-	named := t.Named()
-	if err := p.Choose(ctx, t); err != nil {
+	named := p.Target.Named()
+	if err := p.Choose(ctx); err != nil {
 		return nil, err
 	}
-	d, err := deployment.Connect(ctx, *t)
+	d, err := deployment.Connect(ctx, p.Target)
 	if err == nil && !named && !d.Local {
 		fmt.Fprintln(p.Err, "this is", d.Name)
 	}
@@ -70,10 +61,10 @@ func (p *Program) Connect(ctx context.Context, t *deployment.Deployment) (*deplo
 
 // OnStack returns what a command does with the deployment that is meant. An error of do comes from AWS, unless
 // [Unreachable] knows another cause.
-func (p *Program) OnStack(t *deployment.Deployment,
-	do func(context.Context, *deployment.Deployment, []string) error) func(*cobra.Command, []string) error {
+func (p *Program) OnStack(do func(context.Context, *deployment.Deployment, []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		d, err := p.Connect(cmd.Context(), t)
+		d, err := p.Connect(cmd.Context())
 		if err == nil {
 			err = do(cmd.Context(), d, args)
 		}
@@ -82,8 +73,8 @@ func (p *Program) OnStack(t *deployment.Deployment,
 }
 
 // Hint returns a command of this program for the same target, which can be copied into the shell.
-func (p *Program) Hint(t *deployment.Deployment, command string) string {
-	return cmp.Or(p.Name, "payhook") + " " + command + t.Flags()
+func (p *Program) Hint(command string) string {
+	return cmp.Or(p.Name, "payhook") + " " + command + p.Target.Flags()
 }
 
 // NoTargetFlags returns an error of usage if a flag chooses the deployment of a command

@@ -44,13 +44,14 @@ func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			var said bytes.Buffer
-			err = (&Program{Err: &said}).Choose(t.Context(), &test.target)
+			p := &Program{Err: &said, Target: test.target}
+			err = p.Choose(t.Context())
 			if (err == nil) != (test.fail == "") || err != nil && !strings.Contains(err.Error(), test.fail) {
 				t.Error(err)
 			}
-			if test.target.Local != test.local || !strings.HasPrefix(said.String(), test.said) ||
+			if p.Target.Local != test.local || !strings.HasPrefix(said.String(), test.said) ||
 				test.said == "" && said.Len() > 0 {
-				t.Errorf("local: %t, %q", test.target.Local, &said)
+				t.Errorf("local: %t, %q", p.Target.Local, &said)
 			}
 		})
 	}
@@ -62,12 +63,12 @@ func TestHintsNameTheTarget(t *testing.T) {
 		"payhook status --local --id A":                     {Local: true, ID: "A"},
 		"payhook status --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
 	} {
-		if got := (&Program{}).Hint(&target, "status"); got != want {
+		if got := (&Program{Target: target}).Hint("status"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	p := &Program{Name: ".local/bin/payhook"}
-	if got := p.Hint(&deployment.Deployment{}, "status"); got != ".local/bin/payhook status" {
+	if got := p.Hint("status"); got != ".local/bin/payhook status" {
 		t.Error(got)
 	}
 }

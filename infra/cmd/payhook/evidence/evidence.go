@@ -23,19 +23,19 @@ import (
 )
 
 // Command returns the commands.
-func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func Command(p *cli.Program) *cobra.Command {
 	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
-		verifyCommand(p, t), findCommand(p, t))
+		verifyCommand(p), findCommand(p))
 }
 
-func verifyCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func verifyCommand(p *cli.Program) *cobra.Command {
 	var known []*rsa.PublicKey
 	cmd := &cobra.Command{
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
 		Short: "Verify records",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return verify(cmd.Context(), p, t, known, append(args, "")[0])
+			return verify(cmd.Context(), p, known, append(args, "")[0])
 		},
 	}
 	cmd.Flags().Func("keys",
@@ -74,7 +74,7 @@ func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
 }
 
 // verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
-func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known []*rsa.PublicKey, where string) error {
+func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where string) error {
 	var n tally
 	count := p.Counter("record", "records")
 	got := func(o Object) {
@@ -91,7 +91,7 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 	var err error
 	if where == "" || strings.HasPrefix(where, "s3://") {
 		var client *s3.Client
-		if client, where, err = bucketAt(ctx, p, t, where); err == nil {
+		if client, where, err = bucketAt(ctx, p, where); err == nil {
 			bucket, prefix, _ := strings.Cut(strings.TrimPrefix(where, "s3://"), "/")
 			err = Scan(ctx, client, bucket, Section{Prefix: prefix}, got)
 		}
@@ -116,9 +116,9 @@ func verify(ctx context.Context, p *cli.Program, t *deployment.Deployment, known
 
 // bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it
 // returns that of the bucket of the stack.
-func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Deployment, where string) (*s3.Client, string, error) {
+func bucketAt(ctx context.Context, p *cli.Program, where string) (*s3.Client, string, error) {
 	if where == "" {
-		d, err := p.Connect(ctx, t)
+		d, err := p.Connect(ctx)
 		if err == nil {
 			err = hasEvidence(d)
 		}
@@ -127,10 +127,10 @@ func bucketAt(ctx context.Context, p *cli.Program, t *deployment.Deployment, whe
 		}
 		return d.S3(), "s3://" + d.EvidenceBucket, nil
 	}
-	if err := p.Choose(ctx, t); err != nil {
+	if err := p.Choose(ctx); err != nil {
 		return nil, "", err
 	}
-	d, _, err := deployment.Find(ctx, *t)
+	d, _, err := deployment.Find(ctx, p.Target)
 	if err != nil {
 		return nil, "", err
 	}

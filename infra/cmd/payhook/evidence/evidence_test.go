@@ -74,11 +74,10 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 // run runs the command below evidence.
 func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: time.Now,
-		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return &stack, nil }}
+	p := &cli.Program{Out: &o, Err: &e, Now: time.Now, Stack: &stack}
 	root := p.Root()
-	root.AddCommand(Command(p, &deployment.Deployment{Region: "eu-north-1"}))
-	status = p.Run(ctx, root, append([]string{"evidence"}, args...))
+	root.AddCommand(Command(p))
+	status = p.Run(ctx, root, append([]string{"evidence", "--region", "eu-north-1"}, args...))
 	return o.String(), e.String(), status
 }
 

@@ -23,7 +23,7 @@ import (
 	"payhook.example/shared/proof"
 )
 
-func findCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func findCommand(p *cli.Program) *cobra.Command {
 	var in Section
 	var out string
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ func findCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 			}
 			return in.Check(p.Now())
 		},
-		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
 			return find(ctx, p, d, strings.ToLower(args[0]), in, out)
 		}),
 	}

@@ -39,12 +39,12 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func Command(p *cli.Program) *cobra.Command {
 	o := &options{Program: p}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
 		Args: cobra.MaximumNArgs(1),
-		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
 			r, name, err := stored(ctx, s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
 			if err != nil {
 				return err

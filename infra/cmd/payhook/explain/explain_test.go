@@ -113,11 +113,10 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 			test.context += c.request.Settings["baseUrl"]
 		}
 		var out, stderr bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &stderr,
-			Find: func(_ context.Context, d *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
+		p := &cli.Program{Out: &out, Err: &stderr, Stack: &deployment.Deployment{}}
 		o := options{Program: p, context: []string{test.context}}
 		root := p.Root()
-		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(&deployment.Deployment{},
+		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(
 			func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 				return o.explain(ctx, d, c.request)
 			})})

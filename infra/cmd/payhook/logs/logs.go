@@ -40,7 +40,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func Command(p *cli.Program) *cobra.Command {
 	o := options{Program: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
@@ -51,7 +51,7 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
 			if o.notAccepted {
 				return o.showNotAccepted(ctx, d)
 			}

@@ -217,12 +217,11 @@ func call(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, stat
 	server := httptest.NewServer(c)
 	defer server.Close()
 	var o, e bytes.Buffer
-	d := &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
-		Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}
 	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
-		Find: func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return d, nil }}
+		Stack: &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
+			Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}}
 	root := p.Root()
-	root.AddCommand(Command(p, d))
+	root.AddCommand(Command(p))
 	status = p.Run(t.Context(), root, append([]string{"logs"}, args...))
 	return o.String(), e.String(), status
 }

@@ -66,7 +66,7 @@ func (i identifier) hides(path string) bool {
 }
 
 // ReconcileCommand returns the command that compares a list of the payment service with what Payhook has.
-func ReconcileCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func ReconcileCommand(p *cli.Program) *cobra.Command {
 	r, by := reconciler{Program: p}, ""
 	var names []string
 	for _, i := range identifiers {
@@ -88,7 +88,7 @@ func ReconcileCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 			}
 			return r.in.Check(p.Now())
 		},
-		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 			if d.EvidenceBucket == "" && !r.in.From.IsZero() {
 				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
 			}

@@ -19,7 +19,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/evidence"
-	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
@@ -364,7 +363,7 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
 		root := p.Root()
-		root.AddCommand(ReconcileCommand(p, &deployment.Deployment{}))
+		root.AddCommand(ReconcileCommand(p))
 		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, out.String())
 		}

@@ -36,7 +36,7 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 			case !d.all && d.filter != filter{}:
 				return errors.New("--kind, --from, --until, --event and --delivery are used with --all")
 			case !d.all && len(args) == 0:
-				return fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
+				return fmt.Errorf("names are missing: %s has them", p.Hint("parked list"))
 			}
 			return d.check(nil)
 		},
@@ -201,7 +201,7 @@ func (p *program) decide(ctx context.Context, s *stack, d *decision, names []str
 		fmt.Fprintf(p.Err, "%d of %d succeeded, %d failed\n", done, len(names), tried-done)
 	}
 	if ctx.Err() != nil {
-		fmt.Fprintln(p.Err, "the last one may still be done;", p.hint("parked list"), "shows what is open")
+		fmt.Fprintln(p.Err, "the last one may still be done;", p.Hint("parked list"), "shows what is open")
 	}
 	return attention(denied, done < len(names))
 }

@@ -31,14 +31,13 @@ import (
 )
 
 // Commands returns the commands, in the order of a help text.
-func Commands(p *cli.Program, t *deployment.Deployment) []*cobra.Command {
-	return (&program{p, t, newStack}).commands()
+func Commands(p *cli.Program) []*cobra.Command {
+	return (&program{p, newStack}).commands()
 }
 
 type program struct {
 	*cli.Program
-	target *deployment.Deployment
-	stack  func(*deployment.Deployment) *stack
+	stack func(*deployment.Deployment) *stack
 }
 
 func (p *program) commands() []*cobra.Command {
@@ -51,12 +50,10 @@ func (p *program) commands() []*cobra.Command {
 
 // on returns what a command does with the stack that is meant.
 func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
-	return p.OnStack(p.target, func(ctx context.Context, d *deployment.Deployment, args []string) error {
+	return p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
 		return do(ctx, p.stack(d), args)
 	})
 }
-
-func (p *program) hint(command string) string { return p.Hint(p.target, command) }
 
 // attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
 func attention(err error, wrong bool) error {

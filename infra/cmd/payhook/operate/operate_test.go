@@ -138,10 +138,9 @@ func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil,
 func (w *world) operate(args ...string) (out, err string, status int) {
 	w.t.Helper()
 	var o, e bytes.Buffer
-	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now }}
-	var meant deployment.Deployment
-	c.Find = func(context.Context, *deployment.Deployment) (*deployment.Deployment, error) { return &w.at, nil }
-	p := &program{c, &meant, func(d *deployment.Deployment) *stack {
+	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now },
+		Stack: &w.at}
+	p := &program{c, func(d *deployment.Deployment) *stack {
 		store := keys.InspectStore(&w.keys)
 		if w.down {
 			store = downKeys{}
@@ -149,7 +148,6 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 		return &stack{d, w, store, &w.parking, &w.claims, &w.evidence}
 	}}
 	root := c.Root()
-	cli.TargetFlags(root, &meant)
 	root.AddCommand(p.commands()...)
 	status = c.Run(w.ctx, root, args)
 	return o.String(), e.String(), status

@@ -232,6 +232,6 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 
 func (p *program) nothing(name string) error {
 	fmt.Fprintf(p.Err, "nothing is parked under the name %s; %s has the names\n", cli.Plain(name),
-		p.hint("parked list"))
+		p.Hint("parked list"))
 	return cli.ErrAttention
 }

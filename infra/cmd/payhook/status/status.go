@@ -34,20 +34,19 @@ import (
 )
 
 // Command returns the command.
-func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func Command(p *cli.Program) *cobra.Command {
 	var compare, outputs bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy",
 		Args: cobra.NoArgs,
-		RunE: p.OnStack(t, func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 			if outputs {
 				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
 				s3.NewBucket(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-				func(command string) string { return p.Hint(t, command) },
-				compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
+				p.Hint, compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
 			return s.status(ctx, p)
 		}),
 	}
