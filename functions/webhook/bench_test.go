@@ -153,7 +153,7 @@ func BenchmarkDelivery(b *testing.B) {
 			b.Fatal(err)
 		}
 		clients.Connect(conf.KeyService)
-		return handler.New(clients.Webhook(conf), clients.KeyService(conf), conf,
+		return handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
 			awsenv.NewLog(io.Discard, "Payhook"))
 	}
 	startPlain := func() plain {

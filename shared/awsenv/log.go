@@ -1,5 +1,5 @@
-// Package awsenv has what every Lambda function of Payhook needs: Go's runtime ([Tune]), and
-// log lines with metrics ([Log]).
+// Package awsenv has what every Lambda function of Payhook needs: Go's runtime ([Tune]), and log lines with metrics
+// ([Log]).
 package awsenv
 
 import (

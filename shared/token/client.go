@@ -41,7 +41,9 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	used, err := t.reader.Bearer(request.Context())
 	if err != nil {
-		closeBody(request)
+		if request.Body != nil {
+			_ = request.Body.Close()
+		}
 		return nil, err
 	}
 	response, err := t.base.RoundTrip(authorized(request, used))
@@ -61,9 +63,10 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		if request.GetBody == nil {
 			return response, nil
 		}
-		if again.Body, err = request.GetBody(); err != nil {
-			return response, nil
-		}
+		again.Body, err = request.GetBody()
+	}
+	if err != nil {
+		return response, nil
 	}
 	// The connection can be reused if a short body is read to its end.
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
@@ -77,12 +80,6 @@ func authorized(request *http.Request, b Bearer) *http.Request {
 	r.Header.Set("Authorization", bearerType+" "+b.AccessToken.Reveal())
 	r.Header.Set("Content-Type", "application/json")
 	return r
-}
-
-func closeBody(request *http.Request) {
-	if request.Body != nil {
-		_ = request.Body.Close()
-	}
 }
 
 // origin returns scheme, host and port (RFC 6454, section 4).

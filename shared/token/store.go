@@ -2,7 +2,7 @@ package token
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 )
 
 // Source is where a [Reader] finds the token, and a [Refresher] the client credentials. It is safe for concurrent
@@ -48,25 +48,20 @@ type Memory struct {
 	// Few is what Limited reports. It is not changed while somebody uses the store.
 	Few bool
 
-	mu   sync.Mutex
-	text string
+	text atomic.Pointer[string]
 }
 
 // Load implements [Source].
 func (m *Memory) Load(context.Context) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.text == "" {
-		return "", ErrNone
+	if text := m.text.Load(); text != nil && *text != "" {
+		return *text, nil
 	}
-	return m.text, nil
+	return "", ErrNone
 }
 
 // Save implements [Store].
 func (m *Memory) Save(_ context.Context, text string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.text = text
+	m.text.Store(&text)
 	return nil
 }
 
