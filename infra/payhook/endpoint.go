@@ -222,16 +222,10 @@ func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 // do: an alarm on a metric with two units is unpredictable
 // (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html).
 func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern string) {
-	awslogs.NewCfnMetricFilter(e.scope, jsii.String(m.Name), &awslogs.CfnMetricFilterProps{
-		LogGroupName:  logs.LogGroupName(),
-		FilterPattern: jsii.String(pattern),
-		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
-			MetricNamespace: jsii.String(settings.MetricNamespace),
-			MetricName:      jsii.String(m.Name),
-			MetricValue:     jsii.String("1"),
-			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{
-				Key: jsii.String(settings.MetricDimension), Value: jsii.String("$.stackName")}},
-		}},
+	awslogs.NewMetricFilter(e.scope, jsii.String(m.Name), &awslogs.MetricFilterProps{
+		LogGroup: logs, FilterPattern: awslogs.FilterPattern_Literal(&pattern),
+		MetricNamespace: jsii.String(settings.MetricNamespace), MetricName: &m.Name, MetricValue: jsii.String("1"),
+		Dimensions: &map[string]*string{settings.MetricDimension: jsii.String("$.stackName")},
 	})
 }
 

@@ -19,32 +19,22 @@ type buckets struct{ claims, parking, evidence awss3.IBucket }
 func (p *Payhook) newBuckets() buckets {
 	conf, accessLogs := p.conf, p.newAccessLogs()
 	b := buckets{
-		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs),
-		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs),
+		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs, nil),
+		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs, nil),
 	}
 	if retention, compliance := conf.EvidenceLock(); retention > 0 {
-		b.evidence = p.newBucket("Records", "", days(retention), accessLogs)
-		lock(b.evidence, retention, compliance)
+		// Each object is locked. The function names no retention when it stores a record, so it needs no permission to
+		// set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
+		lock := awss3.ObjectLockRetention_Governance
+		if compliance {
+			lock = awss3.ObjectLockRetention_Compliance
+		}
+		b.evidence = p.newBucket("Records", "", days(retention), accessLogs,
+			lock(awscdk.Duration_Days(jsii.Number(days(retention)))))
 		p.output(settings.EvidenceBucketOutput, "the bucket with a record of each accepted delivery",
 			b.evidence.BucketName())
 	}
 	return b
-}
-
-// lock locks each object of a bucket for a time. The function names no retention when it stores a record, so it needs
-// no permission to set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
-func lock(bucket awss3.IBucket, retention time.Duration, compliance bool) {
-	mode := "GOVERNANCE"
-	if compliance {
-		mode = "COMPLIANCE"
-	}
-	locked := bucket.Node().DefaultChild().(awss3.CfnBucket)
-	locked.SetObjectLockEnabled(jsii.Bool(true))
-	locked.SetObjectLockConfiguration(&awss3.CfnBucket_ObjectLockConfigurationProperty{
-		ObjectLockEnabled: jsii.String("Enabled"),
-		Rule: &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: &awss3.CfnBucket_DefaultRetentionProperty{
-			Mode: &mode, Days: jsii.Number(days(retention))}},
-	})
 }
 
 // days returns the days of a retention, and 0 for [Off] and [Never].
@@ -60,7 +50,7 @@ func (p *Payhook) newAccessLogs() awss3.IBucket {
 	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence == "off" {
 		return nil
 	}
-	bucket := p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil)
+	bucket := p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil, nil)
 	explain(bucket, "CKV_AWS_18")
 	return bucket
 }
@@ -90,8 +80,9 @@ func in(bucket awss3.IBucket, folders ...string) (arns []*string) {
 const recoverable = 30
 
 // newBucket creates a bucket, unless existing is the name of one, which stays unchanged. Its objects expire after the
-// given number of days; 0 means never. S3 logs the requests to it in accessLogs, unless that is nil.
-func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
+// given number of days; 0 means never. S3 logs the requests to it in accessLogs, unless that is nil. lock can be nil.
+func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBucket,
+	lock awss3.ObjectLockRetention) awss3.IBucket {
 	if existing != "" {
 		return awss3.Bucket_FromBucketName(p, jsii.String(id), jsii.String(existing))
 	}
@@ -122,13 +113,14 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 		})
 	}
 	props := &awss3.BucketProps{
-		Encryption:        awss3.BucketEncryption_S3_MANAGED,
-		Versioned:         jsii.Bool(true),
-		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
-		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
-		EnforceSSL:        jsii.Bool(true),
-		LifecycleRules:    &rules,
-		RemovalPolicy:     keptUnlessLocal(p.conf),
+		Encryption:                 awss3.BucketEncryption_S3_MANAGED,
+		Versioned:                  jsii.Bool(true),
+		BlockPublicAccess:          awss3.BlockPublicAccess_BLOCK_ALL(),
+		ObjectOwnership:            awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
+		EnforceSSL:                 jsii.Bool(true),
+		LifecycleRules:             &rules,
+		ObjectLockDefaultRetention: lock,
+		RemovalPolicy:              keptUnlessLocal(p.conf),
 	}
 	if accessLogs != nil {
 		props.ServerAccessLogsBucket = accessLogs
