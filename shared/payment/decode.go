@@ -302,7 +302,7 @@ func (w *walker) decode(payload []byte, s *schema, root ...step) error {
 	w.dec.Reset(bytes.NewBuffer(w.payload)) // decodes a bytes.Buffer in place, without a copy
 	defer w.dec.Reset(&bytes.Buffer{})      // releases the payload
 	w.value(s)
-	if _, err := w.dec.ReadToken(); err != io.EOF {
+	if _, err := w.dec.ReadToken(); w.failed || err != io.EOF {
 		return malformed(w.payload, int64(len(payload)-len(w.payload)), s, root)
 	}
 	return w.err
