@@ -17,41 +17,36 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// What is printed can be copied into the file, and for the local run into a shell.
+// What is printed can be copied into the file, and for the local run into a shell. What is not sufficient is marked.
 func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"encryption=a " +
 		"keyIdLocation=header:Key timestampLocation=header:X-Brand-Time\"\n"
+	explained := func(c *call, local bool) (string, error) {
+		var out bytes.Buffer
+		o := options{Program: &cli.Program{Out: &out}}
+		d := &deployment.Deployment{Local: local, Given: map[string]string{"encryption": "a"}}
+		err := o.explain(t.Context(), d, c.request)
+		return out.String(), err
+	}
 	for _, local := range []bool{false, true} {
 		c := sent(t)
 		c.move("X-SVC-Timestamp", "X-Brand-Time")
 		c.move("X-SVC-Key-Id", "Key")
-		var out bytes.Buffer
-		o := options{Program: &cli.Program{Out: &out}}
-		d := &deployment.Deployment{Local: local, Given: map[string]string{"encryption": "a"}}
-		if err := o.explain(t.Context(), d, c.request); err != nil {
-			t.Fatal(err)
-		}
-		_, lines, found := strings.Cut(out.String(), "Settings for infra/settings.json:\n")
+		out, failed := explained(c, local)
+		_, lines, found := strings.Cut(out, "Settings for infra/settings.json:\n")
 		lines, _, _ = strings.Cut(lines, "\n\n")
 		var printed map[string]string
-		text := "{" + strings.TrimRight(lines, ",\n") + "}"
-		if err := json.Unmarshal([]byte(text), &printed); err != nil || !found || len(printed) != 2 ||
-			strings.Contains(out.String(), command) != local {
-			t.Errorf("local: %t: %v\n%s", local, err, &out)
+		err := json.Unmarshal([]byte("{"+strings.TrimRight(lines, ",\n")+"}"), &printed)
+		if err != nil || failed != nil || !found || len(printed) != 2 || strings.Contains(out, command) != local {
+			t.Errorf("local: %t: %v, %v\n%s", local, failed, err, out)
 		}
 	}
-}
-
-func TestSettingsThatAreNotSufficientAreMarked(t *testing.T) {
 	c := sent(t)
 	c.move("X-SVC-Key-Id", "Key")
 	c.sign(at + "." + body)
-	var out bytes.Buffer
-	o := options{Program: &cli.Program{Out: &out}}
-	if err := o.explain(t.Context(), &deployment.Deployment{Local: true}, c.request); err != cli.ErrAttention ||
-		!strings.Contains(out.String(), "They are necessary, but not sufficient:\n  \"keyIdLocation\"") ||
-		strings.Contains(out.String(), "make up") {
-		t.Errorf("%v\n%s", err, &out)
+	if out, err := explained(c, true); err != cli.ErrAttention || strings.Contains(out, "make up") ||
+		!strings.Contains(out, "They are necessary, but not sufficient:\n  \"keyIdLocation\"") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -75,7 +75,7 @@ func (o *options) run(ctx context.Context, d *deployment.Deployment, named []str
 	if len(groups) == 0 {
 		return cli.Usage("the stack has no function %s: it has tokenStore=none", named[0])
 	}
-	t := newTail(cloudwatchlogs.NewFromConfig(d.AWS), groups, o.Now().Add(-o.since))
+	t := tail{cloudwatchlogs.NewFromConfig(d.AWS), groups, o.Now().Add(-o.since), map[string]time.Time{}}
 	if o.follow {
 		return t.follow(ctx, func(text string) { fmt.Fprintln(o.Err, text) }, o.show)
 	}
@@ -187,10 +187,6 @@ type tail struct {
 	groups map[string]string
 	from   time.Time
 	seen   map[string]time.Time // by the ids of log events; not older than from
-}
-
-func newTail(client *cloudwatchlogs.Client, groups map[string]string, from time.Time) *tail {
-	return &tail{client, groups, from, map[string]time.Time{}}
 }
 
 // next returns the log events that are new, in the order of their times. With an error, it returns those that it has
