@@ -262,6 +262,7 @@ func TestWrongUsageIsNamed(t *testing.T) {
 	c := &cloudWatch{}
 	for args, want := range map[string]string{
 		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
+		"token":                   "the stack has no function token",
 		"--since=soon":            `invalid argument "soon" for "--since"`,
 		"--not-accepted --follow": "--not-accepted takes no",
 		"--not-accepted webhook":  "--not-accepted takes no",

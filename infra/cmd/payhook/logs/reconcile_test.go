@@ -19,6 +19,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/evidence"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
@@ -357,14 +358,14 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(uuid.New().String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{}, {"missing"}, {file, "--by", "amount"}, {file, "--by", "paymentRequestId"},
-		{file, "--by", "deliveryId"},
-		{file, "--to", "2026-01-31"}, {file, "--from", "2026-02-01", "--to", "2026-01-31"}, {file, "--column", "x"}} {
+	for _, args := range []string{"", "missing", file + " --by amount", file + " --by paymentRequestId",
+		file + " --by deliveryId", file + " --from 2026-01-31", file + " --to 2026-01-31",
+		file + " --from 2026-02-01 --to 2026-01-31", file + " --column x"} {
 		var out bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &out, Now: time.Now}
+		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &deployment.Deployment{}} // without evidence
 		root := p.Root()
 		root.AddCommand(ReconcileCommand(p))
-		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, args...)); status != cli.StatusUsage {
+		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...)); status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, out.String())
 		}
 	}
