@@ -38,11 +38,10 @@ func TestEveryChangeOfAFunctionPublishesAVersionAndNoPolicyInUseChanges(t *testi
 		"webhookConcurrency": {7, "", ""}, // of the function, not of a version
 		"encryption":         {"cmk", "", ""},
 	} {
-		after := synthesized(
-			t,
-			map[bool]string{true: "another program"}[setting == ""],
-			map[string]any{setting: c.value},
-		)
+		after := payhook(t, map[string]any{setting: c.value})
+		if setting == "" {
+			after = synthesized(t, "another program")
+		}
 		var versions, policies []string
 		for id, name := range before.names {
 			function, isVersion := strings.CutSuffix(name, "/Function/CurrentVersion")

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -191,13 +192,14 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, ca := filepath.Dir(program), paymenttest.NewCA("Operator CA") // that of the program, outside Lambda
-	pem := paymenttest.EncodeCertificate(ca.Certificate)
+	folder, pem := t.TempDir(), paymenttest.EncodeCertificate(paymenttest.NewCA("Operator CA").Certificate)
 	for _, file := range []string{settings.ServiceCAFile, settings.TruststoreFile} {
-		if err := os.WriteFile(filepath.Join(folder, file), pem, 0o600); err != nil {
+		outside := filepath.Join(filepath.Dir(program), file) // what is read outside Lambda
+		if err := errors.Join(os.WriteFile(filepath.Join(folder, file), pem, 0o600),
+			os.WriteFile(outside, []byte("no CA"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		defer os.Remove(filepath.Join(folder, file))
+		defer os.Remove(outside)
 	}
 	resources := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
 		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking", settings.EventBusNameEnv: "bus",
@@ -213,7 +215,12 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		d := deployment(t, strings.Fields(required+change)...)
 		for function := range functions {
 			env := d.Environment(function, resources)
-			want, err := settings.ParseFunction(function, func(name string) string { return env[name] })
+			getenv := func(name string) string { return env[name] }
+			if _, err := settings.ParseFunction(function, getenv); err == nil {
+				t.Errorf("%s: the folder of the program is not read", function)
+			}
+			env["LAMBDA_TASK_ROOT"] = folder
+			want, err := settings.ParseFunction(function, getenv)
 			if err != nil || env[settings.KeysTableEnv] != want.KeysTable {
 				t.Errorf("%s %s: %v, or the table is not used", function, change, err)
 			}
