@@ -4,6 +4,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -65,13 +66,15 @@ type jwk struct {
 	E      string   `json:"e"`
 	KeyOps []string `json:"key_ops,omitzero"`
 
-	Others map[string]any `json:",embed"`
+	Others map[string]jsontext.Value `json:",embed"`
 }
 
 // private reports whether the key has a member of a private or symmetric key.
 func (k jwk) private() bool {
-	return slices.ContainsFunc([]string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"},
-		func(name string) bool { return k.Others[name] != nil })
+	return slices.ContainsFunc([]string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"}, func(name string) bool {
+		value, present := k.Others[name]
+		return present && value.Kind() != 'n'
+	})
 }
 
 // wrongSize reports whether a modulus is shorter or longer than allowed.

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"math/big"
@@ -86,7 +87,7 @@ func TestParseJWKReportsEveryViolation(t *testing.T) {
 		"": {
 			"kid": {strings.ToUpper(id), itemID, strings.ToUpper(itemID)},
 			"alg": {"RS256", absent, nil}, "use": {absent, nil}, "x5t": {"abc", 1, nil},
-			"x5c": {[]string{"MIIB"}}, "iat": {1.5}, "ext": {true},
+			"x5c": {[]string{"MIIB"}}, "iat": {1.5, jsontext.Value("1e999")}, "ext": {true},
 			"key_ops": {[]string{"sign", "verify"}, []string{}, nil},
 			"d":       {nil}, "p": {nil}, "q": {nil}, "dp": {nil}, "dq": {nil}, "qi": {nil}, "oth": {nil}, "k": {nil},
 			"n": {encode(n) + "==", padded, long(1, n...), long(200, n...)},
