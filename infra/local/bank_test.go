@@ -97,8 +97,8 @@ func (m *machine) deployBank(t *testing.T) map[string]string {
 	example, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "example_test.go"))
 	if err == nil {
 		main := strings.NewReplacer("package payhook_test", "package main", "func ExampleNew", "func main",
-			"https://api.payments.example", m.service.URL, "https://auth.payments.example", m.service.URL).Replace(string(example))
-		err = os.WriteFile(filepath.Join(folder, "main.go"), []byte(main), 0o600)
+			"https://api.payments.example", m.service.URL, "https://auth.payments.example", m.service.URL)
+		err = os.WriteFile(filepath.Join(folder, "main.go"), []byte(main.Replace(string(example))), 0o600)
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "cdk.json"), []byte(`{"app":"go run ."}`), 0o600)
