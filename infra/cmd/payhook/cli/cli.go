@@ -141,7 +141,6 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 	// Without it, cobra answers an unknown command in its own way.
 	root.Args = cobra.ArbitraryArgs
 	root.SetArgs(args)
-	p.started = false
 	err := root.ExecuteContext(ctx)
 	if o, ok := p.Out.(*output); ok && o.err != nil {
 		fmt.Fprintln(p.Err, "payhook: the output cannot be written:", o.err)

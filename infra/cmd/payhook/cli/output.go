@@ -62,16 +62,13 @@ func members(prefix string, object jsontext.Value) (all []Member) {
 		switch value.Kind() {
 		case jsontext.KindBeginObject:
 			all = append(all, members(m.Name+".", value)...)
-			continue
 		case jsontext.KindBeginArray:
-			list := elements(value)
-			if len(list) > 0 && list[0].Kind() == jsontext.KindBeginObject {
-				m.Text, m.list = string(value), list
-				break
-			}
 			var texts []string
-			for _, element := range list {
+			for _, element := range elements(value) {
 				texts = append(texts, textOf(element))
+				if element.Kind() == jsontext.KindBeginObject {
+					m.list = append(m.list, element)
+				}
 			}
 			m.Text = strings.Join(texts, ", ")
 		default:

@@ -365,8 +365,9 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &deployment.Deployment{}} // without evidence
 		root := p.Root()
 		root.AddCommand(ReconcileCommand(p))
-		if status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...)); status != cli.StatusUsage {
-			t.Errorf("%q: %d %s", args, status, out.String())
+		status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...))
+		if status != cli.StatusUsage {
+			t.Errorf("%q: %d %s", args, status, &out)
 		}
 	}
 }
