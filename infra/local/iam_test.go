@@ -1,18 +1,35 @@
 package local
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook.example/infra/checks"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/token"
 )
 
 // unproven are the permissions that no path needs on the emulator: Lambda writes a function's log
@@ -30,39 +47,31 @@ func (f *fixture) testPermissions(t *testing.T) {
 	} {
 		t.Run(function, func(t *testing.T) {
 			for _, p := range paths {
-				if denied, err := p.try(t.Context(), f.proxy); err != nil {
+				if denied, err := f.try(t, p); err != nil {
 					t.Fatalf("%s: %v; denied: %q", p.name, err, denied)
 				}
 			}
-			f.role(t, function).removeEach(t, paths, f.proxy)
+			f.removeEach(t, function, paths)
 		})
 	}
 }
 
-// path is one path of a program. It fails if the program does not have the expected
-// result, or if a call of AWS is denied.
+// path makes a function call AWS: the proxy sees which calls are denied. It fails if the function does not have the
+// expected result. What a path needs is written as root, past the proxy.
 type path struct {
 	name string
 	run  func(context.Context) error
 }
 
-// try runs a path. It returns the actions that were denied meanwhile; the error
-// is not nil if there are any.
-func (w path) try(ctx context.Context, p *proxy) (denied []string, err error) {
-	p.forget()
-	err = w.run(ctx)
-	p.awaitIdle()
-	if denied = p.denied(); len(denied) > 0 {
+// try runs a path. It returns the actions that were denied meanwhile; the error is not nil if there are any.
+func (f *fixture) try(t *testing.T, p path) (denied []string, err error) {
+	f.proxy.forget()
+	err = p.run(t.Context())
+	f.proxy.awaitIdle()
+	if denied = f.proxy.denied(); len(denied) > 0 {
 		err = errors.Join(err, errors.New("AWS denied a call"))
 	}
 	return denied, err
-}
-
-// role is the role of a function with its only policy.
-type role struct {
-	client       *iam.Client
-	name, policy string
-	granted      []statement // each with one action on one resource
 }
 
 // statement is one statement of a policy.
@@ -72,48 +81,78 @@ type statement struct {
 	Condition        any `json:",omitempty"`
 }
 
-// role returns the role of a function.
-func (f *fixture) role(t *testing.T, function string) *role {
-	t.Helper()
-	name := f.Functions[function]
+// removeEach removes each permission of the only policy of a function's role once: one action on one resource. It fails
+// the test unless a path fails then, because its action is denied.
+func (f *fixture) removeEach(t *testing.T, function string, paths []path) {
+	name, client := f.Functions[function], iam.NewFromConfig(f.AWS)
 	out, err := lambda.NewFromConfig(f.AWS).GetFunctionConfiguration(t.Context(),
 		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	arn := aws.ToString(out.Role)
-	r := &role{client: iam.NewFromConfig(f.AWS), name: arn[strings.LastIndex(arn, "/")+1:]}
-	listed, err := r.client.ListRolePolicies(t.Context(), &iam.ListRolePoliciesInput{RoleName: &r.name})
+	_, role, _ := strings.Cut(aws.ToString(out.Role), "/")
+	listed, err := client.ListRolePolicies(t.Context(), &iam.ListRolePoliciesInput{RoleName: &role})
 	if err != nil || len(listed.PolicyNames) != 1 {
-		t.Fatalf("%s has the policies %+v, %v, want one", r.name, listed, err)
+		t.Fatalf("%s has the policies %+v, %v, want one", role, listed, err)
 	}
-	r.policy = listed.PolicyNames[0]
-	policy, err := r.client.GetRolePolicy(t.Context(),
-		&iam.GetRolePolicyInput{RoleName: &r.name, PolicyName: &r.policy})
+	policy, err := client.GetRolePolicy(t.Context(),
+		&iam.GetRolePolicyInput{RoleName: &role, PolicyName: &listed.PolicyNames[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// IAM returns policies encoded as in a URL (AWS, "GetRolePolicy" in the IAM API reference).
-	text := *policy.PolicyDocument
-	if strings.HasPrefix(text, "%") {
-		text, err = url.PathUnescape(text)
-	}
+	text, err := url.PathUnescape(*policy.PolicyDocument)
 	var document struct{ Statement []statement }
 	if err := errors.Join(err, json.Unmarshal([]byte(text), &document)); err != nil {
 		t.Fatal(err)
 	}
+	var granted []statement
 	for _, s := range document.Statement {
-		if s.Effect != "Allow" {
-			r.granted = append(r.granted, s)
-			continue
-		}
 		for _, action := range list(s.Action) {
 			for _, resource := range list(s.Resource) {
-				r.granted = append(r.granted, statement{s.Effect, action, resource, s.Condition})
+				granted = append(granted, statement{s.Effect, action, resource, s.Condition})
 			}
 		}
 	}
-	return r
+	put := func(ctx context.Context, statements []statement) {
+		text, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
+		if err == nil {
+			_, err = client.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
+				PolicyName: &listed.PolicyNames[0], PolicyDocument: aws.String(string(text))})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { put(context.WithoutCancel(t.Context()), granted) })
+	for i, s := range granted {
+		action, _ := s.Action.(string)
+		if s.Effect != "Allow" || slices.Contains(unproven, action) {
+			continue
+		}
+		put(t.Context(), slices.Delete(slices.Clone(granted), i, i+1))
+		needed := slices.IndexFunc(paths, func(p path) bool {
+			denied, err := f.try(t, p)
+			if err != nil && !slices.Contains(denied, action) {
+				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, p.name,
+					err, denied)
+			}
+			return err != nil
+		})
+		put(t.Context(), granted)
+		if needed < 0 {
+			t.Errorf("no path needs %s on %v", action, s.Resource)
+			continue
+		}
+		t.Logf("without %s on %v, this fails: %s", action, s.Resource, paths[needed].name)
+		// A process of a function caches an error for a moment.
+		if err := checks.Poll(t.Context(), waitTimeout, 100*time.Millisecond, func() (bool, error) {
+			_, err = f.try(t, paths[needed])
+			return err == nil, nil
+		}); err != nil {
+			t.Fatalf("%q does not work again: %v", paths[needed].name, err)
+		}
+	}
 }
 
 func list(value any) []any {
@@ -123,58 +162,208 @@ func list(value any) []any {
 	return []any{value}
 }
 
-// put replaces all permissions.
-func (r *role) put(ctx context.Context, t *testing.T, statements []statement) {
-	t.Helper()
-	text, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
-	if err == nil {
-		_, err = r.client.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &r.name, PolicyName: &r.policy,
-			PolicyDocument: aws.String(string(text))})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+// fresh returns a new event.
+func fresh() []byte { return paymenttest.Encode(paymenttest.Event()) }
+
+// large returns an event that is too large for the bus.
+func large() []byte {
+	event := fresh()
+	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, bytes.Repeat([]byte("x"), 260_000))
 }
 
-// removeEach fails the test unless a path fails without each of the permissions, because its
-// action is denied.
-func (r *role) removeEach(t *testing.T, paths []path, p *proxy) {
-	t.Cleanup(func() { r.put(context.WithoutCancel(t.Context()), t, r.granted) })
-	for i, s := range r.granted {
-		action, _ := s.Action.(string)
-		if s.Effect != "Allow" || slices.Contains(unproven, action) {
-			continue
-		}
-		r.put(t.Context(), t, slices.Delete(slices.Clone(r.granted), i, i+1))
-		needed := slices.IndexFunc(paths, func(w path) bool {
-			denied, err := w.try(t.Context(), p)
-			if err != nil && !slices.Contains(denied, action) {
-				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, w.name,
-					err, denied)
+// versions returns two events with one eventId.
+func versions() (first, second []byte) {
+	event := paymenttest.Event()
+	first = paymenttest.Encode(event)
+	event.EventData.Amount = "9250.00"
+	return first, paymenttest.Encode(event)
+}
+
+// delivery returns a delivery of events.
+func delivery(events ...[]byte) []byte {
+	return paymenttest.RawDelivery(uuid.New().String(), events...)
+}
+
+// newSecrets makes the service use another key and another token. The function may still hold the token before it.
+func (f *fixture) newSecrets(ctx context.Context) error {
+	f.machine.service.Change(func(s *paymenttest.State) { s.TokenKey = []byte(rand.Text()) })
+	if err := f.refresh(ctx); err != nil {
+		return err
+	}
+	_, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true})
+	return err
+}
+
+// refresh lets the token function refresh the token.
+func (f *fixture) refresh(ctx context.Context) error {
+	run, err := f.RunToken(ctx, checks.RefreshNow)
+	if err == nil && run.Outcome != token.Refreshed {
+		err = wrong("the run came to", run)
+	}
+	return err
+}
+
+// webhookPaths are the paths of the webhook function.
+func (f *fixture) webhookPaths() []path {
+	return []path{
+		{"a delivery is accepted and published, and again a duplicate", func(ctx context.Context) error {
+			event := fresh()
+			_, err := f.send(ctx, delivery(event), http.StatusOK)
+			_, again := f.send(ctx, delivery(event), http.StatusOK)
+			return errors.Join(err, again)
+		}},
+		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
+			failed := f.newSecrets(ctx)
+			_, err := f.send(ctx, delivery(fresh()), http.StatusOK)
+			return errors.Join(failed, err)
+		}},
+		{"a large event goes to S3", func(ctx context.Context) error {
+			_, err := f.send(ctx, delivery(large()), http.StatusOK)
+			return err
+		}},
+		{"an invalid delivery is parked", func(ctx context.Context) error {
+			_, err := f.send(ctx, delivery([]byte("{}")), http.StatusUnprocessableEntity)
+			return err
+		}},
+		{"a conflict is parked", func(ctx context.Context) error {
+			_, err := f.parkConflict(ctx)
+			return err
+		}},
+		{"a rejected webhook is captured", func(ctx context.Context) error {
+			got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL,
+				Payload: delivery(fresh()), Flaw: paymenttest.SignatureChanged})
+			if err == nil && got.Status != http.StatusUnauthorized {
+				err = wrong("not rejected", got.Status)
 			}
-			return err != nil
-		})
-		r.put(t.Context(), t, r.granted)
-		if needed < 0 {
-			t.Errorf("no path needs %s on %v", action, s.Resource)
-			continue
-		}
-		t.Logf("without %s on %v, this fails: %s", action, s.Resource, paths[needed].name)
-		paths[needed].recover(t, p)
+			return err
+		}},
 	}
 }
 
-// recover waits until a path that failed works again: a process of a function caches an error
-// for a moment.
-func (w path) recover(t *testing.T, p *proxy) {
-	t.Helper()
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
-		denied, err := w.try(t.Context(), p)
-		if err == nil {
-			return
+func (f *fixture) ledger() *ledger.Ledger {
+	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.AWS), f.LedgerTable), ledger.Options{Window: time.Hour})
+}
+
+func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
+
+// pending writes an event as pending, and runs the redrive function until it is published.
+func (f *fixture) pending(ctx context.Context) error {
+	raw, err := payment.DecodeRawEvent(fresh())
+	if err != nil {
+		return err
+	}
+	i := ledger.NewItem(raw, uuid.New().String(), time.Now())
+	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	if r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewHolder(), due)[0]; r.Err != nil {
+		return r.Err
+	}
+	return checks.Poll(ctx, waitTimeout, 100*time.Millisecond, func() (bool, error) {
+		_, failed := f.redrive(ctx, intake.Request{})
+		item, _, err := f.ledger().Find(ctx, i.EventID)
+		if err == nil && item.State == ledger.Pending && len(f.proxy.denied()) > 0 {
+			err = errors.Join(wrong("the item is", item), failed)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not work again: %v; denied: %q", w.name, err, denied)
+		return item.State != ledger.Pending, err // a run of the schedule may hold the item
+	})
+}
+
+// redrive invokes the redrive function.
+func (f *fixture) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
+	event, err := json.Marshal(r)
+	if err == nil {
+		err = f.Invoke(ctx, "redrive", string(event), &a)
+	}
+	return a, err
+}
+
+// park parks a delivery for a reason, as the webhook function did before a fix, and returns its name.
+func (f *fixture) park(ctx context.Context, reason proof.Reason, payload []byte) (string, error) {
+	key := f.machine.service.Key()
+	signed, err := paymenttest.Sender{Key: key}.Sign(ctx, paymenttest.Webhook{Payload: payload})
+	if err != nil {
+		return "", err
+	}
+	p := proof.Proof{Reason: reason, Payload: payload}
+	if reason == proof.Rejected {
+		p.Request = &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
+			Headers: signed.Headers}
+	} else {
+		parts, err := paymenttest.DefaultScheme().Extract(signed.Headers, "")
+		if err != nil {
+			return "", err
 		}
+		p.StoredAt, p.DeliveryID, p.JWK = time.Now().UTC(), uuid.New().String(),
+			keys.FormatJWK(key.ID, &key.Private.PublicKey)
+		p.Timestamp, p.KeyID, p.Signature = parts.Timestamp, parts.KeyID, parts.Signature
+	}
+	name, _, err := proof.Put(ctx, f.parking(), p)
+	return name, err
+}
+
+// parkConflict sends a delivery in conflict, and returns the name under which it is parked.
+func (f *fixture) parkConflict(ctx context.Context) (string, error) {
+	first, second := versions()
+	id := uuid.New().String()
+	_, err := f.send(ctx, delivery(first), http.StatusOK)
+	_, err2 := f.send(ctx, paymenttest.RawDelivery(id, second), http.StatusOK)
+	parked, err3 := proof.FindDelivery(ctx, f.parking(), id)
+	if err := errors.Join(err, err2, err3); err != nil || len(parked) != 1 {
+		return "", errors.Join(err, wrong("parked are", parked))
+	}
+	return parked[0], nil
+}
+
+// redrivePaths are the paths of the redrive function.
+func (f *fixture) redrivePaths() []path {
+	parked := func(reason proof.Reason, payload func() []byte) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) { return f.park(ctx, reason, payload()) }
+	}
+	// decide has the function replay what was parked, or dismiss it. It is parked again for another reason, or done.
+	decide := func(again bool, r intake.Request, park func(context.Context) (string, error)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			name, err := park(ctx)
+			if err != nil {
+				return err
+			}
+			if r.Dismiss != nil {
+				r.Dismiss = []string{name}
+			} else {
+				r.Replay = []string{name}
+			}
+			a, err := f.redrive(ctx, r)
+			if err != nil || len(a.Decided) != 1 || (a.Decided[0].Parked != "") != again ||
+				!again && a.Decided[0].Cause != "" {
+				return errors.Join(err, wrong("decided", a.Decided))
+			}
+			return nil
+		}
+	}
+	return []path{
+		{"what is pending is published", f.pending},
+		{"a delivery with a large event is replayed", decide(false, intake.Request{}, parked(proof.Invalid,
+			func() []byte { return delivery(fresh(), large()) }))},
+		{"a conflict is replayed in the first version", decide(false, intake.Request{Version: intake.FirstVersion},
+			f.parkConflict)},
+		{"a captured webhook is replayed, with a new key and a new token", decide(false, intake.Request{Reason: "test"},
+			func(ctx context.Context) (string, error) {
+				if err := f.newSecrets(ctx); err != nil {
+					return "", err
+				}
+				return f.park(ctx, proof.Rejected, delivery(fresh()))
+			})},
+		{"a captured webhook is replayed, and is invalid", decide(true, intake.Request{Reason: "test"},
+			parked(proof.Rejected, func() []byte { return []byte("{}") }))},
+		{"an invalid delivery is replayed, and has a conflict", decide(true, intake.Request{}, parked(proof.Invalid,
+			func() []byte {
+				first, second := versions()
+				return delivery(first, second)
+			}))},
+		{"a delivery is dismissed", decide(false, intake.Request{Dismiss: []string{""}, Reason: "test"},
+			parked(proof.Invalid, func() []byte { return delivery(fresh()) }))},
+		{"what is not parked is said not to be", func(ctx context.Context) error {
+			_, err := f.redrive(ctx, intake.Request{
+				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
+			return err
+		}},
 	}
 }
