@@ -17,16 +17,12 @@ type keyStore struct {
 	keys.InspectStore
 }
 
-// compareKeys makes n random calls of a store and of one in memory, and fails the test if their results differ. The
-// store must be empty.
-func compareKeys(t *testing.T, seed uint64, n int, store keyStore) {
+// compareKeys compares a store, which must be empty, with one in memory.
+func compareKeys(t *testing.T, seed uint64, store keyStore) {
 	t.Helper()
-	m, r := &keys.Memory{}, newRandom(seed)
+	m := &keys.Memory{}
 	stores := []keyStore{{m, m}, store}
-	for call := range n {
-		what, do := r.keyCall()
-		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
-	}
+	compareCalls(t, seed, 500, stores, (*random).keyCall)
 	compare(t, "a budget of seven at the same time", stores, atOnce(func(ctx context.Context, s keyStore, _ int) bool {
 		left, err := s.Take(ctx, "name#once", 7, time.UnixMilli(1769860800123))
 		return left && err == nil
@@ -53,47 +49,35 @@ func (r *random) record() keys.Record {
 
 // keyCall returns what a call does, and the call, which returns its result.
 func (r *random) keyCall() (what string, do func(ctx context.Context, s keyStore) any) {
-	k, one, other, name := r.record(), r.time(), r.time(), fmt.Sprint("name#", r.IntN(3))
-	result := func(values ...any) any { return values }
-	switch r.IntN(11) {
-	case 0, 1:
-		return "put", func(ctx context.Context, s keyStore) any { return s.Put(ctx, k) }
-	case 2, 3:
-		k.JWK, k.Rejected, k.UnknownAt = "", nil, time.Time{}
-		return "remove", func(ctx context.Context, s keyStore) any {
-			kept, err := s.Remove(ctx, k, one)
-			return result(kept, err)
-		}
-	case 4, 5:
-		return "report unknown", func(ctx context.Context, s keyStore) any {
-			found, err := s.ReportUnknown(ctx, k.ID, one, other)
-			return result(found, err)
-		}
-	case 6:
-		limit := r.IntN(20)
-		return "take", func(ctx context.Context, s keyStore) any {
-			left, err := s.Take(ctx, name, limit, one)
-			return result(left, err)
-		}
-	case 7:
-		return "record source", func(ctx context.Context, s keyStore) any {
-			at, err := s.RecordSource(ctx, "source "+name, one, other, one)
-			seen, failed := s.Source(ctx, "source "+name)
-			return result(at, err, seen, failed)
-		}
-	case 8:
-		return "list", func(ctx context.Context, s keyStore) any {
+	k, one, other, limit, name := r.record(), r.time(), r.time(), r.IntN(20), fmt.Sprint("name#", r.IntN(3))
+	removed := k
+	removed.JWK, removed.Rejected, removed.UnknownAt = "", nil, time.Time{}
+	calls := []struct {
+		what string
+		do   func(ctx context.Context, s keyStore) (any, error)
+	}{
+		{"put", func(ctx context.Context, s keyStore) (any, error) { return nil, s.Put(ctx, k) }},
+		{"delete", func(ctx context.Context, s keyStore) (any, error) { return nil, s.Delete(ctx, k.ID) }},
+		{"remove", func(ctx context.Context, s keyStore) (any, error) { return s.Remove(ctx, removed, one) }},
+		{"report unknown", func(ctx context.Context, s keyStore) (any, error) {
+			return s.ReportUnknown(ctx, k.ID, one, other)
+		}},
+		{"take", func(ctx context.Context, s keyStore) (any, error) { return s.Take(ctx, name, limit, one) }},
+		{"record source", func(ctx context.Context, s keyStore) (any, error) {
+			return s.RecordSource(ctx, "source "+name, one, other, one)
+		}},
+		{"source", func(ctx context.Context, s keyStore) (any, error) { return s.Source(ctx, "source "+name) }},
+		{"get", func(ctx context.Context, s keyStore) (any, error) { return s.Store.Get(ctx, k.ID) }},
+		{"inspect", func(ctx context.Context, s keyStore) (any, error) { return s.InspectStore.Get(ctx, k.ID) }},
+		{"list", func(ctx context.Context, s keyStore) (any, error) {
 			all, err := s.Records(ctx)
 			slices.SortFunc(all, func(a, b keys.Record) int { return cmp.Compare(a.ID, b.ID) })
-			return result(all, err)
-		}
-	case 9:
-		return "delete", func(ctx context.Context, s keyStore) any { return s.Delete(ctx, k.ID) }
+			return all, err
+		}},
 	}
-	return "get", func(ctx context.Context, s keyStore) any {
-		found, err := s.Store.Get(ctx, k.ID)
-		again, failed := s.InspectStore.Get(ctx, k.ID)
-		seen, unseen := s.Source(ctx, "source "+name)
-		return result(found, err, again, failed, seen, unseen)
+	call := calls[r.IntN(len(calls))]
+	return call.what, func(ctx context.Context, s keyStore) any {
+		got, err := call.do(ctx, s)
+		return []any{got, err}
 	}
 }

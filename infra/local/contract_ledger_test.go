@@ -19,15 +19,15 @@ type ledgerStore struct {
 
 type ledgerCall = func(context.Context, ledgerStore) any
 
-// compareLedgers makes n random calls of a store and of one in memory, and calls at the limits of DynamoDB. It fails
-// the test if their results differ, or what they have after a call. The store must be empty. index is how long its
-// index may take to follow its table.
-func compareLedgers(t *testing.T, seed uint64, n int, index time.Duration, store ledgerStore) {
+// compareLedgers makes random calls of a store, which must be empty, and of one in memory, and calls at the limits of
+// DynamoDB. It fails the test if their results differ, or what they have after a call. index is how long its index may
+// take to follow its table.
+func compareLedgers(t *testing.T, seed uint64, index time.Duration, store ledgerStore) {
 	t.Helper()
 	m := &ledger.Memory{}
 	stores := []ledgerStore{{m, m.Delete}, store}
 	r := newRandom(seed)
-	for call := range n {
+	for call := range 500 {
 		what, do := r.ledgerCall()
 		what = fmt.Sprintf("seed %d, call %d, %s", seed, call, what)
 		if strings.HasSuffix(what, "query") {

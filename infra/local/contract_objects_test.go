@@ -5,23 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"payhook.example/shared/objects"
 )
-
-// compareObjects makes n random calls of a store and of one in memory, and fails the test if their results differ. The
-// store must be empty.
-func compareObjects(t *testing.T, seed uint64, n int, store objects.Store) {
-	t.Helper()
-	r := newRandom(seed)
-	stores := []objects.Store{&objects.Memory{}, store}
-	for call := range n {
-		what, do := r.objectCall()
-		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, call, what), stores, do)
-	}
-}
 
 // key returns one of few keys, of which many begin with others.
 func (r *random) key() (key string) {

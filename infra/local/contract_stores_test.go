@@ -37,6 +37,17 @@ func compareLater[S any](t *testing.T, what string, wait time.Duration, stores [
 	}
 }
 
+// compareCalls makes n random calls of each store and fails the test if a result differs from that of the first one.
+func compareCalls[S any](t *testing.T, seed uint64, n int, stores []S,
+	random func(*random) (what string, call func(context.Context, S) any)) {
+	t.Helper()
+	r := newRandom(seed)
+	for number := range n {
+		what, call := random(r)
+		compare(t, fmt.Sprintf("seed %d, call %d, %s", seed, number, what), stores, call)
+	}
+}
+
 // different returns how two results differ; "" if they do not.
 func different(a, b any) string {
 	if reflect.DeepEqual(a, b) { // much faster

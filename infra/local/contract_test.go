@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/aws/tokenstore"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -46,12 +47,10 @@ func (f *fixture) testStores(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		compareLedgers(t, seed, 500, indexDelay,
-			ledgerStore{dynamodb.NewLedger(client, events), remove})
-		compareKeys(t, seed, 500, keyStore{Store: dynamodb.NewKeys(client, ids),
-			InspectStore: dynamodb.NewKeysInspector(client, ids)})
-		compareObjects(t, seed, 500, f.createBucket(t, fmt.Sprint("contract-objects-", seed)))
-		f.testToken(t, seed)
+		compareLedgers(t, seed, indexDelay, ledgerStore{dynamodb.NewLedger(client, events), remove})
+		compareKeys(t, seed, keyStore{dynamodb.NewKeys(client, ids), dynamodb.NewKeysInspector(client, ids)})
+		compareCalls(t, seed, 500, []objects.Store{&objects.Memory{}, f.createBucket(t, seed)}, (*random).objectCall)
+		f.compareTokens(t, seed)
 	}
 	gone := eventbridge.NewBus(eventbridge.NewClient(f.AWS), "none")
 	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
@@ -59,44 +58,45 @@ func (f *fixture) testStores(t *testing.T) {
 	}
 }
 
-// testToken compares a secret and a parameter.
-func (f *fixture) testToken(t *testing.T, seed uint64) {
+// compareTokens compares a secret and a parameter with a token in memory.
+func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 	t.Helper()
 	name := fmt.Sprint("contract-token-", seed)
 	if _, err := secretsmanager.NewFromConfig(f.AWS).CreateSecret(t.Context(),
 		&secretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
-	stores := []token.Store{&token.Memory{}, tokenstore.New(f.AWS, "", "", name),
-		tokenstore.New(f.AWS, "/"+name, "", "")}
-	for _, s := range stores { // the emulator returns "" for a secret without a value
-		if err := s.Save(t.Context(), "first"); err != nil {
-			t.Fatal(err)
-		}
+	stores := []token.Store{
+		&token.Memory{},
+		tokenstore.New(f.AWS, "", "", name),
+		tokenstore.New(f.AWS, "/"+name, "", ""),
 	}
-	r := newRandom(seed)
-	for call := range 400 {
-		text, saves := fmt.Sprintf(`{"%0*d":"ü\n"}`, r.IntN(4000), call), r.IntN(10) == 0
-		compare(t, fmt.Sprintf("seed %d, call %d", seed, call), stores, func(ctx context.Context, s token.Store) any {
-			if saves {
-				return s.Save(ctx, text)
-			}
+	save := func(text string) func(context.Context, token.Store) any {
+		return func(ctx context.Context, s token.Store) any { return s.Save(ctx, text) }
+	}
+	compare(t, "the first", stores, save("first")) // the emulator returns "" for a secret without a value
+	compareCalls(t, seed, 400, stores, func(r *random) (string, func(context.Context, token.Store) any) {
+		if r.IntN(10) == 0 {
+			return "save", save(fmt.Sprintf(`{"%0*d":"ü\n"}`, r.IntN(4000), r.Int()))
+		}
+		return "load", func(ctx context.Context, s token.Store) any {
 			text, err := s.Load(ctx)
 			return []any{text, err}
-		})
-	}
+		}
+	})
 }
 
 // createBucket creates a bucket. The emulator ends with the test.
-func (f *fixture) createBucket(t *testing.T, name string) s3.Bucket {
+func (f *fixture) createBucket(t *testing.T, seed uint64) s3.Bucket {
 	t.Helper()
+	name := fmt.Sprint("contract-objects-", seed)
 	if _, err := f.S3().CreateBucket(t.Context(), &sdks3.CreateBucketInput{Bucket: &name}); err != nil {
 		t.Fatal(err)
 	}
 	return s3.NewBucket(f.S3(), name)
 }
 
-// createTable creates a table for the time of the test.
+// createTable creates a table. The emulator ends with the test.
 func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key string,
 	indexes ...types.GlobalSecondaryIndex) {
 	t.Helper()
@@ -112,7 +112,4 @@ func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key s
 	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_, _ = client.DeleteTable(context.WithoutCancel(t.Context()), &sdk.DeleteTableInput{TableName: &name})
-	})
 }

@@ -77,6 +77,9 @@ func TestDeployedStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := m.firstToken(ctx); err != nil { // with which keys are fetched
+		t.Error(err)
+	}
 	f := &fixture{m.main, m, p, t.TempDir()}
 	run := *f.Deployment
 	run.PaymentService = m.service.URL

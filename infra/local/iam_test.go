@@ -277,13 +277,13 @@ func (f *fixture) redrive(ctx context.Context, r intake.Request) (a intake.Repor
 }
 
 // park parks a delivery for a reason, as the webhook function did before a fix, and returns its name.
-func (f *fixture) park(ctx context.Context, reason proof.Reason, payload []byte) (string, error) {
-	key := f.machine.service.Key()
-	signed, err := paymenttest.Sender{Key: key}.Sign(ctx, paymenttest.Webhook{Payload: payload})
+func (f *fixture) park(ctx context.Context, reason proof.Reason, events ...[]byte) (string, error) {
+	key, id := f.machine.service.Key(), uuid.New().String()
+	p := proof.Proof{Reason: reason, Payload: paymenttest.RawDelivery(id, events...)}
+	signed, err := paymenttest.Sender{Key: key}.Sign(ctx, paymenttest.Webhook{Payload: p.Payload})
 	if err != nil {
 		return "", err
 	}
-	p := proof.Proof{Reason: reason, Payload: payload}
 	if reason == proof.Rejected {
 		p.Request = &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
 			Headers: signed.Headers}
@@ -292,8 +292,7 @@ func (f *fixture) park(ctx context.Context, reason proof.Reason, payload []byte)
 		if err != nil {
 			return "", err
 		}
-		p.StoredAt, p.DeliveryID, p.JWK = time.Now().UTC(), uuid.New().String(),
-			keys.FormatJWK(key.ID, &key.Private.PublicKey)
+		p.StoredAt, p.DeliveryID, p.JWK = time.Now().UTC(), id, keys.FormatJWK(key.ID, &key.Private.PublicKey)
 		p.Timestamp, p.KeyID, p.Signature = parts.Timestamp, parts.KeyID, parts.Signature
 	}
 	name, _, err := proof.Put(ctx, f.parking(), p)
@@ -315,11 +314,9 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 
 // redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
-	parked := func(reason proof.Reason, payload func() []byte) func(context.Context) (string, error) {
-		return func(ctx context.Context) (string, error) { return f.park(ctx, reason, payload()) }
-	}
 	// decide has the function replay what was parked, or dismiss it. It is parked again for another reason, or done.
-	decide := func(again bool, r intake.Request, park func(context.Context) (string, error)) func(context.Context) error {
+	decide := func(again bool, r intake.Request,
+		park func(context.Context) (string, error)) func(context.Context) error {
 		return func(ctx context.Context) error {
 			name, err := park(ctx)
 			if err != nil {
@@ -340,8 +337,8 @@ func (f *fixture) redrivePaths() []path {
 	}
 	return []path{
 		{"what is pending is published", f.pending},
-		{"a delivery with a large event is replayed", decide(false, intake.Request{}, parked(proof.Invalid,
-			func() []byte { return delivery(fresh(), large()) }))},
+		{"a delivery with a large event is replayed", decide(false, intake.Request{},
+			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
 		{"a conflict is replayed in the first version", decide(false, intake.Request{Version: intake.FirstVersion},
 			f.parkConflict)},
 		{"a captured webhook is replayed, with a new key and a new token", decide(false, intake.Request{Reason: "test"},
@@ -349,17 +346,17 @@ func (f *fixture) redrivePaths() []path {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}
-				return f.park(ctx, proof.Rejected, delivery(fresh()))
+				return f.park(ctx, proof.Rejected, fresh())
 			})},
 		{"a captured webhook is replayed, and is invalid", decide(true, intake.Request{Reason: "test"},
-			parked(proof.Rejected, func() []byte { return []byte("{}") }))},
-		{"an invalid delivery is replayed, and has a conflict", decide(true, intake.Request{}, parked(proof.Invalid,
-			func() []byte {
+			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Rejected, []byte("{}")) })},
+		{"an invalid delivery is replayed, and has a conflict", decide(true, intake.Request{},
+			func(ctx context.Context) (string, error) {
 				first, second := versions()
-				return delivery(first, second)
-			}))},
+				return f.park(ctx, proof.Invalid, first, second)
+			})},
 		{"a delivery is dismissed", decide(false, intake.Request{Dismiss: []string{""}, Reason: "test"},
-			parked(proof.Invalid, func() []byte { return delivery(fresh()) }))},
+			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh()) })},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			_, err := f.redrive(ctx, intake.Request{
 				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})

@@ -34,10 +34,6 @@ END
 // variables that are set lead elsewhere.
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
-	// Keys need a token.
-	if err := f.machine.firstToken(t.Context()); err != nil {
-		t.Fatalf("no token: %v", err)
-	}
 	clients := filepath.Join(f.machine.top, ".local", "clients")
 	install := exec.CommandContext(t.Context(), "sh", "-c", `[ -x "$1/bin/pip" ] || python3 -m venv "$1"
 		exec "$1/bin/pip" install --disable-pip-version-check --quiet --no-deps -r testdata/clients.txt`, "sh", clients)
