@@ -22,6 +22,7 @@ import (
 	"payhook.example/infra/checks"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -246,16 +247,27 @@ func (f *fixture) ledger() *ledger.Ledger {
 
 func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
 
-// pending writes an event as pending, and runs the redrive function until it is published.
-func (f *fixture) pending(ctx context.Context) error {
+// record writes an event as pending, and returns its item. If it is claimed, it is in the claim bucket.
+func (f *fixture) record(ctx context.Context, claimed bool) (ledger.Item, error) {
 	raw, err := payment.DecodeRawEvent(fresh())
 	if err != nil {
-		return err
+		return ledger.Item{}, err
 	}
 	i := ledger.NewItem(raw, uuid.New().String(), time.Now())
+	if i.Claimed = claimed; claimed {
+		i.Detail, err = bus.NewClaims(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
+	}
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-	if r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewHolder(), due)[0]; r.Err != nil {
-		return r.Err
+	r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewHolder(), due)[0]
+	i, _, failed := f.ledger().Find(ctx, i.EventID)
+	return i, errors.Join(err, r.Err, failed)
+}
+
+// pending writes an event as pending, and runs the redrive function until it is published.
+func (f *fixture) pending(ctx context.Context) error {
+	i, err := f.record(ctx, false)
+	if err != nil {
+		return err
 	}
 	return checks.Poll(ctx, waitTimeout, 100*time.Millisecond, func() (bool, error) {
 		_, failed := f.redrive(ctx, intake.Request{})
@@ -314,49 +326,51 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 
 // redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
-	// decide has the function replay what was parked, or dismiss it. It is parked again for another reason, or done.
-	decide := func(again bool, r intake.Request,
+	// replay has the function replay what was parked. It is parked again for another reason, or done.
+	replay := func(again bool, r intake.Request,
 		park func(context.Context) (string, error)) func(context.Context) error {
 		return func(ctx context.Context) error {
 			name, err := park(ctx)
 			if err != nil {
 				return err
 			}
-			if r.Dismiss != nil {
-				r.Dismiss = []string{name}
-			} else {
-				r.Replay = []string{name}
-			}
+			r.Replay = []string{name}
 			a, err := f.redrive(ctx, r)
 			if err != nil || len(a.Decided) != 1 || (a.Decided[0].Parked != "") != again ||
 				!again && a.Decided[0].Cause != "" {
-				return errors.Join(err, wrong("decided", a.Decided))
+				return errors.Join(err, wrong("replayed as", a.Decided))
 			}
 			return nil
 		}
 	}
 	return []path{
 		{"what is pending is published", f.pending},
-		{"a delivery with a large event is replayed", decide(false, intake.Request{},
+		{"a delivery with a large event is replayed", replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
-		{"a conflict is replayed in the first version", decide(false, intake.Request{Version: intake.FirstVersion},
+		{"a conflict is replayed in the first version", replay(false, intake.Request{Version: intake.FirstVersion},
 			f.parkConflict)},
-		{"a captured webhook is replayed, with a new key and a new token", decide(false, intake.Request{Reason: "test"},
+		{"a captured webhook is replayed, with a new key and a new token", replay(false, intake.Request{Reason: "test"},
 			func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}
 				return f.park(ctx, proof.Rejected, fresh())
 			})},
-		{"a captured webhook is replayed, and is invalid", decide(true, intake.Request{Reason: "test"},
+		{"a captured webhook is replayed, and is invalid", replay(true, intake.Request{Reason: "test"},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Rejected, []byte("{}")) })},
-		{"an invalid delivery is replayed, and has a conflict", decide(true, intake.Request{},
+		{"an invalid delivery is replayed, and has a conflict", replay(true, intake.Request{},
 			func(ctx context.Context) (string, error) {
 				first, second := versions()
 				return f.park(ctx, proof.Invalid, first, second)
 			})},
-		{"a delivery is dismissed", decide(false, intake.Request{Dismiss: []string{""}, Reason: "test"},
-			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh()) })},
+		{"a parked event in the claim bucket is replayed", replay(false, intake.Request{},
+			func(ctx context.Context) (string, error) {
+				i, err := f.record(ctx, true)
+				if err == nil {
+					err = f.ledger().Park(ctx, i, "test", "test")
+				}
+				return i.EventID, err
+			})},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			_, err := f.redrive(ctx, intake.Request{
 				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -13,10 +12,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,50 +58,34 @@ func TestDownEndsTheRun(t *testing.T) {
 	}
 
 	// A process that holds the lock, as up does, until it is asked to end.
-	state := filepath.Join(folder, ".local", "run")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	holder := exec.Command(os.Args[0])
-	holder.Env = append(os.Environ(), "PAYHOOK_TEST_HOLDS="+state)
-	out, err := holder.StdoutPipe()
+	held, err := Lock(filepath.Join(folder, ".local", "run"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	lock := held.(*os.File)
+	holder := exec.CommandContext(t.Context(), "sleep", "1000")
+	holder.ExtraFiles = []*os.File{lock}
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil || line != "locked\n" {
-		t.Fatalf("%q, %v", line, err)
+	pid := holder.Process.Pid
+	cut := lock.Truncate(0)
+	_, err = lock.WriteAt(fmt.Append(nil, pid), 0)
+	if err := errors.Join(cut, err, lock.Close()); err != nil {
+		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		holder.Wait() // so that it does not stay as a zombie
-		close(ended)
-	}()
-	want := fmt.Sprintf("The local run has ended (process %d); nothing is left running.\n", holder.Process.Pid)
+	want := fmt.Sprintf("The local run has ended (process %d); nothing is left running.\n", pid)
 	if got, stderr, status := command(t, "down"); status != 0 || got != want {
 		t.Errorf("%d, %s%s", status, got, stderr)
 	}
-	<-ended
+	if err := holder.Wait(); err == nil || holder.ProcessState.Success() {
+		t.Errorf("it ended by itself: %v", err)
+	}
 }
 
-// TestMain is also the process in the background that up starts, and the process that TestDownEndsTheRun ends.
+// TestMain is also the process in the background that up starts.
 func TestMain(m *testing.M) {
-	switch state := os.Getenv("PAYHOOK_TEST_HOLDS"); {
-	case state != "":
-		held, err := Lock(state)
-		if err != nil {
-			panic(err)
-		}
-		defer held.Close()
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		fmt.Println("locked")
-		<-ctx.Done()
-		return
-	case os.Getenv(inBackground) == "":
+	if os.Getenv(inBackground) == "" {
 		status := m.Run()
 		if shared.emulator != nil {
 			shared.emulator.Stop()
@@ -146,13 +127,9 @@ func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
 			t.Errorf("%q: %d, %s%s", flags, status, out, stderr)
 		}
 	}
-	for flags, want := range map[string]string{
-		"-c alarmSilence=2h": `other settings: make down && make up SETTINGS="alarmSilence=2h"`,
-	} {
-		if out, stderr, status := command(t, append([]string{"up"}, strings.Fields(flags)...)...); status == 0 ||
-			out != "" || !strings.Contains(stderr, want) {
-			t.Errorf("%s: %d, %s%s", flags, status, out, stderr)
-		}
+	if out, stderr, status := command(t, "up", "-c", "alarmSilence=2h"); status == 0 || out != "" ||
+		!strings.Contains(stderr, `other settings: make down && make up SETTINGS="alarmSilence=2h"`) {
+		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
