@@ -43,7 +43,7 @@ func (f *fixture) testFaults(t *testing.T) {
 		done[what]++
 		return what
 	})
-	defer f.proxy.decide(nil)
+	defer f.proxy.decide(forwarded)
 
 	var mu sync.Mutex
 	signed := map[string]string{} // by the eventId of what was answered 2xx
@@ -76,7 +76,7 @@ func (f *fixture) testFaults(t *testing.T) {
 		})
 	}
 	running.Wait()
-	f.proxy.decide(nil)
+	f.proxy.decide(forwarded)
 	f.drain(t)
 
 	t.Logf("%d of %d deliveries accepted; faults: %v, %d calls", accepted, deliveries, done, calls)

@@ -20,12 +20,11 @@ import (
 type proxy struct {
 	*httptest.Server
 	emulator string
+	calls    sync.RWMutex // read by each call that is under way
 
 	mu      sync.Mutex
 	actions []string // that IAM denied, as in dynamodb:PutItem
 	rule    func(operation string) fault
-	open    int        // calls that are under way
-	idle    *sync.Cond // on mu; told when none is
 }
 
 // fault is how a call goes wrong; "" if it does not.
@@ -38,9 +37,11 @@ const (
 	cutAfter  fault = "cut after it took effect"
 )
 
+// forwarded is the rule by which no call goes wrong.
+func forwarded(string) fault { return "" }
+
 func newProxy() *proxy {
-	p := &proxy{}
-	p.idle = sync.NewCond(&p.mu)
+	p := &proxy{rule: forwarded}
 	p.Server = httptest.NewServer(p)
 	return p
 }
@@ -49,8 +50,8 @@ func newProxy() *proxy {
 var notAuthorized = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)`)
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.count(1)
-	defer p.count(-1)
+	p.calls.RLock()
+	defer p.calls.RUnlock()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -61,10 +62,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		operation = "PutObject"
 	}
 	p.mu.Lock()
-	what := fault("")
-	if p.rule != nil {
-		what = p.rule(operation)
-	}
+	what := p.rule(operation)
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 	switch what {
@@ -105,22 +103,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(text)
 }
 
-func (p *proxy) count(change int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open += change; p.open == 0 {
-		p.idle.Broadcast()
-	}
-}
-
 // awaitIdle waits until no call is under way: a program that has ended may have
 // left some.
 func (p *proxy) awaitIdle() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.open > 0 {
-		p.idle.Wait()
-	}
+	p.calls.Lock()
+	defer p.calls.Unlock()
 }
 
 // forget drops the actions that were denied so far.
@@ -137,7 +124,7 @@ func (p *proxy) denied() []string {
 	return slices.Compact(slices.Sorted(slices.Values(p.actions)))
 }
 
-// decide lets rule decide over the calls. nil: every call is forwarded.
+// decide lets rule decide over the calls.
 func (p *proxy) decide(rule func(operation string) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
