@@ -115,7 +115,7 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 		return nil, err
 	}
 	if err = e.awaitReady(ctx); err != nil {
-		err = fmt.Errorf("MiniStack: %w\n%s", err, lastLines(logPath, 0))
+		err = fmt.Errorf("MiniStack: %w\n%s", err, lastLines(logPath))
 	} else {
 		err = e.CDK(top).run(ctx, "bootstrap", state, "bootstrap", "aws://"+Account+"/"+Region)
 	}

@@ -49,24 +49,17 @@ func (g *group) Stop() {
 // runLogged runs a command with all processes that it starts until it ends or ctx does, and
 // appends their output to a file. If the command fails, the error has the last lines.
 func runLogged(ctx context.Context, path string, cmd *exec.Cmd) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	before, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
 	fmt.Fprintf(file, "$ %s\n", strings.Join(cmd.Args, " "))
 	cmd.Stdout, cmd.Stderr = file, file
 	if err = runGroup(ctx, cmd); err == nil || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w\n%s", err, lastLines(path, before))
+	return fmt.Errorf("%w\n%s", err, lastLines(path))
 }
 
 // runGroup runs a command with all processes that it starts until it ends or ctx does.
@@ -87,10 +80,10 @@ func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	return nil
 }
 
-// lastLines returns the last lines of a log after an offset.
-func lastLines(path string, offset int64) string {
+// lastLines returns the last lines of a log.
+func lastLines(path string) string {
 	text, _ := os.ReadFile(path)
-	lines := strings.Split(strings.TrimSpace(string(text[min(int(offset), len(text)):])), "\n")
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 

@@ -45,28 +45,21 @@ const sign = 8 * time.Second
 // Step runs one step. It writes its start, every eight seconds how long it has taken, and its end.
 func (p *Progress) Step(name string, do func() error) error {
 	p.Say("%s ...", name)
-	start := time.Now()
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticks := time.NewTicker(sign)
-		defer ticks.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticks.C:
-				p.Say("%s: %ds so far", name, seconds(start))
+	start, ended := time.Now(), make(chan error, 1)
+	ticks := time.NewTicker(sign)
+	defer ticks.Stop()
+	go func() { ended <- do() }()
+	for {
+		select {
+		case <-ticks.C:
+			p.Say("%s: %ds so far", name, seconds(start))
+		case err := <-ended:
+			if err != nil {
+				p.Say("%s: failed after %ds", name, seconds(start))
+				return fmt.Errorf("%s: %w", name, err)
 			}
+			p.Say("%s: done in %ds", name, seconds(start))
+			return nil
 		}
-	}()
-	err := do()
-	close(done)
-	<-ended
-	if err != nil {
-		p.Say("%s: failed after %ds", name, seconds(start))
-		return fmt.Errorf("%s: %w", name, err)
 	}
-	p.Say("%s: done in %ds", name, seconds(start))
-	return nil
 }
