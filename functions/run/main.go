@@ -12,11 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 )
 
 const usage = `Runs the webhook, redrive and token functions in this process, over stores in memory. A simulated
@@ -73,14 +73,7 @@ func (p *process) flags(o *options) *flag.FlagSet {
 	f.IntVar(&o.port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
-		for part := range strings.FieldsSeq(text) {
-			if n := len(p.given); n > 0 && !strings.Contains(part, "=") {
-				p.given[n-1] += " " + part // of the value before it
-			} else {
-				p.given = append(p.given, part)
-			}
-		}
-		return nil
+		return settings.AddPairs(p.given, text, settings.Except("baseUrl", "authUrl")) // they have flags
 	})
 	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
 	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")
@@ -104,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if invokes {
 		args = args[1:]
 	}
-	p := &process{out: stdout}
+	p := &process{out: stdout, given: map[string]string{}}
 	var o options
 	f := p.flags(&o)
 	switch err := f.Parse(args); {

@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json" // as Lambda's library for Go
-	jsonv2 "encoding/json/v2"
+	"encoding/json/v2"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 
 	redrive "payhook.example/functions/redrive/handler"
 	token "payhook.example/functions/token/handler"
@@ -35,8 +36,8 @@ import (
 // process has the functions, their stores and the simulated payment service.
 type process struct {
 	out              io.Writer
-	given            []string // settings, KEY=VALUE
-	baseURL, authURL string   // of another service; "": of the simulated one
+	given            map[string]string // settings
+	baseURL, authURL string            // of another service; "": of the simulated one
 	asIs             bool
 	forwardTo        string // the URL to which events are posted; "": none
 
@@ -127,16 +128,7 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 		return d, err
 	}
 	values := settings.Texts(texts, settingsFile)
-	for _, pair := range p.given {
-		key, value, ok := strings.Cut(pair, "=")
-		switch {
-		case !ok:
-			return d, fmt.Errorf("%q must be KEY=VALUE", pair)
-		case key == "baseUrl" || key == "authUrl":
-			return d, fmt.Errorf("%s: use --base-url and --auth-url", key)
-		}
-		values[key] = settings.Value{Text: value, From: "--setting"}
-	}
+	maps.Copy(values, settings.Texts(p.given, "--setting"))
 	if by := values["authentication"].Text; by == settings.ByMTLS || by == settings.ByBoth {
 		return d, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
 			"have: use make up SETTINGS=\"authentication=%s\"", by, by)
@@ -185,12 +177,13 @@ func (p *process) create() error {
 	log, service := awsenv.NewLog(&p.log, p.conf.StackName), p.keyService(conf["webhook"])
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
-		"redrive": {settings.RedriveTimeout, decoding(redrive.New(stores, service, conf["redrive"], log).Handle)},
+		"redrive": {settings.RedriveTimeout,
+			lambda.NewHandler(redrive.New(stores, service, conf["redrive"], log).Handle).Invoke},
 	}
 	if p.conf.UsesToken() {
 		p.token.Few = p.conf.TokenStore != settings.InParameter
 		p.functions["token"] = function{settings.TokenTimeout,
-			decoding(token.New(&p.token, &p.credentials, conf["token"], log).Handle)}
+			lambda.NewHandler(token.New(&p.token, &p.credentials, conf["token"], log).Handle).Invoke}
 	}
 	return nil
 }
@@ -207,21 +200,6 @@ func (p *process) keyService(s settings.Function) *http.Client {
 
 // maxEvent is the size of the smallest event in bytes that Lambda rejects (AWS, "Lambda quotas").
 const maxEvent = 6 << 20
-
-// decoding returns handle with its event and its answer in JSON.
-func decoding[E, A any](handle func(context.Context, E) (A, error)) func(context.Context, []byte) ([]byte, error) {
-	return func(ctx context.Context, event []byte) ([]byte, error) {
-		var e E
-		if err := json.Unmarshal(event, &e); err != nil {
-			return nil, err
-		}
-		answer, err := handle(ctx, e)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(answer)
-	}
-}
 
 // result is what an invocation did.
 type result struct {
@@ -262,7 +240,7 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	r.lines, r.published = p.log.String(), p.bus.Entries()[before:]
 	for text := range strings.Lines(r.lines) {
 		r.line, r.last = line{}, []byte(text)
-		if err := jsonv2.Unmarshal(r.last, &r.line); err != nil {
+		if err := json.Unmarshal(r.last, &r.line); err != nil {
 			return r, err
 		}
 		for _, name := range append(r.IDs["unpublishable"], r.Captured, r.AlsoParked, r.Parked) {

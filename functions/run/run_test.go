@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // output runs the program and returns what it prints.
@@ -82,15 +83,15 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 	}
 	const events = "../../events/"
 	for want, args := range map[string][]string{
-		`make up SETTINGS="authentication=mtls"`:                 {"--setting", "authentication=mtls"},
-		`make up SETTINGS="authentication=both"`:                 {"invoke", "--setting=authentication=both"},
-		"sucessStatus=200 (--setting): no such setting; did you": {"--setting", "sucessStatus=200"},
-		"successStatus=9 (--setting): must be a status":          {"--setting", "keysAuth=bearer successStatus=9"},
-		"logRetentionDays=8 (--setting): must be one of":         {"--setting", "logRetentionDays=8"},
-		"keyMaxAge=1m (--setting): must be whole hours":          {"--setting", "keyMaxAge=1m"},
-		`"xx" must be KEY=VALUE`:                                 {"--setting", "xx"},
-		"baseUrl: use --base-url":                                {"--setting", "baseUrl=https://a.example"},
-		"--base-url=ftp://a.example: must be an https URL":       {"--base-url", "ftp://a.example"},
+		`make up SETTINGS="authentication=mtls"`:           {"--setting", "authentication=mtls"},
+		`make up SETTINGS="authentication=both"`:           {"invoke", "--setting=authentication=both"},
+		"sucessStatus: no such setting; did you":           {"--setting", "sucessStatus=200"},
+		"successStatus=9 (--setting): must be a status":    {"--setting", "keysAuth=bearer successStatus=9"},
+		"logRetentionDays=8 (--setting): must be one of":   {"--setting", "logRetentionDays=8"},
+		"keyMaxAge=1m (--setting): must be whole hours":    {"--setting", "keyMaxAge=1m"},
+		`"xx" must be KEY=VALUE`:                           {"--setting", "xx"},
+		"baseUrl cannot be set here":                       {"--setting", "baseUrl=https://a.example"},
+		"--base-url=ftp://a.example: must be an https URL": {"--base-url", "ftp://a.example"},
 		"PAYHOOK_CLIENT_ID is not set": {"--auth-url", "https://a.example", "--setting",
 			"tokenManagerId=m"},
 		"tokenManagerId: is required":          {"--auth-url", "https://a.example"},
@@ -297,7 +298,10 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 // started returns the process with settings, before it serves.
 func started(t *testing.T, out io.Writer, given ...string) *process {
 	t.Helper()
-	p := &process{out: out, given: given}
+	p := &process{out: out, given: map[string]string{}}
+	if err := settings.AddPairs(p.given, strings.Join(given, " "), settings.All()); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.start(t.Context(), io.Discard); err != nil {
 		t.Fatal(err)
 	}

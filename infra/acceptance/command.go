@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -104,16 +103,13 @@ func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
 	flags.BoolVar(&clean, "cleanup", false, "remove what killed runs have left, and do nothing else")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
 	flags.FuncP("setting", "c", "a setting of Payhook other than its default, `KEY=VALUE`; may be repeated",
-		func(text string) error { return cli.AddSettings(values, text, known()) })
+		func(text string) error { return settings.AddPairs(values, text, settings.Except(chosen...)) })
 	return cmd
 }
 
-// known returns the settings that a run does not choose.
-func known() []*settings.Setting {
-	chosen := []string{"baseUrl", "authUrl", "stackName", "eventBusName", "truststore", "clientCertPins",
-		"clientCertSubjects", "revokedKeys"}
-	return slices.DeleteFunc(settings.All(), func(s *settings.Setting) bool { return slices.Contains(chosen, s.Key) })
-}
+// chosen are the settings that a run chooses itself.
+var chosen = []string{"baseUrl", "authUrl", "stackName", "eventBusName", "truststore", "clientCertPins",
+	"clientCertSubjects", "revokedKeys"}
 
 // checkSettings returns an error if settings cannot be shown.
 func checkSettings(values map[string]string) error {

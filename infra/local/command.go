@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -128,9 +127,9 @@ func (o *options) complete(p *cli.Program) (err error) {
 func (o *options) register(cmd *cobra.Command) {
 	cmd.Flags().FuncP("setting", "c",
 		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces",
-		func(text string) error { return cli.AddSettings(o.given, text, known()) })
+		func(text string) error { return settings.AddPairs(o.given, text, settings.Except(chosen...)) })
 	var keys []string
-	for _, s := range known() {
+	for _, s := range settings.Except(chosen...) {
 		keys = append(keys, s.Key+"=")
 	}
 	if err := cmd.RegisterFlagCompletionFunc("setting",
@@ -141,9 +140,3 @@ func (o *options) register(cmd *cobra.Command) {
 
 // chosen are the settings that a local run chooses itself.
 var chosen = []string{"baseUrl", "authUrl", "stackName"}
-
-// known returns the other settings.
-func known() []*settings.Setting {
-	return slices.DeleteFunc(settings.All(),
-		func(s *settings.Setting) bool { return slices.Contains(chosen, s.Key) })
-}

@@ -96,7 +96,7 @@ type request struct {
 // explain explains a captured webhook, with the settings of -c.
 func (o *options) explain(ctx context.Context, d *deployment.Deployment, r request) error {
 	for _, pair := range o.context {
-		if err := cli.AddSettings(r.Settings, pair, settings.ReadBy("proof")); err != nil {
+		if err := settings.AddPairs(r.Settings, pair, settings.ReadBy("proof")); err != nil {
 			return cli.Usage("-c %s: %w", pair, err)
 		}
 	}
