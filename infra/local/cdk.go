@@ -87,7 +87,7 @@ func (c *CDK) Deploy(ctx context.Context, assembly string, flags []string,
 	return stacks, nil
 }
 
-// run runs the CDK CLI in a folder, and appends its output to the log of that name.
+// run runs the CDK CLI in a folder, and writes its output to the log of that name.
 func (c *CDK) run(ctx context.Context, log, folder string, args ...string) error {
 	cmd := exec.Command(filepath.Join(c.Top, "infra", "node_modules", ".bin", "cdk"),
 		append(args, "--no-notices", "--no-color", "--ci")...)

@@ -47,9 +47,9 @@ func (g *group) Stop() {
 }
 
 // runLogged runs a command with all processes that it starts until it ends or ctx does, and
-// appends their output to a file. If the command fails, the error has the last lines.
+// writes their output to a file. If the command fails, the error has the last lines.
 func runLogged(ctx context.Context, path string, cmd *exec.Cmd) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
