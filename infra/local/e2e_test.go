@@ -250,7 +250,8 @@ func (f *fixture) testCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(args string, status int, fields checks.Fields) checks.Check {
-		return checks.Check{What: fmt.Sprintf("%.60s", args), Call: strings.Fields(args), Want: checks.Seen{Status: status, Fields: fields}}
+		return checks.Check{What: fmt.Sprintf("%.60s", args), Call: strings.Fields(args),
+			Want: checks.Seen{Status: status, Fields: fields}}
 	}
 	const mismatch = "signature-mismatch"
 	rows := []checks.Check{

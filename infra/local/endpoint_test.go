@@ -167,77 +167,63 @@ func TestBinaryBodiesAreBase64(t *testing.T) {
 	}
 }
 
-func TestNoTruststoreNeedsNoCertificate(t *testing.T) {
-	f := newGateway(t, func(a *httpAPI) { a.Truststore = nil })
-	if resp, _, e := f.post(t, tls.Certificate{}, asItIs); resp.StatusCode != http.StatusOK ||
-		e.RequestContext.Authentication.ClientCert.ClientCertPem != "" {
-		t.Errorf("answered %d, the event is %+v", resp.StatusCode, e)
-	}
-}
-
 // Package clientcert verifies. A flaw that API Gateway does not look at reaches the function.
-func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
+func TestAnswersOfAPIGateway(t *testing.T) {
+	const problem = `{"statusCode":202,"headers":{"Content-Type":"application/problem+json","X-A":"1"},"body":"text"}`
+	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
+	servers := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 	for name, test := range map[string]struct {
+		status      int
 		certificate func(*x509.Certificate)
 		change      func(*http.Request)
-		status      int
+		function    *fakeFunction // nil: one that works
 	}{
-		"for servers": {func(c *x509.Certificate) {
-			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		}, asItIs, 200},
-		"the serial number 0": {func(c *x509.Certificate) { c.SerialNumber = new(big.Int) }, asItIs, 200},
-		"expired":             {func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, asItIs, 403},
-		"another path":        {nil, func(r *http.Request) { r.URL.Path = "/other" }, 404},
-		"another method":      {nil, func(r *http.Request) { r.Method = http.MethodGet }, 404},
-		"another domain":      {nil, func(r *http.Request) { r.Host = "other.example" }, 403},
-		"a web page":          {nil, func(r *http.Request) { r.Header.Set("Origin", "https://other.example") }, 403},
-		"more than 10 MB": {nil, func(r *http.Request) {
+		"for servers":         {200, servers, asItIs, nil},
+		"the serial number 0": {200, func(c *x509.Certificate) { c.SerialNumber = new(big.Int) }, asItIs, nil},
+		"expired":             {403, expired, asItIs, nil},
+		"another path":        {404, nil, func(r *http.Request) { r.URL.Path = "/other" }, nil},
+		"another method":      {404, nil, func(r *http.Request) { r.Method = http.MethodGet }, nil},
+		"another domain":      {403, nil, func(r *http.Request) { r.Host = "other.example" }, nil},
+		"a web page":          {403, nil, func(r *http.Request) { r.Header.Set("Origin", "https://a.example") }, nil},
+		"more than 10 MB": {413, nil, func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 10<<20+1))), 10<<20+1
-		}, 413},
-	} {
-		f := newGateway(t, asItIs)
-		resp, body, _ := f.post(t, f.ca.Client(test.certificate), test.change)
-		want := "{}"
-		if test.status != http.StatusOK {
-			want = `{"message":"` + http.StatusText(test.status) + `"}`
-		}
-		if resp.StatusCode != test.status || body != want || resp.Header.Get("Content-Type") != "application/json" ||
-			(len(f.function.events) == 1) != (test.status == http.StatusOK) {
-			t.Errorf("%s: answered %d %s, and the function was invoked %d times", name, resp.StatusCode, body,
-				len(f.function.events))
-		}
-	}
-}
-
-func TestAnswerOfTheFunctionIsTranslated(t *testing.T) {
-	for name, test := range map[string]struct {
-		function *fakeFunction
-		status   int
-	}{
-		"an impossible status": {&fakeFunction{answer: `{"statusCode":42}`}, 500},
-		"not JSON":             {&fakeFunction{answer: `}`}, 500},
-		"it failed":            {&fakeFunction{answer: `{"errorMessage":"x"}`, failed: true}, 500},
-		"not reached":          {&fakeFunction{err: errors.New("x")}, 500},
-		"throttled":            {&fakeFunction{err: &types.TooManyRequestsException{}}, 503},
-		"too large for Lambda": {&fakeFunction{err: &types.RequestTooLargeException{}}, 413},
-		"late":                 {&fakeFunction{wait: true}, 503},
-		"a response": {&fakeFunction{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json",` +
-			`"X-A":"1"},"body":"text"}`}, 202},
+		}, nil},
+		"an impossible status": {500, nil, asItIs, &fakeFunction{answer: `{"statusCode":42}`}},
+		"not JSON":             {500, nil, asItIs, &fakeFunction{answer: `}`}},
+		"it failed":            {500, nil, asItIs, &fakeFunction{answer: `{"errorMessage":"x"}`, failed: true}},
+		"not reached":          {500, nil, asItIs, &fakeFunction{err: errors.New("x")}},
+		"throttled":            {503, nil, asItIs, &fakeFunction{err: &types.TooManyRequestsException{}}},
+		"too large for Lambda": {413, nil, asItIs, &fakeFunction{err: &types.RequestTooLargeException{}}},
+		"late":                 {503, nil, asItIs, &fakeFunction{wait: true}},
+		"a response":           {202, nil, asItIs, &fakeFunction{answer: problem}},
 	} {
 		f := newGateway(t, func(a *httpAPI) {
-			if test.function.wait {
+			if test.function != nil && test.function.wait {
 				a.Timeout = time.Millisecond
 			}
 		})
-		f.functions = test.function
+		reached := test.function != nil || test.status == http.StatusOK
+		if test.function != nil {
+			f.function, f.functions = test.function, test.function
+		}
 		want := []string{`{"message":"` + http.StatusText(test.status) + `"}`, "application/json", ""}
-		if test.status == http.StatusAccepted {
+		switch test.status {
+		case http.StatusOK:
+			want[0] = "{}"
+		case http.StatusAccepted:
 			want = []string{"text", "application/problem+json", "1"}
 		}
-		resp, body, _ := f.post(t, f.ca.Client(nil), asItIs)
+		resp, body, _ := f.post(t, f.ca.Client(test.certificate), test.change)
 		got := []string{body, resp.Header.Get("Content-Type"), resp.Header.Get("X-A")}
-		if diff := cmp.Diff(want, got); resp.StatusCode != test.status || diff != "" {
-			t.Errorf("%s: answered %d, want %d (-want +got):\n%s", name, resp.StatusCode, test.status, diff)
+		if diff := cmp.Diff(want, got); resp.StatusCode != test.status || diff != "" ||
+			(len(f.function.events) == 1) != reached {
+			t.Errorf("%s: answered %d, want %d, and the function was invoked %d times (-want +got):\n%s", name,
+				resp.StatusCode, test.status, len(f.function.events), diff)
 		}
+	}
+	f := newGateway(t, func(a *httpAPI) { a.Truststore = nil })
+	if resp, _, e := f.post(t, tls.Certificate{}, asItIs); resp.StatusCode != http.StatusOK ||
+		e.RequestContext.Authentication.ClientCert.ClientCertPem != "" {
+		t.Errorf("without a truststore: answered %d, the event is %+v", resp.StatusCode, e)
 	}
 }
