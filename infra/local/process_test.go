@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 func TestCommandEndsWithItsContextAndEveryProcess(t *testing.T) {
@@ -49,36 +46,6 @@ func TestFailedCommandShowsItsOutput(t *testing.T) {
 	text, readErr := os.ReadFile(log)
 	if readErr != nil || !strings.Contains(string(text), "for this reason") {
 		t.Errorf("the log has %q, %v", text, readErr)
-	}
-}
-
-func TestToolsAreInstalledBelowAnyPath(t *testing.T) {
-	clone := filepath.Join(t.TempDir(), "a clone of $HOME's")
-	requirements := "infra/local/emulator/requirements.txt"
-	for _, name := range []string{"Makefile", "infra/local/check", "infra/local/locked", "infra/local/step",
-		requirements} {
-		text, err := os.ReadFile(filepath.Join("../..", name))
-		if name == requirements {
-			text = nil // nothing is downloaded
-		}
-		path := filepath.Join(clone, name)
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o700))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var both errgroup.Group
-	for range 2 {
-		both.Go(func() error {
-			out, err := exec.CommandContext(t.Context(), "make", "-C", clone, ".local/venv").CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("%w: %s", err, out)
-			}
-			return nil
-		})
-	}
-	if err := both.Wait(); err != nil {
-		t.Error(err)
 	}
 }
 

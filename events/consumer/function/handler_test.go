@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,27 @@ import (
 )
 
 var now = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// memory is a store in memory.
+type memory struct {
+	mu       sync.Mutex
+	statuses map[string]status
+}
+
+func (m *memory) put(_ context.Context, s status) (stored bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, exists := m.statuses[s.paymentID]
+	if exists && (s.statusTime == "" || cmp.Or(strings.Compare(s.statusTime, old.statusTime),
+		strings.Compare(s.eventTimestamp, old.eventTimestamp), strings.Compare(s.eventID, old.eventID)) <= 0) {
+		return false, nil
+	}
+	if m.statuses == nil {
+		m.statuses = map[string]status{}
+	}
+	m.statuses[s.paymentID] = s
+	return true, nil
+}
 
 type fixture struct {
 	*handler

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -60,25 +57,4 @@ func (t table) put(ctx context.Context, s status) (stored bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// memory is a store in memory, for tests.
-type memory struct {
-	mu       sync.Mutex
-	statuses map[string]status
-}
-
-func (m *memory) put(_ context.Context, s status) (stored bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old, exists := m.statuses[s.paymentID]
-	if exists && (s.statusTime == "" || cmp.Or(strings.Compare(s.statusTime, old.statusTime),
-		strings.Compare(s.eventTimestamp, old.eventTimestamp), strings.Compare(s.eventID, old.eventID)) <= 0) {
-		return false, nil
-	}
-	if m.statuses == nil {
-		m.statuses = map[string]status{}
-	}
-	m.statuses[s.paymentID] = s
-	return true, nil
 }
