@@ -309,19 +309,6 @@ func started(t *testing.T, out io.Writer, given ...string) *process {
 	return p
 }
 
-func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
-	var out bytes.Buffer
-	p := started(t, &out, "keysAuth=bearer")
-	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
-	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("without a token: %v, %v", resp, err)
-	}
-	err = p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"})
-	if err != nil || lastOf(t, out.String()) != "200 accepted 1" {
-		t.Errorf("%v\n%s", err, &out)
-	}
-}
-
 func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 	var out bytes.Buffer
 	p := started(t, &out)
