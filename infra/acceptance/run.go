@@ -73,7 +73,7 @@ func newRun(ctx context.Context, top, program string, place deployment.Deploymen
 	r := &run{id: id, progress: progress, account: aws.ToString(caller.Account), partition: arn[1],
 		cdk: &local.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", id),
 			Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)},
-		Deployment: &place, Client: &http.Client{Timeout: time.Minute}, Timeout: patience}
+		Deployment: &place, Timeout: patience}
 	if place.Profile != "" {
 		r.cdk.Environment = append(r.cdk.Environment, "AWS_PROFILE="+place.Profile)
 	}
@@ -110,7 +110,7 @@ func (r *run) deploy(ctx context.Context) error {
 	r.Settings["stackName"] = r.Stack
 	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.Named("tokenManagerId").Example)
 	if r.Endpoint != "" {
-		r.Settings[settings.LocalKey], emulated["local"], r.Client = "true", "true", deployment.Direct
+		r.Settings[settings.LocalKey], emulated["local"] = "true", "true"
 	}
 	if checks.UsesMTLS(r.Settings) {
 		r.Identity = paymenttest.NewIdentity()
@@ -198,7 +198,8 @@ func (r *run) deployService(ctx context.Context) error {
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
 	r.state, r.Change = paymenttest.NewState(service.State), r.change
-	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Identity: r.Identity, Client: r.Client}
+	r.Sender = paymenttest.Sender{Scheme: service.Scheme, Identity: r.Identity,
+		Client: &http.Client{Timeout: time.Minute}}
 	return r.NewKey(ctx)
 }
 

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -38,7 +37,6 @@ type Subject struct {
 	Identity     *paymenttest.Identity // the service's client certificate; nil without mutual TLS
 	Certificates Certificates          // further ones, which the settings name
 	Arrivals     *Arrivals             // of the consumer's queues
-	Client       *http.Client          // calls the protected API
 	Timeout      time.Duration         // how long to wait for what must happen
 	// Command returns a command of the program payhook for this stack.
 	Command func(ctx context.Context, args ...string) *exec.Cmd

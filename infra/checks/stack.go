@@ -176,9 +176,7 @@ func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
 	if err != nil {
 		return Seen{}, err
 	}
-	client := &http.Client{Transport: token.NewTransport(s.Token(), service, s.Client.Transport),
-		Timeout: 10 * time.Second}
-	answer, err := client.Do(r)
+	answer, err := token.NewClient(s.Token(), service).Do(r)
 	if err != nil {
 		return Seen{}, err
 	}

@@ -51,7 +51,7 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 		Deployment: &deployment.Deployment{Local: true, Region: Region,
 			Stack: settings.TextIn(values, "stackName"), PaymentService: m.service.URL,
 			Settings: values, Given: m.given},
-		Identity: m.identity, Client: deployment.Direct, Timeout: 20 * time.Second, Sender: m.service.Sender(),
+		Identity: m.identity, Timeout: 20 * time.Second, Sender: m.service.Sender(),
 		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}
 	return s, nil
 }
