@@ -3,7 +3,6 @@ package local
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -247,16 +245,6 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 		if diff := cmp.Diff(test.want, values(s.Settings)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.given, diff)
 		}
-	}
-	text, err := os.ReadFile(m.tlsFile("truststore"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := clientcert.ParseTruststore(text, time.Now()); err != nil {
-		t.Errorf("the truststore is rejected at synth: %v", err)
-	}
-	if _, err := tls.LoadX509KeyPair(m.tlsFile("client"), m.tlsFile("client-key")); err != nil {
-		t.Error(err)
 	}
 }
 
