@@ -22,7 +22,7 @@ import (
 // the program finds each by its id.
 func (f *fixture) testBank(t *testing.T) {
 	m := *f.machine
-	m.settings, m.service.URL, m.service.URL, m.end = nil, "", "", nil
+	m.settings, m.end = nil, nil
 	if err := m.startService(); err != nil {
 		t.Fatal(err)
 	}
