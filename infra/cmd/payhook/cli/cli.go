@@ -43,8 +43,7 @@ const ExitStatuses = `Exit status:
   130  interrupted with Ctrl-C
 `
 
-// Program is one run of the program, with its streams. It is not safe for
-// concurrent use, except for [Progress].
+// Program is one run of the program, with its streams. It is not safe for concurrent use.
 type Program struct {
 	In       io.Reader
 	Out, Err io.Writer
