@@ -541,10 +541,12 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	for range mostListed {
 		w.insert(ledger.Pending, time.Second)
 	}
+	none, _ := w.status(false)
 	old := w.insert(ledger.Pending, 2*time.Second, tried)
 	out, _ := w.status(false)
 	want := []waiting{{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}}
-	if got := w.document().Oldest; !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) {
+	if got := w.document().Oldest; !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
+		!strings.Contains(out, "\nleft to redrive\nRECORDEDAT") || strings.Contains(none, "left to redrive") {
 		t.Errorf("%+v, want %+v\n%s", got, want, out)
 	}
 }
