@@ -545,7 +545,8 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	old := w.insert(ledger.Pending, 2*time.Second, tried)
 	out, _ := w.status(false)
 	want := []waiting{{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}}
-	if got := w.document().Oldest; !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
+	got := w.document().Oldest
+	if !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
 		!strings.Contains(out, "\nleft to redrive\nRECORDEDAT") || strings.Contains(none, "left to redrive") {
 		t.Errorf("%+v, want %+v\n%s", got, want, out)
 	}
