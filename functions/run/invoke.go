@@ -36,22 +36,17 @@ func decode[T any](event []byte) error {
 
 // check returns an error if an event is none of the function.
 func check(function string, event []byte) error {
-	err, of := decoders[function](event), ""
-	switch {
-	case decode[struct{}](event) == nil && function == "webhook":
-		of = "a schedule"
-	case err == nil:
-		return nil
-	case decoders["webhook"](event) == nil:
-		of = "a function URL"
-	case decoders["redrive"](event) == nil:
-		of = "the function redrive"
-	case decoders["token"](event) == nil:
-		of = "the function token"
-	default:
-		return err
+	err := decoders[function](event)
+	if function == "webhook" && decode[struct{}](event) == nil {
+		return errors.New("this is an event of a schedule")
 	}
-	return fmt.Errorf("this is an event of %s", of)
+	for _, other := range [][2]string{{"webhook", "a function URL"}, {"redrive", "the function redrive"},
+		{"token", "the function token"}} {
+		if err != nil && decoders[other[0]](event) == nil {
+			return errors.New("this is an event of " + other[1])
+		}
+	}
+	return err
 }
 
 // invokeFiles invokes functions with the events in files, FUNCTION FILE... several times, in order.

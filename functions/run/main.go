@@ -59,18 +59,12 @@ func main() {
 	os.Exit(1)
 }
 
-// options are what the arguments say beside what the process itself needs.
-type options struct {
-	once, version bool
-	port          int
-}
-
-// flags returns the flags, which set p and o.
-func (p *process) flags(o *options) *flag.FlagSet {
+// flags returns the flags, which set p.
+func (p *process) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("payhook-run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.BoolVar(&o.once, "once", false, "end after the table")
-	f.IntVar(&o.port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
+	f.BoolVar(&p.once, "once", false, "end after the table")
+	f.IntVar(&p.port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces", func(text string) error {
 		return settings.AddPairs(p.given, text, settings.Except("baseUrl", "authUrl")) // they have flags
@@ -83,7 +77,7 @@ func (p *process) flags(o *options) *flag.FlagSet {
 		return checkForward(text)
 	})
 	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
-	f.BoolVar(&o.version, "version", false, "print the version")
+	f.BoolVar(&p.version, "version", false, "print the version")
 	return f
 }
 
@@ -98,8 +92,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		args = args[1:]
 	}
 	p := &process{out: stdout, given: map[string]string{}}
-	var o options
-	f := p.flags(&o)
+	f := p.flags()
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
@@ -108,15 +101,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case err != nil:
 		return usagef("%w; --help lists the flags", err)
-	case p.forwardTo != "" && (o.once || invokes):
+	case p.forwardTo != "" && (p.once || invokes):
 		return usagef("--forward is for a run that receives webhooks")
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
-	case o.version:
+	case p.version:
 		fmt.Fprintf(stdout, "payhook-run version %s (%s)\n", payment.Version(), runtime.Version())
 		return nil
 	}
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", o.port))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 	if err != nil {
 		return usageError{err}
 	}
@@ -129,7 +122,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return p.invokeFiles(ctx, f.Args())
 	}
 	err = p.playTable(ctx)
-	if o.once {
+	if p.once {
 		return err
 	}
 	minute := time.NewTicker(time.Minute) // as the schedules of a deployment

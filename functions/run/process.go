@@ -38,7 +38,9 @@ type process struct {
 	out              io.Writer
 	given            map[string]string // settings
 	baseURL, authURL string            // of another service; "": of the simulated one
+	port             int               // 0: one that is free
 	asIs             bool
+	once, version    bool
 	forwardTo        string // the URL to which events are posted; "": none
 
 	conf      settings.Deployment
