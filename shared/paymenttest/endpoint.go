@@ -60,6 +60,7 @@ func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) a
 			select {
 			case <-time.After(10 * time.Second):
 			case <-r.Context().Done(): // the client has closed the connection, or the service stops
+				fault = HangUp
 			}
 		}
 		a, wrong := faulty[fault]

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,16 +148,14 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 func TestCloseEndsSlowAnswers(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: testKey()})
 	service.Change(func(s *paymenttest.State) { s.Faults[paymenttest.Keys] = paymenttest.Slow })
-	failed := make(chan error)
-	go func() {
-		resp, err := http.Get(keyURL(service))
-		if err == nil {
-			resp.Body.Close()
-		}
-		failed <- err
-	}()
-	service.Close()
-	if err := <-failed; err == nil {
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { service.Close() }})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, keyURL(service), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := http.DefaultClient.Do(r); err == nil {
+		resp.Body.Close()
 		t.Error("a closed service answered")
 	}
 }
