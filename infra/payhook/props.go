@@ -87,7 +87,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field,
 				cmp.Or(earlier.Name, key)))
 		}
-		to.Name = field
+		to.Name, to.InGo = field, true
 		given.Values[key] = to
 	}
 	if p.EncryptionKey != nil {

@@ -51,13 +51,13 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"an alias": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Key_FromKeyArn(scope, jsii.String("Key"),
 				jsii.String("arn:aws:kms:eu-central-1:111122223333:key/a/b"))
-		}, []string{`EncryptionKey=arn:aws:kms:eu-central-1:111122223333:key/a/b: must be aws, cmk, or`}},
+		}, []string{`EncryptionKey="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or`}},
 		"an alias of a key that is known later": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Alias_FromAliasName(scope, jsii.String("Alias"), jsii.String("alias/payments"))
-		}, []string{"EncryptionKey=arn:${Token["}},
+		}, []string{`EncryptionKey="arn:${Token[`}},
 		"an alias in the app": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.NewKey(scope, jsii.String("Key"), nil).AddAlias(jsii.String("alias/payments"))
-		}, []string{"EncryptionKey=arn:${Token["}},
+		}, []string{`EncryptionKey="arn:${Token[`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack, p := emptyStack(t, "Payhook", c.context), given

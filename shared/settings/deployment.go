@@ -19,6 +19,7 @@ type Value struct {
 	Text string
 	From string // where it is from, such as -c or a file; "" if the name says it
 	Name string // of the setting there, such as BaseURL or --base-url; "" for the key
+	InGo bool   // whether it is a field of a struct, so that messages write it as Go does
 	// Unchecked is whether the form of the text is not checked: the name or ARN of an existing resource can be unknown
 	// until the deployment.
 	Unchecked bool
@@ -52,7 +53,7 @@ func Fields(fields Settings) (map[string]Value, error) {
 			}
 		}
 		if text := d.Text(s); text != "" {
-			values[s.Key] = Value{Text: text, Name: s.Name}
+			values[s.Key] = Value{Text: text, Name: s.Name, InGo: true}
 		}
 	}
 	return values, errors.Join(problems...)
@@ -117,7 +118,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 		if v, ok := given.Values[s.Key]; ok {
 			return v
 		}
-		v := Value{Text: s.Default, From: "default"}
+		v := Value{Text: s.Default, InGo: given.InGo, From: "default"}
 		if s.Key == "eventBusName" {
 			v.Text = DefaultBusName(given.Deployment)
 		}
@@ -131,7 +132,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 	r.relations()
 	for _, key := range slices.Sorted(maps.Keys(given.Values)) {
 		if !slices.ContainsFunc(declared, func(s *Setting) bool { return s.Key == key }) {
-			r.problem(given.Values[key].shown(key), Unknown(key, declared))
+			r.problem(given.Values[key].shown(key, nil), Unknown(key, declared))
 		}
 	}
 	return r.to, r.err()
@@ -207,7 +208,7 @@ func (r *reader) read(list []*Setting) {
 		if v.Text == "" && s.Default == "" {
 			continue
 		}
-		err := s.parse(v.Text, &r.to)
+		err := s.parse(v.Text, &r.to, v.language(s))
 		if isToken(v.Text) && !s.form.token {
 			err = errors.New("must be a literal, no token of the CDK: it is checked when the template is written")
 		}
@@ -232,7 +233,7 @@ func (r *reader) valid(fields ...any) bool {
 // shown returns the name of the setting of a field of r.to with its value, and where that is from.
 func (r *reader) shown(field any) string {
 	s := r.of(field)
-	return r.value(s).shown(s.Key)
+	return r.value(s).shown(s.Key, s)
 }
 
 // wrong adds a problem of the setting of a field of r.to.
@@ -244,22 +245,35 @@ func (r *reader) invalidate(s *Setting, problem string) {
 	r.invalid = append(r.invalid, s)
 	v := r.value(s)
 	if s.Example != "" {
-		problem += " (example: " + s.Example + ")"
+		problem += " (example: " + v.language(s)(s.Example) + ")"
 	}
-	r.problem(v.shown(s.Key), problem)
+	r.problem(v.shown(s.Key, s), problem)
 }
 
 func (r *reader) problem(name, problem string) {
 	r.problems = append(r.problems, fmt.Errorf("%s: %s", name, problem))
 }
 
+// language returns how a text of a setting is written where the value is from.
+func (v Value) language(s *Setting) func(text string) string {
+	if v.InGo {
+		return s.inGo
+	}
+	return asText
+}
+
+func asText(text string) string { return text }
+
 // shown returns NAME=VALUE (FROM) for a value, of which it shows the beginning; only the name if there is no value.
-func (v Value) shown(key string) string {
+// s is nil if there is no setting with the key.
+func (v Value) shown(key string, s *Setting) string {
 	name, text := cmp.Or(v.Name, key), v.Text
 	if text == "" {
 		return name
 	}
-	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }) {
+	if s != nil && v.InGo {
+		text = s.inGo(text)
+	} else if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }) {
 		text = strconv.Quote(text)
 	}
 	if runes := []rune(text); len(runes) > 60 {

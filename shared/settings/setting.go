@@ -113,8 +113,8 @@ func (d Deployment) Text(s *Setting) string {
 	return ""
 }
 
-// parse sets the field of the setting to what a text means.
-func (s *Setting) parse(text string, d *Deployment) (err error) {
+// parse sets the field of the setting to what a text means. Its error is in a language of values.
+func (s *Setting) parse(text string, d *Deployment, language func(text string) string) (err error) {
 	switch to := s.in(d).(type) {
 	case *string:
 		*to = text
@@ -134,7 +134,7 @@ func (s *Setting) parse(text string, d *Deployment) (err error) {
 		most, _ := ParseDuration(s.limits[1])
 		*to, err = ParseDuration(text)
 		if err != nil || *to < least || *to > most || *to%s.unit().length != 0 {
-			return errors.New("must be " + s.Limits())
+			return errors.New("must be " + s.limitsIn(language))
 		}
 	case *[]string:
 		*to, err = list(text)
@@ -167,12 +167,40 @@ func isOneOf(text string, options ...string) error {
 func isToken(text string) bool { return strings.Contains(text, "{Token[") }
 
 // Limits returns the limits as a person reads them, such as "whole days from 1d to 90d, or off"; "" for none.
-func (s *Setting) Limits() string {
+func (s *Setting) Limits() string { return s.limitsIn(asText) }
+
+func (s *Setting) limitsIn(language func(text string) string) string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	whole := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, s.limits[0], s.limits[1])
-	return strings.Join(append([]string{whole}, s.limits[2:]...), ", or ")
+	text := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]), language(s.limits[1]))
+	for _, word := range s.limits[2:] {
+		text += ", or " + language(word)
+	}
+	return text
+}
+
+// inGo returns a value in Go, as a field of payhook.Props has it.
+func (s *Setting) inGo(text string) string {
+	switch s.in(new(Deployment)).(type) {
+	case *int:
+		return text
+	case *[]string:
+		elements, _ := list(text)
+		return fmt.Sprintf("%#v", elements)
+	case *time.Duration:
+		d, err := ParseDuration(text)
+		if err != nil { // a word
+			return "payhook." + strings.ToUpper(text[:1]) + text[1:]
+		}
+		for _, u := range units[1:] {
+			if d%u.length == 0 {
+				return fmt.Sprintf("%d*time.%s%s", d/u.length, strings.ToUpper(u.name[:1]), u.name[1:])
+			}
+		}
+		return fmt.Sprintf("time.Duration(%d)", d)
+	}
+	return strconv.Quote(text)
 }
 
 const day = 24 * time.Hour

@@ -327,8 +327,8 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 	}
 }
 
-// A problem names the setting as the user has written it, with its value and where that is from. Each element of a list
-// is one value.
+// A problem names the setting as the user has written it, with its value and where that is from. Those of fields are
+// in Go. Each element of a list is one value.
 func TestProblemsShowValuesAndOrigins(t *testing.T) {
 	file := settings.Texts(map[string]string{"baseUrl": "https://a.example", "authUrl": "no where",
 		"evidence": "7y  compliance", "alarmSilence": "90m", "scopes": strings.Repeat("\x07é", 100),
@@ -370,26 +370,27 @@ eventBusNam=`},
 			s.ArchiveRetention, s.ClaimRetention, s.TimestampTolerance = settings.Off, settings.Never, settings.Off
 		}, ""},
 		"values": {func(s *settings.Settings) {
-			s.KeyMaxAge, s.WebhookTimeout, s.AlarmSilence = settings.Off, 12500*time.Millisecond, 90*time.Minute
 			s.KeysAuth, s.SuccessStatus, s.AllowedSources = "basic", 99, []string{"192.0.2.1", "::/0"}
 		}, `SuccessStatus=99: must be a status from 200 to 299
-KeysAuth=basic: must be none or bearer
-AllowedSources=192.0.2.1;::/0: must be networks of IPv4 or IPv6 in CIDR notation without host bits (example: 192.0.2.
-KeyMaxAge=off: must be whole hours from 1h to 90d (example: 24h)
-AlarmSilence=1h30m: must be whole hours from 1h to 7d, or off (example: 1h)
-WebhookTimeout=12.5s: must be whole seconds from 4s to 15m`},
+KeysAuth="basic": must be none or bearer
+AllowedSources=[]string{"192.0.2.1", "::/0"}: must be networks of IPv4 or IPv6 in CIDR notation without host bits (ex`},
+		"durations": {func(s *settings.Settings) {
+			s.KeyMaxAge, s.WebhookTimeout, s.AlarmSilence = settings.Off, 12500*time.Millisecond, 90*time.Minute
+		}, `KeyMaxAge=payhook.Off: must be whole hours from 1*time.Hour to 2160*time.Hour (example: 24*time.Hour)
+AlarmSilence=90*time.Minute: must be whole hours from 1*time.Hour to 168*time.Hour, or payhook.Off (example: 1*time.H
+WebhookTimeout=time.Duration(12500000000): must be whole seconds from 4*time.Second to 15*time.Minute`},
 		"relations": {func(s *settings.Settings) {
 			s.DeduplicationWindow, s.Scopes, s.TokenStore = time.Minute, "a", "none"
-		}, `Scopes=a: has no effect with TokenStore=none
-DeduplicationWindow=1m: must be at least 10m31s, which is twice TimestampTolerance=5m (default) plus WebhookTime`},
+		}, `Scopes="a": has no effect with TokenStore="none"
+DeduplicationWindow=1*time.Minute: must be at least 10m31s, which is twice TimestampTolerance=5*time.Minute (`},
 		"tokens": {func(s *settings.Settings) {
 			s.Scopes, s.HostedZoneID = "a ${Token[Ref.2]}", "${Token[Ref.3]}"
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"#{Token[S.4]}"}, []string{"${Token[G.5]}", "sg-01234567"}
 		}, `Scopes="a ${Token[Ref.2]}": must be a literal
-HostedZoneID=${Token[Ref.3]}: has no effect without DomainName`},
+HostedZoneID="${Token[Ref.3]}": has no effect without DomainName`},
 		"a token beside another text": {func(s *settings.Settings) {
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"${Token[S.4]}", "subnet-x"}, []string{"${Token[G.5]}"}
-		}, `SubnetIDs=${Token[S.4]};subnet-x: must be ids of subnets`},
+		}, `SubnetIDs=[]string{"${Token[S.4]}", "subnet-x"}: must be ids of subnets`},
 	} {
 		fields := complete
 		c.change(&fields)
