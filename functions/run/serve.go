@@ -22,13 +22,13 @@ import (
 // serve receives webhooks, serves the page, and invokes the functions that have a schedule at the beginning and at each
 // tick, until ctx ends.
 func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan time.Time) error {
-	url := "http://" + listener.Addr().String()
-	hook := url + webhookPath
-	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", url, hook,
+	base := "http://" + listener.Addr().String()
+	hook := base + webhookPath
+	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", base, hook,
 		p.conf.BaseURL, p.conf.AuthURL)
 	if p.baseURL == "" {
 		fmt.Fprintf(p.out, "\nThis sends a new event, as the first button of the page does:\n"+
-			"  curl -d '{\"send\": {}}' %s\n", url+paymenttest.ControlPath)
+			"  curl -d '{\"send\": {}}' %s\n", base+paymenttest.ControlPath)
 		p.service.SetWebhookURL(hook)
 	}
 	fmt.Fprintln(p.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
