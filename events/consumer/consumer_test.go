@@ -77,7 +77,7 @@ func TestTemplatesAreAsReviewed(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	if diff := cmp.Diff(string(want), got); diff != "" || err != nil {
-		t.Errorf("%v (-reviewed +now)\n%s", err, diff)
+		t.Errorf("%v: go test ./events/consumer -update writes it (-%s +now)\n%s", err, file, diff)
 	}
 }
 
