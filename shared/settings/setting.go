@@ -173,11 +173,12 @@ func (s *Setting) limitsIn(language func(text string) string) string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]), language(s.limits[1]))
+	words := []string{fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]),
+		language(s.limits[1]))}
 	for _, word := range s.limits[2:] {
-		text += ", or " + language(word)
+		words = append(words, "or "+language(word))
 	}
-	return text
+	return strings.Join(words, ", ")
 }
 
 // inGo returns a value in Go, as a field of payhook.Props has it.
