@@ -176,7 +176,9 @@ func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
 	if err != nil {
 		return Seen{}, err
 	}
-	answer, err := token.NewClient(s.Token(), service).Do(r)
+	client := token.NewClient(s.Token(), service)
+	client.Timeout = 10 * time.Second
+	answer, err := client.Do(r)
 	if err != nil {
 		return Seen{}, err
 	}

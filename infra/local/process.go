@@ -50,7 +50,7 @@ func (g *group) Stop() {
 // runLogged runs a command with all processes that it starts until it ends or ctx does, and
 // writes their output to a file. If the command fails, the error has the last lines.
 func runLogged(ctx context.Context, path string, cmd *exec.Cmd) error {
-	file, err := os.Create(path)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

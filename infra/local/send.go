@@ -55,11 +55,12 @@ With --json, the document that the endpoint answers: keyId, faults, status, body
 			if len(args) > 0 {
 				if err := json.Unmarshal([]byte(args[0]), &order); err != nil {
 					return cli.Usage("not a JSON object: %w", err)
+				} else if order == nil {
+					return cli.Usage("not a JSON object: null")
 				}
 			}
-			target := *t
-			target.Local = true
-			return send(cmd.Context(), p, target, order)
+			t.Local = true
+			return send(cmd.Context(), p, *t, order)
 		},
 	}
 }
@@ -77,8 +78,12 @@ func send(ctx context.Context, p *cli.Program, target deployment.Deployment, ord
 	if err != nil {
 		return err
 	}
-	answer, err := deployment.Direct.Post(d.PaymentService+paymenttest.ControlPath, "application/json",
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.PaymentService+paymenttest.ControlPath,
 		bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	answer, err := deployment.Direct.Do(r)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
@@ -95,6 +100,9 @@ func send(ctx context.Context, p *cli.Program, target deployment.Deployment, ord
 		err = p.PrintJSON(got)
 	} else {
 		_, err = fmt.Fprintln(p.Out, got.Status, got.Body)
+	}
+	if err == nil && got.Status == http.StatusUnauthorized {
+		fmt.Fprintf(p.Err, "if captureRejected is on, as after make up, this says why:\n  %s\n", p.Hint("explain"))
 	}
 	if err == nil && got.Status/100 != 2 {
 		err = cli.ErrAttention

@@ -44,8 +44,11 @@ func TestSendHasTheServiceSendAWebhook(t *testing.T) {
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		payload, _ := io.ReadAll(r.Body)
 		payloads = append(payloads, string(payload))
-		if r.URL.Path == "/forbidden" {
+		switch r.URL.Path {
+		case "/forbidden":
 			w.WriteHeader(http.StatusForbidden)
+		case "/unauthorized":
+			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
 	t.Cleanup(hook.Close)
@@ -60,11 +63,14 @@ func TestSendHasTheServiceSendAWebhook(t *testing.T) {
 		{[]string{`{"kind": "duplicate"}`}, 0, "200 \n", ""},
 		{[]string{`{"url": "` + hook.URL + `/forbidden"}`, "--json"}, cli.StatusFailed,
 			`{"keyId":"` + service.Key().ID + `","faults":{},"status":403}` + "\n", ""},
+		{[]string{`{"url": "` + hook.URL + `/unauthorized"}`}, cli.StatusFailed, "401 \n",
+			"this says why:\n  payhook explain --local\n"},
 		{[]string{`{"url": "http://127.0.0.1:1"}`}, cli.StatusUsage, "", "refused"},
 		{[]string{`{"kind": "nothing"}`}, cli.StatusUsage, "", `unknown flaw "nothing"`},
 		{[]string{`{"evnts": 2}`}, cli.StatusUsage, "", `"evnts"`},
 		{[]string{`{"certificate": "expired"}`}, cli.StatusUsage, "", "needs an https URL"},
 		{[]string{"2"}, cli.StatusUsage, "", "not a JSON object"},
+		{[]string{"null"}, cli.StatusUsage, "", "not a JSON object"},
 		{[]string{"--region", "eu-west-1"}, cli.StatusUsage, "", "takes no --region"},
 	} {
 		out, stderr, status := command(t, append([]string{"send"}, test.args...)...)
@@ -72,7 +78,7 @@ func TestSendHasTheServiceSendAWebhook(t *testing.T) {
 			t.Errorf("%q: %d, %s%s", test.args, status, out, stderr)
 		}
 	}
-	if p := payloads; len(p) != 4 || p[1] != p[2] || strings.Count(p[1], "100.10") != 2 {
+	if p := payloads; len(p) != 5 || p[1] != p[2] || strings.Count(p[1], "100.10") != 2 {
 		t.Errorf("sent %q", p)
 	}
 	t.Chdir(t.TempDir())

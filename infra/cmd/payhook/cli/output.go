@@ -59,6 +59,7 @@ func members(prefix string, object jsontext.Value) (all []Member) {
 		token, _ := d.ReadToken()
 		m := Member{Name: prefix + token.String()}
 		value, _ := d.ReadValue()
+		zero := true
 		switch value.Kind() {
 		case jsontext.KindBeginObject:
 			all = append(all, members(m.Name+".", value)...)
@@ -71,10 +72,12 @@ func members(prefix string, object jsontext.Value) (all []Member) {
 				}
 			}
 			m.Text = strings.Join(texts, ", ")
+			zero = texts == nil // [0] is not
 		default:
 			m.Text = textOf(value)
+			zero = isZero(m.Text)
 		}
-		if !isZero(m.Text) {
+		if !zero {
 			all = append(all, m)
 		}
 	}

@@ -34,20 +34,21 @@ func TestADocumentIsShownAsItsMembers(t *testing.T) {
 		List []string       `json:"list"`
 		In   map[string]int `json:"in"`
 		Zero []int          `json:"zero"`
+		Of   []int          `json:"of"` // a zero in a list is shown
 		Flag bool           `json:"flag"`
 	}
 	d := document{[]row{{ID: "a", N: 2}, {ID: "b\x1b", At: noon}}, row{ID: "<c>", At: noon}, `say "x y"`,
-		[]string{"p", "q"}, map[string]int{"z": 1, "y": 2, "x": 0}, nil, false}
+		[]string{"p", "q"}, map[string]int{"z": 1, "y": 2, "x": 0}, nil, []int{0}, false}
 	for name, test := range map[string]struct {
 		write      func(*Program) error
 		text, json string
 	}{
 		"Show": {func(p *Program) error { return p.Show(d) },
-			"id    <c>\nat    2026-01-31T12:00:00.000Z (1h ago)\ntext  say \"x y\"\nlist  p, q\nin.y  2\nin.z  1\n\n" +
+			"id    <c>\nat    2026-01-31T12:00:00.000Z (1h ago)\ntext  say \"x y\"\nlist  p, q\nin.y  2\nin.z  1\nof    0\n\n" +
 				"rows\nID       N  AT\na        2  \n\"b\\x1b\"     2026-01-31T12:00:00.000Z (1h ago)\n",
 			`{"rows":[{"id":"a","n":2},{"id":"b\u001b","at":"2026-01-31T12:00:00Z","n":0}],"id":"<c>",` +
 				`"at":"2026-01-31T12:00:00Z","n":0,"text":"say \"x y\"","list":["p","q"],"in":{"x":0,"y":2,"z":1},` +
-				`"zero":null,"flag":false}` + "\n"},
+				`"zero":null,"of":[0],"flag":false}` + "\n"},
 		"ShowLine": {func(p *Program) error { return p.ShowLine(d.Rows[1]) },
 			`id="b\x1b"  at="2026-01-31T12:00:00.000Z (1h ago)"` + "\n",
 			`{"id":"b\u001b","at":"2026-01-31T12:00:00Z","n":0}` + "\n"},

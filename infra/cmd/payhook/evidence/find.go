@@ -30,7 +30,7 @@ func findCommand(p *cli.Program) *cobra.Command {
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the records of an event or a delivery",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+			if err := cli.OneArg("EVENT_ID or DELIVERY_ID")(cmd, args); err != nil {
 				return err
 			}
 			if !payment.IsUUID(args[0]) {

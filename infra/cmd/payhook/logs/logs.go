@@ -60,8 +60,10 @@ func Command(p *cli.Program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Func("since", "how far back to begin, such as 90s, 24h or 7d (default 10m)", func(text string) (err error) {
-		o.since, err = settings.ParseDuration(text)
-		return err
+		if o.since, err = settings.ParseDuration(text); err != nil || o.since < 0 {
+			return errors.New("must be a duration such as 90s, 24h or 7d")
+		}
+		return nil
 	})
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
 	f.BoolVar(&o.notAccepted, "not-accepted", false, "list the webhooks that were not accepted")

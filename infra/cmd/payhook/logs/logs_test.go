@@ -263,7 +263,8 @@ func TestWrongUsageIsNamed(t *testing.T) {
 	for args, want := range map[string]string{
 		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
 		"token":                   "the stack has no function token",
-		"--since=soon":            `invalid argument "soon" for "--since"`,
+		"--since=soon":            `invalid argument "soon" for "--since" flag: must be a duration such as 90s`,
+		"--since=-1h":             `invalid argument "-1h" for "--since" flag: must be a duration`,
 		"--not-accepted --follow": "--not-accepted takes no",
 		"--not-accepted webhook":  "--not-accepted takes no",
 		"--not-accepted --all":    "--not-accepted takes no",

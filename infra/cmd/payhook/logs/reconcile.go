@@ -76,7 +76,7 @@ func ReconcileCommand(p *cli.Program) *cobra.Command {
 		Use:   "reconcile FILE|-",
 		Short: "Compare a list of the service with what Payhook has",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+			if err := cli.OneArg("FILE")(cmd, args); err != nil {
 				return err
 			}
 			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]

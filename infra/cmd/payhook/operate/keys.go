@@ -103,8 +103,11 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	if p.JSON {
 		err = p.PrintJSON(shown)
 	} else {
-		err = errors.Join(cli.List(p.Program, shown.Keys, "keyId", "state", "thumbprint", "fetchedAt", "unknownSince"),
-			p.Show(shown.Certificates))
+		err = cli.List(p.Program, shown.Keys, "keyId", "state", "thumbprint", "fetchedAt", "unknownSince")
+		if len(shown.Keys) > 0 && failed == nil {
+			fmt.Fprintln(p.Out)
+		}
+		err = errors.Join(err, p.Show(shown.Certificates))
 	}
 	c := shown.Certificates
 	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)

@@ -118,7 +118,7 @@ func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report,
 }
 
 func oneUUID(cmd *cobra.Command, args []string) error {
-	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+	if err := cli.OneArg("ID")(cmd, args); err != nil {
 		return err
 	}
 	return isID(args[0])

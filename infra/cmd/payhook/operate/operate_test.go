@@ -290,7 +290,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"parked list --event " + id + " --delivery " + id:  "cannot be used together",
 		"parked list --kind rejected --event " + id:        "are not known",
 		"parked list --state maybe":                        "open, replayed, dismissed, any",
-		"parked show":                                      "accepts 1 arg",
+		"parked show":                                      "takes NAME",
 		"parked show " + invalidName + " --payload --json": "cannot be used with --json",
 		"replay":                                    "names are missing",
 		"replay --all " + invalidName:               "cannot be used with names",
@@ -306,7 +306,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"dismiss --all":                             "--reason is missing",
 		"event 7":                                   "must be a UUID",
 		"keys misses#1 --drop":                      "must be a UUID",
-		"keys --drop":                               "accepts 1 arg",
+		"keys --drop":                               "takes ID",
 		"keys --drop " + id:                         "--reason is missing",
 	} {
 		t.Run(call, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (p *program) showCommand() *cobra.Command {
 			if payload && p.JSON {
 				return errors.New("--payload writes only the payload: it cannot be used with --json")
 			}
-			return cobra.ExactArgs(1)(cmd, args)
+			return cli.OneArg("NAME")(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
 			name, err := p.whole(ctx, s, args[0])

@@ -323,3 +323,18 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// An event is published whatever its types are, so it can be in conflict.
+func TestVersionsAreShownWhateverTheirTypes(t *testing.T) {
+	for event, want := range map[string]version{
+		`{"eventData":{"amount":"1.00","paymentCurrency":null,"paymentStatus":"X"}}`: {Amount: "1.00",
+			Currency: "null"},
+		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`: {Amount: "1", Status: "7"},
+		`{"eventData":[1]}`: {}, `{"eventData":null}`: {}, `{}`: {}, ``: {},
+	} {
+		var got version
+		if got.read([]byte(event)); got != want {
+			t.Errorf("%s: %+v", event, got)
+		}
+	}
+}

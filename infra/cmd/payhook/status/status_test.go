@@ -411,6 +411,18 @@ func TestInterruptedStatusShowsNothing(t *testing.T) {
 	}
 }
 
+func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
+	var out bytes.Buffer
+	p := &cli.Program{Out: &out, Stack: &deployment.Deployment{Outputs: []deployment.Output{
+		{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"}}}}
+	root := p.Root()
+	root.AddCommand(Command(p))
+	if status := p.Run(t.Context(), root, []string{"status", "--outputs"}); status != 0 ||
+		out.String() != "NAME          MEANING  VALUE\nEventBusName  the bus  bus-1\n" {
+		t.Errorf("%d, %s", status, &out)
+	}
+}
+
 // GetFunction returns a function with a URL of its package.
 func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
 	_ ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error) {
