@@ -82,6 +82,10 @@ func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
 	}
 	for function, path := range functions {
 		properties := tm.get(t, path, "AWS::Lambda::Function").Properties
+		// The certificates of a user's machine are searched as usual.
+		if got := at(properties, "Environment", "Variables", "SSL_CERT_DIR"); got != nil {
+			t.Errorf("%s: SSL_CERT_DIR is %v", function, got)
+		}
 		want := map[string]string{"amd64": "x86_64", "arm64": "arm64"}[thisMachine]
 		if got := at(properties, "Architectures", 0); got != want {
 			t.Errorf("%s: %v, want %s", function, got, want)

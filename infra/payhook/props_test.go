@@ -198,8 +198,8 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 	stack, props := newStack(t, app, "..")
 	create(stack, jsii.String("Default"), props, programs(""))
 	if *stack.StackName() != "PayhookStaging" || *stack.Region() != "eu-central-1" ||
-		*stack.Account() != "111122223333" {
-		t.Error(*stack.StackName(), *stack.Region(), *stack.Account())
+		*stack.Account() != "111122223333" || !*stack.TerminationProtection() {
+		t.Error(*stack.StackName(), *stack.Region(), *stack.Account(), *stack.TerminationProtection())
 	}
 	if err := synthesize(app); err != nil {
 		t.Error(err)

@@ -78,8 +78,8 @@ type Settings struct {
 	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
 	// public CAs. A machine that runs `payhook explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
-	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered 403; none:
-	// every address.
+	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from, which is no authentication;
+	// others are answered 403; none: every address.
 	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
 	// SubnetIDs are subnets of a VPC for the functions, with SecurityGroupIDs; none: no VPC.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`

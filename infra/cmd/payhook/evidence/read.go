@@ -185,7 +185,7 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 	return nil
 }
 
-// recoverable is for how long S3 keeps a record under a delete marker: infra/payhook/buckets.go.
+// recoverable is for how long S3 keeps a record under a delete marker: infra/payhook/stores.go.
 const recoverable = 30 * 24 * time.Hour
 
 // judgeVersions says which versions of one object should not be there: all but the latest, and delete markers.
