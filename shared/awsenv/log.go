@@ -118,8 +118,8 @@ type directive struct {
 }
 
 // packages are the names with which the errors of Payhook's packages begin. Only who reads the code knows them.
-var packages = []string{"bus", "clientcert", "intake", "keys", "ledger", "objects", "payment", "proof", "redrive",
-	"signature", "token"}
+var packages = []string{"bus", "clientcert", "intake", "keys", "ledger", "objects", "payment", "paymenttest",
+	"proof", "redrive", "signature", "token"}
 
 // Cause returns the text of an error for people, without the names of packages; "" for nil.
 func Cause(err error) string {
@@ -127,6 +127,7 @@ func Cause(err error) string {
 		return ""
 	}
 	parts := strings.Split(err.Error(), ": ")
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(packages, part) }),
-		": ")
+	last := len(parts) - 1 // it is no prefix
+	before := slices.DeleteFunc(parts[:last:last], func(part string) bool { return slices.Contains(packages, part) })
+	return strings.Join(append(before, parts[last]), ": ")
 }

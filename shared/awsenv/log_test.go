@@ -97,6 +97,7 @@ func TestCausesHaveNoNamesOfPackages(t *testing.T) {
 		"proof: damaged: keys: rejected":      "damaged: rejected",
 		"line 2: ledger: bus: no":             "line 2: no",
 		"the ledger: no signature: it is one": "the ledger: no signature: it is one",
+		"paymenttest: no setting: token":      "no setting: token",
 	} {
 		if got := awsenv.Cause(errors.New(text)); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -193,6 +193,22 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	}
 }
 
+// What was replayed was accepted, and only the ledger forgets it. A delivery that is open decides, and of several
+// decisions a replay.
+func TestAReplayedIDIsNotMissing(t *testing.T) {
+	w := newWorld(t)
+	name, p := w.park()
+	id := p.EventIDs[0]
+	w.decide(proof.Replayed, name)
+	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
+	for range 5 { // in the order of the names, which is random
+		name := w.put(p)
+		w.check(events, id, false, parked)
+		w.decide(proof.Dismissed, name)
+		w.check(events, id, false, replayed)
+	}
+}
+
 // What was published with the longer window is still remembered, and without items the setting decides.
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	lost := accepted(paymenttest.Event())

@@ -167,7 +167,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 		want   []string
 	}{
 		"too few days": {reported, cli.StatusFailed,
-			[]string{"29.5", "CN=Operator CA", "e3b0", "CN=a", "ca97",
+			[]string{"KEYID", "\n\nauthentication", "29.5", "CN=Operator CA", "e3b0", "CN=a", "ca97",
 				"CN=Operator CA  2026-03-02T00:00:00.000Z (in 29d12h)"}},
 		"enough days": {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
 		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0,
@@ -178,6 +178,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.redrive = func(intake.Request) (string, error) { return test.answer, nil }
+			w.cache(uuid.New().String(), nil, time.Minute, time.Minute)
 			out, _ := w.expect(test.status, "keys")
 			w.contains(out, test.want...)
 		})
