@@ -68,7 +68,7 @@ func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string,
 func Verify(key *rsa.PublicKey, payload []byte, proof Parts) error {
 	// With a line feed in them, the same message could be split at another place.
 	if strings.ContainsFunc(proof.Timestamp+proof.KeyID, unicode.IsControl) {
-		return fmt.Errorf("%w: a control character", ErrMalformed)
+		return fmt.Errorf("%w: a control character in the timestamp or key id", ErrMalformed)
 	}
 	return verifyDigest(key, digest(payload, proof.Timestamp, proof.KeyID), proof.Signature)
 }
@@ -79,7 +79,7 @@ func Verify(key *rsa.PublicKey, payload []byte, proof Parts) error {
 func CheckForm(text string, minBytes, maxBytes int) error {
 	size := encoding.DecodedLen(len(strings.TrimRight(text, "=")))
 	if size < minBytes || size > maxBytes {
-		return fmt.Errorf("%w: not %d to %d bytes in base64url", ErrMalformed, minBytes, maxBytes)
+		return fmt.Errorf("%w: the signature is not %d to %d bytes in base64url", ErrMalformed, minBytes, maxBytes)
 	}
 	_, err := decode(text, size)
 	return err
@@ -115,7 +115,7 @@ func decode(text string, size int) ([]byte, error) {
 	if n := encoding.EncodedLen(size); len(text) != n {
 		padding := (4 - n%4) % 4
 		if len(text) != n+padding || !strings.HasSuffix(text, "=="[:padding]) {
-			return nil, fmt.Errorf("%w: not %d bytes in base64url", ErrMalformed, size)
+			return nil, fmt.Errorf("%w: the signature is not %d bytes in base64url", ErrMalformed, size)
 		}
 		unpadded = text[:n]
 	}
@@ -123,7 +123,7 @@ func decode(text string, size int) ([]byte, error) {
 	// bytes are encoded as.
 	sig, _ := encoding.DecodeString(unpadded)
 	if encoding.EncodeToString(sig) != unpadded {
-		return nil, fmt.Errorf("%w: not canonical base64url", ErrMalformed)
+		return nil, fmt.Errorf("%w: the signature is not canonical base64url", ErrMalformed)
 	}
 	return sig, nil
 }
@@ -141,7 +141,7 @@ func CheckTime(text string, now time.Time, tolerance time.Duration) error {
 	}
 	// Times are compared, not their difference: time.Time.Sub saturates.
 	if at.Before(now.Add(-tolerance)) || at.After(now.Add(tolerance)) {
-		return fmt.Errorf("%w: timestamp", ErrOutsideWindow)
+		return ErrOutsideWindow
 	}
 	return nil
 }

@@ -315,7 +315,7 @@ func TestCheckForm(t *testing.T) {
 			}
 		}
 	}
-	const want = ": not 256 to 512 bytes in base64url"
+	const want = ": the signature is not 256 to 512 bytes in base64url"
 	if err := CheckForm("AAAA", 256, 512); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}

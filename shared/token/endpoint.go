@@ -104,11 +104,11 @@ type EndpointError struct {
 func (e *EndpointError) Error() string {
 	switch {
 	case e.Status == 0:
-		return "token: endpoint: no answer: " + e.Problem
+		return "token: the token endpoint did not answer: " + e.Problem
 	case e.Code != "":
-		return fmt.Sprintf("token: endpoint answered %d %s", e.Status, e.Code)
+		return fmt.Sprintf("token: the token endpoint answered %d %s", e.Status, e.Code)
 	default:
-		return fmt.Sprintf("token: endpoint answered %d: %s", e.Status, e.Problem)
+		return fmt.Sprintf("token: the token endpoint answered %d: %s", e.Status, e.Problem)
 	}
 }
 

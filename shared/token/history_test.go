@@ -135,6 +135,18 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 				})
 			}, calls: 1, stored: "t-2"},
 		},
+		"it is replaced after it was repeated": {
+			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},
+			{do: func(r *rig) {
+				r.store.put(strings.Replace(r.store.text(), digest(), strings.Repeat("0", 64), 1))
+			}, calls: 1, stored: "t-1"},
+		},
+		"every run calls in the last 4 minutes": {
+			{put: "t-1", wait: 55 * minute, answer: returns("t-1", 5*minute), want: token.Unchanged, calls: 1},
+			{wait: 59 * second, want: token.Unchanged},
+			{wait: second, answer: returns("t-1", 4*minute), want: token.Unchanged, calls: 1},
+			{wait: minute, answer: returns("t-1", 3*minute), want: token.Unchanged, calls: 1},
+		},
 		"a token that expires earlier is not stored, until the expiry": {
 			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), want: token.Unchanged, calls: 1},
 			{want: token.Unchanged},

@@ -96,7 +96,7 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 		select {
 		case r.reading <- struct{}{}:
 		case <-ctx.Done():
-			return Bearer{}, fmt.Errorf("token: %w", ctx.Err())
+			return Bearer{}, fmt.Errorf("token: waiting for the token: %w", ctx.Err())
 		}
 	}
 	defer func() { <-r.reading }()

@@ -207,7 +207,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 }
 
 const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook","outcome":"signature-mismatch",` +
-	`"status":401,"cause":"signature: does not verify","keyId":"","ms":{"authenticate":0.5,"record":0},` +
+	`"status":401,"cause":"the signature does not verify","keyId":"","ms":{"authenticate":0.5,"record":0},` +
 	`"Recorded":0,"ok":false,"list":[],"none":null,"StackName":"f","_aws":{"Timestamp":1},"requestId":"r",` +
 	`"x":"a\u001b[1m"}`
 
@@ -236,7 +236,7 @@ func TestRoutineLinesAreLeftOut(t *testing.T) {
 	c.add(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
 	const head = "time=2026-01-31T12:00:00.000Z  function=webhook  "
 	const want = head + `level=WARN  msg=webhook  outcome=signature-mismatch  status=401  ` +
-		`cause="signature: does not verify"  ms.authenticate=0.5  x="a\x1b[1m"` + "\n" +
+		`cause="the signature does not verify"  ms.authenticate=0.5  x="a\x1b[1m"` + "\n" +
 		head + `text="panic: \x1b[1m"` + "\n" +
 		head + `text="REPORT RequestId: 2  Duration: 9 ms  Status: timeout"` + "\n"
 	if out, stderr, status := call(t, c); status != 0 || out != want || stderr != "" {
