@@ -307,7 +307,8 @@ func (p *Payhook) traffic() []awscloudwatch.IWidget {
 	if w.certificate != nil {
 		// ACM writes it twice a day, until the certificate expires:
 		// https://docs.aws.amazon.com/acm/latest/userguide/cloudwatch-metrics.html
-		days := over(24*60, minimum, newMetric("AWS/CertificateManager", "DaysToExpiry", "CertificateArn", w.certificate))
+		days := over(24*60, minimum,
+			newMetric("AWS/CertificateManager", "DaysToExpiry", "CertificateArn", w.certificate))
 		// The last hours, which the dashboard shows, can be without a value.
 		charts = append(charts, chart("Days until the certificate of the domain name expires",
 			&awscloudwatch.GraphWidgetProps{Left: &[]awscloudwatch.IMetric{days}, Start: jsii.String("-P14D")}))

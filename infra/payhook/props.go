@@ -180,8 +180,8 @@ func lettersAndDigits(text string) string {
 // ReadSettings returns the props of the construct and of its stack, for an app whose settings are not in its code: of
 // the file settings.json in the folder, with env=NAME in the context also of environments/NAME.json, and of the context
 // of the app, which is -c on the command line. The last one that sets a setting counts. [New] checks them, and reports
-// keys that are no setting. Fields that the caller sets replace them. The stack has termination protection, unless it is
-// that of a local run.
+// keys that are no setting. Fields that the caller sets replace them. The stack has termination protection, unless it
+// is that of a local run.
 //
 // The files have JSON objects. An environment has account and region as well, for the stack. The CDK CLI refuses to
 // deploy with credentials of another account. Otherwise account and Region are those of the credentials, if they are
