@@ -44,8 +44,8 @@ func TestADocumentIsShownAsItsMembers(t *testing.T) {
 		text, json string
 	}{
 		"Show": {func(p *Program) error { return p.Show(d) },
-			"id    <c>\nat    2026-01-31T12:00:00.000Z (1h ago)\ntext  say \"x y\"\nlist  p, q\nin.y  2\nin.z  1\nof    0\n\n" +
-				"rows\nID       N  AT\na        2  \n\"b\\x1b\"     2026-01-31T12:00:00.000Z (1h ago)\n",
+			"id    <c>\nat    2026-01-31T12:00:00.000Z (1h ago)\ntext  say \"x y\"\nlist  p, q\nin.y  2\nin.z  1\n" +
+				"of    0\n\nrows\nID       N  AT\na        2  \n\"b\\x1b\"     2026-01-31T12:00:00.000Z (1h ago)\n",
 			`{"rows":[{"id":"a","n":2},{"id":"b\u001b","at":"2026-01-31T12:00:00Z","n":0}],"id":"<c>",` +
 				`"at":"2026-01-31T12:00:00Z","n":0,"text":"say \"x y\"","list":["p","q"],"in":{"x":0,"y":2,"z":1},` +
 				`"zero":null,"of":[0],"flag":false}` + "\n"},

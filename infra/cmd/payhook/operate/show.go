@@ -40,7 +40,8 @@ func (p *program) showCommand() *cobra.Command {
 			return p.showStored(ctx, s, name, payload)
 		}),
 	}
-	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte: payment data; not with --json")
+	cmd.Flags().BoolVar(&payload, "payload", false,
+		"write only the payload, byte for byte: payment data; not with --json")
 	return cmd
 }
 
