@@ -309,6 +309,14 @@ func started(t *testing.T, out io.Writer, given ...string) *process {
 	return p
 }
 
+func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
+	p := started(t, io.Discard, "keysAuth=bearer")
+	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
+	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %v, %v", resp, err)
+	}
+}
+
 func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 	var out bytes.Buffer
 	p := started(t, &out)
