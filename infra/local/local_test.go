@@ -323,6 +323,9 @@ func TestFailedCommandShowsItsOutput(t *testing.T) {
 	if readErr != nil || !strings.Contains(string(text), "for this reason") {
 		t.Errorf("the log has %q, %v", text, readErr)
 	}
+	if info, err := os.Stat(log); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the log can be read by others: %v, %v", info, err)
+	}
 }
 
 func TestLongStepShowsItsSeconds(t *testing.T) {

@@ -1,6 +1,8 @@
 package local
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -85,5 +87,25 @@ func TestSendHasTheServiceSendAWebhook(t *testing.T) {
 	if _, stderr, status := command(t, "send"); status != cli.StatusUnreachable ||
 		!strings.Contains(stderr, "nothing is up") {
 		t.Errorf("nothing is up: %d, %s", status, stderr)
+	}
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then it notices that the caller has gone
+		cancel()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hook.Close)
+	service := paymenttest.NewServer(paymenttest.Options{})
+	t.Cleanup(service.Close)
+	standIn(t, hook.URL, service)
+	var out, stderr bytes.Buffer
+	p := &cli.Program{Out: &out, Err: &stderr}
+	root := p.Root()
+	root.AddCommand(Command(p, &p.Target))
+	if status := p.Run(ctx, root, []string{"local", "send"}); status != cli.StatusInterrupted {
+		t.Errorf("%d, %s%s", status, &out, &stderr)
 	}
 }
