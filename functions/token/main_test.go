@@ -25,6 +25,13 @@ func TestItAnswersInvocations(t *testing.T) {
 	}
 }
 
+func TestItDoesNotStartWithoutSettings(t *testing.T) {
+	_, err := newFunction(func(name string) string { return map[string]string{"AWS_REGION": "eu-central-1"}[name] })
+	if err == nil || !strings.Contains(err.Error(), settings.CredentialsSecretEnv) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, `{"access_token":"a","token_type":"Bearer","expires_in":3600}`)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,19 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 			if _, err := clients.KeyService(without).Get(server.URL); !errors.As(err, &untrusted) {
 				t.Errorf("%s: the connections of the other clients: %v", auth, err)
 			}
+		}
+	}
+}
+
+// Such a function ends when it starts, and not at the first webhook.
+func TestAFunctionWithoutSettingsHasNoClients(t *testing.T) {
+	for _, function := range []string{"webhook", "redrive"} {
+		_, _, err := stack.Load(function, func(name string) string {
+			return map[string]string{"AWS_REGION": "eu-central-1"}[name]
+		})
+		if err == nil || !strings.Contains(err.Error(), "settings:\n") ||
+			!strings.Contains(err.Error(), settings.LedgerTableEnv) {
+			t.Errorf("%s: %v", function, err)
 		}
 	}
 }
