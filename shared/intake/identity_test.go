@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 	"uuid"
@@ -143,6 +145,32 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 	}
 	w.redrive()
 	w.onBus(first, beside, other)
+}
+
+// One object is stored for each id, and a payload can have a million events of one byte.
+func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
+	w := newWorld(t)
+	good := paymenttest.Encode(paymenttest.Event())
+	_, r := w.send(good, []byte(strings.Repeat("1,", 4999)+"1"))
+	if p := w.parked(r.Parked); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
+		r.Published != 1 {
+		t.Errorf("%d positions of %d", len(p.Positions), r.Invalid)
+	}
+}
+
+// The line of a webhook has at most ten paths, and no value.
+func TestTheFirstDeviationOfTenEventsIsKept(t *testing.T) {
+	w := newWorld(t)
+	events := [][]byte{paymenttest.Encode(paymenttest.Event())} // without a deviation
+	for range 12 {
+		events = append(events, []byte(strings.NewReplacer(`"amount":1250.00`, `"amount":"CANARY"`, `"USD"`, "840").
+			Replace(string(paymenttest.Encode(paymenttest.Event())))))
+	}
+	_, r := w.send(events...)
+	want := slices.Repeat([]string{"eventData.amount"}, 10)
+	if r.Outcome != intake.Accepted || r.Published != 13 || !cmp.Equal(r.Deviations, want) {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A byte order mark is a part of what was signed, and of nothing else.

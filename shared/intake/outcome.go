@@ -147,7 +147,8 @@ func unavailable(name, text string, metric settings.Metric, detail string, retry
 		Level: slog.LevelError}}
 }
 
-// ofErrors are the outcomes of the errors of other packages. The first that matches decides.
+// ofErrors are the outcomes of the errors of other packages, unless an outcome wraps them. The first that matches
+// decides.
 var ofErrors = []struct {
 	match   func(error) bool
 	outcome Outcome
@@ -184,15 +185,16 @@ func OutcomeOf(err error) Outcome {
 	if rejected, ok := errors.AsType[*clientcert.Error](err); ok {
 		return CertificateOutcome(rejected.Reason)
 	}
+	own, ok := errors.AsType[Outcome](err)
+	if ok && own != KeyUnavailable { // it wraps every error of a key, also that of an unknown one
+		return own
+	}
 	for _, o := range ofErrors {
 		if o.match(err) {
 			return o.outcome
 		}
 	}
-	if o, ok := errors.AsType[Outcome](err); ok {
-		return o
-	}
-	return LedgerUnavailable
+	return cmp.Or(own, LedgerUnavailable)
 }
 
 // Outcomes returns all outcomes that a webhook can have, by their names.

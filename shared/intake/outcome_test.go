@@ -9,6 +9,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
 )
 
@@ -32,6 +33,10 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 	for _, reason := range clientcert.Reasons() {
 		errs[&clientcert.Error{Reason: reason}] = intake.CertificateOutcome(reason)
 	}
+	// The sender must send again what failed, whatever the cause is.
+	errs[fmt.Errorf("%w: %w", intake.LedgerUnavailable, &payment.FieldError{})] = intake.LedgerUnavailable
+	errs[fmt.Errorf("%w: %w", intake.ParkingFailed, proof.ErrAltered)] = intake.ParkingFailed
+	errs[fmt.Errorf("%w: %w", intake.KeyUnavailable, keys.ErrUnknown)] = intake.KeyUnknown
 	for err, want := range errs {
 		if got := intake.OutcomeOf(fmt.Errorf("wrapped: %w", err)); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)

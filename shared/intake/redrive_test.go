@@ -1,10 +1,12 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +95,34 @@ func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
 	w.redrive()
 	if r := w.redrive(); r.Oldest != 0 {
 		t.Errorf("once all are published: %+v", r)
+	}
+}
+
+// The events of a chunk are in memory together.
+func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.change = func(_ int, raw []byte) []byte {
+		return bytes.Replace(raw, []byte(`"amountType":"`), append([]byte(`"amountType":"`),
+			bytes.Repeat([]byte("x"), 250_000)...), 1)
+	}
+	w.pend(100)
+	sizes := w.table.Items()
+	var mu sync.Mutex
+	var held, most int // bytes of events that are leased and not marked yet
+	w.table.Fails = func(_ context.Context, call, id string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch call {
+		case "lease":
+			held += sizes[id].Size
+			most = max(most, held)
+		case "published":
+			held = 0
+		}
+		return nil
+	}
+	if r := w.redrive(); r.Published != 100 || most > 8<<20 || most < 7<<20 {
+		t.Errorf("%d bytes are leased together: %+v", most, r)
 	}
 }
 

@@ -4,13 +4,31 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 )
+
+// The pauses between the attempts are at most an hour.
+func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(t, nil)
+		d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
+		d.record(newEvent())
+		for i := range settings.RedriveAttempts {
+			last := i+1 == settings.RedriveAttempts
+			if got := d.handle(intake.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
+				t.Errorf("attempt %d: %+v", i+1, got)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
 
 // reported tests that the report on certificates has the value of a setting.
 func reported(key, value string, field func(*intake.Certificates) []string) func(*testing.T) {

@@ -1,0 +1,53 @@
+package intake_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+)
+
+func TestAPipelineUsesItsSettings(t *testing.T) {
+	small := settings.Function{MaxEntryBytes: 4000, DeduplicationWindow: 48 * time.Hour, RedriveGrace: time.Hour}
+	large := settings.Function{MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
+	for _, c := range []struct {
+		s                        settings.Function
+		bytes, requests, objects int // of a member of each event; of the bus; claim checks
+	}{{small, 2000, 2, 0}, {large, 2000, 1, 0}, {large, settings.ClaimCheckBytes, 1, 2}} {
+		c.s.ClaimBucket, c.s.Scheme, c.s.KeyService = "claims", paymenttest.DefaultScheme(), &url.URL{}
+		two := paymenttest.Events(2)
+		for i := range two {
+			two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
+		}
+		for _, answer := range []error{nil, errDown} { // of the bus
+			w, requests := newWorld(t), 0
+			w.clock = time.Now
+			w.bus.Fails = func(context.Context, string, string) error { requests++; return answer }
+			stores := intake.Stores{Ledger: &w.table, Keys: &keys.Memory{}, Bus: &w.bus, Claims: &w.claims}
+			if s := stores.Signature(&http.Client{}, c.s); s.Scheme != c.s.Scheme || s.Keys == nil {
+				t.Errorf("%+v", s)
+			}
+			if r := intake.NewReceiver(stores.Pipeline(c.s), w.mechanisms).Receive(t.Context(),
+				w.signed(paymenttest.Delivery(two...))); r.Outcome != intake.Accepted {
+				t.Fatalf("%+v", r)
+			}
+			for _, item := range w.table.Items() {
+				// The time of the invocation is under half a minute.
+				remembered := time.Until(item.ExpiresAt).Round(time.Minute)
+				held := time.Until(item.Due).Round(time.Minute)
+				if answer != nil && held != c.s.RedriveGrace || answer == nil && (requests != c.requests ||
+					remembered != c.s.DeduplicationWindow || len(w.claims.Keys()) != c.objects) {
+					t.Errorf("%+v: remembered for %s, held for %s, %d requests, %d objects", c, remembered, held,
+						requests, len(w.claims.Keys()))
+				}
+			}
+		}
+	}
+}
