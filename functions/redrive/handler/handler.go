@@ -99,7 +99,9 @@ func check(e intake.Request) error {
 			return errors.New("the replay of a rejected webhook needs a reason")
 		}
 	}
-	return proof.Note{By: e.By, Reason: e.Reason, Version: string(e.Version)}.Check()
+	// As long as it becomes: what is published could not be noted otherwise.
+	return proof.Note{By: e.By, At: time.Unix(0, 1).UTC(), Reason: e.Reason, Version: string(e.Version),
+		AgeAccepted: e.AcceptAge}.Check()
 }
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not

@@ -165,6 +165,25 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 
 const missing = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
 
+func TestWhatCannotBeNotedIsNotReplayed(t *testing.T) {
+	d := deploy(t, nil)
+	d.now = func() time.Time { return noon.Add(1) } // the longest text of a time
+	refused := 0
+	for n := proof.MaxNote - 100; n <= proof.MaxNote; n++ {
+		name := d.park(proof.Invalid, nil, newEvent())
+		e := intake.Request{Replay: []string{name}, Reason: strings.Repeat("x", n), AcceptAge: true}
+		if got, err := d.Handle(t.Context(), e); err != nil {
+			refused++
+			d.decided(name, proof.Open)
+		} else if d.decided(name, proof.Replayed); got.Decided[0].Cause != "" {
+			t.Errorf("a reason of %d bytes: %+v", n, got)
+		}
+	}
+	if refused == 0 || refused > proof.MaxNote-900 {
+		t.Errorf("%d are refused", refused)
+	}
+}
+
 func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	d := deploy(t, nil)
 	name := d.park(proof.Invalid, nil, newEvent())
