@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,9 +28,10 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
 		}
 		for _, answer := range []error{nil, errDown} { // of the bus
-			w, requests := newWorld(t), 0
+			w := newWorld(t)
+			var requests atomic.Int64
 			w.clock = time.Now
-			w.bus.Fails = func(context.Context, string, string) error { requests++; return answer }
+			w.bus.Fails = func(context.Context, string, string) error { requests.Add(1); return answer }
 			stores := intake.Stores{Ledger: &w.table, Keys: &keys.Memory{}, Bus: &w.bus, Claims: &w.claims}
 			if s := stores.Signature(&http.Client{}, c.s); s.Scheme != c.s.Scheme || s.Keys == nil {
 				t.Errorf("%+v", s)
@@ -42,10 +44,10 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				// The time of the invocation is under half a minute.
 				remembered := time.Until(item.ExpiresAt).Round(time.Minute)
 				held := time.Until(item.Due).Round(time.Minute)
-				if answer != nil && held != c.s.RedriveGrace || answer == nil && (requests != c.requests ||
+				if answer != nil && held != c.s.RedriveGrace || answer == nil && (int(requests.Load()) != c.requests ||
 					remembered != c.s.DeduplicationWindow || len(w.claims.Keys()) != c.objects) {
 					t.Errorf("%+v: remembered for %s, held for %s, %d requests, %d objects", c, remembered, held,
-						requests, len(w.claims.Keys()))
+						requests.Load(), len(w.claims.Keys()))
 				}
 			}
 		}
