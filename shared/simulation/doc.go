@@ -4,4 +4,7 @@
 // One scheduler decides the order of the calls and their faults, so a history depends only on its seed and can be
 // replayed. A duplicate is explained if the earlier publisher crashed, was suspended past its deadline, lost the answer
 // of PutEvents, or could not write the mark; or if a request whose answer was lost arrived after the mark of another.
+//
+// No function may send an event that the ledger does not have as pending or that another one holds. A decision changes
+// only the event that was parked when it was made, and nothing else is overwritten within the window.
 package simulation
