@@ -208,16 +208,11 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 		}
 		ids[i.EventID] = true
 	}
-	results := make([]ledger.Result, len(items))
+	var results []ledger.Result
 	if version == ParkedVersion {
 		results, err = r.replace(ctx, items)
 	} else {
-		var known map[string]ledger.Item
-		known, err = r.pipeline.ledger.Known(ctx, slices.Collect(maps.Keys(ids)))
-		for n, i := range items {
-			found := known[i.EventID]
-			results[n].Found = &found
-		}
+		results, err = r.find(ctx, items, slices.Collect(maps.Keys(ids)))
 	}
 	if err != nil {
 		result.Unrecorded = len(items)
@@ -254,6 +249,17 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 		}
 	}
 	return result.with(cmp.Or(failed, unfit, pending))
+}
+
+// find returns what the ledger has of each item. The ids are those of all items, each once.
+func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) ([]ledger.Result, error) {
+	known, err := r.pipeline.ledger.Known(ctx, ids)
+	results := make([]ledger.Result, len(items))
+	for n, i := range items {
+		found := known[i.EventID]
+		results[n].Found = &found
+	}
+	return results, err
 }
 
 // problemOf returns why a version of the event %[2]s is not available, if the ledger has that or the other one in a

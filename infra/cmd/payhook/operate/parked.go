@@ -196,6 +196,7 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 	stored := strings.Contains(text, "/") && slices.Contains(reasons, proof.Reason(folder))
 	kind := intake.KindOf(text)
 	var found []string
+	var err error
 	switch {
 	case kind == intake.EventKind:
 		return ledger.Key(text), nil
@@ -211,23 +212,28 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 			}
 		}
 	case text != "": // an empty text is a variable of the shell that is not set
-		items, err := ledger.List(ctx, s.ledger, ledger.Parked)
-		if err != nil {
-			return "", err
-		}
-		for _, i := range items {
-			if strings.HasPrefix(i.EventID, ledger.Key(text)) {
-				found = append(found, i.EventID)
-			}
-		}
+		found, err = s.eventsWith(ctx, ledger.Key(text))
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
 		return "", p.nothing(text)
-	case 1:
+	case len(found) == 1:
 		return found[0], nil
 	}
 	return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
+}
+
+// eventsWith returns the ids of the parked events that begin with a text.
+func (s *stack) eventsWith(ctx context.Context, beginning string) (ids []string, err error) {
+	items, err := ledger.List(ctx, s.ledger, ledger.Parked)
+	for _, i := range items {
+		if strings.HasPrefix(i.EventID, beginning) {
+			ids = append(ids, i.EventID)
+		}
+	}
+	return ids, err
 }
 
 func (p *program) nothing(name string) error {
