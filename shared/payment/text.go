@@ -2,10 +2,14 @@ package payment
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 	"uuid"
 )
 
@@ -56,6 +60,28 @@ func UnexpectedType(contentType string) string {
 		return "malformed"
 	}
 	return media
+}
+
+// CertificateProblem returns why the TLS certificate of the service was not accepted, or "" for any other error. The text
+// contains no data of the certificate, as that of the error does.
+func CertificateProblem(err error) string {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
+		return ""
+	}
+	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
+	_, host := errors.AsType[x509.HostnameError](err)
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	switch {
+	case host:
+		return "its TLS certificate is for another host"
+	case authority:
+		return "its TLS certificate is from an unknown CA"
+	case invalid.Cert == nil || invalid.Reason != x509.Expired:
+		return "its TLS certificate is not valid"
+	case invalid.Cert.NotBefore.After(time.Now()):
+		return "its TLS certificate, or that of a CA, is not yet valid"
+	}
+	return "its TLS certificate, or that of a CA, has expired"
 }
 
 // WithoutBOM returns text without the UTF-8 byte order mark that it may begin with. RFC 8259, section 8.1, lets readers

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"net/url"
 	"strings"
-
-	"payhook.example/shared/payment"
 )
 
 // Credentials are the client id and secret that the service assigned
@@ -18,6 +16,7 @@ type Credentials struct {
 	ClientSecret Secret
 
 	certificate *tls.Certificate // that the endpoint asks for; nil: none
+	value       Secret           // of the secret
 }
 
 // CredentialsError is returned when the secret with the client credentials is missing
@@ -31,11 +30,12 @@ func (e *CredentialsError) Error() string {
 		`; store {"client_id": "...", "client_secret": "..."} in it`
 }
 
-// credentials loads the client credentials. Its errors are [*CredentialsError] and [*StoreError].
-func credentials(ctx context.Context, source Source) (Credentials, error) {
-	text, err := source.Load(ctx)
+// credentials loads the client credentials, and checks that they can be sent. Its errors are [*CredentialsError] and
+// [*StoreError].
+func credentials(ctx context.Context, source Source, formEncoded bool) (Credentials, error) {
+	text, err := load(ctx, source)
 	switch {
-	case errors.Is(err, ErrNone), err == nil && strings.TrimSpace(text) == "":
+	case errors.Is(err, ErrNone):
 		return Credentials{}, &CredentialsError{"has no value yet"}
 	case err != nil:
 		return Credentials{}, err
@@ -46,20 +46,20 @@ func credentials(ctx context.Context, source Source) (Credentials, error) {
 		Certificate  string `json:"certificate"`
 		PrivateKey   string `json:"private_key"`
 	}
-	if json.Unmarshal(payment.WithoutBOM([]byte(text)), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
+	if json.Unmarshal([]byte(text), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
 		return Credentials{}, &CredentialsError{"is not a JSON object with two strings that are not empty"}
 	}
-	c := Credentials{v.ClientID, NewSecret(v.ClientSecret), nil}
-	if v.Certificate+v.PrivateKey == "" {
-		return c, nil
+	c := Credentials{v.ClientID, NewSecret(v.ClientSecret), nil, NewSecret(text)}
+	if v.Certificate+v.PrivateKey != "" {
+		pair, err := tls.X509KeyPair(inLines(v.Certificate), inLines(v.PrivateKey))
+		if err != nil { // which can quote the texts
+			return Credentials{}, &CredentialsError{"has a certificate and a private_key that are not a pair in PEM; " +
+				"the key must not be encrypted"}
+		}
+		c.certificate = &pair
 	}
-	pair, err := tls.X509KeyPair(inLines(v.Certificate), inLines(v.PrivateKey))
-	if err != nil { // which can quote the texts
-		return Credentials{}, &CredentialsError{"has a certificate and a private_key that are not a pair in PEM; the " +
-			"key must not be encrypted"}
-	}
-	c.certificate = &pair
-	return c, nil
+	_, _, err = c.basic(formEncoded)
+	return c, err
 }
 
 // inLines returns a text in PEM whose line feeds became spaces or "\n", as in a field of the console.

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -69,16 +68,21 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 }
 
-// newTransport returns Go's default transport, but with TLS 1.2 or newer, more idle connections, and
-// HTTP/1.1 alone: all calls share one connection of HTTP/2, and go on to fail for minutes after its
-// network has stopped to deliver (https://go.dev/issue/59690).
+// newTransport returns a transport with the proxy and the timeouts of Go's default transport, but with TLS 1.2 or newer,
+// more idle connections, and HTTP/1.1 alone, as http.Transport has it with a TLS configuration of its own: all calls
+// share one connection of HTTP/2, and go on to fail for minutes after its network has stopped to deliver
+// (https://go.dev/issue/59690).
 func newTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
-	t.MaxIdleConnsPerHost = 32
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	return t
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:   10 * time.Second,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   32,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
 }
 
 // callTimeout is the timeout of one call.
@@ -97,7 +101,7 @@ type EndpointError struct {
 	// Problem describes the problem in words of this package.
 	Problem string
 
-	retry      bool // a retry can succeed
+	pauses     bool // the next run does not call again
 	retryAfter time.Duration
 }
 
@@ -115,11 +119,11 @@ func (e *EndpointError) Error() string {
 // Fetch calls the endpoint once and returns the token of the answer. Its errors are
 // [*EndpointError] and, if the credentials cannot be sent, [*CredentialsError].
 //
-// An answer is accepted only if it is 200 and a JSON object without duplicate names, of any
-// Content-Type, with an access_token of visible ASCII characters, a token_type that is Bearer in any
-// case, and an expires_in that is a whole number of seconds, greater than 0 and at most 366 days: a
-// number, or a text with a decimal number and nothing else, such as 3600, "3600" and 3.6e3. Other
-// members and a byte order mark are ignored (RFC 6749, section 5.1; RFC 8259, section 8.1).
+// An answer is accepted only if it is 200 and a JSON object without duplicate names, of any Content-Type, with an
+// access_token of visible ASCII characters, and an expires_in of at least a second: a number, or a text with a decimal
+// number and nothing else, such as 3600, "3600" and 3.6e3. A fraction of a second does not count, and more than 366 days
+// count as 366 days. The token_type is Bearer in any case, "", null or absent. Other members and a byte order mark are
+// ignored (RFC 6749, section 5.1; RFC 8259, section 8.1).
 func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	user, password, err := c.basic(e.formEncoded)
 	if err != nil {
@@ -135,19 +139,20 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	payment.SetHeaders(request.Header)
 
-	sent := time.Now()
+	sent := time.Now().Round(0) // without the monotonic clock, which can stop between two runs
 	response, err := e.clientWith(c.certificate).Do(request)
 	if err != nil {
-		return Bearer{}, &EndpointError{Problem: connectionProblem(err), retry: !untrusted(err)}
+		return Bearer{}, &EndpointError{Problem: connectionProblem(err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 
 	status := response.StatusCode
-	failed := &EndpointError{Status: status}
+	failed := &EndpointError{Status: status, pauses: status < 500,
+		retryAfter: retryAfter(response.Header.Get("Retry-After"))}
 	switch {
 	case status == http.StatusOK && err != nil:
-		failed.Problem, failed.retry = "the answer is incomplete: "+connectionProblem(err), true
+		failed.Problem, failed.pauses = "the answer is incomplete: "+connectionProblem(err), false
 	case status == http.StatusOK:
 		b, problem := accept(body, sent)
 		b.endpoint = e.digest
@@ -162,8 +167,6 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 		failed.Problem = "redirects are not followed"
 	default:
 		failed.Code, failed.Problem = errorCode(body), "no registered OAuth error code"
-		failed.retry = status == http.StatusTooManyRequests || status >= 500
-		failed.retryAfter = retryAfter(response.Header.Get("Retry-After"))
 	}
 	return Bearer{}, failed
 }
@@ -203,31 +206,31 @@ func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 		return b, "the answer is not one JSON object without duplicate names"
 	case typed && wrong.JSONPointer == "/access_token", !legal(v.AccessToken):
 		return b, "access_token is missing or not a valid token of at most 32 KiB"
-	case typed && wrong.JSONPointer == "/token_type", !strings.EqualFold(v.TokenType, bearerType):
+	case typed && wrong.JSONPointer == "/token_type", v.TokenType != "" && !strings.EqualFold(v.TokenType, bearerType):
 		return b, "token_type is not Bearer"
 	}
-	lifetime, ok := seconds(v.ExpiresIn)
-	if !ok {
-		return b, "expires_in is not a whole number of seconds, greater than 0 and at most 366 days"
+	text, err := jsontext.AppendUnquote(nil, v.ExpiresIn)
+	if err != nil { // it is no text
+		text = v.ExpiresIn
+	}
+	lifetime := seconds(string(text), maxLifetime)
+	if lifetime == 0 {
+		return b, "expires_in is not a number of seconds, or less than 1"
 	}
 	return Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: sent, ExpiresAt: sent.Add(lifetime)}, ""
 }
 
-// seconds returns the duration of an expires_in, and whether it is valid.
-func seconds(value jsontext.Value) (time.Duration, bool) {
-	text := string(value)
-	if value.Kind() == '"' && json.Unmarshal(value, &text) != nil || strings.Trim(text, "0123456789+-.eE") != "" {
-		return 0, false
+// seconds returns the duration of a decimal number of seconds, without a fraction of a second, or most if that is less.
+// It returns 0 for any other text, and for less than a second.
+func seconds(text string, most time.Duration) time.Duration {
+	n, err := strconv.ParseFloat(text, 64) // an infinite number if it is too large
+	switch {
+	case strings.Trim(text, "0123456789+-.eE") != "", err != nil && !errors.Is(err, strconv.ErrRange), n < 1:
+		return 0
+	case n >= most.Seconds():
+		return most
 	}
-	// The range limits the exponent of the exact number.
-	if about, err := strconv.ParseFloat(text, 64); err != nil || about < 1 || about > maxLifetime.Seconds() {
-		return 0, false
-	}
-	exact, ok := new(big.Rat).SetString(text)
-	if !ok || !exact.IsInt() {
-		return 0, false
-	}
-	return time.Duration(exact.Num().Int64()) * time.Second, true
+	return time.Duration(n) * time.Second
 }
 
 // errorCode returns the OAuth error code of an answer's body if the RFCs register it for
@@ -250,15 +253,13 @@ func errorCode(body []byte) string {
 	return ""
 }
 
-// retryAfter parses a Retry-After header (RFC 9110, section 10.2.3). It returns 0 for an invalid one.
+// retryAfter returns the time of a Retry-After header (RFC 9110, section 10.2.3), at most maxRetryAfter; 0 for an
+// invalid one.
 func retryAfter(text string) time.Duration {
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
 	if at, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(at))
+		return min(max(0, time.Until(at)), maxRetryAfter)
 	}
-	return 0
+	return seconds(text, maxRetryAfter)
 }
 
 // connectionProblem returns the reason why there was no answer. The text contains no data from the server.
@@ -270,8 +271,8 @@ func connectionProblem(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "canceled"
 	}
-	if untrusted(err) {
-		return "its TLS certificate is not valid"
+	if problem := payment.CertificateProblem(err); problem != "" {
+		return problem
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return dns.Error()
@@ -283,9 +284,4 @@ func connectionProblem(err error) string {
 		return "the connection was closed"
 	}
 	return "not a valid HTTP answer"
-}
-
-func untrusted(err error) bool {
-	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	return ok
 }

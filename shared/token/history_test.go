@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -26,8 +27,9 @@ type step struct {
 	stored     string        // the token that the run stores; "": none
 	want       token.Outcome // if it stores none
 	calls      int           // of the endpoint
-	takes      time.Duration
-	unreadable bool // Report.Unreadable
+	next       time.Duration // until Report.NextCall; zero: it is zero
+	last       string        // Report.LastFailure; "": nil
+	unreadable bool          // Report.Unreadable
 }
 
 // play runs the refresher for each step.
@@ -50,16 +52,16 @@ func play(t *testing.T, r *rig, steps []step) {
 			step.want = token.Refreshed
 		}
 		start, before := time.Now(), r.store.text()
-		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
-		report, err := r.refresher.Run(ctx, step.always)
-		cancel()
+		report, err := r.refresher.Run(t.Context(), step.always)
 		var stored struct {
 			Access  string    `json:"access_token"`
 			Expires time.Time `json:"expires_at"`
 		}
 		_ = json.Unmarshal([]byte(r.store.text()), &stored)
-		if report.Outcome != step.want || report.Calls != step.calls || time.Since(start) != step.takes ||
-			(err != nil) != (step.want == token.Failed) || (report.Unreadable != nil) != step.unreadable ||
+		if report.Outcome != step.want || report.Calls != step.calls || time.Since(start) != 0 ||
+			report.NextCall.IsZero() != (step.next == 0) || step.next > 0 && time.Until(report.NextCall) != step.next ||
+			step.last == "" != (report.LastFailure == nil) ||
+			!strings.Contains(fmt.Sprint(report.LastFailure), step.last) || (err != nil) != (step.want == token.Failed) || (report.Unreadable != nil) != step.unreadable ||
 			report.Known && report.Remaining != max(0, time.Until(stored.Expires)) {
 			t.Fatalf("step %d: %+v, %v after %s, want %+v", i, report, err, time.Since(start), step)
 		}
@@ -80,6 +82,11 @@ func at(t *testing.T, authURL, manager string, scopes ...string) func(*rig) {
 // storedWith returns what stores a token that is issued and expires so much later.
 func storedWith(access string, issued, expires time.Duration) func(*rig) {
 	return func(r *rig) { r.store.put(value(access, time.Now().Add(issued), time.Now().Add(expires))) }
+}
+
+// credentials returns what stores other client credentials.
+func credentials(id, secret string) func(*rig) {
+	return func(r *rig) { r.credentials.put(fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret)) }
 }
 
 func TestHistoriesOfTheStoredToken(t *testing.T) {
@@ -150,7 +157,8 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 		"a token that expires earlier is not stored, until the expiry": {
 			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), want: token.Unchanged, calls: 1},
 			{want: token.Unchanged},
-			{wait: 39*minute - 10*second, calls: 2, stored: "t-2", takes: 11 * second},
+			{wait: 39*minute - 10*second, want: token.Unchanged, calls: 1},
+			{wait: minute, calls: 1, stored: "t-2"},
 		},
 		"it is stored by a manual refresh": {
 			{put: "t-1", wait: 21 * minute, answer: returns("t-2", 3*second), always: true, calls: 1, stored: "t-2"},
@@ -179,6 +187,63 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 			{fails: load, wait: minute, calls: 1, stored: "t-1", unreadable: true},
 		},
 	}
+	const code, invalid = "answered 401 invalid_client", "has a client_id with a colon"
+	refuses := answers(401, `{"error":"invalid_client"}`)
+	limits := answers(429, "", "Retry-After", "3600")
+	pauses := step{put: "t-1", wait: 30 * minute, answer: refuses, want: token.Failed, calls: 1, next: minute}
+	maps.Copy(histories, map[string][]step{
+		"a pause ends when the token has 4 minutes left": {
+			{put: "t-1", wait: 50 * minute, answer: limits, want: token.Failed, calls: 1, next: 6 * minute},
+			{wait: 5 * minute, want: token.Failed, next: minute},
+			// This pause begins later.
+			{wait: minute, want: token.Failed, calls: 1, next: hour},
+			{wait: 4 * minute, want: token.Failed, next: 56 * minute},
+			{wait: 55 * minute, want: token.Failed, next: minute},
+			// So does one without a token.
+			{wait: minute, want: token.Failed, calls: 1, next: hour},
+			{wait: hour - second, want: token.Failed, next: second},
+			{wait: second, answer: returns("t-2", hour), calls: 1, stored: "t-2"},
+		},
+		"a pause ends 4 minutes before the expiry of a token that is stored meanwhile": {
+			{do: storedWith("t-1", -50*minute, 5*minute), answer: limits, want: token.Failed, calls: 1, next: minute},
+			{do: storedWith("t-2", -50*minute, 10*minute), want: token.Failed, next: 6 * minute},
+		},
+		"a pause ends with other credentials, and begins anew": {
+			pauses,
+			{wait: minute, want: token.Failed, calls: 1, next: 2 * minute},
+			{do: credentials("client-2", "s"), want: token.Failed, calls: 1, next: minute},
+			{do: credentials("client-2", "s"), want: token.Failed, next: minute},
+			// They are reported instead of the endpoint, and do not end it.
+			{do: credentials("client:3", "s"), want: token.Failed, next: minute},
+			{do: credentials("client-2", "s"), want: token.Failed, next: minute},
+			{do: credentials("client-2", "t"), answer: returns("t-2", hour), calls: 1, stored: "t-2"},
+		},
+		"a pause ends with a refresh by a person": {
+			pauses,
+			{always: true, want: token.Failed, calls: 1, next: minute},
+			{wait: second, always: true, answer: answers(503, ""), want: token.Failed, calls: 1},
+			{answer: returns("t-2", hour), calls: 1, stored: "t-2"},
+			{wait: 30 * minute, answer: refuses, want: token.Failed, calls: 1, next: minute},
+		},
+		"an outage does not end a pause that doubles": {
+			pauses,
+			{wait: minute, answer: hangsUp, want: token.Failed, calls: 1},
+			{wait: minute, answer: refuses, want: token.Failed, calls: 1, next: 2 * minute},
+		},
+		"a failure is reported until the next success": {
+			{put: "t-1", answer: refuses, always: true, want: token.Failed, calls: 1, next: minute},
+			{want: token.Fresh, last: code, next: minute},
+			{wait: minute, want: token.Fresh, last: code},
+			{do: credentials("client:1", "s"), always: true, want: token.Failed},
+			{wait: minute, want: token.Fresh, last: invalid},
+			{do: credentials("client-1", "s"), answer: returns("t-2", hour), always: true, calls: 1, stored: "t-2"},
+			{want: token.Fresh},
+		},
+		"a failure is not reported of a token that is stored later": {
+			{put: "t-1", answer: refuses, always: true, want: token.Failed, calls: 1, next: minute},
+			{put: "t-2", wait: minute, want: token.Fresh},
+		},
+	})
 	for name, change := range map[string]func(*rig){
 		"another URL":     at(t, url+"/eu", manager),
 		"another manager": at(t, url, "manager-2"),
@@ -188,7 +253,7 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 		},
 	} {
 		histories["the token of "+name+" is replaced"] = []step{
-			{put: "t-1", do: change, answer: answers(400, ""), want: token.Failed, calls: 1},
+			{put: "t-1", do: change, answer: answers(500, ""), want: token.Failed, calls: 1},
 			{answer: returns("t-2", 50*minute), calls: 1, stored: "t-2"},
 			{want: token.Fresh},
 		}

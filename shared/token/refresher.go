@@ -3,7 +3,6 @@ package token
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -18,12 +17,48 @@ type Refresher struct {
 	mu      sync.Mutex // held during a run
 	last    answer
 	rewrote bool // the last run stored last.fresh in place of a text that could not be read
+	failed  failure
 }
 
 // answer is the last token that the endpoint returned. It only reduces the calls of the endpoint.
 type answer struct {
 	fresh, stored Bearer // stored was stored at that time
 	outcome       Outcome
+}
+
+// failure is why the last refresh failed, with the pause that follows. The zero value is none.
+type failure struct {
+	err         error
+	stored      Bearer        // at that time
+	credentials Secret        // the value with which the endpoint was called
+	begin, end  time.Time     // of the pause
+	step        time.Duration // the length of the pause without Retry-After
+}
+
+// maxStep is the maximum of failure.step, which doubles. maxRetryAfter is that of Retry-After.
+const (
+	maxStep       = 15 * time.Minute
+	maxRetryAfter = time.Hour
+)
+
+// next returns the failure after a call that began then.
+func (f failure) next(err error, begin time.Time, stored Bearer, credentials Secret) failure {
+	var wait time.Duration
+	if e, ok := errors.AsType[*EndpointError](err); ok {
+		if wait = time.Since(begin) + e.retryAfter; e.pauses {
+			f.step = min(max(2*f.step, interval), maxStep)
+			wait = max(wait, f.step)
+		}
+	}
+	return failure{err, stored, credentials, begin, begin.Add(wait), f.step}
+}
+
+// until returns the end of the pause: 4 minutes before the stored token expires, if it begins earlier and ends later.
+func (f failure) until(stored Bearer) time.Time {
+	if soon := stored.ExpiresAt.Add(-reserve); f.begin.Before(soon) && soon.Before(f.end) {
+		return soon
+	}
+	return f.end
 }
 
 // refreshPercent is the preferred time of a refresh: when less than this percentage of the
@@ -67,7 +102,11 @@ type Report struct {
 	// and at least the time of one run and that margin. A token that was due three runs ago is too old as well. After
 	// [Unchanged], no newer token exists, and an unexpired one is enough.
 	Shortfall time.Duration
-	Calls     int // of the token endpoint
+	Calls     int // of the token endpoint: 1 or 0
+	// NextCall is the end of a pause, in which no run calls the endpoint; zero if there is none.
+	NextCall time.Time
+	// LastFailure is the error of the last refresh if it failed, and the run did not.
+	LastFailure error
 	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
 	UnexpectedType string
 	// Unreadable is the reason why the stored token could not be read, if it counted as none.
@@ -116,15 +155,17 @@ func refreshAt(lifetime time.Duration, limited bool) time.Duration {
 // lifetime under 20 minutes ([Report.WritesTooOften]), three runs before expiry whatever its age.
 //
 // Run writes at most once, and only a token that is not in the store. It reads the client credentials when it needs
-// them and does not cache them, so the next refresh uses changed ones. It retries a call of the endpoint if a retry
-// can succeed, up to 5 calls in total, with exponential backoff and full jitter, or after Retry-After. No call
-// starts or continues in the last 5 seconds before the deadline of ctx; they are for storing the token.
+// them and does not cache them, so the next refresh uses changed ones.
+//
+// Run calls the endpoint at most once. If the endpoint does not answer, or answers 5xx, the next run calls it again.
+// After another answer without a token, runs fail without a call for a minute, and for twice as long each time, up to
+// 15 minutes. Retry-After in any answer makes this pause longer, up to an hour. The pause ends when the stored token
+// has 4 minutes left, unless it begins later, with other client credentials, and with always. It is in memory only.
 //
 // The endpoint can return the stored token again, with its remaining lifetime, or one that expires earlier. Run
 // then keeps the stored one and does not call the endpoint again until half of the remaining lifetime has passed,
-// or until the last 4 minutes before expiry, in which every run calls it. If this continues until the stored token
-// has expired, and it expires before the next run, Run waits for the expiry and calls again if the deadline allows.
-// With always, only the same token is not stored.
+// or until the last 4 minutes before expiry, in which every run calls it. With always, only the same token is not
+// stored.
 //
 // If a token cannot be stored, the Refresher keeps it in memory. The next runs try to store it without another call
 // of the endpoint, until the token itself is due.
@@ -147,6 +188,12 @@ func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 	}
 	report, failure := r.run(ctx, stored, always)
 	report.Unreadable = err
+	if end := r.failed.until(stored); time.Now().Before(end) {
+		report.NextCall = end
+	}
+	if failure == nil && r.failed.stored.is(stored) {
+		report.LastFailure = r.failed.err
+	}
 	r.rewrote = err != nil && report.Outcome == Refreshed
 	return report, failure
 }
@@ -154,11 +201,12 @@ func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
 // run is [Refresher.Run] with the stored token.
 func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report, error) {
 	var last answer // unless it was about another token
-	if s := r.last.stored; s.AccessToken.Equal(stored.AccessToken) && s.endpoint == stored.endpoint {
+	if r.last.stored.is(stored) {
 		last = r.last
 	}
 	switch {
 	case always:
+		r.failed = failure{}
 	case last.outcome == Failed && !r.due(last.fresh):
 		return r.save(ctx, stored, last.fresh, 0)
 	case !r.due(stored):
@@ -167,20 +215,32 @@ func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report
 		time.Until(stored.ExpiresAt) > max(stored.ExpiresAt.Sub(last.fresh.IssuedAt)/2, reserve):
 		return reportOf(Unchanged, stored, 0), nil
 	}
-	c, err := credentials(ctx, r.credentials)
+	c, err := credentials(ctx, r.credentials, r.endpoint.formEncoded)
 	if err != nil {
+		if always {
+			r.failed = failure{err: err, stored: stored}
+		}
 		return reportOf(Failed, stored, 0), err
 	}
-	fresh, calls, err := r.replacement(ctx, c, stored, always)
-	if err != nil {
-		return reportOf(Failed, stored, calls), err
+	if !c.value.Equal(r.failed.credentials) {
+		r.failed = failure{}
 	}
+	begin := time.Now().Round(0) // without the monotonic clock, which can stop between two runs
+	if begin.Before(r.failed.until(stored)) {
+		return reportOf(Failed, stored, 0), r.failed.err
+	}
+	fresh, err := r.endpoint.Fetch(ctx, c)
+	if err != nil {
+		r.failed = r.failed.next(err, begin, stored, c.value)
+		return reportOf(Failed, stored, 1), err
+	}
+	r.failed = failure{}
 	var report Report
 	if fresh.useless(stored, always) {
 		r.last = answer{fresh, stored, Unchanged}
-		report = reportOf(Unchanged, stored, calls)
+		report = reportOf(Unchanged, stored, 1)
 	} else {
-		report, err = r.save(ctx, stored, fresh, calls)
+		report, err = r.save(ctx, stored, fresh, 1)
 	}
 	report.UnexpectedType = fresh.unexpectedType
 	return report, err
@@ -239,54 +299,4 @@ func reportOf(o Outcome, b Bearer, calls int) Report {
 		report.Shortfall = max(0, max(b.need(), refreshAt(b.Lifetime(), true)-3*interval)-remaining)
 	}
 	return report
-}
-
-const (
-	maxCalls    = 5
-	baseBackoff = 500 * time.Millisecond
-	maxBackoff  = 8 * time.Second
-	// storeMargin is the time before the deadline that is reserved for storing a token and writing the log line.
-	storeMargin = 5 * time.Second
-)
-
-// replacement calls the endpoint until it returns a token that is not useless, a retry cannot succeed or would take too
-// long. It returns a useless token if the endpoint returns no other.
-func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer,
-	always bool) (fresh Bearer, calls int, err error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))
-		defer cancel()
-	}
-	for backoff := baseBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		calls++
-		fresh, err = r.endpoint.Fetch(ctx, c)
-		var wait time.Duration
-		failure, ok := errors.AsType[*EndpointError](err)
-		switch {
-		case err != nil && (!ok || !failure.retry), err == nil && !fresh.useless(stored, always):
-			return fresh, calls, err
-		case err != nil:
-			wait = max(failure.retryAfter, rand.N(backoff))
-		default:
-			// One second more, because the endpoint can count in whole seconds.
-			wait = max(time.Until(stored.ExpiresAt)+time.Second, baseBackoff)
-		}
-		if err == nil && wait > interval || calls >= maxCalls || !sleep(ctx, wait) {
-			return fresh, calls, err
-		}
-	}
-}
-
-// sleep waits that long. It returns false if ctx ends before, and at once if its deadline is earlier.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Add(d).Before(deadline) {
-		return false
-	}
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,7 +1,6 @@
 package token_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -115,79 +114,68 @@ func TestOnlyAnInvalidSecretIsReplaced(t *testing.T) {
 	}
 }
 
-// A failure never changes the stored token. The pauses have full jitter, so only their maximum is known.
-func TestRetriesOnlyTemporaryErrors(t *testing.T) {
-	after := func(status int, retryAfter string) http.HandlerFunc {
-		return answers(status, "", "Retry-After", retryAfter)
+// The refresher runs each minute, with a token that has two hours left. A failure never changes the stored token.
+func TestTheEndpointIsCalledLessOftenWhileItRefuses(t *testing.T) {
+	const none = "no registered OAuth error code"
+	doubled := []int{0, 1, 3, 7, 15, 30, 45, 60, 75}
+	every := make([]int, 90)
+	for n := range every {
+		every[n] = n
 	}
-	const ms = time.Millisecond
+	after := func(status int, text string) http.HandlerFunc { return answers(status, "", "Retry-After", text) }
 	for name, test := range map[string]struct {
-		answers  []http.HandlerFunc // before one with a token
-		outcome  token.Outcome
-		calls    int
-		min, max time.Duration // of all pauses
+		answer http.HandlerFunc
+		calls  []int // the minutes
+		cause  string
 	}{
-		"hanging up": {[]http.HandlerFunc{hangsUp}, token.Refreshed, 2, 0, 500 * ms},
-		"a token, and hanging up": {[]http.HandlerFunc{func(w http.ResponseWriter, q *http.Request) {
-			returns("t-1", time.Hour)(w, q)
+		"hanging up": {hangsUp, every, "did not answer: the connection was closed"},
+		"a token, and hanging up": {func(w http.ResponseWriter, q *http.Request) {
+			returns("t-2", time.Hour)(w, q)
 			hangsUp(w, q)
-		}}, token.Refreshed, 2, 0, 500 * ms},
-		"500, 502, 503": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, "")}, token.Refreshed, 4,
-			0, 3500 * ms},
-		"500 each time":     {slices.Repeat([]http.HandlerFunc{answers(500, "")}, 5), token.Failed, 5, 0, 7500 * ms},
-		"429 each time":     {slices.Repeat([]http.HandlerFunc{answers(429, "")}, 5), token.Failed, 5, 0, 7500 * ms},
-		"429 with seconds":  {[]http.HandlerFunc{after(429, "7")}, token.Refreshed, 2, 7000 * ms, 7000 * ms},
-		"503 with seconds":  {[]http.HandlerFunc{after(503, "3")}, token.Refreshed, 2, 3000 * ms, 3000 * ms},
-		"429 with nonsense": {[]http.HandlerFunc{after(429, "-5")}, token.Refreshed, 2, 0, 500 * ms},
-		"429 with too much": {[]http.HandlerFunc{after(429, "51")}, token.Failed, 1, 0, 0},
-		"429 with a date": {[]http.HandlerFunc{after(429, "Sat, 01 Jan 2000 00:45:09 GMT")}, token.Refreshed, 2,
-			9000 * ms, 9000 * ms},
-		"429 with a past date": {[]http.HandlerFunc{after(429, "Fri, 31 Dec 1999 23:59:59 GMT")}, token.Refreshed, 2, 0,
-			500 * ms},
-		"400":      {[]http.HandlerFunc{answers(400, `{"error":"invalid_client"}`)}, token.Failed, 1, 0, 0},
-		"401":      {[]http.HandlerFunc{after(401, "1")}, token.Failed, 1, 0, 0},
-		"404":      {[]http.HandlerFunc{answers(404, "")}, token.Failed, 1, 0, 0},
-		"307":      {[]http.HandlerFunc{answers(307, "", "Location", "/")}, token.Failed, 1, 0, 0},
-		"no token": {[]http.HandlerFunc{answers(200, `{}`)}, token.Failed, 1, 0, 0},
+		}, every, "answered 200: the answer is incomplete: the connection was closed"},
+		"500": {answers(500, ""), every, "answered 500: " + none},
+		"503": {after(503, "900"), []int{0, 15, 30, 45, 60, 75}, "answered 503: " + none},
+		"503 with a code": {answers(503, `{"error":"server_error"}`, "Retry-After", "59"), every,
+			"answered 503 server_error"},
+		"401":                  {answers(401, `{"error":"invalid_client"}`), doubled, "answered 401 invalid_client"},
+		"401 with Retry-After": {after(401, "600"), []int{0, 10, 20, 30, 40, 55, 70, 85}, "answered 401: " + none},
+		"307":                  {after(307, "3600"), []int{0, 60}, "answered 307: redirects are not followed"},
+		"no token":             {answers(200, `[]`), doubled, "without duplicate names"},
+		"no token, but a time": {answers(200, `[]`, "Retry-After", "1800"), []int{0, 30, 60}, "duplicate names"},
+		"429":                  {answers(429, ""), doubled, "answered 429: " + none},
+		"429 with seconds":     {after(429, "3600"), []int{0, 60}, "answered 429: " + none},
+		"429 with few":         {after(429, "61"), []int{0, 2, 4, 8, 16, 31, 46, 61, 76}, "answered 429: " + none},
+		"429 with many":        {after(429, "7200"), []int{0, 60}, "answered 429: " + none},
+		"429 with too many":    {after(429, "99999999999999999999"), []int{0, 60}, "answered 429: " + none},
+		"429 with a fraction":  {after(429, "3600.0"), []int{0, 60}, "answered 429: " + none},
+		"429 with nonsense":    {after(429, "-5"), doubled, "answered 429: " + none},
+		"429 with a date": {after(429, "Sat, 01 Jan 2000 04:30:00 GMT"), []int{0, 30, 32, 36, 44, 59, 74, 89},
+			"answered 429: " + none},
+		"429 with a later date":  {after(429, "Tue, 01 Feb 2000 04:30:00 GMT"), []int{0, 60}, "answered 429: " + none},
+		"429 with an early date": {after(429, "Fri, 31 Dec 1999 23:59:59 GMT"), doubled, "answered 429: " + none},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRig(t, append(test.answers, returns("t-2", time.Hour))...)
-			r.put("t-1", time.Hour)
+			r := newRig(t, test.answer)
+			r.put("t-1", 6*time.Hour)
+			time.Sleep(4 * time.Hour)
 			stored := r.store.text()
-			time.Sleep(45 * time.Minute)
-			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
-			defer cancel()
-			start := time.Now()
-			report, err := r.refresher.Run(ctx, false)
-			if report.Outcome != test.outcome || report.Calls != test.calls || len(r.endpoint.calls()) != test.calls ||
-				report.Remaining <= 0 {
-				t.Errorf("%+v, %v after %d calls", report, err, len(r.endpoint.calls()))
+			var calls []int
+			for minute := range 90 {
+				report, err := r.refresher.Run(t.Context(), false)
+				if report.Calls == 1 {
+					calls = append(calls, minute)
+				}
+				if report.Outcome != token.Failed || report.Calls > 1 || report.Remaining <= 0 ||
+					!strings.HasSuffix(fmt.Sprint(err), test.cause) {
+					t.Fatalf("%d: %+v, %v", minute, report, err)
+				}
+				time.Sleep(time.Minute)
 			}
-			if slept := time.Since(start); slept < test.min || slept > test.max {
-				t.Errorf("slept %s, want %s to %s", slept, test.min, test.max)
-			}
-			if (r.store.text() == stored) != (test.outcome == token.Failed) {
-				t.Errorf("stored is %s", r.store.text())
+			if !slices.Equal(calls, test.calls) || len(r.endpoint.calls()) != len(calls) || r.store.text() != stored {
+				t.Errorf("calls in the minutes %d, want %d; stored is %s", calls, test.calls, r.store.text())
 			}
 		})
 	}
-}
-
-func TestRunLeavesTimeToStoreTheToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
-			time.Sleep(8 * time.Second)
-			answers(500, "", "Retry-After", "1")(w, request)
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 32*time.Second)
-		defer cancel()
-		start := time.Now()
-		// The calls start at 0 s, 9 s and 18 s. A fourth would start at 27 s, in the last 5 s.
-		if report, _ := r.refresher.Run(ctx, false); report.Outcome != token.Failed || report.Calls != 3 ||
-			time.Since(start) != 26*time.Second {
-			t.Errorf("%+v after %s, want a failure after 3 calls", report, time.Since(start))
-		}
-	})
 }
 
 func TestReportsInvalidCredentials(t *testing.T) {

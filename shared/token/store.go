@@ -2,13 +2,17 @@ package token
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
+
+	"payhook.example/shared/payment"
 )
 
 // Source is where a [Reader] finds the token, and a [Refresher] the client credentials. It is safe for concurrent
 // use. Package shared/aws/tokenstore has those of a deployment.
 type Source interface {
-	// Load returns the text that was saved last. Its errors are ErrNone, if there is none yet, and *StoreError.
+	// Load returns the text that was saved last. Its errors are ErrNone, if there is none yet, and *StoreError. A text
+	// of white space counts as none.
 	Load(context.Context) (string, error)
 }
 
@@ -34,9 +38,19 @@ func (e *StoreError) Error() string { return "token: " + e.Store + ": " + e.Err.
 // Unwrap returns Err.
 func (e *StoreError) Unwrap() error { return e.Err }
 
+// load returns the text of a source without a byte order mark. Its errors are [ErrNone] and [*StoreError].
+func load(ctx context.Context, source Source) (string, error) {
+	text, err := source.Load(ctx)
+	text = string(payment.WithoutBOM([]byte(text)))
+	if err == nil && strings.TrimSpace(text) == "" {
+		err = ErrNone
+	}
+	return text, err
+}
+
 // bearer returns the token in a source. Its errors are [ErrNone], [ErrUnreadable] and [*StoreError].
 func bearer(ctx context.Context, source Source) (Bearer, error) {
-	text, err := source.Load(ctx)
+	text, err := load(ctx, source)
 	if err != nil {
 		return Bearer{}, err
 	}

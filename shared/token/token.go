@@ -80,6 +80,11 @@ type Bearer struct {
 // Lifetime returns the time between IssuedAt and ExpiresAt.
 func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
 
+// is reports whether both are the same token of one endpoint.
+func (b Bearer) is(other Bearer) bool {
+	return b.endpoint == other.endpoint && b.AccessToken.Equal(other.AccessToken)
+}
+
 // useless reports whether it does not replace the stored token: it is the same one with the same expiry or, unless
 // always, another one that expires earlier. A token of another endpoint is always replaced.
 func (b Bearer) useless(stored Bearer, always bool) bool {

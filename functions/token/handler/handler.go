@@ -2,6 +2,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -39,7 +40,7 @@ type Event struct {
 type Report struct {
 	Outcome          token.Outcome `json:"outcome"`
 	RemainingSeconds int           `json:"remainingSeconds"` // of the stored token; 0 if no valid token is stored
-	Cause            string        `json:"cause,omitempty"`  // of a failure
+	Cause            string        `json:"cause,omitempty"`  // of the last refresh, if it failed
 }
 
 // Handle runs the refresher once. A failure is in the report, the log line and the metrics.
@@ -49,12 +50,13 @@ func (h *Handler) Handle(ctx context.Context, e Event) (Report, error) {
 	return h.write(ctx, r, err), nil
 }
 
-// line is the line of a run. The errors of package token contain no secret.
+// line is the line of a run, which functions/README.md explains. The errors of package token contain no secret.
 type line struct {
 	Outcome    token.Outcome `json:"outcome"`
 	Lifetime   float64       `json:"lifetimeSeconds,omitzero"`
 	Calls      int           `json:"calls,omitzero"`
-	Remaining  float64       `json:"remainingSeconds,omitzero"`
+	NextCall   time.Time     `json:"nextCall,omitzero"`
+	Remaining  *float64      `json:"remainingSeconds,omitzero"` // nil: not known
 	Warning    string        `json:"warning,omitzero"`
 	Unreadable string        `json:"unreadable,omitzero"`
 	Type       string        `json:"contentType,omitzero"`
@@ -65,24 +67,25 @@ type line struct {
 
 // write writes the line of a run and returns its report.
 func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
-	level := slog.LevelInfo
+	level, failure := slog.LevelInfo, cmp.Or(err, r.LastFailure)
 	l := line{Outcome: r.Outcome, Lifetime: r.Lifetime.Round(time.Millisecond).Seconds(), Calls: r.Calls,
-		Type: r.UnexpectedType, Unreadable: awsenv.Cause(r.Unreadable), Cause: awsenv.Cause(err)}
+		NextCall: r.NextCall.UTC().Truncate(time.Millisecond), Type: r.UnexpectedType,
+		Unreadable: awsenv.Cause(r.Unreadable), Cause: awsenv.Cause(failure)}
 	var values []awsenv.Value
 	if r.Known {
-		l.Remaining = r.Remaining.Round(time.Millisecond).Seconds()
+		l.Remaining = new(r.Remaining.Round(time.Millisecond).Seconds())
 		values = append(values, awsenv.Value{Metric: settings.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
 	}
 	if r.WritesTooOften {
 		l.Warning = token.ShortLived
 	}
-	if l.Warning+l.Unreadable+l.Type != "" {
+	if l.Warning+l.Unreadable+l.Type+l.Cause != "" {
 		level = slog.LevelWarn
 	}
 	if err != nil {
 		level = slog.LevelError
 	}
-	if answer, ok := errors.AsType[*token.EndpointError](err); ok {
+	if answer, ok := errors.AsType[*token.EndpointError](failure); ok {
 		l.Status, l.OAuthError = answer.Status, answer.Code
 	}
 	h.log.Outcome(ctx, level, "token", l, values...)

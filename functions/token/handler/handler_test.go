@@ -38,6 +38,16 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 			Report{Outcome: token.Refreshed, RemainingSeconds: 90},
 			map[string]any{"lifetimeSeconds": 3600.0, "calls": 2.0,
 				"remainingSeconds": 90.0, "StackName": "Payhook", "TokenShortfallSeconds": 30.0}},
+		"fresh, after a refresh that failed": {token.Report{Outcome: token.Fresh, Known: true, Remaining: time.Hour,
+			Lifetime: time.Hour, LastFailure: &token.EndpointError{Status: 401, Problem: "x"},
+			NextCall: time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))}, nil,
+			Report{token.Fresh, 3600, "the token endpoint answered 401: x"},
+			map[string]any{"level": "WARN", "cause": "the token endpoint answered 401: x", "status": 401.0,
+				"lifetimeSeconds": 3600.0, "remainingSeconds": 3600.0, "nextCall": "2026-01-31T12:00:00Z",
+				"TokenShortfallSeconds": 0.0, "StackName": "Payhook"}},
+		"no token": {token.Report{Outcome: token.Failed, Known: true, Shortfall: time.Minute}, errors.New("x"),
+			Report{token.Failed, 0, "x"}, map[string]any{"level": "ERROR", "cause": "x", "remainingSeconds": 0.0,
+				"TokenShortfallSeconds": 60.0, "StackName": "Payhook"}},
 		"an answer of another type": {token.Report{Outcome: token.Refreshed, UnexpectedType: "text/html"}, nil,
 			Report{Outcome: token.Refreshed}, map[string]any{"level": "WARN", "contentType": "text/html"}},
 		"a token that could not be read": {token.Report{Outcome: token.Refreshed, Unreadable: errors.New("denied")},
@@ -193,7 +203,7 @@ func TestTheTokenEndpointGetsTheClientCertificateOfTheCredentials(t *testing.T) 
 	for _, file := range [][]byte{nil, paymenttest.NewCA("Other CA").PEM()} {
 		untrusting, _ := newTLS(t, server.URL, file)
 		if r, err := untrusting.refresher.Run(t.Context(), true); r.Outcome != token.Failed ||
-			!strings.Contains(err.Error(), "its TLS certificate is not valid") {
+			!strings.Contains(err.Error(), "its TLS certificate is from an unknown CA") {
 			t.Errorf("without the CA: %+v, %v", r, err)
 		}
 	}
