@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 
 	"payhook.example/shared/settings"
 )
@@ -29,10 +33,21 @@ func (d *Deployment) Flags() (flags string) {
 	}
 	for _, f := range [][2]string{{"stack", d.Stack}, {"id", d.ID}, {"region", d.Region}, {"profile", d.Profile}} {
 		if f[1] != "" {
-			flags += " --" + f[0] + " " + f[1]
+			flags += " --" + f[0] + " " + Quote(f[1])
 		}
 	}
 	return flags
+}
+
+// plain matches a word that no POSIX shell changes.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// Quote returns a text as one word of a POSIX shell.
+func Quote(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // Connect finds the deployment at a place and reads the outputs of its stack. Errors
@@ -49,6 +64,7 @@ func Connect(ctx context.Context, t Deployment) (*Deployment, error) {
 	if err != nil || len(out.Stacks) == 0 {
 		return nil, noStack(d, place, err)
 	}
+	d.Status = string(out.Stacks[0].StackStatus)
 	outputs := map[string]string{}
 	for _, output := range out.Stacks[0].Outputs {
 		outputs[aws.ToString(output.OutputKey)] = aws.ToString(output.OutputValue)
@@ -103,11 +119,17 @@ const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from
 	"AWS_SECRET_ACCESS_KEY; --local uses the local run instead"
 
 // Config returns the configuration of the SDK for the account and region that are meant,
-// also if t.Local is true.
+// also if t.Local is true. A profile can ask for an MFA code: t.Ask gets it, once for each time the role is assumed.
 func Config(ctx context.Context, t Deployment) (aws.Config, error) {
 	// The SDK's warnings, such as that a connection was closed, are not the user's. "" has no effect.
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}), config.WithRegion(t.Region),
-		config.WithSharedConfigProfile(t.Profile))
+		config.WithSharedConfigProfile(t.Profile), config.WithAPIOptions([]func(*middleware.Stack) error{endSilence}),
+		config.WithAssumeRoleCredentialOptions(func(o *stscreds.AssumeRoleOptions) {
+			if o.SerialNumber != nil && t.Ask != nil {
+				o.TokenProvider = func() (string, error) { return t.Ask("MFA code of " + *o.SerialNumber + ":") }
+				o.Duration = cmp.Or(o.Duration, time.Hour) // every role allows it, and a code is valid once
+			}
+		}))
 	if err != nil {
 		return cfg, fmt.Errorf("AWS configuration: %w", err)
 	}
@@ -116,9 +138,29 @@ func Config(ctx context.Context, t Deployment) (aws.Config, error) {
 			"--local for the local run")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		return cfg, fmt.Errorf("no AWS credentials: %w\n%s", err, credentialsHint)
+		return cfg, fmt.Errorf("no AWS credentials: %w\n%s", err, cmp.Or(logIn(cfg), credentialsHint))
 	}
 	return cfg, nil
+}
+
+// logIn says how to log in again if the credentials are those of a session of a person; "" if they are not.
+func logIn(cfg aws.Config) string {
+	for _, source := range cfg.ConfigSources {
+		shared, _ := source.(config.SharedConfig)
+		for p := &shared; p != nil; p = p.Source {
+			command := ""
+			switch {
+			case p.SSOSessionName+p.SSOStartURL != "":
+				command = "aws sso login"
+			case p.LoginSession != "":
+				command = "aws login"
+			default:
+				continue
+			}
+			return "if the session has expired: " + command + " --profile " + Quote(p.Profile)
+		}
+	}
+	return ""
 }
 
 // noStack says what to do if the stack cannot be read.

@@ -1,13 +1,20 @@
 package deployment
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -130,6 +137,7 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
 	want := *d
+	want.Status = "CREATE_COMPLETE"
 	want.FullName, want.WebhookURL = "Payhook", "https://hook.example/"
 	want.Bus, want.ClaimBucket = "bus-1", "claims-1"
 	want.LedgerTable, want.KeysTable, want.ParkingBucket = "ledger-1", "keys-1", "parking-1"
@@ -279,6 +287,138 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("%q is not in %v", text, err)
 				}
+			}
+		})
+	}
+}
+
+// profiles writes the file with the profiles of AWS, and a folder for the sessions.
+func profiles(t *testing.T, text string) {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(home, "config"))
+	if err := os.WriteFile(filepath.Join(home, "config"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A role can need an MFA code, which is asked for once, however many calls follow.
+func TestAProfileCanAskForACode(t *testing.T) {
+	const arn = "arn:aws:iam::123456789012:mfa/ann"
+	for name, test := range map[string]struct {
+		role, duration string // of the profile, and of the session
+		ask            func(*testing.T, *int) func(string) (string, error)
+		fails          string
+	}{
+		"typed":          {"mfa_serial = " + arn, "3600", typed("123456"), ""},
+		"two hours":      {"mfa_serial = " + arn + "\nduration_seconds = 7200", "7200", typed("123456"), ""},
+		"without a code": {"", "900", typed("not asked"), ""},
+		"a wrong code":   {"mfa_serial = " + arn, "3600", typed("000000"), "AccessDenied"},
+		"nobody": {"mfa_serial = " + arn, "3600", func(*testing.T, *int) func(string) (string, error) {
+			return func(string) (string, error) { return "", errors.New("nobody is there") }
+		}, "nobody is there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine(t)
+			stacks := cloud(t, outputs)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				form, _ := url.ParseQuery(string(body))
+				switch {
+				case form.Get("Action") != "AssumeRole":
+					stacks.Config.Handler.ServeHTTP(w, r)
+				case test.role != "" && (form.Get("TokenCode") != "123456" || form.Get("SerialNumber") != arn):
+					w.WriteHeader(http.StatusForbidden)
+					fmt.Fprint(w, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>")
+				default:
+					if got := form.Get("DurationSeconds"); got != test.duration {
+						t.Errorf("for %s s, want %s", got, test.duration)
+					}
+					fmt.Fprintf(w, `<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>a</AccessKeyId>
+						<SecretAccessKey>b</SecretAccessKey><SessionToken>c</SessionToken>
+						<Expiration>%s</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`,
+						time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+				}
+			}))
+			t.Cleanup(server.Close)
+			t.Setenv("AWS_ENDPOINT_URL", server.URL)
+			t.Setenv("AWS_ENDPOINT_URL_STS", server.URL)
+			profiles(t, "[profile base]\naws_access_key_id = id\naws_secret_access_key = secret\n[profile ops]\n"+
+				"region = eu-north-1\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/ops\n"+test.role)
+			asked := 0
+			d, err := Connect(t.Context(), Deployment{Profile: "ops", Ask: test.ask(t, &asked)})
+			if test.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), test.fails) {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.AWS.Credentials.Retrieve(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if want := min(1, len(test.role)); asked != want {
+				t.Errorf("asked %d times", asked)
+			}
+		})
+	}
+}
+
+func typed(code string) func(*testing.T, *int) func(string) (string, error) {
+	return func(t *testing.T, asked *int) func(string) (string, error) {
+		return func(question string) (string, error) {
+			if *asked++; question != "MFA code of arn:aws:iam::123456789012:mfa/ann:" {
+				t.Error(question)
+			}
+			return code, nil
+		}
+	}
+}
+
+// Nobody answers, and Ctrl-C ends the question.
+func TestCtrlCEndsTheQuestionOfAProfile(t *testing.T) {
+	machine(t)
+	profiles(t, "[profile base]\naws_access_key_id = id\naws_secret_access_key = secret\n[profile ops]\n"+
+		"region = eu-north-1\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/ops\nmfa_serial = m")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Connect(ctx, Deployment{Profile: "ops", Ask: func(string) (string, error) {
+		cancel()
+		<-t.Context().Done()
+		return "", nil
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A session that has expired is named with the command that begins a new one.
+func TestAnExpiredSessionNamesTheCommand(t *testing.T) {
+	const session = "[sso-session bank]\nsso_region = eu-north-1\nsso_start_url = https://bank.awsapps.example/start\n"
+	const account = "region = eu-north-1\nsso_account_id = 123456789012\nsso_role_name = ops\n"
+	const role = "region = eu-north-1\nrole_arn = arn:aws:iam::123456789012:role/ops\nsource_profile = "
+	for name, test := range map[string]struct{ config, profile, want string }{
+		"session": {session + "[profile ops]\nsso_session = bank\n" + account, "ops", "aws sso login --profile ops"},
+		"of one profile": {"[profile ops]\nsso_region = eu-north-1\nsso_start_url = https://a.example/start\n" + account,
+			"ops", "aws sso login --profile ops"},
+		"of a role": {session + "[profile base]\nsso_session = bank\n" + account + "[profile ops]\n" + role + "base",
+			"ops", "aws sso login --profile base"},
+		"the default profile": {session + "[default]\nsso_session = bank\n" + account, "",
+			"aws sso login --profile default"},
+		"a name with a space": {session + "[profile o's x]\nsso_session = bank\n" + account, "o's x",
+			`aws sso login --profile 'o'\''s x'`},
+		"of the console": {"[profile ops]\nregion = eu-north-1\nlogin_session = arn:aws:iam::123456789012:user/ann\n",
+			"ops", "aws login --profile ops"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine(t)
+			profiles(t, test.config)
+			_, err := Connect(t.Context(), Deployment{Profile: test.profile})
+			if err == nil || !strings.HasSuffix(err.Error(), "\nif the session has expired: "+test.want) {
+				t.Error(err)
 			}
 		})
 	}

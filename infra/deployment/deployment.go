@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/s3"
@@ -47,9 +49,12 @@ type Deployment struct {
 	ID      string `json:"-"`      // of the construct; "": the only one in the stack
 	Region  string `json:"region"` // "": that of the AWS variables
 	Profile string `json:"-"`      // the same
+	// Ask asks a person at the terminal; nil: nobody can be asked.
+	Ask func(question string) (answer string, err error) `json:"-"`
 
-	Name string     `json:"-"` // for people: which stack, and where
-	AWS  aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
+	Name   string     `json:"-"` // for people: which stack, and where
+	Status string     `json:"-"` // of the stack, such as UPDATE_COMPLETE
+	AWS    aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
 	// FullName is unique in the account and Region: the output Deployment, or Stack without one.
 	// The names of alarms begin with it, and it is the dimension of metrics.
 	FullName string `json:"-"`
@@ -183,8 +188,11 @@ func (d *Deployment) Setting(key string) string { return settings.TextIn(d.Setti
 // S3 returns a client.
 func (d *Deployment) S3() *s3.Client { return s3.NewClient(d.AWS) }
 
+// copied matches settings that neither make nor a shell changes between double quotes.
+var copied = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./; -]*$`)
+
 // Restart returns the command that starts the local run again with the settings that the
-// user gave, and with these.
+// user gave, and with these, or what to do if they cannot be written in a command.
 func (d *Deployment) Restart(with map[string]string) string {
 	all := map[string]string{}
 	maps.Copy(all, d.Given)
@@ -193,7 +201,11 @@ func (d *Deployment) Restart(with map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		pairs = append(pairs, key+"="+all[key])
 	}
-	return `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
+	text := strings.Join(pairs, " ")
+	if !copied.MatchString(text) {
+		return "write the settings into infra/settings.json; make down && make up"
+	}
+	return `make down && make up SETTINGS="` + text + `"`
 }
 
 // FunctionURL returns where the emulator at an endpoint serves a function URL: its host name does not
@@ -297,7 +309,7 @@ var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, T
 
 // emulated keeps connections to the emulator. The SDK's own client can close the connection of a fast
 // answer before the answer is read, and then repeats the request, which took effect.
-var emulated = &http.Client{Transport: client.NewConnections(64), Timeout: time.Minute}
+var emulated = &http.Client{Transport: client.NewConnections(64)}
 
 // EmulatorConfig returns the configuration with which the SDK uses the emulator at an
 // endpoint. A request that got no answer is sent again twice, since the emulator closes
@@ -308,6 +320,7 @@ func EmulatorConfig(endpoint, region string) aws.Config {
 		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
 		BaseEndpoint: &endpoint,
 		HTTPClient:   emulated,
+		APIOptions:   []func(*middleware.Stack) error{endSilence},
 		Logger:       logging.Nop{},
 		Retryer: func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {

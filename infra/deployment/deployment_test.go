@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -37,6 +38,12 @@ func TestRestartKeepsTheGivenSettings(t *testing.T) {
 	const want = `make down && make up SETTINGS="encryption=a keyIdLocation=query:b keysAuth=none"`
 	if got := run.Restart(map[string]string{"keysAuth": "none", "keyIdLocation": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	// A stranger chose the name of the header.
+	for _, name := range []string{"x-`id`", "x-$(id)", "x-$id", `x-"`, "x-'", "x-!a", "x\n", "x-ü"} {
+		if got := run.Restart(map[string]string{"keyIdLocation": "header:" + name}); strings.Contains(got, name) {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 	if run.Given["keyIdLocation"] != "query:a" {
 		t.Error("it changed what was given")

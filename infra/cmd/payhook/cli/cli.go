@@ -8,6 +8,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type Program struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // a person can answer questions at In
+	Screen   bool // Out is a terminal
 	Now      func() time.Time
 
 	JSON bool   // the flag --json
@@ -62,26 +64,36 @@ type Program struct {
 // New returns a program that uses the streams of the process.
 func New() *Program {
 	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Now: time.Now, Name: os.Args[0]}
+		Screen: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now, Name: os.Args[0]}
 }
 
-// output is where results are written. It keeps the first error, so that commands need not look at each.
+// output is where the program writes, without what controls a terminal. It keeps the first error, so that commands need
+// not look at each.
 type output struct {
 	io.Writer
 	err error
 }
 
-func (o *output) Write(text []byte) (int, error) {
-	n, err := o.Writer.Write(text)
-	if o.err == nil {
-		o.err = err
+func (o *output) Write(text []byte) (int, error) { return len(text), o.exactly(printable(text)) }
+
+func (o *output) exactly(text []byte) error {
+	_, err := o.Writer.Write(text)
+	o.err = cmp.Or(o.err, err)
+	return err
+}
+
+// WritePayload writes bytes that anybody can have sent. A terminal gets them without what controls it.
+func (p *Program) WritePayload(payload []byte) error {
+	if o, ok := p.Out.(*output); ok && !p.Screen {
+		return o.exactly(payload)
 	}
-	return n, err
+	_, err := p.Out.Write(payload)
+	return err
 }
 
 // Root returns the command payhook, without commands below it. Its flags set JSON and Target.
 func (p *Program) Root() *cobra.Command {
-	p.Out = &output{Writer: p.Out}
+	p.Out, p.Err, p.Target.Ask = &output{Writer: p.Out}, &output{Writer: p.Err}, p.ask
 	root := &cobra.Command{
 		Use: "payhook", Short: "Run, use and operate Payhook",
 		Version:       payment.Version() + " (" + runtime.Version() + ")",
@@ -207,8 +219,8 @@ func (p *Program) Confirm(ctx context.Context, question string) error {
 	fmt.Fprint(p.Err, question, " [y/N] ")
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(p.In).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
+		text, _ := p.line()
+		answer <- strings.ToLower(text)
 	}()
 	select {
 	case <-ctx.Done():
@@ -220,4 +232,20 @@ func (p *Program) Confirm(ctx context.Context, question string) error {
 		}
 		return Usage("nothing was done")
 	}
+}
+
+// line returns the next line that a person types.
+func (p *Program) line() (string, error) {
+	text, err := bufio.NewReader(p.In).ReadString('\n')
+	return strings.TrimSpace(text), err
+}
+
+// ask asks for what a profile of AWS needs, such as an MFA code.
+func (p *Program) ask(question string) (string, error) {
+	if !p.Terminal {
+		return "", errors.New("nobody is at a terminal to answer \"" + question + "\": set the variables that \"aws " +
+			"configure export-credentials --format env\" prints")
+	}
+	fmt.Fprint(p.Err, question, " ")
+	return p.line()
 }

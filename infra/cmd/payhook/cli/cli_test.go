@@ -132,3 +132,21 @@ func TestCtrlCAtTheQuestionEndsIt(t *testing.T) {
 		t.Errorf("%d, %s", status, stderr)
 	}
 }
+
+// The question is no result, so standard output can be parsed.
+func TestAProfileAsksAtTheTerminal(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		out, stderr, status := run(t, t.Context(), func(p *Program) error {
+			p.Terminal, p.In = terminal, strings.NewReader(" 123456 \nmore")
+			code, err := p.Target.Ask("MFA code of m:")
+			if terminal != (code == "123456") {
+				t.Errorf("%q", code)
+			}
+			return err
+		})
+		if out != "" || !strings.Contains(stderr, "MFA code of m:") || terminal != (status == 0) ||
+			terminal == strings.Contains(stderr, "export-credentials") {
+			t.Errorf("terminal: %t: %d, %q, %q", terminal, status, out, stderr)
+		}
+	}
+}

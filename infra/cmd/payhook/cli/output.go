@@ -14,6 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // encode encodes a document as package encoding/json does, but without escapes for HTML.
@@ -226,10 +228,30 @@ var zero = regexp.MustCompile(`([dhm])(?:0[hms])+$`)
 // Plain is text from outside, quoted if it has control characters, which a terminal
 // would interpret.
 func Plain(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// printable is text, in which everything that is not printed is escaped as in JSON, except lines and tabs: control
+// characters, format characters such as those that change the direction, and bytes that are no UTF-8 (as \xff).
+func printable(text []byte) (out []byte) {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			out = fmt.Appendf(out, `\x%02x`, text[0])
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			out = append(out, text[:n]...)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		}
+		text = text[n:]
+	}
+	return out
 }
 
 // Counter returns a function that adds to a number of what is read, and writes it to Err every three seconds.

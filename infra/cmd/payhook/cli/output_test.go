@@ -2,8 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 func TestDurationsAreReadable(t *testing.T) {
@@ -79,5 +87,66 @@ func TestProgressIsShown(t *testing.T) {
 	}
 	if want := "2000 records read\n4000 records read\n"; stderr.String() != want {
 		t.Errorf("%s, want %s", &stderr, want)
+	}
+}
+
+// hostile controls a terminal, or is no text: ESC, BEL, backspace, a carriage return, DEL, CSI of C1, a right-to-left
+// override, a byte order mark, a tag character, a private one, and two bytes that are no UTF-8.
+const hostile = "a\x1b[2J\a\b\rb\x7f\u009b2J\u202e\ufeff\U000e0041\ue000\xff\x9b"
+
+// No text of a stranger controls the terminal, wherever a command writes it. JSON has the same meaning as before.
+func TestWhatControlsATerminalIsEscaped(t *testing.T) {
+	noon := func() time.Time { return time.Unix(0, 0) }
+	var all []string
+	for _, asJSON := range []bool{false, true} {
+		var out, stderr bytes.Buffer
+		p := &Program{Out: &out, Err: &stderr, Now: noon}
+		root := p.Root()
+		document := map[string]string{hostile: hostile}
+		root.AddCommand(&cobra.Command{Use: "do", RunE: func(cmd *cobra.Command, _ []string) error {
+			p.Show(document)
+			p.ShowLine(document)
+			List(p, []map[string]string{document})
+			fmt.Fprintln(p.Out, hostile)
+			fmt.Fprintln(p.Err, hostile)
+			return errors.New(hostile)
+		}})
+		p.Run(t.Context(), root, []string{"do", fmt.Sprint("--json=", asJSON)})
+		p.Run(t.Context(), root, []string{hostile})
+		p.Run(t.Context(), root, []string{"do", "--" + hostile})
+		if asJSON {
+			line, _, _ := strings.Cut(out.String(), "\n")
+			var got map[string]string
+			want := strings.TrimSuffix(hostile, "\xff\x9b") + "\ufffd\ufffd"
+			if err := json.Unmarshal([]byte(line), &got); err != nil || got[want] != want {
+				t.Errorf("%v: %q", err, got)
+			}
+		}
+		all = append(all, out.String(), stderr.String())
+	}
+	for _, text := range all {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 ||
+			!utf8.ValidString(text) || !strings.Contains(text, "[2J") {
+			t.Errorf("%d: %q", i, text)
+		}
+	}
+}
+
+// A file or another program gets the bytes of a payload.
+func TestAPayloadIsExactUnlessATerminalShowsIt(t *testing.T) {
+	for _, screen := range []bool{false, true} {
+		var out bytes.Buffer
+		p := &Program{Out: &out, Screen: screen}
+		p.Root()
+		if err := p.WritePayload([]byte("{\n\t" + hostile + "é}")); err != nil {
+			t.Error(err)
+		}
+		want := "{\n\t" + hostile + "é}"
+		if screen {
+			want = "{\n\ta\\u001b[2J\\u0007\\u0008\\u000db\\u007f\\u009b2J\\u202e\\ufeff\\udb40\\udc41\\ue000\\xff\\x9bé}"
+		}
+		if out.String() != want {
+			t.Errorf("%q, want %q", &out, want)
+		}
 	}
 }

@@ -74,7 +74,16 @@ func (p *Program) OnStack(do func(context.Context, *deployment.Deployment, []str
 
 // Hint returns a command of this program for the same target, which can be copied into the shell.
 func (p *Program) Hint(command string) string {
-	return cmp.Or(p.Name, "payhook") + " " + command + p.Target.Flags()
+	return deployment.Quote(cmp.Or(p.Name, "payhook")) + " " + command + p.Target.Flags()
+}
+
+// AWS returns a command of the AWS CLI for the same account and region, which can be copied into the shell.
+func (p *Program) AWS(command string) string {
+	if p.Target.Local {
+		return `(eval "$(` + deployment.Quote(cmp.Or(p.Name, "payhook")) + ` local env)"; aws ` + command + ")"
+	}
+	at := deployment.Deployment{Region: p.Target.Region, Profile: p.Target.Profile}
+	return "aws " + command + at.Flags()
 }
 
 // NoTargetFlags returns an error of usage if a flag chooses the deployment of a command

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,8 +69,32 @@ func TestHintsNameTheTarget(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	p := &Program{Name: ".local/bin/payhook"}
-	if got := p.Hint("status"); got != ".local/bin/payhook status" {
+	for name, want := range map[string]string{".local/bin/payhook": ".local/bin/payhook status",
+		"/my tools/payhook": "'/my tools/payhook' status"} {
+		if got := (&Program{Name: name}).Hint("status"); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// A shell reads what a hint says, whatever the names are.
+func TestHintsAreQuotedForAShell(t *testing.T) {
+	for _, name := range []string{"a b", "$HOME", "$(id)", "`id`", "it's", `a"b`, `a\b`, "*", "~", "a;id", "a\nb", "#a", "!a",
+		"a{b,c}", "a&id", "-a", "é"} {
+		p := &Program{Name: name, Target: deployment.Deployment{Stack: name, ID: name, Region: name, Profile: name}}
+		for hint, want := range map[string][]string{
+			p.Hint("logs"):    {name, "logs", "--stack", name, "--id", name, "--region", name, "--profile", name},
+			p.AWS("sts help"): {"aws", "sts", "help", "--region", name, "--profile", name},
+		} {
+			script := "set -- " + hint + "\nfor word; do printf '%s\\0' \"$word\"; done"
+			out, err := exec.CommandContext(t.Context(), "sh", "-c", script).Output()
+			if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %q, %v", hint, got, err)
+			}
+		}
+	}
+	p := &Program{Target: deployment.Deployment{Local: true}}
+	if got := p.AWS("sts help"); got != `(eval "$(payhook local env)"; aws sts help)` {
 		t.Error(got)
 	}
 }

@@ -41,7 +41,7 @@ func (p *program) showCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false,
-		"write only the payload, byte for byte: payment data; not with --json")
+		"write only the payload: payment data; to a terminal with control characters escaped; not with --json")
 	return cmd
 }
 
@@ -53,8 +53,7 @@ func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bo
 	case item.State != ledger.Parked:
 		return p.nothing(id)
 	case payload:
-		_, err := p.Out.Write(item.Detail)
-		return err
+		return p.WritePayload(item.Detail)
 	}
 	shown := eventOf(item)
 	ends, err := s.ClaimEnds(ctx, []ledger.Item{item}, p.Now())
@@ -91,8 +90,7 @@ func (p *program) showStored(ctx context.Context, s *stack, name string, payload
 			parked.Request.PayloadBytes, proof.MaxCapturedPayload)
 		return cli.ErrAttention
 	case payloadOnly:
-		_, err := p.Out.Write(parked.Payload)
-		return err
+		return p.WritePayload(parked.Payload)
 	}
 	state, note, err := proof.DecisionOn(ctx, s.parking, name)
 	if err != nil {

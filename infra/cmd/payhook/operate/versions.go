@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -111,7 +112,7 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 			name, found, err := s.inEvidence(ctx, c)
 			if found != nil {
 				v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, found
-			} else if v.Where += " Its delivery is found by: " + p.Hint("evidence find "+c.EventID); err != nil {
+			} else if v.Where += " Its delivery is found by: " + p.Hint("evidence find "+deployment.Quote(c.EventID)); err != nil {
 				v.Where += " (" + err.Error() + ")"
 			}
 		}
