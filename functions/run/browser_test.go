@@ -140,7 +140,7 @@ func TestEachButtonStandsForItsLineOfCurl(t *testing.T) {
 			t.Errorf("%s: %v, %s", line, err, out)
 		}
 	}
-	if entries, _ := p.feed.after(0); len(lines) != 12 || !strings.Contains(entries[0].Events[0].Detail, `"it's"`) {
+	if entries, _ := p.feed.after(0); len(lines) != 12 || !strings.Contains(string(entries[0]), `it's`) {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -8,7 +9,9 @@ import (
 	"encoding/json/v2"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -111,15 +114,16 @@ type state struct {
 	BusDown      bool                                       `json:"busDown"`
 	TokenExpires time.Time                                  `json:"tokenExpires,omitzero"` // zero: no valid one
 	Pending      int                                        `json:"pending"`
-	Parked       []string                                   `json:"parked"` // the names
-	Last         int                                        `json:"last"`   // the number of the newest entry
-	Entries      []entry                                    `json:"entries"`
+	Parked       []string                                   `json:"parked"`  // the names
+	Process      string                                     `json:"process"` // an id
+	Last         int                                        `json:"last"`    // the number of the newest entry
+	Entries      []jsontext.Value                           `json:"entries"` // each an [entry]
 }
 
 // showState answers the state, with the entries after a number.
 func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 	s := state{Simulated: p.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
-		BusDown: p.busDown.Load()}
+		BusDown: p.busDown.Load(), Process: p.feed.process}
 	after, _ := strconv.Atoi(r.FormValue("after"))
 	s.Entries, s.Last = p.feed.after(after)
 	if b, err := tokens.NewReader(&p.token).Bearer(r.Context()); err == nil {
@@ -159,13 +163,14 @@ type entry struct {
 	Cause  string         `json:"cause,omitempty"`
 	Log    jsontext.Value `json:"log,omitempty"` // the last line
 	Events []published    `json:"events,omitempty"`
+	More   int            `json:"more,omitzero"` // events that the feed leaves out
 }
 
 // published is an event on the bus.
 type published struct {
 	Name   string `json:"name"`
 	ID     string `json:"id"`
-	Detail string `json:"detail"` // indented
+	Detail string `json:"detail"` // indented, or the beginning of a long one
 }
 
 // newEntry returns what an invocation did.
@@ -173,40 +178,62 @@ func newEntry(about string, did result) entry {
 	e := entry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode, Cause: did.Cause,
 		Log: did.last}
 	for _, event := range did.published {
-		detail := jsontext.Value(event.Detail)
+		detail := jsontext.Value(bytes.Clone(event.Detail)) // which is forwarded
 		var known struct {
 			EventID string `json:"eventId"`
 		}
 		_ = json.Unmarshal(detail, &known) // it is JSON
-		_ = detail.Indent()
-		e.Events = append(e.Events, published{event.DetailType, known.EventID, string(detail)})
+		if len(detail) <= maxDetail {
+			_ = detail.Indent()
+		}
+		if len(detail) > maxDetail {
+			detail = append(detail[:maxDetail], "…"...)
+		}
+		e.Events = append(e.Events, published{event.DetailType, known.EventID, strings.ToValidUTF8(string(detail), "")})
 	}
 	return e
 }
 
 // feed has the newest entries. It is safe for concurrent use.
 type feed struct {
+	process string // the id of the process
+
 	mu      sync.Mutex
-	entries []entry
+	entries []jsontext.Value
+	size    int // bytes of the entries
 	last    int // the number of the newest
 }
 
-// kept is how many entries a page gets at first.
-const kept = 300
+// The limits of a feed, and so of what a page gets at first.
+const (
+	maxEntries = 300
+	maxFeed    = 2 << 20 // bytes of its entries
+	maxEvents  = 25      // of an entry
+	maxDetail  = 16_000  // bytes of an event
+)
 
 func (f *feed) add(e entry) {
+	e.More = max(0, len(e.Events)-maxEvents)
+	e.Events = e.Events[:len(e.Events)-e.More]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
 	e.Number = f.last
-	f.entries = append(f.entries, e)
-	f.entries = f.entries[max(0, len(f.entries)-kept):]
+	text, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		panic(err) // the line of the log is JSON
+	}
+	f.entries, f.size = append(f.entries, text), f.size+len(text)
+	for len(f.entries) > maxEntries || f.size > maxFeed {
+		f.size -= len(f.entries[0])
+		f.entries = slices.Delete(f.entries, 0, 1)
+	}
 }
 
 // after returns the entries after a number, and the number of the newest.
-func (f *feed) after(number int) (entries []entry, last int) {
+func (f *feed) after(number int) (entries []jsontext.Value, last int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	newer := min(max(0, f.last-number), len(f.entries))
-	return f.entries[len(f.entries)-newer:], f.last
+	return slices.Clone(f.entries[len(f.entries)-newer:]), f.last
 }

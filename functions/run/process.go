@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
@@ -54,8 +55,10 @@ type process struct {
 	credentials, token        tokens.Memory
 
 	feed     feed
-	busDown  atomic.Bool // the bus refuses everything
-	forwards sync.WaitGroup
+	busDown  atomic.Bool  // the bus refuses everything
+	forwards chan waiting // to be forwarded
+	// answering is held for reading from when a webhook has arrived until it is answered.
+	answering sync.RWMutex
 
 	mu     sync.Mutex   // held during an invocation and while its result is written
 	log    bytes.Buffer // the lines of the invocation
@@ -87,6 +90,10 @@ func (p *process) leaseEnds() time.Duration {
 
 // start starts the payment service, and creates the functions.
 func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
+	p.feed.process = uuid.New().String()
+	if p.forwardTo != "" {
+		p.forwards = make(chan waiting, maxWaiting)
+	}
 	if p.conf, err = p.deployment(); err != nil {
 		return usageError{err}
 	}
@@ -230,7 +237,6 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	p.log.Reset()
-	before := len(p.bus.Entries())
 	if function == "webhook" && len(event) >= maxEvent {
 		r.answer = []byte(`{"statusCode":413}`) // of AWS
 	} else {
@@ -239,7 +245,16 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	if function == "webhook" && err == nil {
 		err = json.Unmarshal(r.answer, &r.response)
 	}
-	r.lines, r.published = p.log.String(), p.bus.Entries()[before:]
+	r.lines, r.published = p.log.String(), p.bus.Take()
+	// Nothing in this process reads evidence, or a large event that was published.
+	for _, key := range p.evidence.Keys() {
+		p.evidence.Delete(key)
+	}
+	for _, e := range r.published {
+		var large bus.Detail
+		_ = json.Unmarshal(e.Detail, &large) // it is JSON
+		p.claims.Delete(large.ClaimCheck.Key)
+	}
 	for text := range strings.Lines(r.lines) {
 		r.line, r.last = line{}, []byte(text)
 		if err := json.Unmarshal(r.last, &r.line); err != nil {

@@ -356,7 +356,7 @@ func TestAServiceThatIsNotSimulatedIsUsed(t *testing.T) {
 	r := up(t, flags...)
 	r.until("^No table")
 	hook := r.until("^webhook URL +(.+)")
-	r.until("token    refreshed  $")
+	r.until("token    refreshed$")
 	sender := paymenttest.Sender{Key: key}
 	a, err := sender.Send(t.Context(), paymenttest.Webhook{URL: hook,
 		Payload: paymenttest.Delivery(paymenttest.Event())})

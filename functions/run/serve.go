@@ -8,10 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 	"uuid"
 
@@ -35,17 +40,29 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	defer p.forwards.Wait()
+	forwarding, stop := context.WithCancel(ctx)
+	var forwarder sync.WaitGroup
+	forwarder.Go(func() { p.forwardAll(forwarding) })
+	defer func() {
+		stop()
+		if forwarder.Wait(); len(p.forwards) > 0 {
+			fmt.Fprintf(p.out, "%d events that waited were not forwarded\n", len(p.forwards))
+		}
+	}()
 	for {
 		p.scheduled(ctx)
 		select {
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
-			// A webhook that has arrived is answered.
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.conf.WebhookTimeout)
-			defer cancel()
-			return server.Shutdown(ending)
+			// A webhook that has arrived is answered. Nothing else is waited for, such as the rest of a request.
+			answered := make(chan struct{})
+			go func() { p.answering.Lock(); close(answered) }()
+			select {
+			case <-answered:
+			case <-time.After(p.conf.WebhookTimeout):
+			}
+			return server.Close()
 		case <-ticks:
 		}
 	}
@@ -60,18 +77,22 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
+	p.answering.RLock()
+	defer p.answering.RUnlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	did, err := p.invoke(context.WithoutCancel(r.Context()), "webhook", event)
 	if err != nil {
 		did.response.StatusCode, did.Cause = http.StatusBadGateway, err.Error()
 	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(did.response.Body))) // without it, Flush does not end the answer
 	for name, value := range did.response.Headers {
 		w.Header().Set(name, value)
 	}
 	w.WriteHeader(did.response.StatusCode)
 	_, _ = io.WriteString(w, did.response.Body)
-	p.say("webhook", fmt.Sprintf("%d %s  %s%s", did.response.StatusCode, did.Outcome, did.DeliveryID, did.Cause), did)
+	p.say("webhook", fmt.Sprintf("%d %s  %s  %s", did.response.StatusCode, did.Outcome, did.DeliveryID, did.Cause), did)
+	_ = http.NewResponseController(w).Flush()
 }
 
 // scheduled invokes the functions that have a schedule. A run that did nothing is not shown.
@@ -92,29 +113,58 @@ func (p *process) scheduled(ctx context.Context) {
 	}
 }
 
-// say writes a line about an invocation, and one for each event that it published. It shows them on the page, and
-// forwards the events. The caller holds p.mu.
+// say writes a line about an invocation, and one for each event that it published, and for others that the log names.
+// It shows them on the page, and forwards what was published. The caller holds p.mu.
 func (p *process) say(about, text string, did result) {
 	e := newEntry(about, did)
 	if did.last == nil {
 		e.Text = text
 	}
 	p.feed.add(e)
-	fmt.Fprintf(p.out, "%s  %-7s  %s\n", e.Time, about, text)
+	fmt.Fprintf(p.out, "%s  %-7s  %s\n", e.Time, about, strings.TrimSpace(text))
 	for _, event := range e.Events {
 		fmt.Fprintf(p.out, "%s  event    %s  %s\n", e.Time, event.Name, event.ID)
 	}
-	if p.forwardTo == "" || len(e.Events) == 0 {
-		return
+	delete(did.IDs, "published") // they have a line
+	for _, state := range slices.Sorted(maps.Keys(did.IDs)) {
+		for _, id := range did.IDs[state] {
+			fmt.Fprintf(p.out, "%s  event    %s  %s\n", e.Time, state, id)
+		}
 	}
-	p.forwards.Go(func() { // the webhook is answered now
-		for i, event := range did.published {
-			text := forward(p.forwardTo, event) + "  " + e.Events[i].ID
+	dropped := 0
+	for i, event := range did.published {
+		select {
+		case p.forwards <- waiting{event, e.Events[i].ID}:
+		default:
+			dropped++
+		}
+	}
+	if dropped > 0 && p.forwards != nil {
+		p.say("forward", fmt.Sprintf("not forwarded: %d, since %d others wait", dropped, maxWaiting), result{})
+	}
+}
+
+// waiting is an event that is not forwarded yet, and its id.
+type waiting struct {
+	bus.Entry
+	id string
+}
+
+// maxWaiting is how many events wait while one is forwarded. Those that come then are not forwarded.
+const maxWaiting = 100
+
+// forwardAll forwards events, one after another, until ctx ends.
+func (p *process) forwardAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case w := <-p.forwards:
+			text := forward(ctx, p.forwardTo, w.Entry) + "  " + w.id
 			p.mu.Lock()
 			p.say("forward", text, result{})
 			p.mu.Unlock()
 		}
-	})
+	}
 }
 
 // forwards posts events to a program on this machine, once each.
@@ -136,7 +186,7 @@ func checkForward(to string) error {
 }
 
 // forward posts an event in the envelope in which EventBridge hands it to a target, and returns what was answered.
-func forward(to string, e bus.Entry) string {
+func forward(ctx context.Context, to string, e bus.Entry) string {
 	// AWS, "Event structure" in the EventBridge user guide.
 	envelope, err := json.Marshal(map[string]any{"version": "0", "id": uuid.New().String(), "detail-type": e.DetailType,
 		"source": e.Source, "account": "000000000000", "time": time.Now().UTC().Format(time.RFC3339),
@@ -144,7 +194,12 @@ func forward(to string, e bus.Entry) string {
 	if err != nil {
 		return err.Error()
 	}
-	answer, err := forwards.Post(to, "application/json", bytes.NewReader(envelope))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(envelope))
+	if err != nil {
+		return err.Error()
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := forwards.Do(r)
 	if err != nil {
 		return err.Error()
 	}

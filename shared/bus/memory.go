@@ -85,6 +85,14 @@ func (m *Memory) Find(context.Context) error {
 	return nil
 }
 
+// Take returns what was put on the bus since the last call, in order, and forgets it.
+func (m *Memory) Take() (entries []Entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	entries, m.entries = m.entries, nil
+	return entries
+}
+
 // Entries returns what was put on the bus, in order.
 func (m *Memory) Entries() []Entry {
 	m.mu.Lock()

@@ -83,7 +83,7 @@ function draw(e) {
     const summary = [element("span", color, text), " ", event ? event.name + " " : "", element("span", "id", id)];
     node.append(event ? details(summary, event.detail) : element("div", "", ...summary));
   }
-  const left = ids.length - maxEvents + (log.idsLeftOut || 0);
+  const left = Math.max(0, ids.length - maxEvents) + ((log.ids ? log.idsLeftOut : e.more) || 0);
   if (left > 0) node.append(element("div", "hint", `and ${left} more`));
   for (const name of [log.parked, ...(log.ids?.unpublishable || [])]) if (name) node.append(decide(name));
   if (e.log) node.append(details("line of the log", JSON.stringify(e.log, null, 2)));
@@ -122,8 +122,8 @@ function drawState(s) {
   document.dispatchEvent(new Event("input"));
 }
 
-// Entries are numbered, and each is read once. When the process was started again, they begin again.
-let entries = [], last = 0;
+// Entries are numbered, and each is read once. When the process was started again, the page begins again.
+let entries = [], last = 0, running;
 
 async function read() {
   const connection = byId("connection");
@@ -131,12 +131,12 @@ async function read() {
     const answer = await fetch("/state?after=" + last);
     if (!answer.ok) throw new Error(await answer.text());
     const s = await answer.json();
-    if (s.last < last) {
-      entries = [], last = 0;
-      byId("entries").replaceChildren();
+    if (running && s.process !== running) {
+      entries = [], last = 0, running = undefined;
+      for (const list of document.querySelectorAll("#entries, output")) list.replaceChildren();
       return await read();
     }
-    last = s.last;
+    [running, last] = [s.process, s.last];
     entries = [...entries, ...s.entries].slice(-300);
     byId("entries").prepend(...s.entries.map(draw).reverse());
     while (byId("entries").children.length > 300) byId("entries").lastChild.remove();
