@@ -7,6 +7,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -52,7 +53,8 @@ func check(function string, event []byte) error {
 // invokeFiles invokes functions with the events in files, FUNCTION FILE... several times, in order.
 func (p *process) invokeFiles(ctx context.Context, args []string) error {
 	if len(args) < 2 || decoders[args[0]] == nil {
-		return usagef("invoke takes FUNCTION FILE..., and FUNCTION is webhook, redrive or token")
+		return usagef("invoke takes FUNCTION FILE..., and FUNCTION is webhook, redrive or token; with make: FUNCTION=webhook " +
+			"EVENT=events/webhook/one-event.json")
 	}
 	function := ""
 	for _, arg := range args {
@@ -63,6 +65,9 @@ func (p *process) invokeFiles(ctx context.Context, args []string) error {
 		event, err := os.ReadFile(arg)
 		if err == nil {
 			event, err = p.prepare(ctx, function, event)
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the file is empty or truncated: its JSON has no end")
 		}
 		if err != nil {
 			return usagef("%s: %w", arg, err)

@@ -96,7 +96,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	_, static := signature.StaticKeyID(string(s.Scheme.KeyID))
 	switch {
 	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
-		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
+		return nil, fmt.Errorf("paymenttest: unknown flaw %q; the flaws are %s", w.Flaw, Flaws())
 	case static && part == "keyid":
 		return nil, errors.New("paymenttest: a flaw of the key id needs a key id in the request")
 	}
