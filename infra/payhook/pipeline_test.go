@@ -48,3 +48,30 @@ func TestTheDeployerMayAssumeTheRolesOfTheCDK(t *testing.T) {
 		t.Error("the role does not trust the workflow")
 	}
 }
+
+// What is deployed or released has passed the checks, and nothing of it comes from the cache of another workflow.
+func TestDeploymentsAndReleasesNeedTheChecks(t *testing.T) {
+	workflows := filepath.Join("..", "..", ".github", "workflows")
+	ci := string(readFile(t, filepath.Join(workflows, "ci.yml")))
+	for _, name := range []string{filepath.Join(workflows, "release.yml"), filepath.Join("..", "pipeline", "deploy.yml")} {
+		text := string(readFile(t, name))
+		if !strings.Contains(text, "\n    uses: ./.github/workflows/ci.yml ") ||
+			strings.Count(text, "\n    runs-on: ") != strings.Count(text, "\n    needs: ci\n    runs-on: ") {
+			t.Errorf("%s does not call ci.yml first", name)
+		}
+		for _, cached := range []string{"actions/setup-go@", "actions/setup-node@"} {
+			for _, step := range strings.Split(text, cached)[1:] {
+				step, _, _ = strings.Cut(step, "\n      - ")
+				if !strings.Contains(step, "cache: false") {
+					t.Errorf("%s: %s uses a cache", name, cached)
+				}
+			}
+		}
+	}
+	// A workflow that calls ci.yml has its name there: with the same group, GitHub would cancel it.
+	if !strings.Contains(ci, "\n  workflow_call:\n") ||
+		!strings.Contains(ci, "group: ci-${{ github.workflow }}-${{ github.ref }}\n") ||
+		!strings.Contains(ci, "cache: ${{ github.workflow == 'ci' }} ") {
+		t.Error("a workflow cannot call ci.yml")
+	}
+}
