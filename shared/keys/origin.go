@@ -82,5 +82,8 @@ func unavailable(what string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
+	if problem := payment.CertificateProblem(err); problem != "" {
+		err = errors.New(problem)
+	}
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
 }

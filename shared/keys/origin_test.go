@@ -1,8 +1,11 @@
 package keys
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -57,6 +60,25 @@ func TestFetchReturnsAnAnswerOrAnErrorWithoutItsData(t *testing.T) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
+	}
+}
+
+// The error of the TLS library quotes names and times of the certificate.
+func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	for want, change := range map[string]func(*tls.Config){
+		"its TLS certificate is from an unknown CA": func(c *tls.Config) { c.RootCAs = x509.NewCertPool() },
+		"its TLS certificate is for another host":   func(c *tls.Config) { c.ServerName = "other.test" },
+	} {
+		transport := server.Client().Transport.(*http.Transport).Clone()
+		change(transport.TLSClientConfig)
+		_, _, err := origin(t, &http.Client{Transport: transport}, server.URL).Fetch(t.Context(), id)
+		if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), ": request: "+want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

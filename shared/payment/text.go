@@ -62,8 +62,8 @@ func UnexpectedType(contentType string) string {
 	return media
 }
 
-// CertificateProblem returns why the TLS certificate of the service was not accepted, or "" for any other error. The text
-// contains no data of the certificate, as that of the error does.
+// CertificateProblem returns why the TLS certificate of the service was not accepted, or "" for any other error. The
+// text contains no data of the certificate, as that of the error does.
 func CertificateProblem(err error) string {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 		return ""

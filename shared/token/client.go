@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// NewClient returns a client of the service's protected APIs. It adds the headers that section 4.4 of the interface
-// requires. It has no timeout. Use a context with a deadline for each request, or set the client's Timeout.
+// NewClient returns a client of the service's protected APIs with a [Transport]. It has no timeout: use a context with
+// a deadline for each request, or set the client's Timeout.
 func NewClient(reader *Reader, baseURL *url.URL) *http.Client {
 	return &http.Client{Transport: NewTransport(reader, baseURL, nil)}
 }
 
-// Transport is an [http.RoundTripper] that adds Authorization: Bearer and Content-Type: application/json to every
-// request to one scheme, host and port. It forwards other requests unchanged, so a redirect to another host does not
-// receive the token. It is safe for concurrent use.
+// Transport is an [http.RoundTripper] that adds the headers of section 4.4 of the interface, Authorization: Bearer and
+// Content-Type: application/json, to every request to one scheme, host and port. It forwards other requests unchanged,
+// so a redirect to another host does not receive the token. It is safe for concurrent use.
 //
 // If the service answers 401, the Transport drops the token. If the secret contains another one and the request's body
 // can be read again (http.Request.GetBody, or no body), it sends the request once more.
@@ -26,7 +26,7 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport for the scheme, host and port of baseURL. The path of baseURL is ignored. If base is
-// nil, it uses Go's default with TLS 1.2 or newer and HTTP/1.1.
+// nil, it has connections of its own, like Go's default ones, but with TLS 1.2 or newer and HTTP/1.1.
 func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = newTransport()

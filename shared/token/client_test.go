@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -152,6 +153,36 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 				expectToken(t, reader, test.stored) // what the next caller gets
 			}
 		})
+	}
+}
+
+// Libraries that trace calls replace Go's default transport.
+func TestAClientDoesNotNeedGosDefaultTransport(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	http.DefaultTransport = roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })
+	server := httptest.NewServer(returns("t-1", time.Hour))
+	defer server.Close()
+	base := parse(t, server.URL)
+	if _, err := token.NewEndpoint(base, "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+		testCredentials); err != nil {
+		t.Error(err)
+	}
+	r := newRig(t, hangsUp)
+	r.put("t-1", time.Hour)
+	client := token.NewClient(r.reader(), base)
+	response, err := client.Get(base.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	// The proxy and the timeouts are Go's.
+	got, want := token.Base(client), before.(*http.Transport)
+	if reflect.ValueOf(got.Proxy).Pointer() != reflect.ValueOf(http.ProxyFromEnvironment).Pointer() ||
+		got.TLSHandshakeTimeout != want.TLSHandshakeTimeout || got.IdleConnTimeout != want.IdleConnTimeout ||
+		got.ExpectContinueTimeout != want.ExpectContinueTimeout || got.MaxIdleConns != want.MaxIdleConns ||
+		got.DialContext == nil {
+		t.Errorf("%+v", got)
 	}
 }
 

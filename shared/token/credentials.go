@@ -73,22 +73,20 @@ func inLines(text string) []byte {
 
 // basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded (RFC 6749, section 2.3.1).
 func (c Credentials) basic(formEncoded bool) (user, password string, err error) {
+	// RFC 7617, section 2, allows neither. The most likely one is a line break at the end of a pasted secret.
+	const control = " with a control character, such as a line break at its end"
 	user, password = c.ClientID, c.ClientSecret.Reveal()
-	if formEncoded {
-		return url.QueryEscape(user), url.QueryEscape(password), nil
-	}
-	// RFC 7617, section 2, does not allow these. The most likely one is a line break at the end of a pasted secret.
 	switch {
+	case formEncoded:
+		user, password = url.QueryEscape(user), url.QueryEscape(password)
 	case strings.Contains(user, ":"):
-		return "", "", &CredentialsError{"has a client_id with a colon, which HTTP Basic does not allow without " +
-			"form-encoding"}
+		err = &CredentialsError{"has a client_id with a colon, which HTTP Basic does not allow without form-encoding"}
 	case strings.ContainsFunc(user, isControl):
-		return "", "", &CredentialsError{"has a client_id with a control character, such as a line break at its end"}
+		err = &CredentialsError{"has a client_id" + control}
 	case strings.ContainsFunc(password, isControl):
-		return "", "", &CredentialsError{"has a client_secret with a control character, such as a line break at its " +
-			"end"}
+		err = &CredentialsError{"has a client_secret" + control}
 	}
-	return user, password, nil
+	return user, password, err
 }
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7F }

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -23,21 +24,21 @@ import (
 
 // Endpoint is the service's token endpoint (section 4.1 of the interface). It is safe for concurrent use.
 //
-// It does not follow redirects, so the client secret is sent only to the configured
-// host. It uses TLS 1.2 or newer, and reads at most 64 KiB of an answer.
+// It does not follow redirects, so the client secret is sent only to the configured host. It uses TLS 1.2 or newer, and
+// reads at most 64 KiB of an answer.
 type Endpoint struct {
 	url         string
 	form        string
 	digest      string // of url, with the token manager, and form, with the scopes
 	formEncoded bool
-	client      *http.Client
+	transport   http.RoundTripper // which follows no redirect
 }
 
 // EndpointOptions are the optional parameters of an [Endpoint].
 type EndpointOptions struct {
 	Scopes []string // none: the parameter is not sent
-	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
-	// 6749, section 2.3.1). Otherwise they are sent unchanged (RFC 7617).
+	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC 6749, section 2.3.1). Otherwise
+	// they are sent unchanged (RFC 7617).
 	FormEncoded bool
 	RootCAs     *x509.CertPool // that are trusted; nil: those of the system
 }
@@ -56,22 +57,12 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	transport.MaxResponseHeaderBytes = maxAnswer
 	transport.TLSClientConfig.RootCAs = o.RootCAs
 	digest := sha256.Sum256([]byte(target.String() + "\n" + form.Encode()))
-	return &Endpoint{
-		url:         target.String(),
-		form:        form.Encode(),
-		digest:      hex.EncodeToString(digest[:]),
-		formEncoded: o.FormEncoded,
-		client: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	return &Endpoint{target.String(), form.Encode(), hex.EncodeToString(digest[:]), o.FormEncoded, transport}
 }
 
-// newTransport returns a transport with the proxy and the timeouts of Go's default transport, but with TLS 1.2 or newer,
-// more idle connections, and HTTP/1.1 alone, as http.Transport has it with a TLS configuration of its own: all calls
-// share one connection of HTTP/2, and go on to fail for minutes after its network has stopped to deliver
-// (https://go.dev/issue/59690).
+// newTransport returns a transport like Go's default one, but with TLS 1.2 or newer, more idle connections, and
+// HTTP/1.1 alone, which a TLSClientConfig implies: all calls share one connection of HTTP/2, and go on to fail for
+// minutes after its network has stopped to deliver (https://go.dev/issue/59690).
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -85,21 +76,17 @@ func newTransport() *http.Transport {
 	}
 }
 
-// callTimeout is the timeout of one call.
-const callTimeout = 10 * time.Second
+const (
+	callTimeout = 10 * time.Second
+	maxAnswer   = 64 << 10 // bytes
+)
 
-// maxAnswer is the maximum size of an answer, in bytes.
-const maxAnswer = 64 << 10
-
-// EndpointError is returned when the token endpoint returned no valid token. It
-// contains no data of the answer's body except a registered error code.
+// EndpointError is returned when the token endpoint returned no valid token. It contains no data of the answer's body
+// except a registered error code.
 type EndpointError struct {
-	// Status of the answer; 0 if there was none.
-	Status int
-	// Code is the OAuth error code, if it is a registered one (RFC 6749, section 5.2); "" otherwise.
-	Code string
-	// Problem describes the problem in words of this package.
-	Problem string
+	Status  int    // of the answer; 0 if there was none
+	Code    string // the OAuth error code, if it is a registered one; "" otherwise
+	Problem string // in words of this package
 
 	pauses     bool // the next run does not call again
 	retryAfter time.Duration
@@ -116,14 +103,14 @@ func (e *EndpointError) Error() string {
 	}
 }
 
-// Fetch calls the endpoint once and returns the token of the answer. Its errors are
-// [*EndpointError] and, if the credentials cannot be sent, [*CredentialsError].
+// Fetch calls the endpoint once and returns the token of the answer. Its errors are [*EndpointError] and, if the
+// credentials cannot be sent, [*CredentialsError].
 //
 // An answer is accepted only if it is 200 and a JSON object without duplicate names, of any Content-Type, with an
 // access_token of visible ASCII characters, and an expires_in of at least a second: a number, or a text with a decimal
-// number and nothing else, such as 3600, "3600" and 3.6e3. A fraction of a second does not count, and more than 366 days
-// count as 366 days. The token_type is Bearer in any case, "", null or absent. Other members and a byte order mark are
-// ignored (RFC 6749, section 5.1; RFC 8259, section 8.1).
+// number and nothing else, such as 3600, "3600" and 3.6e3. A fraction of a second does not count, and more than 366
+// days count as 366 days. The token_type is Bearer in any case, "", null or absent. Other members and a byte order mark
+// are ignored (RFC 6749, section 5.1; RFC 8259, section 8.1).
 func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	user, password, err := c.basic(e.formEncoded)
 	if err != nil {
@@ -139,14 +126,13 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	payment.SetHeaders(request.Header)
 
-	sent := time.Now().Round(0) // without the monotonic clock, which can stop between two runs
-	response, err := e.clientWith(c.certificate).Do(request)
+	sent := now()
+	response, err := e.with(c.certificate).RoundTrip(request)
 	if err != nil {
 		return Bearer{}, &EndpointError{Problem: connectionProblem(err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-
 	status := response.StatusCode
 	failed := &EndpointError{Status: status, pauses: status < 500,
 		retryAfter: retryAfter(response.Header.Get("Retry-After"))}
@@ -171,20 +157,18 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	return Bearer{}, failed
 }
 
-// clientWith returns the client with a certificate, or without one. The certificate is sent whatever CAs the
-// server names, so that its answer says what is wrong.
-func (e *Endpoint) clientWith(certificate *tls.Certificate) *http.Client {
-	transport, ok := e.client.Transport.(*http.Transport)
+// with returns the transport with a client certificate, or without one. The certificate is sent whatever CAs the server
+// names, so that its answer says what is wrong.
+func (e *Endpoint) with(certificate *tls.Certificate) http.RoundTripper {
+	transport, ok := e.transport.(*http.Transport)
 	if certificate == nil || !ok {
-		return e.client
+		return e.transport
 	}
-	client := *e.client
 	transport = transport.Clone()
 	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return certificate, nil
 	}
-	client.Transport = transport
-	return &client
+	return transport
 }
 
 // accept returns the token of an answer, or its problem.
@@ -206,7 +190,7 @@ func accept(body []byte, sent time.Time) (b Bearer, problem string) {
 		return b, "the answer is not one JSON object without duplicate names"
 	case typed && wrong.JSONPointer == "/access_token", !legal(v.AccessToken):
 		return b, "access_token is missing or not a valid token of at most 32 KiB"
-	case typed && wrong.JSONPointer == "/token_type", v.TokenType != "" && !strings.EqualFold(v.TokenType, bearerType):
+	case typed && wrong.JSONPointer == "/token_type", !strings.EqualFold(cmp.Or(v.TokenType, bearerType), bearerType):
 		return b, "token_type is not Bearer"
 	}
 	text, err := jsontext.AppendUnquote(nil, v.ExpiresIn)
@@ -242,12 +226,9 @@ func errorCode(body []byte) string {
 	if len(body) > maxAnswer || json.Unmarshal(payment.WithoutBOM(body), &v) != nil {
 		return ""
 	}
-	switch v.Error {
+	switch v.Error { // RFC 6749, sections 5.2 and 4.1.2.1; RFC 8628, section 3.5; RFC 8707, section 2
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
-		"invalid_scope",                                            // RFC 6749, section 5.2
-		"access_denied", "server_error", "temporarily_unavailable", // RFC 6749, section 4.1.2.1
-		"slow_down",      // RFC 8628, section 3.5
-		"invalid_target": // RFC 8707, section 2
+		"invalid_scope", "access_denied", "server_error", "temporarily_unavailable", "slow_down", "invalid_target":
 		return v.Error
 	}
 	return ""
@@ -264,23 +245,21 @@ func retryAfter(text string) time.Duration {
 
 // connectionProblem returns the reason why there was no answer. The text contains no data from the server.
 func connectionProblem(err error) string {
-	// context.DeadlineExceeded is such an error too.
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+	timeout, _ := errors.AsType[net.Error](err) // such as context.DeadlineExceeded
+	dns, _ := errors.AsType[*net.DNSError](err)
+	op, _ := errors.AsType[*net.OpError](err)
+	switch certificate := payment.CertificateProblem(err); {
+	case timeout != nil && timeout.Timeout():
 		return "timed out"
-	}
-	if errors.Is(err, context.Canceled) {
+	case errors.Is(err, context.Canceled):
 		return "canceled"
-	}
-	if problem := payment.CertificateProblem(err); problem != "" {
-		return problem
-	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+	case certificate != "":
+		return certificate
+	case dns != nil:
 		return dns.Error()
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
+	case op != nil:
 		return op.Error()
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection was closed"
 	}
 	return "not a valid HTTP answer"

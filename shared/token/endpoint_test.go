@@ -2,6 +2,8 @@ package token_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
 )
 
@@ -146,8 +149,8 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			problems[answer{body, "application/json"}] = problem
 		}
 	}
-	for _, text := range []string{"null", `{}`, `[3600]`, "true", "0", "-0", "-1", "0.999", "-1e999999999", "1e-999999999",
-		`""`, `" 3600"`, `"3600\n"`, `"0x10"`, `"3600s"`, `"3_600"`, `"3,600"`, `"3600/1"`, `"Inf"`, `"NaN"`, `"e"`,
+	for _, text := range []string{"null", `{}`, `[3600]`, "true", "0", "-0", "-1", "0.999", "-1e999999999",
+		"1e-999999999", `""`, `" 3600"`, `"3600\n"`, `"0x10"`, `"3600s"`, `"3_600"`, `"3,600"`, `"3600/1"`, `"Inf"`, `"NaN"`, `"e"`,
 		`"-3600"`, `"\"3600\""`} {
 		problems[answer{with("3600", text), "application/json"}] =
 			"expires_in is not a number of seconds, or less than 1"
@@ -279,20 +282,16 @@ func TestFetchReportsWhyThereIsNoToken(t *testing.T) {
 func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	closed, untrusted := httptest.NewServer(nil), httptest.NewUnstartedServer(nil)
+	closed := httptest.NewServer(nil)
 	closed.Close()
-	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
-	untrusted.StartTLS()
-	defer untrusted.Close()
 	at := func(u *url.URL) *token.Endpoint { return token.NewEndpoint(u, "manager-1", token.EndpointOptions{}) }
 	for want, test := range map[string]struct {
 		endpoint *token.Endpoint
 		ctx      context.Context
 	}{
-		"canceled": {at(parse(t, untrusted.URL)), canceled},
-		"its TLS certificate is from an unknown CA": {at(parse(t, untrusted.URL)), t.Context()},
-		"connection refused":                        {at(parse(t, closed.URL)), t.Context()},
-		"its URL is invalid":                        {at(&url.URL{Scheme: "https", Host: "a b"}), t.Context()},
+		"canceled":           {at(parse(t, closed.URL)), canceled},
+		"connection refused": {at(parse(t, closed.URL)), t.Context()},
+		"its URL is invalid": {at(&url.URL{Scheme: "https", Host: "a b"}), t.Context()},
 		"lookup auth.invalid: no such host": {token.Direct(at(parse(t, "https://auth.invalid")),
 			roundTripper(func(*http.Request) (*http.Response, error) {
 				return nil, &net.DNSError{Err: "no such host", Name: "auth.invalid", IsNotFound: true}
@@ -302,6 +301,110 @@ func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 		e, ok := errors.AsType[*token.EndpointError](err)
 		if !ok || e.Status != 0 || !strings.HasSuffix(e.Problem, want) {
 			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// serveTLS returns the URL of a server with a configuration that returns a token, and the number of its connections.
+func serveTLS(t *testing.T, config *tls.Config) (*url.URL, *atomic.Int32) {
+	var connections atomic.Int32
+	server := httptest.NewUnstartedServer(returns(canaryToken, time.Hour))
+	server.TLS, server.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return parse(t, server.URL), &connections
+}
+
+// The certificate's names, serial number and times are data of the server.
+func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
+	ca, now := paymenttest.NewCA("CA"), time.Now()
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate)
+	expires := func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*time.Hour), now.Add(-time.Hour) }
+	begins := func(c *x509.Certificate) { c.NotBefore = now.Add(time.Hour) }
+	const (
+		own     = "its TLS certificate"
+		expired = own + ", or that of a CA, has expired"
+		early   = own + ", or that of a CA, is not yet valid"
+		other   = own + " is for another host"
+		unknown = own + " is from an unknown CA"
+	)
+	for name, test := range map[string]struct {
+		ca      *paymenttest.CA
+		change  func(*x509.Certificate)
+		problem string // "": none
+	}{
+		"none":                       {ca, nil, ""},
+		"expired":                    {ca, expires, expired},
+		"not yet valid":              {ca, begins, early},
+		"another address":            {ca, func(c *x509.Certificate) { c.IPAddresses = nil }, other},
+		"no name":                    {ca, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, nil }, other},
+		"another CA":                 {paymenttest.NewCA(clientSecret), nil, unknown},
+		"another CA of this name":    {paymenttest.NewCA("CA"), nil, unknown},
+		"expired, of another CA":     {paymenttest.NewCA("CA"), expires, expired},
+		"a CA that has expired":      {ca.NewIntermediate(clientSecret, expires), nil, expired},
+		"a CA that is not yet valid": {ca.NewIntermediate(clientSecret, begins), nil, early},
+		"of a client":                {ca, func(c *x509.Certificate) { c.ExtKeyUsage[0]++ }, own + " is not valid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, _ := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{test.ca.Client(func(c *x509.Certificate) {
+				c.Subject.CommonName, c.DNSNames = clientSecret, []string{clientSecret + ".example"}
+				c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+				c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+				if test.change != nil {
+					test.change(c)
+				}
+			})}})
+			_, err := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots}).
+				Fetch(t.Context(), testCredentials)
+			if test.problem != "" {
+				expectEndpointError(t, err, 0, "", test.problem)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The client secret is not sent to a server that knows older versions of TLS alone, nor the token.
+func TestNothingIsSentWithAnOlderTLS(t *testing.T) {
+	ca := paymenttest.NewCA("CA")
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate)
+	for version := uint16(tls.VersionTLS10); version <= tls.VersionTLS13; version++ {
+		u, _ := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.Server()}, MinVersion: tls.VersionTLS10,
+			MaxVersion: version})
+		_, err := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots}).
+			Fetch(t.Context(), testCredentials)
+		r := newRig(t, hangsUp)
+		r.put(canaryToken, time.Hour)
+		client := token.NewClient(r.reader(), u)
+		token.Base(client).TLSClientConfig.RootCAs = roots
+		response, failed := client.Get(u.String())
+		if failed == nil {
+			_ = response.Body.Close()
+		}
+		if ok := version >= tls.VersionTLS12; (err == nil) != ok || (failed == nil) != ok {
+			t.Errorf("%s: %v, %v", tls.VersionName(version), err, failed)
+		}
+	}
+}
+
+// Minutes pass between two calls. A connection that was closed meanwhile would cost one of them.
+func TestEachCallHasAConnectionOfItsOwn(t *testing.T) {
+	ca := paymenttest.NewCA("CA")
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate)
+	u, connections := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.Server()}})
+	e := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots})
+	for n := range int32(3) {
+		if _, err := e.Fetch(t.Context(), testCredentials); err != nil || connections.Load() != n+1 {
+			t.Errorf("call %d: %v, %d connections", n, err, connections.Load())
 		}
 	}
 }

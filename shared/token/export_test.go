@@ -10,7 +10,7 @@ func Digest(e *Endpoint) string { return e.digest }
 
 // Direct makes an endpoint use a transport.
 func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
-	e.client.Transport = transport
+	e.transport = transport
 	return e
 }
 

@@ -60,8 +60,9 @@ func play(t *testing.T, r *rig, steps []step) {
 		_ = json.Unmarshal([]byte(r.store.text()), &stored)
 		if report.Outcome != step.want || report.Calls != step.calls || time.Since(start) != 0 ||
 			report.NextCall.IsZero() != (step.next == 0) || step.next > 0 && time.Until(report.NextCall) != step.next ||
-			step.last == "" != (report.LastFailure == nil) ||
-			!strings.Contains(fmt.Sprint(report.LastFailure), step.last) || (err != nil) != (step.want == token.Failed) || (report.Unreadable != nil) != step.unreadable ||
+			(step.last == "") != (report.LastFailure == nil) ||
+			!strings.Contains(fmt.Sprint(report.LastFailure), step.last) ||
+			(err != nil) != (step.want == token.Failed) || (report.Unreadable != nil) != step.unreadable ||
 			report.Known && report.Remaining != max(0, time.Until(stored.Expires)) {
 			t.Fatalf("step %d: %+v, %v after %s, want %+v", i, report, err, time.Since(start), step)
 		}

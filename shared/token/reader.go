@@ -36,22 +36,16 @@ func NewReader(source Source) *Reader {
 	return &Reader{source: source, reading: make(chan struct{}, 1)}
 }
 
-// readTimeout is the timeout of one read of the source, the SDK's own retries included.
-const readTimeout = 5 * time.Second
-
-// remember is how long the result of a read is used if it is an error or a token that expires soon.
-const remember = time.Second
+const (
+	readTimeout = 5 * time.Second // of one read of the source, the SDK's own retries included
+	remember    = time.Second     // how long an error, or a token that expires soon, is used
+)
 
 // margin is the time before its expiry in which a token is not returned.
 func (b Bearer) margin() time.Duration { return min(5*time.Second, b.Lifetime()/10) }
 
 // notAfter is the time until which a token is returned.
 func (b Bearer) notAfter() time.Time { return b.ExpiresAt.Add(-b.margin()) }
-
-// lookAgain is the time from which a newer token should exist.
-func (b Bearer) lookAgain() time.Time {
-	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
-}
 
 // Token implements oauth2.TokenSource. Its errors are those of [Reader.Bearer]. Do not print the result: an
 // oauth2.Token shows the access token.
@@ -70,7 +64,7 @@ func (r *Reader) Drop(accessToken string) {
 	access := NewSecret(accessToken)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now := now()
 	if !r.held.AccessToken.Equal(access) || r.dropped.Equal(access) && now.Before(r.refusedUntil) {
 		return
 	}
@@ -85,14 +79,12 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 	if dismissed {
 		return held, err
 	}
-	if held.AccessToken != (Secret{}) {
-		// Another call is reading the source, and this token is still valid.
-		select {
-		case r.reading <- struct{}{}:
-		default:
+	select {
+	case r.reading <- struct{}{}:
+	default:
+		if held.AccessToken != (Secret{}) { // it is still valid, and another call is reading the source
 			return held, nil
 		}
-	} else {
 		select {
 		case r.reading <- struct{}{}:
 		case <-ctx.Done():
@@ -112,7 +104,7 @@ func (r *Reader) Bearer(ctx context.Context) (Bearer, error) {
 func (r *Reader) recall() (b Bearer, err error, dismissed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now := now()
 	if now.Before(r.held.notAfter()) {
 		return r.held, nil, now.Before(r.until)
 	}
@@ -127,7 +119,7 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now := now()
 	if err == nil && !now.Before(b.notAfter()) {
 		err = ErrExpired
 	}
@@ -135,7 +127,7 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	switch {
 	case err == nil:
 		r.held, r.failure, r.until = b, nil, soon
-		if next := b.lookAgain(); next.After(soon) {
+		if next := b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4)); next.After(soon) {
 			r.until = next
 		}
 		return b, nil

@@ -137,6 +137,21 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 	}
 }
 
+// A person who creates a secret may store nothing in it.
+func TestATextOfWhiteSpaceIsNoToken(t *testing.T) {
+	for _, text := range []string{"", " ", "\r\n", "\uFEFF", "\uFEFF\n"} {
+		bubble(t, fmt.Sprintf("%q", text), func(t *testing.T) {
+			r := newRig(t, returns("t-1", time.Hour))
+			r.store.put(text)
+			if _, err := r.reader().Bearer(t.Context()); !errors.Is(err, token.ErrNone) {
+				t.Errorf("%v, want ErrNone", err)
+			}
+			r.run(t, token.Refreshed)
+			expectToken(t, r.reader(), "t-1")
+		})
+	}
+}
+
 func TestConcurrentCallersShareOneRead(t *testing.T) {
 	for _, filled := range []bool{true, false} {
 		bubble(t, fmt.Sprint(filled), func(t *testing.T) {

@@ -35,12 +35,6 @@ type failure struct {
 	step        time.Duration // the length of the pause without Retry-After
 }
 
-// maxStep is the maximum of failure.step, which doubles. maxRetryAfter is that of Retry-After.
-const (
-	maxStep       = 15 * time.Minute
-	maxRetryAfter = time.Hour
-)
-
 // next returns the failure after a call that began then.
 func (f failure) next(err error, begin time.Time, stored Bearer, credentials Secret) failure {
 	var wait time.Duration
@@ -61,13 +55,29 @@ func (f failure) until(stored Bearer) time.Time {
 	return f.end
 }
 
-// refreshPercent is the preferred time of a refresh: when less than this percentage of the
-// token's lifetime is left. See [Refresher.Run] for when the refresh is earlier or later.
-const refreshPercent = 66
+const (
+	// refreshPercent is the preferred time of a refresh: when less than this percentage of the lifetime is left. See
+	// [Refresher.Run] for when the refresh is earlier or later.
+	refreshPercent = 66
+	// interval is the time between two scheduled runs. A refresh leaves at least three runs before the token expires,
+	// from a lifetime of 5 minutes on: 66 % of 300 s are 198 s.
+	interval = time.Minute
+	// reserve is the time before expiry that is reserved for attempts, if the lifetime and refreshPercent allow it.
+	// Three runs start in it. The fourth interval is for a late start (EventBridge Scheduler has a precision of 60
+	// seconds; AWS, "Schedule types in EventBridge Scheduler"), the call and the margin of a Reader.
+	reserve       = 4 * interval
+	maxStep       = 15 * time.Minute // of failure.step, which doubles
+	maxRetryAfter = time.Hour
 
-// interval is the time between two scheduled runs. A refresh leaves at least three runs before the token expires, from
-// a lifetime of 5 minutes on: 66 % of 300 s are 198 s.
-const interval = time.Minute
+	// Each write of a secret creates one of its 100 versions, and Secrets Manager does not remove one in its first 24
+	// hours, even without a staging label (AWS, "AWS Secrets Manager quotas" in the user guide; "PutSecretValue" and
+	// "UpdateSecretVersionStage" in the API reference). The only remedy is to write less often. writeInterval is the
+	// time between two writes with 90 versions a day: 16 minutes. The other 10 are for manual refreshes.
+	writeInterval = 24 * time.Hour / 90
+	// shortLifetime is 20 minutes less a tolerance, because the endpoint reports the lifetime in whole seconds, after a
+	// delay.
+	shortLifetime = 20*time.Minute - 15*time.Second
+)
 
 // NewRefresher returns a Refresher that keeps the token in a store and loads the client credentials.
 func NewRefresher(store Store, credentials Source, endpoint *Endpoint) *Refresher {
@@ -81,8 +91,8 @@ type Outcome string
 const (
 	Fresh     Outcome = "fresh"     // the stored token has enough life left
 	Refreshed Outcome = "refreshed" // a new token was stored
-	// Unchanged means that the endpoint returned the stored token or one that expires
-	// earlier, in this run or (if Report.Calls is 0) in an earlier one. Nothing was written.
+	// Unchanged means that the endpoint returned the stored token or one that expires earlier, in this run or (if
+	// Report.Calls is 0) in an earlier one. Nothing was written.
 	Unchanged  Outcome = "unchanged"
 	Superseded Outcome = "superseded" // another refresher stored a newer token; nothing was written
 	Failed     Outcome = "failed"     // the error is the reason; the stored token is unchanged
@@ -91,49 +101,24 @@ const (
 // Report describes a run.
 type Report struct {
 	Outcome Outcome
-	// Known is false if the store of the token could not be read; Remaining, Lifetime and Shortfall are zero then.
-	Known bool
-	// Remaining is the remaining life of the token that is stored after the run;
-	// zero if it has expired or there is none that can be read.
-	Remaining time.Duration
-	Lifetime  time.Duration // of that token, as the endpoint reported it
+	Known   bool // false: the store could not be read; Remaining, Lifetime and Shortfall are zero then
+	// Remaining is the remaining life of the token that is stored after the run; zero if it has expired or there is
+	// none that can be read. Lifetime is the whole life, as the endpoint reported it.
+	Remaining, Lifetime time.Duration
 	// Shortfall is the time by which Remaining is less than callers need; zero if it is enough. Callers need the
 	// remaining life at which the token is refreshed, but at most the time of three runs and the margin of a [Reader],
 	// and at least the time of one run and that margin. A token that was due three runs ago is too old as well. After
 	// [Unchanged], no newer token exists, and an unexpired one is enough.
-	Shortfall time.Duration
-	Calls     int // of the token endpoint: 1 or 0
-	// NextCall is the end of a pause, in which no run calls the endpoint; zero if there is none.
-	NextCall time.Time
-	// LastFailure is the error of the last refresh if it failed, and the run did not.
-	LastFailure error
-	// UnexpectedType is the Content-Type of the answer with the token, unless it is JSON.
-	UnexpectedType string
-	// Unreadable is the reason why the stored token could not be read, if it counted as none.
-	Unreadable error
-	// WritesTooOften is true if the store is a secret and the run had a new token whose lifetime is
-	// less than 20 minutes, whether or not the token could be stored.
+	Shortfall      time.Duration
+	Calls          int       // of the token endpoint: 1 or 0
+	NextCall       time.Time // the end of a pause, in which no run calls the endpoint; zero if there is none
+	LastFailure    error     // of the last refresh, if it failed and the run did not
+	UnexpectedType string    // the Content-Type of the answer with the token, unless it is JSON
+	Unreadable     error     // why the stored token could not be read, if it counted as none
+	// WritesTooOften is true if the store is a secret and the run had a new token whose lifetime is less than 20
+	// minutes, whether or not the token could be stored.
 	WritesTooOften bool
 }
-
-// The versions of a secret. Each write creates one: PutSecretValue and UpdateSecret never change a version. A secret
-// can have 100 versions, and Secrets Manager does not remove a version in its first 24 hours, even without a staging
-// label (AWS, "AWS Secrets Manager quotas" in the user guide; "PutSecretValue" and "UpdateSecretVersionStage" in the
-// API reference). The only remedy is to write less often.
-const (
-	// writeInterval is the time between two writes with 90 versions a day: 16 minutes. The other 10 versions are for
-	// manual refreshes.
-	writeInterval = 24 * time.Hour / 90
-
-	// shortLifetime is 20 minutes less a tolerance, because the endpoint reports the lifetime in whole seconds and
-	// after some delay.
-	shortLifetime = 20*time.Minute - 15*time.Second
-)
-
-// reserve is the time before expiry that is reserved for attempts, if the lifetime and refreshPercent allow it. Three
-// runs start in it. The fourth interval is for a late start (EventBridge Scheduler has a precision of 60 seconds; AWS,
-// "Schedule types in EventBridge Scheduler"), the call and the margin of a Reader.
-const reserve = 4 * interval
 
 // refreshAt returns the remaining life at which a token of that lifetime is refreshed, which is later if writes are
 // limited.
@@ -154,21 +139,18 @@ func refreshAt(lifetime time.Duration, limited bool) time.Duration {
 // shorter. A token in a secret is due when less than 66 % of its lifetime is left and it is 16 minutes old or, with a
 // lifetime under 20 minutes ([Report.WritesTooOften]), three runs before expiry whatever its age.
 //
-// Run writes at most once, and only a token that is not in the store. It reads the client credentials when it needs
-// them and does not cache them, so the next refresh uses changed ones.
+// Run calls the endpoint at most once, with the client credentials that are stored now. If the endpoint does not
+// answer, or answers 5xx, the next run calls it again. After another answer without a token, runs fail without a call
+// for a minute, and for twice as long each time, up to 15 minutes. Retry-After in any answer makes this pause longer,
+// up to an hour. The pause ends when the stored token has 4 minutes left, unless it begins later, with other client
+// credentials, and with always. It is in memory only.
 //
-// Run calls the endpoint at most once. If the endpoint does not answer, or answers 5xx, the next run calls it again.
-// After another answer without a token, runs fail without a call for a minute, and for twice as long each time, up to
-// 15 minutes. Retry-After in any answer makes this pause longer, up to an hour. The pause ends when the stored token
-// has 4 minutes left, unless it begins later, with other client credentials, and with always. It is in memory only.
+// The endpoint can return the stored token again, with its remaining lifetime, or one that expires earlier. Run then
+// keeps the stored one and does not call the endpoint again until half of the remaining lifetime has passed, or until
+// the last 4 minutes before expiry, in which every run calls it. With always, only the same token is not stored.
 //
-// The endpoint can return the stored token again, with its remaining lifetime, or one that expires earlier. Run
-// then keeps the stored one and does not call the endpoint again until half of the remaining lifetime has passed,
-// or until the last 4 minutes before expiry, in which every run calls it. With always, only the same token is not
-// stored.
-//
-// If a token cannot be stored, the Refresher keeps it in memory. The next runs try to store it without another call
-// of the endpoint, until the token itself is due.
+// Run writes at most once. If a token cannot be stored, the Refresher keeps it in memory. The next runs try to store it
+// without another call of the endpoint, until the token itself is due.
 //
 // A text that cannot be read, but can be replaced ([StoreError.Replaceable]), counts as none. If the token that
 // replaced it cannot be read either, Run fails until that token is due.
@@ -225,7 +207,7 @@ func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report
 	if !c.value.Equal(r.failed.credentials) {
 		r.failed = failure{}
 	}
-	begin := time.Now().Round(0) // without the monotonic clock, which can stop between two runs
+	begin := now()
 	if begin.Before(r.failed.until(stored)) {
 		return reportOf(Failed, stored, 0), r.failed.err
 	}
@@ -235,10 +217,9 @@ func (r *Refresher) run(ctx context.Context, stored Bearer, always bool) (Report
 		return reportOf(Failed, stored, 1), err
 	}
 	r.failed = failure{}
-	var report Report
+	report := reportOf(Unchanged, stored, 1)
 	if fresh.useless(stored, always) {
 		r.last = answer{fresh, stored, Unchanged}
-		report = reportOf(Unchanged, stored, 1)
 	} else {
 		report, err = r.save(ctx, stored, fresh, 1)
 	}
@@ -264,8 +245,7 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	return report, err
 }
 
-// stored returns the token in the store, or the zero Bearer, which has expired, if
-// there is none or it cannot be parsed.
+// stored returns the token in the store, or the zero Bearer, which has expired, if there is none that can be parsed.
 func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	b, err := bearer(ctx, r.store)
 	if errors.Is(err, ErrNone) || errors.Is(err, ErrUnreadable) {
@@ -286,17 +266,12 @@ const ShortLived = "the lifetime of the token is less than 20 minutes, too short
 // WritesTooOften reports whether the lifetime of the token is too short for a secret.
 func (b Bearer) WritesTooOften() bool { return b.Lifetime() < shortLifetime }
 
-// need is the remaining life that callers need after a run: see [Report.Shortfall].
-func (b Bearer) need() time.Duration {
-	oneRun := interval + b.margin()
-	return max(oneRun, min(refreshAt(b.Lifetime(), true), oneRun+2*interval))
-}
-
 func reportOf(o Outcome, b Bearer, calls int) Report {
 	remaining := max(0, time.Until(b.ExpiresAt))
 	report := Report{Outcome: o, Known: true, Remaining: remaining, Lifetime: b.Lifetime(), Calls: calls}
 	if o != Unchanged || remaining == 0 {
-		report.Shortfall = max(0, max(b.need(), refreshAt(b.Lifetime(), true)-3*interval)-remaining)
+		at, oneRun := refreshAt(b.Lifetime(), true), interval+b.margin()
+		report.Shortfall = max(0, max(oneRun, min(at, oneRun+2*interval), at-3*interval)-remaining)
 	}
 	return report
 }

@@ -178,6 +178,18 @@ func TestTheEndpointIsCalledLessOftenWhileItRefuses(t *testing.T) {
 	}
 }
 
+func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+			time.Sleep(9 * time.Second)
+			answers(429, "", "Retry-After", "600")(w, q)
+		})
+		if report := r.run(t, token.Failed); time.Until(report.NextCall) != 10*time.Minute {
+			t.Errorf("the next call is at %s", report.NextCall)
+		}
+	})
+}
+
 func TestReportsInvalidCredentials(t *testing.T) {
 	const wrong = "is not a JSON object with two strings that are not empty"
 	control := func(name string) string {

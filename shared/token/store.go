@@ -48,15 +48,6 @@ func load(ctx context.Context, source Source) (string, error) {
 	return text, err
 }
 
-// bearer returns the token in a source. Its errors are [ErrNone], [ErrUnreadable] and [*StoreError].
-func bearer(ctx context.Context, source Source) (Bearer, error) {
-	text, err := load(ctx, source)
-	if err != nil {
-		return Bearer{}, err
-	}
-	return parseBearer(text)
-}
-
 // Memory is a [Store] in memory. The zero value is empty and ready to use. It is safe for concurrent use.
 type Memory struct {
 	// Few is what Limited reports. It is not changed while somebody uses the store.

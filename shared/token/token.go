@@ -18,6 +18,7 @@
 package token
 
 import (
+	"context"
 	"crypto/subtle"
 	"encoding/json/v2"
 	"errors"
@@ -36,8 +37,8 @@ var (
 	ErrExpired = errors.New("token: the stored token has expired")
 )
 
-// Secret is a text that is printed, logged and marshaled as "[redacted]". The
-// zero value is the empty text. It is safe for concurrent use.
+// Secret is a text that is printed, logged and marshaled as "[redacted]". The zero value is the empty text. It is safe
+// for concurrent use.
 type Secret struct {
 	// text is a pointer because fmt does not call the methods of an unexported field, and would print a string.
 	text *string
@@ -92,29 +93,27 @@ func (b Bearer) useless(stored Bearer, always bool) bool {
 	case b.endpoint != stored.endpoint:
 		return false
 	case b.AccessToken.Equal(stored.AccessToken):
-		// Two answers with one token differ by their delay, and by the fraction of a second that expires_in does
-		// not contain.
+		// Two answers with one token differ by their delay, and by the fraction of a second that expires_in lacks.
 		return b.ExpiresAt.Sub(stored.ExpiresAt).Abs() < 30*time.Second
 	}
 	return !always && b.ExpiresAt.Before(stored.ExpiresAt) && !stored.ahead()
 }
 
-// maxAhead is how far in the future the issue time of a token can be: more than any two
-// clocks differ. The expiry of a token with a later issue time is not reliable.
-const maxAhead = 5 * time.Minute
+const (
+	// maxAhead is how far in the future the issue time of a token can be: more than any two clocks differ. The expiry
+	// of a token with a later issue time is not reliable.
+	maxAhead = 5 * time.Minute
+	// maxLifetime is the longest lifetime that counts. Some endpoints report the largest number that they know.
+	maxLifetime = 366 * 24 * time.Hour
+	// maxTokenLength is in bytes: more than servers accept in a header, and less than the limit of a secret.
+	maxTokenLength = 32 << 10
+	bearerType     = "Bearer" // the value of token_type, as it is stored and sent
+)
+
+// now is the time without the monotonic clock, which can stop while a function is frozen.
+func now() time.Time { return time.Now().Round(0) }
 
 func (b Bearer) ahead() bool { return b.IssuedAt.After(time.Now().Add(maxAhead)) }
-
-// maxLifetime is the maximum lifetime. With a wrong one, such as an expiry in Unix time
-// or in milliseconds, an expired token would stay in use.
-const maxLifetime = 366 * 24 * time.Hour
-
-// maxTokenLength is the maximum length of an access token, in bytes: more than servers
-// accept in a header, and less than the limit of a secret.
-const maxTokenLength = 32 << 10
-
-// bearerType is the value of token_type, as it is stored and sent.
-const bearerType = "Bearer"
 
 // storedBearer is the stored value. Its times are UTC in RFC 3339.
 type storedBearer struct {
@@ -125,17 +124,20 @@ type storedBearer struct {
 	Endpoint    string    `json:"endpoint_sha256"`
 }
 
-// text returns the stored value. Its times are truncated to milliseconds, so that a
-// stored expiry is never later than the true one.
+// text returns the stored value. Its times are truncated, so that a stored expiry is never later than the true one.
 func (b Bearer) text() string {
 	text, _ := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType, // which fails only for an illegal token
 		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond), b.endpoint})
 	return string(text)
 }
 
-// parseBearer parses the stored value. Its error is [ErrUnreadable] without details, because a value that a person
-// edited can contain a secret anywhere. Unknown members are ignored.
-func parseBearer(text string) (Bearer, error) {
+// bearer returns the token in a source. Its errors are [ErrNone], [*StoreError] and [ErrUnreadable], without details,
+// because a value that a person edited can contain a secret anywhere. Unknown members are ignored.
+func bearer(ctx context.Context, source Source) (Bearer, error) {
+	text, err := load(ctx, source)
+	if err != nil {
+		return Bearer{}, err
+	}
 	var v storedBearer
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Bearer{}, ErrUnreadable

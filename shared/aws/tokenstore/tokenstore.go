@@ -63,8 +63,8 @@ type secret struct {
 
 const tokenSecret = "the secret with the token"
 
-// Load implements [token.Source]. It returns ErrNone if the secret has no value or does not exist, for which
-// Secrets Manager returns the same error.
+// Load implements [token.Source]. It returns ErrNone if the secret has an empty value, has none, or does not exist:
+// Secrets Manager returns the same error for the last two.
 func (s *secret) Load(ctx context.Context) (string, error) {
 	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &s.id})
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
@@ -74,9 +74,17 @@ func (s *secret) Load(ctx context.Context) (string, error) {
 		return "", &token.StoreError{Store: s.name, Err: client.ErrorOf("Secrets Manager GetSecretValue", err)}
 	}
 	if out.SecretString == nil {
-		return string(out.SecretBinary), nil // such as one from a file
+		return notEmpty(string(out.SecretBinary)) // such as one from a file
 	}
-	return *out.SecretString, nil
+	return notEmpty(*out.SecretString)
+}
+
+// notEmpty returns a text, or ErrNone for an empty one, such as that of a secret that a person created.
+func notEmpty(text string) (string, error) {
+	if text == "" {
+		return "", token.ErrNone
+	}
+	return text, nil
 }
 
 type secretStore struct {
@@ -134,7 +142,7 @@ func (p *parameter) Load(ctx context.Context) (string, error) {
 		failed.Replaceable = code == "AccessDeniedException" || code == "InvalidKeyId"
 		return "", failed
 	}
-	return aws.ToString(out.Parameter.Value), nil
+	return notEmpty(aws.ToString(out.Parameter.Value))
 }
 
 func parameterError(err error) *token.StoreError {

@@ -84,6 +84,9 @@ func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
 		{credentials, inSecret, `{"SecretString":"a"}`, "a <nil>", false},
 		{credentials, inSecret, `{"SecretBinary":"Yg=="}`, "b <nil>", false}, // of a file
 		{credentials, inSecret, awstest.Refused("ResourceNotFoundException"), " " + token.ErrNone.Error(), false},
+		{secret, inSecret, `{"SecretString":""}`, " " + token.ErrNone.Error(), false},
+		{secret, inSecret, `{}`, " " + token.ErrNone.Error(), false},
+		{parameter, inParameter, `{"Parameter":{"Value":""}}`, " " + token.ErrNone.Error(), false},
 		{credentials, inSecret, awstest.Refused("AccessDeniedException"), " token: the secret with the client " +
 			"credentials: Secrets Manager GetSecretValue: AccessDeniedException", false},
 		{secret, inSecret, awstest.Refused("DecryptionFailure"), " token: the secret with the token: " +
