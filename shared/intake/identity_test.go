@@ -190,3 +190,34 @@ func TestAByteOrderMarkIsVerifiedAndNotDecoded(t *testing.T) {
 		t.Errorf("without the mark: %+v", r)
 	}
 }
+
+// Case has no meaning in a UUID. A sender can write it in one way, and a system in front of it in another.
+func TestAnEventWithItsIDInAnotherCaseIsADuplicate(t *testing.T) {
+	for name, size := range map[string]int{"small": 0, "large": 3000} {
+		event := paymenttest.Event()
+		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", size)
+		raw := paymenttest.Encode(event)
+		upper := bytes.ReplaceAll(raw, []byte(event.EventID), []byte(strings.ToUpper(event.EventID)))
+		for _, order := range [][][]byte{{raw, upper}, {upper, raw}} {
+			w := newWorld(t)
+			w.send(order[0])
+			_, again := w.send(order[1])
+			if again.Outcome != intake.Accepted || again.Duplicates != 1 || again.Conflicts != 0 {
+				t.Errorf("%s: %+v", name, again)
+			}
+			w.onBus(order[0])
+			// What was parked is published in the spelling that came last.
+			w = newWorld(t)
+			w.park(order[0])
+			if _, again = w.send(order[1]); again.Recorded != 1 || again.Conflicts != 0 {
+				t.Errorf("%s: parked, and sent again: %+v", name, again)
+			}
+			w.onBus(order[1])
+			w = newWorld(t)
+			if _, both := w.send(order...); both.Recorded != 1 || both.Duplicates != 1 || both.Conflicts != 0 {
+				t.Errorf("%s: twice in a delivery: %+v", name, both)
+			}
+			w.onBus(order[0])
+		}
+	}
+}

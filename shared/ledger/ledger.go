@@ -25,8 +25,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/json/jsontext"
 	"fmt"
 	"slices"
 	"time"
@@ -102,19 +100,6 @@ func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes 
 		}
 	})
 	return slices.Concat(results...)
-}
-
-// Digest identifies an event's content.
-type Digest [sha256.Size]byte
-
-// DigestOf returns the SHA-256 of an event's canonical form, so that the same content in another spelling is
-// the same event. The form is that of RFC 8785 (no white space, members sorted, strings in their shortest
-// form), except that numbers stay as they were sent: 1.0 is not 1.00. raw must be valid JSON without
-// duplicate names.
-func DigestOf(raw []byte) Digest {
-	// What is no JSON is appended as it is.
-	canonical, _ := jsontext.AppendFormat(nil, raw, jsontext.ReorderRawObjects(true))
-	return sha256.Sum256(canonical)
 }
 
 // Holder identifies an invocation that records or leases events. By it a writer
