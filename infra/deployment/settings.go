@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/settings"
@@ -40,10 +41,7 @@ func Current(ctx context.Context, table ledger.Getter, index []ledger.Item, stat
 	return items, nil
 }
 
-// claimEndsSoon is how long before its end the event of a claim check is said to end.
-const claimEndsSoon = 30 * 24 * time.Hour
-
-// ClaimEnds returns when S3 deletes the events of those items that are claim checks, if that is in less than 30 days.
+// ClaimEnds returns when S3 deletes the events of those items that are claim checks, if that is in at most 30 days.
 // It reads the setting only if there is a claim check.
 func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time, error) {
 	claimed := func(i ledger.Item) bool { return i.Claimed }
@@ -51,12 +49,12 @@ func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now tim
 		return nil, nil
 	}
 	conf, err := d.Deployed(ctx, "redrive")
-	if err != nil || conf.ClaimRetention == settings.Never {
+	if err != nil {
 		return nil, err
 	}
 	ends := map[string]time.Time{}
 	for _, i := range items {
-		if end := i.RecordedAt.Add(conf.ClaimRetention); i.Claimed && end.Sub(now) < claimEndsSoon {
+		if end := bus.LargeEventEnd(i.RecordedAt, conf.ClaimRetention, now); i.Claimed && !end.IsZero() {
 			ends[i.EventID] = end
 		}
 	}

@@ -165,6 +165,7 @@ func (r *random) condition() *ledger.Item {
 	for _, also := range []func(){
 		func() { i.Digest = r.digest() }, func() { i.Due = r.time() }, func() { i.Holder = r.holder() },
 		func() { i.RecordedAt = r.time() }, func() { i.ExpiresAt = r.time() },
+		func() { i.Shard = r.shard(i.State) },
 	} {
 		if r.IntN(5) == 0 {
 			also()

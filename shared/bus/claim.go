@@ -99,6 +99,18 @@ func (c *Claims) StoredAt(ctx context.Context, detail []byte) (time.Time, error)
 	return page[0].StoredAt, nil
 }
 
+// endsSoon is how long before the end of a large event its end is reported.
+const endsSoon = 30 * 24 * time.Hour
+
+// LargeEventEnd returns when an event that was stored at that time is deleted, if that is in at most 30 days, and the
+// zero time otherwise. It is stored for a retention; one of zero or less has no end.
+func LargeEventEnd(storedAt time.Time, retention time.Duration, now time.Time) time.Time {
+	if end := storedAt.Add(retention); retention > 0 && end.Sub(now) <= endsSoon {
+		return end
+	}
+	return time.Time{}
+}
+
 // The errors of a reference.
 var (
 	// ErrGone is returned when the object does not exist. S3 reports this only to

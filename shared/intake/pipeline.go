@@ -43,7 +43,7 @@ type Options struct {
 	Now        func() time.Time // time.Now
 	// Evidence is the bucket with the proof of each delivery that a [Receiver] accepts; nil: none is stored.
 	Evidence objects.Creator
-	// ClaimRetention is how long the events of claim checks are stored; 0: without an end.
+	// ClaimRetention is how long the events of claim checks are stored; 0 or less: without an end.
 	ClaimRetention time.Duration
 }
 

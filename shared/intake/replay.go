@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -31,9 +32,6 @@ type Replayer struct {
 func NewReplayer(p *Pipeline, truststore clientcert.Truststore, revoked clientcert.Revocations) *Replayer {
 	return &Replayer{p, truststore, revoked}
 }
-
-// claimEndsSoon is how long before the end of the event of a claim check a replay warns.
-const claimEndsSoon = 30 * 24 * time.Hour
 
 // ReplayEvent makes a parked event pending again, for redrive to publish, and stores the decision in the ledger. The
 // event has no proof: the ledger had accepted it.
@@ -114,14 +112,10 @@ func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, err
 		return time.Time{}, nil
 	}
 	at, err := p.claims.StoredAt(ctx, i.Detail)
-	if err != nil || p.opts.ClaimRetention == 0 {
+	if err != nil {
 		return time.Time{}, err
 	}
-	end := at.Add(p.opts.ClaimRetention)
-	if end.Sub(p.opts.Now()) > claimEndsSoon {
-		end = time.Time{}
-	}
-	return end, nil
+	return bus.LargeEventEnd(at, p.opts.ClaimRetention, p.opts.Now()), nil
 }
 
 // Replay publishes a parked delivery, or leaves it to redrive to publish. It writes and

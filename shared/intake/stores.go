@@ -40,7 +40,7 @@ func (s Stores) Pipeline(f settings.Function) *Pipeline {
 		bus.NewClaims(s.Claims, f.ClaimBucket),
 		s.Parking,
 		Options{Grace: f.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: s.Evidence,
-			ClaimRetention: max(f.ClaimRetention, 0)},
+			ClaimRetention: f.ClaimRetention},
 	)
 }
 

@@ -14,11 +14,11 @@ import (
 type attributes = map[string]types.AttributeValue
 
 // encode appends the values of the fields of an item that are not zero, in their order, and returns a bit for each of
-// them.
-func encode(i *ledger.Item, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
+// them. What is written with a shard has attempts, also zero.
+func encode(i *ledger.Item, written bool, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
 	for n, f := range ledger.Fields {
 		value := f.Value(i)
-		if value == nil && i.Shard != "" && f.Name == "attempts" {
+		if value == nil && written && i.Shard != "" && f.Name == "attempts" {
 			value = int64(0) // a lease can only add to what exists
 		}
 		if value != nil {

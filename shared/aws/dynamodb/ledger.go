@@ -88,7 +88,7 @@ const mostValues = 12
 
 // statement returns the statement of a write.
 func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
-	set, parameters := encode(&w.Item, make([]types.AttributeValue, 0, mostValues))
+	set, parameters := encode(&w.Item, true, make([]types.AttributeValue, 0, mostValues))
 	if w.If == nil {
 		return types.BatchStatementRequest{Statement: l.text(shape{set: set}), Parameters: parameters}
 	}
@@ -98,7 +98,7 @@ func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
 	if w.Lease {
 		parameters = append(parameters, number(1))
 	}
-	where, parameters := encode(w.If, append(parameters, key))
+	where, parameters := encode(w.If, false, append(parameters, key))
 	s := shape{set &^ 1, where | 1, w.Keep, w.Lease}
 	return types.BatchStatementRequest{Statement: l.text(s), Parameters: parameters,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
@@ -153,7 +153,9 @@ func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledg
 	if unmet, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		return ledger.Result{Found: itemOf(unmet.Item)}
 	}
-	if _, ok := errors.AsType[*types.DuplicateItemException](err); ok {
+	switch awsclient.Code(err) {
+	case "DuplicateItemException", // AWS, "ExecuteStatement" in the DynamoDB API reference
+		string(types.BatchStatementErrorCodeEnumDuplicateItem): // DynamoDB Local, as of each statement of a batch
 		return ledger.Result{}
 	}
 	return ledger.Result{Err: failed("ExecuteStatement", err)}

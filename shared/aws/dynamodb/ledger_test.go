@@ -57,6 +57,8 @@ func writes() []namedWrite {
 			Keep: ledger.Identity}},
 		{"park", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1", Due: all.Due,
 			Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending}, Keep: ledger.Content}},
+		{"park what has a shard", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
+			If: &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
 		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Decision: all.Decision,
 			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, Due: all.Due}, Keep: ledger.Identity}},
 	}
@@ -233,6 +235,8 @@ func TestEachStatementHasItsOwnResult(t *testing.T) {
 		"leased":  {`{"Item":` + found + `}`, `{"Items":[` + found + `]}`, ledger.Result{Done: true, Found: old}},
 		"it exists already": {`{"Error":{"Code":"DuplicateItem"}}`, awstest.Refused("DuplicateItemException"),
 			ledger.Result{}},
+		"it exists already, in DynamoDB Local": {`{"Error":{"Code":"DuplicateItem"}}`,
+			awstest.Refused("com.amazonaws.dynamodb.v20120810#DuplicateItem"), ledger.Result{}},
 		"it is another one": {`{"Error":{"Code":"ConditionalCheckFailed","Item":` + found + `}}`,
 			awstest.Refused("ConditionalCheckFailedException", `"Item":`+found), ledger.Result{Found: old}},
 		"there is none": {`{"Error":{"Code":"ConditionalCheckFailed"}}`,
