@@ -12,7 +12,6 @@
 package clientcert
 
 import (
-	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -20,7 +19,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,7 +38,7 @@ const (
 	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or unsupported
 	WrongUsage  Reason = "certificate-wrong-usage"   // it is not allowed for client authentication
 	Untrusted   Reason = "certificate-untrusted"     // it does not chain to a CA of the truststore
-	Revoked     Reason = "certificate-revoked"       // the settings revoke it or its key, or a CA of its chain
+	Revoked     Reason = "certificate-revoked"       // the settings revoke its key, or that of a CA of its chain
 	NotPinned   Reason = "certificate-not-pinned"    // it does not match the pins of the settings
 )
 
@@ -75,8 +73,9 @@ type Policy struct {
 	// Subjects are the accepted subjects, as [Subject] returns them, and DNS names. A certificate must have one of
 	// them, unless it is empty. With Pins, it must match both.
 	Subjects []string
-	// Revoked has keys, by their pins, and certificates, by their fingerprint, that are rejected. If one is that of a
-	// CA, all certificates that it issued are rejected.
+	// Revoked has the keys that are rejected, by their pins. If one is that of a CA, all certificates that it issued
+	// are rejected. A certificate can only be revoked by its key: anyone can change the fingerprint of one that is
+	// signed with ECDSA, and a client chooses among the certificates of a key.
 	Revoked Revocations
 }
 
@@ -183,47 +182,15 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time,
 // anyChain returns the first chain that is short and strong enough and contains no revoked key, or the error of the
 // last chain.
 func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
-	// The keys of revoked certificates: another certificate of one does not help, as the client chooses intermediates.
-	var revoked []string
 	for _, chain := range chains {
-		for i, c := range chain {
-			issuer := chain[min(i+1, len(chain)-1)]
-			if list := v.policy.Revoked; len(list) > 0 && (list.HasSHA256(c.RawSubjectPublicKeyInfo) ||
-				list.HasSHA256(c.Raw) || list.HasSHA256(twin(c, issuer))) {
-				revoked = append(revoked, PinOf(c))
-			}
-		}
-	}
-	for _, chain := range chains {
-		if err = checkChain(chain, revoked); err == nil {
+		if err = v.checkChain(chain); err == nil {
 			return chain, nil
 		}
 	}
 	return nil, err
 }
 
-// twin returns the second encoding of a certificate that is signed with ECDSA, and the only one of another. With a
-// signature (r, s), (r, n-s) is valid as well, so anyone can change the fingerprint of the certificate.
-func twin(c, issuer *x509.Certificate) []byte {
-	var raw struct {
-		TBS, Algorithm asn1.RawValue
-		Signature      asn1.BitString
-	}
-	var signature struct{ R, S *big.Int }
-	key, ok := issuer.PublicKey.(*ecdsa.PublicKey)
-	if !ok {
-		return c.Raw
-	}
-	_, _ = asn1.Unmarshal(c.Raw, &raw) // crypto/x509 has parsed and verified both
-	_, _ = asn1.Unmarshal(c.Signature, &signature)
-	signature.S.Sub(key.Params().N, signature.S)
-	raw.Signature.Bytes, _ = asn1.Marshal(signature)
-	raw.Signature.BitLength = 8 * len(raw.Signature.Bytes)
-	text, _ := asn1.Marshal(raw)
-	return text
-}
-
-func checkChain(chain []*x509.Certificate, revoked []string) error {
+func (v *Verifier) checkChain(chain []*x509.Certificate) error {
 	if cas := len(chain) - 1; cas > MaxChain {
 		return reject(Untrusted, "its chain has %d CAs, more than %d", cas, MaxChain)
 	}
@@ -231,8 +198,8 @@ func checkChain(chain []*x509.Certificate, revoked []string) error {
 		if err := checkStrength(c); err != nil {
 			return reject(Weak, "%s %s", Subject(c), err)
 		}
-		if slices.Contains(revoked, PinOf(c)) {
-			return reject(Revoked, "%s or its key", Subject(c))
+		if v.policy.Revoked.HasSHA256(c.RawSubjectPublicKeyInfo) {
+			return reject(Revoked, "the key of %s", Subject(c))
 		}
 	}
 	return nil

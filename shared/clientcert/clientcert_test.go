@@ -299,7 +299,7 @@ func TestRevokedCAs(t *testing.T) {
 		want    *x509.Certificate // the root of the chain; nil for none
 	}{
 		{clientcert.PinOf(a.Certificate), b.Certificate}, {clientcert.PinOf(b.Certificate), a.Certificate},
-		{clientcert.PinOf(byA), nil}, {clientcert.Fingerprint(byA), nil}, {clientcert.Fingerprint(client), nil},
+		{clientcert.PinOf(byA), nil}, {clientcert.PinOf(client), nil},
 	} {
 		policy, want := clientcert.Policy{Revoked: clientcert.Revocations{c.revoked}}, clientcert.Reason("")
 		if c.want == nil {
@@ -324,7 +324,7 @@ func TestPinsAndRevocations(t *testing.T) {
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	client := issuing.Client(func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, "CN=a") }).Leaf
 	other, subject := issuing.Client(nil).Leaf, clientcert.Subject(client)
-	pin, fingerprint := clientcert.PinOf, clientcert.Fingerprint
+	pin := clientcert.PinOf
 	for want, policies := range map[clientcert.Reason][]clientcert.Policy{
 		"": {
 			{Pins: []string{pin(other), pin(client)}}, {Subjects: []string{"CN=other", subject}},
@@ -337,10 +337,9 @@ func TestPinsAndRevocations(t *testing.T) {
 			{Subjects: []string{"CN=a"}}, // everything in a subject is chosen by a CA: a DNS name is not a subject
 		},
 		clientcert.Revoked: {
-			{Revoked: clientcert.Revocations{pin(client)}}, {Revoked: clientcert.Revocations{fingerprint(client)}},
+			{Revoked: clientcert.Revocations{pin(client)}},
 			{Pins: []string{pin(client)}, Revoked: clientcert.Revocations{pin(client)}},
 			{Revoked: clientcert.Revocations{pin(issuing.Certificate)}},
-			{Revoked: clientcert.Revocations{fingerprint(issuing.Certificate)}},
 			{Revoked: clientcert.Revocations{pin(other), pin(ca.Certificate)}},
 		},
 	} {
@@ -350,45 +349,6 @@ func TestPinsAndRevocations(t *testing.T) {
 				t.Fatalf("%+v", policy)
 			}
 		}
-	}
-}
-
-// twin returns a certificate with the other valid form of its ECDSA signature.
-func twin(t *testing.T, c, issuer *x509.Certificate) *x509.Certificate {
-	t.Helper()
-	other, err := x509.ParseCertificate(clientcert.Twin(c, issuer))
-	if err != nil || other.Equal(c) {
-		t.Fatal("it is the same certificate", err)
-	}
-	return other
-}
-
-// A signature of ECDSA has a second valid form, so an attacker can change the fingerprint of a certificate that is
-// revoked, of a client or of a CA.
-func TestARevokedCertificateHasNoOtherForm(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	issuing := ca.NewIntermediate("Issuing CA", nil)
-	client := issuing.Client(nil).Leaf
-	other, otherCA := twin(t, client, issuing.Certificate), twin(t, issuing.Certificate, ca.Certificate)
-	_, err := verify(text(other, otherCA), clientcert.Policy{}, ca.Certificate)
-	expect(t, err, "")
-	for _, c := range []*x509.Certificate{client, other, issuing.Certificate, otherCA} {
-		for _, name := range []string{clientcert.Fingerprint(c), clientcert.PinOf(c)} {
-			policy := clientcert.Policy{Revoked: clientcert.Revocations{name}}
-			for _, text := range []string{text(client, issuing.Certificate), text(other, otherCA)} {
-				_, err := verify(text, policy, ca.Certificate)
-				expect(t, err, clientcert.Revoked)
-			}
-		}
-	}
-	// An RSA signature has one form.
-	signer := &paymenttest.CA{Certificate: ca.Certificate, Key: paymenttest.NewKey(2048).Private}
-	signer.Certificate = signer.SelfSigned(nil)
-	client = signer.Client(nil).Leaf
-	for revoked, want := range map[*x509.Certificate]clientcert.Reason{client: clientcert.Revoked, other: ""} {
-		policy := clientcert.Policy{Revoked: clientcert.Revocations{clientcert.Fingerprint(revoked)}}
-		_, err := verify(text(client), policy, signer.Certificate)
-		expect(t, err, want)
 	}
 }
 
@@ -465,7 +425,7 @@ func TestEachNameHasOneForm(t *testing.T) {
 			if (failed == nil) != (want == digits) || failed == nil && pin != digits {
 				t.Errorf("%s is read as the pin %q, %v", text, pin, failed)
 			}
-			for _, form := range []string{"key id", "thumbprint", "SHA-256 of a certificate or of its key"} {
+			for _, form := range []string{"key id", "thumbprint", "SHA-256 of the key of a certificate"} {
 				if err != nil && !strings.Contains(err.Error(), form) {
 					t.Errorf("%v", err)
 				}

@@ -1,7 +1,4 @@
 package clientcert
 
-// What follows is what it is named after, for tests.
-var (
-	IntermediatesIn = intermediatesIn
-	Twin            = twin
-)
+// IntermediatesIn is intermediatesIn, for tests.
+var IntermediatesIn = intermediatesIn

@@ -11,12 +11,12 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Revocations names the keys and certificates that the settings revoke, each as [ParseRevocation] returns it. It is
-// safe for concurrent use.
+// Revocations names the keys that the settings revoke, each as [ParseRevocation] returns it. It is safe for concurrent
+// use.
 type Revocations []string
 
-// ParseRevocation returns the one form of a text that names a key or a certificate, in lower-case hexadecimal. The text
-// is a key id, or a SHA-256: of a certificate, of its subject public key info, or of a JWK (its thumbprint, RFC 7638).
+// ParseRevocation returns the one form of a text that names a key, in lower-case hexadecimal. The text is a key id, or a
+// SHA-256: of a certificate's subject public key info, or of a JWK (its thumbprint, RFC 7638).
 // A key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
 func ParseRevocation(text string) (string, error) {
 	if id, ok := payment.KeyID(text); ok {
@@ -26,7 +26,7 @@ func ParseRevocation(text string) (string, error) {
 		return sum, nil
 	}
 	return "", errors.New("must be a key id (UUID), the thumbprint of a JWK (43 characters of base64url), or the " +
-		"SHA-256 of a certificate or of its key (64 hexadecimal digits)")
+		"SHA-256 of the key of a certificate (64 hexadecimal digits)")
 }
 
 // ParsePin returns a pin as [PinOf] does. Its text has the forms that [ParseRevocation] reads.
@@ -48,7 +48,7 @@ func parseSHA256(text string) (sum string, ok bool) {
 	return hex.EncodeToString(raw), err == nil && len(raw) == sha256.Size
 }
 
-// Has reports whether l has the key or certificate of that name, in any form that [ParseRevocation] reads.
+// Has reports whether l has the key of that name, in any form that [ParseRevocation] reads.
 func (l Revocations) Has(name string) bool {
 	if len(l) == 0 {
 		return false

@@ -94,7 +94,7 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 		w, p := certified(t, alone)
 		client, issuing := certificateOf(t, p, 0), certificateOf(t, p, 1)
 		names := map[string]intake.Outcome{clientcert.PinOf(client): revoked,
-			clientcert.Fingerprint(client): revoked, clientcert.Fingerprint(issuing): revoked}
+			clientcert.PinOf(issuing): revoked}
 		if !alone {
 			names[strings.ToUpper(serviceKey().ID)], names[keys.Thumbprint(key)] = intake.KeyRevoked, intake.KeyRevoked
 		}
@@ -109,7 +109,7 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 				}
 			}
 		}
-		w.revoked = clientcert.Revocations{parsed(t, clientcert.Fingerprint(paymenttest.NewCA("Other CA").Certificate))}
+		w.revoked = clientcert.Revocations{parsed(t, clientcert.PinOf(paymenttest.NewCA("Other CA").Certificate))}
 		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted {
 			t.Errorf("another is revoked: %+v", r)
 		}

@@ -73,7 +73,7 @@ type Settings struct {
 	// webhooks show them; with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
 	// RevokedKeys are the rejected keys: a signing key (§5.4) by its id or JWK thumbprint; that of a client certificate
-	// or CA (§5.3) as in ClientCertPins, or by the certificate's SHA-256. No revocation list is read.
+	// or CA (§5.3) as in ClientCertPins. No revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
 	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
 	// public CAs. A machine that runs `payhook explain` must trust them too.

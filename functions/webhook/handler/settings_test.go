@@ -77,7 +77,7 @@ var effects = map[string]func(t *testing.T){
 		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
 	"clientCertSubjects": rejected("clientCertSubjects", func(*x509.Certificate) string { return "CN=other" }),
 	"revokedKeys": func(t *testing.T) {
-		rejected("revokedKeys", func(c *x509.Certificate) string { return clientcert.Fingerprint(c) })(t)
+		rejected("revokedKeys", func(c *x509.Certificate) string { return clientcert.PinOf(c) })(t)
 		answered("revokedKeys", strings.ToUpper(signingKey().ID), 401, nil)(t)
 	},
 	"authentication": func(t *testing.T) {
