@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -75,6 +77,7 @@ type cachedKey struct {
 	// With an id:
 	URL     string      `json:"url,omitempty"`
 	Answer  string      `json:"answer,omitempty"` // of the URL, now
+	Next    string      `json:"next,omitempty"`   // what to do after it
 	Dropped *proof.Note `json:"dropped,omitempty"`
 }
 
@@ -128,7 +131,11 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		}
 		key, _, err := service.Fetch(ctx, id)
 		shown.URL = conf.KeyService.JoinPath("v1", "keys", id).String()
+		status, _ := errors.AsType[keys.StatusError](err)
 		switch returned = err == nil; {
+		case status == http.StatusUnauthorized && conf.KeysAuth == settings.BearerToken:
+			shown.Answer = "401: the service does not accept the token"
+			shown.Next = "refresh the token: " + p.refreshToken(s)
 		case err != nil:
 			shown.Answer = awsenv.Cause(err)
 		case keys.Thumbprint(key) == shown.Thumbprint:
@@ -155,6 +162,12 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 	shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
 	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
 	return p.Show(shown)
+}
+
+// refreshToken returns the command that replaces the access token, which alarms.txt and events/README.md have as well.
+func (p *program) refreshToken(s *stack) string {
+	return `echo '{"refresh":true}' | ` + p.AWS("lambda invoke --function-name "+
+		deployment.Quote(s.Functions["token"])+" --payload fileb:///dev/stdin /dev/stdout")
 }
 
 // shownKey returns what is shown of a key and its record; nil for none.

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	tokenhandler "payhook.example/functions/token/handler"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -155,6 +159,52 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
+}
+
+// A token can be revoked before it expires. The command is in the alarms and in events/README.md as well.
+func TestARevokedTokenIsReplacedByTheCommandThatIsShown(t *testing.T) {
+	id := uuid.New().String()
+	service := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		out.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer service.Close()
+	w := newWorld(t)
+	w.setting = map[string]string{"PAYHOOK_BASE_URL": service.URL}
+	out, _ := w.expect(cli.StatusFailed, "keys", id, "--json")
+	if shown := document[cachedKey](t, out); !strings.Contains(shown.Answer, "401") || shown.Next != "" {
+		t.Errorf("without a token: %+v", shown)
+	}
+	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
+	w.at.Functions["token"] = "arn:aws:lambda:eu-central-1:123456789012:function:Payhook-Token:live"
+	out, _ = w.expect(cli.StatusFailed, "keys", id, "--json")
+	shown := document[cachedKey](t, out)
+	command, ok := strings.CutPrefix(shown.Next, "refresh the token: ")
+	if shown.Answer != "401: the service does not accept the token" || !ok {
+		t.Errorf("%+v", shown)
+	}
+	for file, want := range map[string]int{"infra/payhook/alarms.txt": 2, "events/README.md": 1} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", file))
+		if n := strings.Count(string(text), strings.ReplaceAll(command, w.at.Functions["token"], "NAME")); err != nil ||
+			n != want {
+			t.Errorf("%s has the command %d times, want %d; %v", file, n, want, err)
+		}
+	}
+	const script = "#!/bin/sh\necho \"$@\" >&2\nexec cat\n"
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "aws"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	aws := exec.CommandContext(t.Context(), "sh", "-c", command)
+	aws.Env = []string{"PATH=" + folder + ":" + os.Getenv("PATH")}
+	var called strings.Builder
+	aws.Stderr = &called
+	payload, err := aws.Output()
+	var event tokenhandler.Event
+	if err := errors.Join(err, json.Unmarshal(payload, &event, json.RejectUnknownMembers(true))); err != nil ||
+		!event.Refresh || called.String() != "lambda invoke --function-name "+w.at.Functions["token"]+
+		" --payload fileb:///dev/stdin /dev/stdout\n" {
+		t.Errorf("%s: %s%s, %v", command, &called, payload, err)
+	}
 }
 
 func TestCertificatesNeedThirtyDays(t *testing.T) {
