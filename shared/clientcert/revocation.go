@@ -15,9 +15,9 @@ import (
 // use.
 type Revocations []string
 
-// ParseRevocation returns the one form of a text that names a key, in lower-case hexadecimal. The text is a key id, or a
-// SHA-256: of a certificate's subject public key info, or of a JWK (its thumbprint, RFC 7638).
-// A key id can have no hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
+// ParseRevocation returns the one form of a text that names a key, in lower-case hexadecimal. The text is a key id, or
+// a SHA-256: of a certificate's subject public key info, or of a JWK (its thumbprint, RFC 7638). A key id can have no
+// hyphens. A SHA-256 is in hexadecimal, with or without colons, or in base64 of either alphabet.
 func ParseRevocation(text string) (string, error) {
 	if id, ok := payment.KeyID(text); ok {
 		return id, nil

@@ -78,7 +78,8 @@ var texts = []string{
 	`{"b":{"d":{"f":1,"e":2},"c":3},"a":{"h":[{"j":1,"i":2}],"g":4}}`,
 	`{"eventId":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C","b":{"eventId":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"}}`,
 	`{"b":["0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"],"event\u0049d":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9\u0043"}`,
-	`{"eventId":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C ","a":{}}`, `{"eventId":["0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"]}`,
+	`{"eventId":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C ","a":{}}`,
+	`{"eventId":["0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"]}`,
 	`[{"eventId":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"}]`, `{"eventID":"0195E1B1-9C2F-7D7B-8C6A-1F0E3D5A7B9C"}`,
 	strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"payhook.example/shared/payment"
@@ -81,6 +82,87 @@ func TestParseTimeAcceptsEverySpellingOfADateTime(t *testing.T) {
 	}
 }
 
+// RFC 9557, section 4.1, has the grammar of suffixes, and section 3.4 says which ones agree with the offset.
+func TestParseTimeAcceptsASuffixThatDoesNotChangeTheTime(t *testing.T) {
+	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	for _, text := range []string{"12:00:00Z[UTC]", "12:00:00Z[!UTC]", "12:00:00Z[Etc/UTC]", "12:00:00z[etc/utc]",
+		"12:00:00+00:00[UTC]", "12:00:00-00:00[!Etc/UTC]", "12:00:00+00[UTC]", "120000Z[UTC]", "12:00Z[UTC]",
+		"12:00:00.000Z[Zulu]", "12:00:00Z[Etc/Zulu]", "12:00:00Z[UCT]", "12:00:00Z[Universal]", "12:00:00Z[GMT]",
+		"12:00:00Z[!Etc/GMT]", "12:00:00+0000[Etc/GMT0]", "12:00:00Z[GMT+0]", "12:00:00+00:00[Etc/GMT-0]",
+		"12:00:00+00:00[!Greenwich]", "12:00:00Z[+00:00]", "12:00:00+00:00[-00:00]", "12:00:00Z[!+00:00]",
+		"13:00:00+01:00[+01:00]", "13:00:00+01[!+01:00]", "06:30:00-0530[-05:30]", "10:00:00\u221202:00[-02:00]",
+		"12:00:00Z[Europe/Paris]", "12:00:00Z[America/Argentina/Buenos_Aires]", "12:00:00Z[+02:00]",
+		"12:00:00Z[Etc/GMT-14]", "12:00:00Z[UTC][u-ca=iso8601]", "12:00:00Z[u-ca=hebrew]",
+		"12:00:00Z[!u-ca=iso8601]", "12:00:00Z[!UTC][!u-ca=gregory]", "13:00:00+01:00[u-ca=islamic-civil]",
+		"12:00:00Z[UTC][_foo=bar][x-1=baz-Qux][u-ca=gregory]"} {
+		if got, zoned, ok := payment.ParseTime("2026-11-28T" + text); !ok || !zoned || got != noon {
+			t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
+		}
+	}
+	for _, text := range []string{
+		// The zone and the offset do not agree, or may not.
+		"13:00:00+01:00[UTC]", "13:00:00+01:00[!UTC]", "12:00:00+00:00[+01:00]", "13:00:00+01:00[+02:00]",
+		"13:00:00+01:00[-01:00]", "13:00:00+01:00[Europe/Paris]", "12:00:00+00:00[Europe/London]",
+		"12:00:00+00:00[Etc/GMT+1]", "12:00:00+00:00[Etc/GMT-14]",
+		// What is critical must be understood.
+		"12:00:00Z[!Europe/Paris]", "12:00:00Z[!+02:00]", "12:00:00Z[!u-ca=hebrew]", "12:00:00Z[!foo=bar]",
+		"12:00:00Z[UTC][u-ca=iso8601][!_x=1]",
+		// Not of the grammar.
+		"12:00:00[UTC]", "12:00:00[u-ca=iso8601]", "12:00:00Z[]", "12:00:00Z[!]", "12:00:00Z[UTC", "12:00:00ZUTC]",
+		"12:00:00Z [UTC]", "12:00:00Z[ UTC]", "12:00:00Z[UTC] ", "12:00:00Z[UTC][UTC]", "12:00:00Z[u-ca=iso8601][UTC]",
+		"12:00:00Z[U-CA=iso8601]", "12:00:00Z[u-ca=]", "12:00:00Z[u-ca=iso8601-]", "12:00:00Z[u-ca=iso_8601]",
+		"12:00:00Z[1a=b]", "12:00:00Z[+0000]", "12:00:00Z[+00]", "12:00:00[UTC]Z", "12:00:00Z[UTC],", "12:00:00Z[UTC]Z",
+		"12:00:00Z(UTC)", "12:00:00Z[\uff35TC]", "12:00:00+00:00[+00:60]", "12:00:00+24:00[UTC]"} {
+		if got, zoned, ok := payment.ParseTime("2026-11-28T" + text); ok || zoned || !got.IsZero() {
+			t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
+		}
+	}
+}
+
+// RFC 9110, section 5.6.7: "Recipients ... MUST accept all three HTTP-date formats", and which year two digits mean.
+func TestParseTimeAcceptsTheDatesOfHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)))
+		noon, rfc := time.Now().UTC(), time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC)
+		for text, want := range map[string]time.Time{
+			"Sun, 06 Nov 1994 08:49:37 GMT": rfc, "Sunday, 06-Nov-94 08:49:37 GMT": rfc,
+			"Sun Nov  6 08:49:37 1994":      rfc,
+			"Sat, 28 Nov 2026 12:00:00 GMT": noon, "Saturday, 28-Nov-26 12:00:00 GMT": noon,
+			"Sat Nov 28 12:00:00 2026": noon, "SATURDAY, 28-NOV-26 12:00:00 GMT": noon,
+			"sat nov 28 12:00:00 2026":         noon,
+			"Saturday, 28-Nov-26 12:00:00 UTC": noon, "Saturday, 28-Nov-2026 12:00:00 GMT": noon,
+			"Sat, 28 Nov 2026 14:00:00 +0200": noon, "Sun, 29 Nov 2026 01:00:00 +1300": noon,
+			"Sun Nov 6 08:49:37 1994": rfc, "Sunday, 6-Nov-94 08:49:37 GMT": rfc,
+			"Tuesday, 29-Feb-00 00:00:00 GMT":  time.Date(2000, 2, 29, 0, 0, 0, 0, time.UTC),
+			"Saturday, 28-Nov-76 12:00:00 GMT": noon.AddDate(50, 0, 0),
+			"Monday, 29-Nov-76 12:00:00 GMT":   noon.AddDate(-50, 0, 1),
+		} {
+			if got, zoned, ok := payment.ParseTime(text); !ok || !zoned || got != want {
+				t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
+			}
+		}
+		for _, text := range []string{
+			// Another weekday.
+			"Sun, 28 Nov 2026 12:00:00 GMT", "Sunday, 28-Nov-26 12:00:00 GMT", "Sun Nov 28 12:00:00 2026",
+			"Saturday, 29-Nov-26 12:00:00 GMT", "Monday, 29-Feb-00 00:00:00 GMT",
+			"Sunday, 29-Nov-76 12:00:00 GMT",   // more than 50 years ahead
+			"Thursday, 01-Jan-70 00:00:00 GMT", // less
+			// No date.
+			"Mon, 30 Feb 2026 12:00:00 GMT", "Saturday, 31-Nov-26 12:00:00 GMT", "Sat Nov 28 24:00:00 2026",
+			"Sat Nov 28 12:00:60 2026", "Sat, 01 Jan 0000 00:00:00 +0100", "Fri, 31 Dec 9999 23:00:00 -0100",
+			// Another form.
+			"Sat, 28-Nov-26 12:00:00 GMT", "Saturday, 28 Nov 2026 12:00:00 GMT", "Saturday, 28-Nov-26 12:00:00",
+			"Saturday, 28-Nov-26 12:00:00 CET", "Saturday, 28-Nov-026 12:00:00 GMT", "Saturday, 28-Nov-6 12:00:00 GMT",
+			"Sat Nov 28 12:00:00 26", "Sat Nov 28 12:00:00 GMT 2026", "Sat Nov 28 2026 12:00:00",
+			"28-Nov-26 12:00:00 GMT", "Nov 28 12:00:00 2026", "Sat Nov 28 12:00:00 2026 ", " Sat Nov 28 12:00:00 2026",
+			"Sat, 28 Nov 2026 12:00:00 Z", "Sat, 28 Nov 26 12:00:00 GMT", "Sat", "-", "20-20-"} {
+			if got, zoned, ok := payment.ParseTime(text); ok || zoned || !got.IsZero() {
+				t.Errorf("%q is %v, %t, %t", text, got, zoned, ok)
+			}
+		}
+	})
+}
+
 func TestParseTimeRefusesEveryOtherText(t *testing.T) {
 	for _, text := range []string{
 		"", "Z", "2026", "2026-01-31", "20260131", "2026-01-31Z", "2026-01-31T", "2026-01-31T12", "2026-01-31T12Z",
@@ -146,12 +228,16 @@ func rfc3339(m []string) string {
 		m[7] + m[9] + ":" + seconds + offset[:3] + ":" + offset[3:5]
 }
 
+// dateTime is what begins like a date-time.
+var dateTime = regexp.MustCompile(`^\d{4}`)
+
 // FuzzParseTime checks ParseTime against the grammar and the standard library.
 func FuzzParseTime(f *testing.F) {
 	for _, text := range []string{
 		"2026-01-31T12:00:00.123Z", "2026-01-31t12:00:00z", "1996-12-19T16:39:57-08:00", "2026-06-30T23:59:60Z",
 		"2026-01-31T2:00:00Z", "20260131T1200,5-0530", "2026-01-31 24:00\u221202", "2026-01-31T12:00:00.1234567891",
 		"2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z", "2026-02-29T12:00:00Z", "0000-01-01T00:00:00+00:01",
+		"2026-01-31T12:00:00Z[UTC]", "Saturday, 31-Jan-26 12:00:00 GMT", "Sat Jan 31 12:00:00 2026",
 	} {
 		f.Add(text)
 	}
@@ -161,6 +247,19 @@ func FuzzParseTime(f *testing.F) {
 			if again, _, ok := payment.ParseTime(got.Format(time.RFC3339Nano)); !ok || again != got {
 				t.Fatalf("%q: %v, again %v, %t", text, got, again, ok)
 			}
+		}
+		if before, _, suffix := strings.Cut(text, "["); suffix {
+			if want, _, _ := payment.ParseTime(before); ok && (got != want || !zoned) {
+				t.Fatalf("%q: %v; without the suffix: %v", text, got, want)
+			}
+			return
+		}
+		if ok && !dateTime.MatchString(text) {
+			const withoutYear = "01-02T15:04:05.999999999" // two digits can mean another one in package http
+			if want, err := http.ParseTime(text); err == nil && got.Format(withoutYear) != want.Format(withoutYear) {
+				t.Fatalf("%q: %v; package http: %v", text, got, want)
+			}
+			return
 		}
 		if len(text) > 14 && strings.Contains(text[13:], "60") {
 			return // the standard library has no leap seconds

@@ -150,9 +150,7 @@ func CheckTime(text string, now time.Time, tolerance time.Duration) error {
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // TimeOf parses a timestamp. The interface does not specify its format, so each that says which time it is is accepted:
-//   - a date-time with an offset, as [payment.ParseTime] parses it;
-//   - the IMF-fixdate of HTTP (RFC 9110, section 5.6.7), as in Wed, 25 Nov 2026 17:28:09 GMT, also
-//     with UTC or +0000 as its zone and with a day of one digit. A wrong weekday is not accepted;
+//   - a date of HTTP, or a date-time with an offset, as [payment.ParseTime] parses them;
 //   - Unix time, whose unit the number of digits before a decimal point tells: up to 11 are
 //     seconds, up to 14 milliseconds, up to 17 microseconds, 18 and 19 nanoseconds.
 //
@@ -161,16 +159,7 @@ func TimeOf(text string) (time.Time, bool) {
 	if t, zoned, _ := payment.ParseTime(text); zoned {
 		return t, true
 	}
-	if t, ok := unixTime(text); ok {
-		return t, true
-	}
-	for _, zone := range []string{"GMT", "UTC", "-0700"} {
-		t, err := time.Parse("Mon, 2 Jan 2006 15:04:05 "+zone, text)
-		if err == nil && strings.EqualFold(t.Format("Mon"), text[:3]) {
-			return t.UTC(), true
-		}
-	}
-	return time.Time{}, false
+	return unixTime(text)
 }
 
 func unixTime(text string) (time.Time, bool) {
