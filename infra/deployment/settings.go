@@ -75,14 +75,21 @@ func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Fu
 	return settings.ReadFunction(function, func(name string) string { return variables[name] }), nil
 }
 
-// KeyService returns the key service of settings. With keysAuth=bearer, it gets the access token.
-func (d *Deployment) KeyService(conf settings.Function) (*keys.Origin, error) {
+// KeyService returns the key service of settings. With keysAuth=bearer, it gets the access token. The error says that
+// the service was not asked, because the token cannot be used.
+func (d *Deployment) KeyService(ctx context.Context, conf settings.Function) (*keys.Origin, error) {
 	client := &http.Client{}
 	if conf.KeysAuth == settings.BearerToken {
 		if !d.KeepsToken() {
-			return nil, errors.New("keysAuth is bearer, and the stack has tokenStore=none")
+			return nil, errors.New("the key service was not asked: keysAuth is bearer, and the stack has " +
+				"tokenStore=none")
 		}
-		client = token.NewClient(d.Token(), conf.KeyService)
+		reader := d.Token()
+		if _, err := reader.Bearer(ctx); err != nil {
+			return nil, fmt.Errorf("the key service was not asked: it needs the access token, which AskWithToken of "+
+				"policy.json allows to read: %w", err)
+		}
+		client = token.NewClient(reader, conf.KeyService)
 	}
 	return keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout), nil
 }

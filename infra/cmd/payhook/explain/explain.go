@@ -27,6 +27,7 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/objects"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -43,7 +44,7 @@ func Command(p *cli.Program) *cobra.Command {
 	o := &options{Program: p}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return o.check() }),
 		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
 			r, name, err := stored(ctx, s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
 			if err != nil {
@@ -57,6 +58,27 @@ func Command(p *cli.Program) *cobra.Command {
 	f.StringArrayVarP(&o.context, "context", "c", nil, "a setting, `name=value`, instead of the one that is set")
 	f.StringArrayVar(&o.keyIDs, "key-id", nil, "a key `UUID` to try, for a service that does not send it")
 	return cmd
+}
+
+// check returns an error for arguments that are wrong for every webhook.
+func (o *options) check() error {
+	for _, id := range o.keyIDs {
+		if _, ok := payment.KeyID(id); !ok {
+			return cli.Usage("--key-id %s: must be a UUID", id)
+		}
+	}
+	// The locations of a webhook are not known yet, and must differ.
+	given := map[string]string{"baseUrl": "https://a.example", "signatureHeader": "1", "timestampLocation": "header:2",
+		"keyIdLocation": "header:3"}
+	for _, pair := range o.context {
+		if err := settings.AddPairs(given, pair, settings.ReadBy("proof")); err != nil {
+			return cli.Usage("-c %s: %w", pair, err)
+		}
+	}
+	if _, err := settings.ParseProof(given); err != nil {
+		return cli.Usage("-c %w", err)
+	}
+	return nil
 }
 
 var errNone = cli.Failed(errors.New("this webhook is not stored: captureRejected is off or has ended, none was " +
@@ -107,7 +129,7 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	origin, err := d.KeyService(conf)
+	origin, err := d.KeyService(ctx, conf)
 	if err != nil {
 		return err
 	}

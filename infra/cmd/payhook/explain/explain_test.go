@@ -5,6 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +90,37 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 	}
 }
 
+// Nothing is read before the arguments are known to be right: there is no stack here.
+func TestWrongArgumentsAreNamedFirst(t *testing.T) {
+	for args, want := range map[string]string{
+		"-c foo=1": "-c foo=1: foo: ", "-c foo": `-c foo: "foo" must be KEY=VALUE`,
+		"--key-id nope":                                  "--key-id nope: must be a UUID",
+		"-c baseUrl=http://a.example":                    "-c baseUrl=http://a.example: must be an https URL",
+		"-c timestampTolerance=1x":                       "-c timestampTolerance=1x: must be",
+		"-c archiveRetention=1d":                         "-c archiveRetention=1d: archiveRetention cannot be set here",
+		"-c signatureHeader=A -c keyIdLocation=header:a": "-c keyIdLocation=header:a: must differ",
+		"-c timestampLocation=header:X-SVC-Key-Id":       "not reached",
+	} {
+		var stderr bytes.Buffer
+		p := &cli.Program{Out: &bytes.Buffer{}, Err: &stderr, Target: deployment.Deployment{Profile: "none"}}
+		root := p.Root()
+		root.AddCommand(Command(p))
+		t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+		status := p.Run(t.Context(), root, append([]string{"explain", "--profile", "none"}, strings.Fields(args)...))
+		if got := strings.HasPrefix(stderr.String(), "payhook: "+want); got != (want != "not reached") ||
+			got != (status == cli.StatusUsage) {
+			t.Errorf("%s: %d, %s", args, status, &stderr)
+		}
+	}
+}
+
 func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
+	denied := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"__type":"AccessDeniedException"}`)
+	}))
+	defer denied.Close()
+	tokenSecret := ""
 	for name, test := range map[string]struct {
 		context string // -c
 		change  func(*call)
@@ -100,15 +134,21 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"plain http":           {"baseUrl=http://a.example", func(*call) {}, cli.StatusUsage, "must be an https URL"},
 		"a client certificate": {"authentication=mtls", func(*call) {}, cli.StatusUsage, "authentication is mtls"},
 		"an unknown setting":   {"nothing=1", func(*call) {}, cli.StatusUsage, "-c nothing=1"},
-		"a bearer":             {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable, "tokenStore=none"},
+		"a bearer": {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable,
+			"was not asked: keysAuth is bearer, and the stack has tokenStore=none"},
+		"a token that may not be read": {"keysAuth=bearer", func(*call) { tokenSecret = "secret" },
+			cli.StatusUnreachable, "was not asked: it needs the access token, which AskWithToken of policy.json allows " +
+				"to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {
 		c := sent(t)
+		tokenSecret = ""
 		test.change(c)
 		if test.context == "baseUrl=" {
 			test.context += c.request.Settings["baseUrl"]
 		}
 		var out, stderr bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &stderr, Stack: &deployment.Deployment{}}
+		p := &cli.Program{Out: &out, Err: &stderr, Stack: &deployment.Deployment{TokenSecret: tokenSecret,
+			AWS: deployment.EmulatorConfig(denied.URL, "us-east-1")}}
 		o := options{Program: p, context: []string{test.context}}
 		root := p.Root()
 		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(

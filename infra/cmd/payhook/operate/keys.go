@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"net/http"
@@ -125,11 +126,11 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 	shown := shownKey(id, r, conf.Revoked, p.Now())
 	returned := false
 	if conf.KeyService != nil { // otherwise webhooks need no key
-		service, err := s.KeyService(conf)
-		if err != nil {
-			return err
+		var key *rsa.PublicKey
+		service, err := s.KeyService(ctx, conf)
+		if err == nil {
+			key, _, err = service.Fetch(ctx, id)
 		}
-		key, _, err := service.Fetch(ctx, id)
 		shown.URL = conf.KeyService.JoinPath("v1", "keys", id).String()
 		status, _ := errors.AsType[keys.StatusError](err)
 		switch returned = err == nil; {

@@ -159,6 +159,11 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
+	w.noToken = true
+	out, _ = w.expect(0, "keys", id)
+	w.contains(out, "the key service was not asked: ", "AskWithToken", "GetSecretValue: AccessDeniedException")
+	_, said := w.expect(cli.StatusUsage, "keys", id, "--drop", "--reason", "x")
+	w.contains(said, "was not asked", "Nothing was dropped")
 }
 
 // A token can be revoked before it expires. The command is in the alarms and in events/README.md as well.

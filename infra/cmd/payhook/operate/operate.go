@@ -42,7 +42,7 @@ type program struct {
 
 func (p *program) commands() []*cobra.Command {
 	return []*cobra.Command{
-		cli.Group("parked", "List and show what is parked", p.listCommand(), p.showCommand()),
+		p.parkedCommand(),
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
 	}

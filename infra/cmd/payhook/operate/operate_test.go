@@ -40,6 +40,7 @@ type world struct {
 	evidence objects.Memory
 	at       deployment.Deployment
 	down     bool             // the tables
+	noToken  bool             // it may not be read
 	requests []intake.Request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
 	redrive func(intake.Request) (payload string, err error)
@@ -88,6 +89,9 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		io.WriteString(out, payload)
 	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
 		json.MarshalWrite(out, map[string]any{"Environment": map[string]any{"Variables": w.setting}})
+	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue" && w.noToken:
+		out.WriteHeader(http.StatusBadRequest)
+		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
 	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue":
 		now := time.Now().UTC()
 		fmt.Fprintf(out, `{"SecretString":%q}`, fmt.Sprintf(`{"access_token":"access-1","token_type":"Bearer",`+
@@ -281,7 +285,6 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 	for call, says := range map[string]string{
 		"keys --local --region eu-north-1":                 "cannot be used with --local",
 		"parked list extra":                                `"extra"`,
-		"parked":                                           "payhook parked needs a command",
 		"parked list --from yesterday":                     "24h",
 		"parked list --from -5m":                           "how long ago",
 		"parked list --kind bad":                           "event, invalid, conflict, rejected",

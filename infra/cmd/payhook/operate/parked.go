@@ -21,6 +21,21 @@ import (
 	"payhook.example/shared/settings"
 )
 
+// parkedCommand lists without a command below it.
+func (p *program) parkedCommand() *cobra.Command {
+	list := p.listCommand()
+	cmd := cli.Group("parked", "List and show what is parked", list, p.showCommand())
+	group := cmd.RunE
+	cmd.Flags().AddFlagSet(list.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return group(cmd, args)
+		}
+		return list.RunE(cmd, args)
+	}
+	return cmd
+}
+
 func (p *program) listCommand() *cobra.Command {
 	f, state := filter{}, string(proof.Open)
 	cmd := &cobra.Command{

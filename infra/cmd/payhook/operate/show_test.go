@@ -91,6 +91,9 @@ func TestFiltersFindExactlyWhatTheyName(t *testing.T) {
 		"--delivery " + uuid.New().String():                nil,
 	} {
 		out, err, _ := w.operate(append([]string{"parked", "list", "--json"}, strings.Fields(filters)...)...)
+		if alone, _, _ := w.operate(append([]string{"parked", "--json"}, strings.Fields(filters)...)...); alone != out {
+			t.Errorf("%s: without list: %s", filters, alone)
+		}
 		var got []string
 		for _, l := range lines[listed](t, out) {
 			got = append(got, l.Name)

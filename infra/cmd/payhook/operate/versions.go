@@ -112,7 +112,10 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 			name, found, err := s.inEvidence(ctx, c)
 			if found != nil {
 				v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, found
-			} else if v.Where += " Its delivery is found by: " + p.Hint("evidence find "+deployment.Quote(c.EventID)); err != nil {
+			} else {
+				v.Where += " Its delivery is found by: " + p.Hint("evidence find "+deployment.Quote(c.EventID))
+			}
+			if err != nil {
 				v.Where += " (" + err.Error() + ")"
 			}
 		}
