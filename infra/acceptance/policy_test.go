@@ -72,7 +72,9 @@ func TestPolicyHasTheActionsOfARun(t *testing.T) {
 		"s3:BypassGovernanceRetention": true, // DeleteObjects of evidence
 	}
 	commands := statements(t, "../cmd/payhook/policy.json")
-	for _, sid := range []string{"EveryCommand", "Operate", "OperateReplay", "Evidence"} {
+	for _, sid := range []string{"EveryCommand", "Operate", "OperateReplay", "Evidence", "StatusAndOperate",
+		"StatusAndOperateAndEvidenceAndLogsReconcile", "StatusAndOperateAndLogsReconcile", "EvidenceAndLogsReconcile",
+		"StatusAndExplainAndOperateAndLogsReconcile"} {
 		if commands[sid] == nil {
 			t.Errorf("the policy of the commands has no %s", sid)
 		}

@@ -402,8 +402,8 @@ func TestAnExpiredSessionNamesTheCommand(t *testing.T) {
 	const role = "region = eu-north-1\nrole_arn = arn:aws:iam::123456789012:role/ops\nsource_profile = "
 	for name, test := range map[string]struct{ config, profile, want string }{
 		"session": {session + "[profile ops]\nsso_session = bank\n" + account, "ops", "aws sso login --profile ops"},
-		"of one profile": {"[profile ops]\nsso_region = eu-north-1\nsso_start_url = https://a.example/start\n" + account,
-			"ops", "aws sso login --profile ops"},
+		"of one profile": {"[profile ops]\nsso_region = eu-north-1\nsso_start_url = https://a.example/start\n" +
+			account, "ops", "aws sso login --profile ops"},
 		"of a role": {session + "[profile base]\nsso_session = bank\n" + account + "[profile ops]\n" + role + "base",
 			"ops", "aws sso login --profile base"},
 		"the default profile": {session + "[default]\nsso_session = bank\n" + account, "",

@@ -46,8 +46,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// A call gets a byte at least once a minute, or it is an error. A long download goes on, and so does an invocation while
-// the function can run. A silent call is not repeated.
+// A call gets a byte at least once a minute, or it is an error. A long download goes on, and so does an invocation
+// while the function can run. A silent call is not repeated.
 func TestASilentCallIsAnError(t *testing.T) {
 	describe := func(ctx context.Context, cfg aws.Config) error {
 		_, err := cloudformation.NewFromConfig(cfg).DescribeStacks(ctx, &cloudformation.DescribeStacksInput{})

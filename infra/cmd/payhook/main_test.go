@@ -241,3 +241,36 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// A managed policy has at most 6,144 characters, of which white space does not count
+// (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). CloudFormation names a resource
+// STACK-LOGICALID-RANDOM, cut to what its service takes. A logical id is here as long as its output with 8 digits, and
+// none is longer.
+func TestThePolicyFitsIntoAManagedPolicy(t *testing.T) {
+	policy, err := os.ReadFile("policy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack := strings.Repeat("s", 40)
+	fixed := map[string]string{"Region": "ap-southeast-7", "Account": "123456789012", "Stack": stack,
+		"TokenParameter": "/payhook/" + stack + "/token",
+		"TokenSecret": "arn:aws:secretsmanager:ap-southeast-7:123456789012:secret:TokenSecret01234567-ABCDEFGHIJKLM-" +
+			"ABCDEF"}
+	filled := regexp.MustCompile(`<(\w+)>`).ReplaceAllStringFunc(string(policy), func(name string) string {
+		name = strings.Trim(name, "<>")
+		if value := fixed[name]; value != "" {
+			return value
+		}
+		value := stack + "-" + name + "01234567-ABCDEFGHIJKLM"
+		switch {
+		case strings.HasSuffix(name, "Bucket"):
+			return value[:63]
+		case strings.HasSuffix(name, "Function"):
+			return value[:64] + ":live"
+		}
+		return value
+	})
+	if n := len(strings.Join(strings.Fields(filled), "")); n > 6144 || n < 5000 {
+		t.Errorf("%d characters", n)
+	}
+}

@@ -124,8 +124,9 @@ func TestWhatControlsATerminalIsEscaped(t *testing.T) {
 		}
 		all = append(all, out.String(), stderr.String())
 	}
+	controls := func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 	for _, text := range all {
-		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 ||
+		if i := strings.IndexFunc(text, controls); i >= 0 ||
 			!utf8.ValidString(text) || !strings.Contains(text, "[2J") {
 			t.Errorf("%d: %q", i, text)
 		}
@@ -143,7 +144,8 @@ func TestAPayloadIsExactUnlessATerminalShowsIt(t *testing.T) {
 		}
 		want := "{\n\t" + hostile + "é}"
 		if screen {
-			want = "{\n\ta\\u001b[2J\\u0007\\u0008\\u000db\\u007f\\u009b2J\\u202e\\ufeff\\udb40\\udc41\\ue000\\xff\\x9bé}"
+			want = "{\n\ta\\u001b[2J\\u0007\\u0008\\u000db\\u007f" +
+				"\\u009b2J\\u202e\\ufeff\\udb40\\udc41\\ue000\\xff\\x9bé}"
 		}
 		if out.String() != want {
 			t.Errorf("%q, want %q", &out, want)

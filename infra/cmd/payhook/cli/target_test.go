@@ -79,8 +79,8 @@ func TestHintsNameTheTarget(t *testing.T) {
 
 // A shell reads what a hint says, whatever the names are.
 func TestHintsAreQuotedForAShell(t *testing.T) {
-	for _, name := range []string{"a b", "$HOME", "$(id)", "`id`", "it's", `a"b`, `a\b`, "*", "~", "a;id", "a\nb", "#a", "!a",
-		"a{b,c}", "a&id", "-a", "é"} {
+	for _, name := range []string{"a b", "$HOME", "$(id)", "`id`", "it's", `a"b`, `a\b`, "*", "~", "a;id", "a\nb",
+		"#a", "!a", "a{b,c}", "a&id", "-a", "é"} {
 		p := &Program{Name: name, Target: deployment.Deployment{Stack: name, ID: name, Region: name, Profile: name}}
 		for hint, want := range map[string][]string{
 			p.Hint("logs"):    {name, "logs", "--stack", name, "--id", name, "--region", name, "--profile", name},
@@ -88,7 +88,8 @@ func TestHintsAreQuotedForAShell(t *testing.T) {
 		} {
 			script := "set -- " + hint + "\nfor word; do printf '%s\\0' \"$word\"; done"
 			out, err := exec.CommandContext(t.Context(), "sh", "-c", script).Output()
-			if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, want) {
+			got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: %q, %v", hint, got, err)
 			}
 		}

@@ -78,8 +78,8 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
 	})
 	count := o.Counter("line", "lines")
-	read := func(function, filter string, got func(e entry, l line)) error {
-		for e, err := range lines(ctx, client, d.Logs[function], filter, from) {
+	read := func(function, filter string, got func(e Entry, l line)) error {
+		for e, err := range Lines(ctx, client, d.Logs[function], filter, from, 0) {
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 		found[n.id()] = n
 	}
 
-	leaveOut := func(e entry, l line) {
+	leaveOut := func(e Entry, l line) {
 		if n, ok := found[strings.ToLower(l.DeliveryID)]; ok && l.accepts() && !e.Time.Before(n.Last) {
 			delete(found, n.id())
 		}
@@ -118,10 +118,10 @@ func (o *options) findNotAccepted(ctx context.Context, d *deployment.Deployment,
 
 // requestsNotAccepted returns the requests that were not answered 2xx, by their ids: those that the webhook function
 // answered, and those of which only Lambda has written a line.
-func requestsNotAccepted(read func(function, filter string, got func(entry, line)) error) (map[string]notAccepted,
+func requestsNotAccepted(read func(function, filter string, got func(Entry, line)) error) (map[string]notAccepted,
 	error) {
 	requests := map[string]notAccepted{}
-	err := read("webhook", notAcceptedLines, func(e entry, l line) {
+	err := read("webhook", notAcceptedLines, func(e Entry, l line) {
 		if l.Msg == "webhook" && !l.accepts() {
 			l.DeliveryID = cmp.Or(l.DeliveryID, l.UnverifiedDeliveryID)
 			l.First, l.Last, l.Count = e.Time, e.Time, 1
@@ -131,7 +131,7 @@ func requestsNotAccepted(read func(function, filter string, got func(entry, line
 	if err != nil {
 		return nil, err
 	}
-	err = read("webhook", failedLines, func(e entry, _ line) {
+	err = read("webhook", failedLines, func(e Entry, _ line) {
 		if match := failed.FindStringSubmatch(e.Text); match != nil && requests[match[1]].Count == 0 {
 			requests[match[1]] = notAccepted{First: e.Time, Last: e.Time, Count: 1, Outcome: "function-failed",
 				Cause: match[2], RequestID: match[1]}

@@ -91,9 +91,9 @@ func (o *options) run(ctx context.Context, d *deployment.Deployment, named []str
 	return o.show(entries)
 }
 
-func (o *options) shows(e entry) bool { return o.JSON || o.all || !e.routine() }
+func (o *options) shows(e Entry) bool { return o.JSON || o.all || !e.routine() }
 
-func (o *options) show(entries []entry) error {
+func (o *options) show(entries []Entry) error {
 	for _, e := range entries {
 		if !o.shows(e) {
 			continue
@@ -108,7 +108,7 @@ func (o *options) show(entries []entry) error {
 // hidden are the members of a line that a person does not need: they are shown elsewhere, or are for CloudWatch.
 var hidden = regexp.MustCompile(`^line\.(time|_aws\..*|StackName|requestId)$`)
 
-func (o *options) write(e entry) error {
+func (o *options) write(e Entry) error {
 	// What the function wrote is in line if it is a JSON object, otherwise in text.
 	document := struct {
 		Time     string         `json:"time"`
@@ -136,38 +136,46 @@ func (o *options) write(e entry) error {
 // routine reports whether the entry is one that Lambda writes for every invocation that
 // ends well: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
 // REPORT has a status if it does not.
-func (e entry) routine() bool {
+func (e Entry) routine() bool {
 	begins := func(text string) bool { return strings.HasPrefix(e.Text, text) }
 	return slices.ContainsFunc([]string{"START RequestId:", "END RequestId:", "INIT_START "}, begins) ||
 		begins("REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
 }
 
-// entry is one log event.
-type entry struct {
+// Entry is one log event.
+type Entry struct {
 	Function string
 	Time     time.Time
 	Text     string
 	id       string
 }
 
-// lines returns the log events of a group since from, in the order of their times. filter is a filter pattern of
-// CloudWatch Logs; "" for none. FilterLogEvents is not billed by the request, unlike StartLiveTail:
-// https://aws.amazon.com/cloudwatch/pricing/
-func lines(ctx context.Context, client *cloudwatchlogs.Client, group, filter string,
-	from time.Time) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
+// ErrPart is returned by [Lines] if there are more pages than it may read.
+var ErrPart = errors.New("only a part was read")
+
+// Lines returns the log events of a group since from, in the order of their times. filter is a filter pattern of
+// CloudWatch Logs; "" for none. It reads at most so many pages; 0 for all. FilterLogEvents is not billed by the
+// request, unlike StartLiveTail: https://aws.amazon.com/cloudwatch/pricing/
+func Lines(ctx context.Context, client *cloudwatchlogs.Client, group, filter string, from time.Time,
+	most int) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
 		input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group, StartTime: aws.Int64(from.UnixMilli())}
 		if filter != "" {
 			input.FilterPattern = &filter
 		}
-		for pages := cloudwatchlogs.NewFilterLogEventsPaginator(client, input); pages.HasMorePages(); {
+		pages := cloudwatchlogs.NewFilterLogEventsPaginator(client, input)
+		for n := 1; pages.HasMorePages(); n++ {
+			if most > 0 && n > most {
+				yield(Entry{}, ErrPart)
+				return
+			}
 			page, err := pages.NextPage(ctx)
 			if err != nil {
-				yield(entry{}, fmt.Errorf("the log group %s: %w", group, err))
+				yield(Entry{}, fmt.Errorf("the log group %s: %w", group, err))
 				return
 			}
 			for _, e := range page.Events {
-				entry := entry{Time: time.UnixMilli(aws.ToInt64(e.Timestamp)), id: aws.ToString(e.EventId),
+				entry := Entry{Time: time.UnixMilli(aws.ToInt64(e.Timestamp)), id: aws.ToString(e.EventId),
 					Text: strings.TrimSpace(aws.ToString(e.Message))}
 				if !yield(entry, nil) {
 					return
@@ -193,10 +201,10 @@ type tail struct {
 
 // next returns the log events that are new, in the order of their times. With an error, it returns those that it has
 // read; the next call reads on.
-func (t *tail) next(ctx context.Context) (entries []entry, err error) {
+func (t *tail) next(ctx context.Context) (entries []Entry, err error) {
 	newest := t.from
 	for function, group := range t.groups {
-		for e, errRead := range lines(ctx, t.client, group, "", t.from) {
+		for e, errRead := range Lines(ctx, t.client, group, "", t.from, 0) {
 			if errRead != nil {
 				err = errRead
 				break
@@ -216,13 +224,13 @@ func (t *tail) next(ctx context.Context) (entries []entry, err error) {
 		t.from = from
 		maps.DeleteFunc(t.seen, func(_ string, at time.Time) bool { return at.Before(from) })
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Time.Compare(b.Time) })
 	return entries, err
 }
 
 // follow reads again and again, and calls show with what is new, until ctx ends, which is no error. If AWS cannot be
 // reached, it tells say and tries again. It ends with an error if AWS rejects the calls, or with the error of show.
-func (t *tail) follow(ctx context.Context, say func(string), show func([]entry) error) error {
+func (t *tail) follow(ctx context.Context, say func(string), show func([]Entry) error) error {
 	failing := false
 	for {
 		entries, err := t.next(ctx)

@@ -106,7 +106,7 @@ func (c *cloudWatch) tail() *tail {
 	return &tail{client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, noon, map[string]time.Time{}}
 }
 
-func texts(entries []entry) string {
+func texts(entries []Entry) string {
 	var all []string
 	for _, e := range entries {
 		all = append(all, e.Text)
@@ -153,9 +153,9 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var all []entry
+		var all []Entry
 		reading := 0
-		err = c.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
+		err = c.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []Entry) error {
 			all = append(all, entries...)
 			if reading++; reading > readings {
 				cancel()

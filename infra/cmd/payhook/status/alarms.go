@@ -1,9 +1,12 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -41,21 +44,20 @@ func alarms(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		found[aws.ToString(a.AlarmName)] = a
 	}
 	var checks []check
-	var without []string
+	var without, gone []string
 	slices.Sort(all)
 	for _, name := range all {
-		switch a, short := found[name], strings.TrimPrefix(name, prefix); a.StateValue {
-		case types.StateValueAlarm:
-			since := ""
-			if at := a.StateTransitionedTimestamp; at != nil {
-				since = "raised " + cli.Ago(*at, now) + ". "
-			}
-			cause, action, _ := strings.Cut(aws.ToString(a.AlarmDescription), settings.WhatToDo)
-			checks = append(checks, check{"alarm " + short, attention, since + cause, action})
-		case types.StateValueOk:
-		default:
+		switch a, short := found[name], strings.TrimPrefix(name, prefix); {
+		case a.AlarmName == nil:
+			gone = append(gone, short)
+		case a.StateValue == types.StateValueAlarm:
+			checks = append(checks, d.raised(short, a, now))
+		case a.StateValue != types.StateValueOk:
 			without = append(without, short)
 		}
+	}
+	if gone != nil {
+		checks = append(checks, check{"alarms", attention, "missing: " + strings.Join(gone, ", "), seeLost})
 	}
 	if without != nil {
 		checks = append(checks, check{"alarms", notMeasured, "without data: " + strings.Join(without, ", "),
@@ -65,6 +67,33 @@ func alarms(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 		checks = []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all)), ""}}
 	}
 	return checks, nil
+}
+
+// advised matches a command in the text of an alarm.
+var advised = regexp.MustCompile("`((?:[^`]+ \\| )?)(payhook|aws) ([^`]+)`")
+
+// raised returns the line of an alarm: since when, the cause, and the first action, with commands for this deployment.
+func (d *stack) raised(name string, a types.MetricAlarm, now time.Time) check {
+	c := check{"alarm " + name, attention, "", ""}
+	if at := cmp.Or(a.StateTransitionedTimestamp, a.StateUpdatedTimestamp); at != nil {
+		c.Text = "raised " + cli.Ago(*at, now) + ". "
+	}
+	// The alarm of pending events is also raised if redrive does not run.
+	if n, known := d.open[name]; known && n == 0 && name != "oldest-pending" {
+		c.Text, c.Next = c.Text+"Nothing is open any more.", "the alarm ends by itself within 10 minutes"
+		return c
+	} else if known && n == 0 {
+		c.Text += "Nothing is pending any more. "
+	}
+	// Who reads this has called it.
+	text := strings.ReplaceAll(aws.ToString(a.AlarmDescription), "Run `payhook status`. ", "")
+	text = advised.ReplaceAllStringFunc(text, func(command string) string {
+		part := advised.FindStringSubmatch(command)
+		return "`" + part[1] + map[string]func(string) string{"payhook": d.hint, "aws": d.aws}[part[2]](part[3]) + "`"
+	})
+	cause, action, _ := strings.Cut(text, settings.WhatToDo)
+	c.Text, c.Next = c.Text+cause, action
+	return c
 }
 
 // window is the time of which webhooks are counted.
@@ -97,6 +126,7 @@ func webhooks(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			}
 		}
 	}
+	rejected := counts[http.StatusUnauthorized] > 0
 	texts := []string{fmt.Sprintf("%.0f accepted", counts[0])}
 	delete(counts, 0)
 	for _, status := range slices.Sorted(maps.Keys(counts)) {
@@ -104,5 +134,29 @@ func webhooks(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			texts = append(texts, fmt.Sprintf("%.0f × %d", n, status))
 		}
 	}
-	return []check{{"webhooks", ok, strings.Join(texts, ", ") + " in " + cli.Readable(window), ""}}, nil
+	c := check{"webhooks", ok, strings.Join(texts, ", ") + " in " + cli.Readable(window), ""}
+	if !rejected {
+		return []check{c}, nil
+	}
+	lines, part, err := d.recent(ctx, "webhook", " && $.status = 401", now.Add(-recently))
+	if err != nil {
+		return []check{c}, err
+	}
+	outcomes := map[string]int{}
+	for _, l := range lines {
+		if l.Status == http.StatusUnauthorized {
+			outcomes[l.Outcome]++
+		}
+	}
+	texts = nil
+	for _, outcome := range slices.SortedFunc(maps.Keys(outcomes), func(a, b string) int {
+		return cmp.Or(outcomes[b]-outcomes[a], strings.Compare(a, b))
+	}) {
+		texts = append(texts, fmt.Sprint(outcomes[outcome], " ", outcome))
+	}
+	c.Text += "; 401 in the last " + cli.Readable(recently) + ": " + cmp.Or(strings.Join(texts, ", "), "none")
+	if part {
+		c.Text += ", and more that were not read"
+	}
+	return []check{c}, nil
 }

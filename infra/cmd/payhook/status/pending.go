@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -57,16 +58,29 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 			oldest = at
 		}
 	}
+	d.open["oldest-pending"] = len(all)
 	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
 		cli.Readable(now.Sub(oldest)))
-	switch {
-	case damaged > 0:
-		return []check{{"pending", attention, fmt.Sprintf("%s, %d damaged", text, damaged),
-			d.hint("logs redrive --since 1h")}}, nil
-	case len(all) == 0:
-		text = "nothing is pending"
+	if len(all) == 0 {
+		return []check{{"pending", ok, "nothing is pending", ""}}, nil
 	}
-	return []check{{"pending", ok, text, ""}}, nil
+	c := check{"pending", ok, text, ""}
+	if damaged > 0 {
+		c.State, c.Next = attention, d.hint("logs redrive --since 1h")
+		c.Text += fmt.Sprintf(", %d damaged", damaged)
+	}
+	lines, _, err := d.recent(ctx, "redrive", "", now.Add(-recently))
+	if err != nil {
+		return []check{c}, err
+	}
+	cause := "it has logged nothing for " + cli.Readable(recently)
+	if n := len(lines); n > 0 {
+		cause = cmp.Or(lines[n-1].Cause, lines[n-1].BusCause)
+	}
+	if cause != "" {
+		c.Text += "; redrive: " + cause
+	}
+	return []check{c}, nil
 }
 
 func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
@@ -82,6 +96,7 @@ func parked(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.open["parked"], d.open["conflicts"] = len(events)+open[proof.Invalid], open[proof.Conflict]
 	c := check{"parked", ok, "nothing is open", ""}
 	if len(events)+open[proof.Invalid]+open[proof.Conflict] > 0 {
 		c.State, c.Next = attention, d.hint("parked list")

@@ -1,13 +1,15 @@
 // Package status has the command that shows on one screen whether Payhook is healthy.
 //
 // It guarantees that nothing counts as healthy that was not measured, that it writes
-// nothing, and that it never shows the access token, of which it reads the expiry.
+// nothing, and that it does not read the access token: the token function logs its state.
 package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,14 +17,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
@@ -41,12 +47,13 @@ func Command(p *cli.Program) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
 			if outputs {
-				return cli.List(p, d.Outputs, "name", "meaning", "value") // a value can be long
+				return showOutputs(p, d.Outputs)
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewBucket(d.S3(), d.ParkingBucket), d.Token(), secretsmanager.NewFromConfig(d.AWS),
+				s3.NewBucket(d.S3(), d.ParkingBucket), secretsmanager.NewFromConfig(d.AWS),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-				p.Hint, compare, lambda.NewFromConfig(d.AWS), build.Functions, nil}
+				cloudwatchlogs.NewFromConfig(d.AWS), p.Hint, p.AWS, compare, lambda.NewFromConfig(d.AWS),
+				build.Functions, nil, map[string]int{}}
 			return s.status(ctx, p)
 		}),
 	}
@@ -64,20 +71,22 @@ type stack struct {
 		ledger.Querier
 	}
 	parking objects.Lister
-	token   *token.Reader
 	secrets secretsmanager.ListSecretsAPIClient
 	metrics interface {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
 	}
 	stacks cloudformation.ListStackResourcesAPIClient
+	logs   *cloudwatchlogs.Client
 	hint   func(command string) string // for the same deployment
+	aws    func(command string) string
 
 	compare   bool // the flag --code
 	functions functions
 	build     func(arch string) (map[string][]byte, error)
 
-	oldest []waiting // set by pending
+	oldest []waiting      // set by pending
+	open   map[string]int // what is pending or parked, by the name of its alarm; set by pending and parked
 }
 
 type state string
@@ -95,9 +104,35 @@ type check struct {
 	Next  string `json:"next,omitempty"` // a command or sentence
 }
 
+// missing are the codes of AWS for what does not exist any more, or is marked for deletion.
+var missing = []string{"ResourceNotFoundException", "NoSuchBucket", "InvalidRequestException"}
+
+const seeLost = "it does not exist any more, or is marked for deletion: infra/RUNBOOK.md, " +
+	"\"What is lost, and when it is back\""
+
 func failed(name string, err error) check {
-	return check{name, notMeasured, awsenv.Cause(err), "if access was denied, the statements of policy.json " +
-		"whose Sids begin with Status are missing; if something no longer exists, see infra/RUNBOOK.md"}
+	c := check{name, notMeasured, awsenv.Cause(err), "if access was denied, a statement of policy.json is " +
+		"missing whose Sid names Status"}
+	if slices.Contains(missing, client.Code(err)) {
+		c.State, c.Next = attention, seeLost
+		if call, ok := errors.AsType[*smithy.OperationError](err); ok && call.Service() == "DynamoDB" {
+			c.Next = "the table does not exist any more: infra/RUNBOOK.md, \"Restore the ledger\""
+		}
+	}
+	return c
+}
+
+// stackState shows the state of the stack.
+func stackState(_ context.Context, d *stack, _ time.Time) ([]check, error) {
+	c := check{"stack", ok, d.Status, ""}
+	switch failed := strings.Contains(d.Status, "ROLLBACK") || strings.HasSuffix(d.Status, "_FAILED"); {
+	case strings.HasPrefix(d.Status, "DELETE_"):
+		c.State, c.Next = attention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
+	case failed:
+		c.State, c.Next = attention, "the last deployment failed:\n"+
+			d.aws("cloudformation describe-stack-events --stack-name "+deployment.Quote(d.Stack))
+	}
+	return []check{c}, nil
 }
 
 // status makes every check and prints the results. A check that fails hides no other.
@@ -114,8 +149,8 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	parts := []struct {
 		name   string // of the line if it fails
 		checks func(context.Context, *stack, time.Time) ([]check, error)
-	}{{"pending", pending}, {"parked", parked}, {"token", accessToken}, {"old secret", oldSecret},
-		{"webhooks", webhooks}, {"alarms", alarms}, {"code", code}}
+	}{{"stack", stackState}, {"pending", pending}, {"parked", parked}, {"token", accessToken},
+		{"old secret", oldSecret}, {"webhooks", webhooks}, {"alarms", alarms}, {"code", code}}
 	if !d.compare {
 		parts = parts[:len(parts)-1]
 	} else {
@@ -174,13 +209,16 @@ func lines(checks []check) (all []check) {
 	return all
 }
 
+// word matches a word, or a command with its spaces.
+var word = regexp.MustCompile("[^` ]*`[^`]*`[^ ]*|[^ ]+")
+
 // wrap splits a text into lines of about 90 characters, unless it has lines, of which one is a command to copy.
 func wrap(text string) (lines []string) {
 	const width = 90
 	if strings.Contains(text, "\n") {
 		return strings.Split(text, "\n")
 	}
-	for word := range strings.FieldsSeq(text) {
+	for _, word := range word.FindAllString(text, -1) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+len(word) < width {
 			lines[last] += " " + word
 		} else {
@@ -190,29 +228,96 @@ func wrap(text string) (lines []string) {
 	return lines
 }
 
-// accessToken reads how long the stored token is valid.
+// showOutputs shows the outputs of the stack. Those with lines are texts for people, and follow.
+func showOutputs(p *cli.Program, all []deployment.Output) error {
+	isText := func(o deployment.Output) bool { return !p.JSON && strings.Contains(o.Value, "\n") }
+	// A value can be long.
+	err := cli.List(p, slices.DeleteFunc(slices.Clone(all), isText), "name", "meaning", "value")
+	for _, o := range all {
+		if isText(o) {
+			fmt.Fprintf(p.Out, "\n%s: %s\n\n%s\n", o.Name, o.Meaning, strings.TrimSpace(o.Value))
+		}
+	}
+	return err
+}
+
+// accessToken shows what the last run of the token function says about the token.
 func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
+	const silence = 5 * time.Minute // the function runs every minute
 	if !d.KeepsToken() {
 		return nil, nil
 	}
-	logs := d.hint("logs token --since 1h")
-	t, err := d.token.Bearer(ctx)
-	switch {
-	case errors.Is(err, token.ErrNone):
-		return []check{{"token", attention, awsenv.Cause(err), "store the client credentials:\n" +
-			"aws secretsmanager put-secret-value --secret-id " + d.CredentialsSecret + " --secret-string " +
-			`'{"client_id":"…","client_secret":"…"}'` + "\nif they are stored, the cause is in the log:\n" + logs}}, nil
-	case errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
-		return []check{{"token", attention, awsenv.Cause(err), logs}}, nil
-	case err != nil:
+	lines, _, err := d.recent(ctx, "token", "", now.Add(-silence))
+	if err != nil {
 		return nil, err
 	}
-	c := check{"token", ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(t.ExpiresAt.Sub(now)),
-		t.ExpiresAt.UTC().Format(time.RFC3339)), ""}
-	if d.TokenSecret != "" && t.WritesTooOften() {
+	if len(lines) == 0 {
+		return []check{{"token", attention, "the token function has logged nothing for " + cli.Readable(silence),
+			d.hint("logs token --since 1h --all")}}, nil
+	}
+	l, left := lines[len(lines)-1], time.Duration(0)
+	c := check{"token", attention, "it is not known whether there is a valid token", d.hint("logs token --since 1h")}
+	if l.Remaining != nil {
+		c.Text = "there is no valid token"
+		left = seconds(*l.Remaining) - now.Sub(l.at)
+	}
+	if left > 0 {
+		until := now.Add(left).UTC().Format(time.RFC3339)
+		c.State, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
+	} else if l.Remaining != nil {
+		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.aws(
+			"secretsmanager put-secret-value --secret-id "+deployment.Quote(d.CredentialsSecret)+
+				" --secret-string file://credentials.json") + "\nif they are stored, see the log:\n" + c.Next
+	}
+	if l.Cause != "" {
+		c.State, c.Text = attention, c.Text+"; the last refresh failed: "+l.Cause
+		if slices.ContainsFunc(missing, func(code string) bool { return strings.Contains(l.Cause, code) }) {
+			c.Next = seeLost
+		}
+	}
+	last := token.Bearer{IssuedAt: l.at, ExpiresAt: l.at.Add(seconds(l.Lifetime))}
+	switch {
+	case left > 0 && l.Cause == "" && d.TokenSecret != "" && last.WritesTooOften():
 		c.State, c.Next = attention, token.ShortLived
+	case c.State == ok:
+		c.Next = ""
 	}
 	return []check{c}, nil
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// line is what is read of a line of a function.
+type line struct {
+	at                            time.Time
+	Msg, Outcome, Cause, BusCause string
+	Status                        int
+	Remaining                     *float64 `json:"remainingSeconds"` // of the token; nil: not known
+	Lifetime                      float64  `json:"lifetimeSeconds"`
+}
+
+// recently is the time of which lines of the webhook and the redrive function are read.
+const recently = 3 * time.Minute
+
+// recent returns the lines of a function since a time, the last one last. It reads 10 pages at most; part is true if
+// there are more.
+func (d *stack) recent(ctx context.Context, function, filter string, from time.Time) (all []line, part bool,
+	err error) {
+	filter = fmt.Sprintf("{ $.msg = %q%s }", function, filter)
+	for e, err := range logs.Lines(ctx, d.logs, d.Logs[function], filter, from, 10) {
+		if errors.Is(err, logs.ErrPart) {
+			return all, true, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		l := line{at: e.Time}
+		// The emulator ignores the filter.
+		if json.Unmarshal([]byte(e.Text), &l) == nil && l.Msg == function {
+			all = append(all, l)
+		}
+	}
+	return all, false, nil
 }
 
 // oldSecret names a secret that had the token before tokenStore was changed. It is retained, because callers use it
@@ -229,8 +334,9 @@ func oldSecret(ctx context.Context, d *stack, _ time.Time) (checks []check, err 
 		for _, s := range page.SecretList {
 			// The filter compares the beginning, and no case.
 			if arn := aws.ToString(s.ARN); arn != d.TokenSecret && aws.ToString(s.Description) == description {
+				remove := d.aws("secretsmanager delete-secret --secret-id " + deployment.Quote(arn))
 				checks = append(checks, check{"old secret", ok, "tokenStore was changed, and " + arn + " is retained",
-					"when no caller reads it:\naws secretsmanager delete-secret --secret-id " + arn})
+					"when no caller reads it:\n" + remove})
 			}
 		}
 	}

@@ -10,9 +10,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +28,7 @@ import (
 	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -34,11 +38,12 @@ import (
 	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/token"
 )
 
 // world is a healthy deployment in memory.
@@ -47,10 +52,12 @@ type world struct {
 	now       time.Time
 	table     ledger.Memory
 	parking   objects.Memory
-	ends      string // the setting claimRetention
-	tokens    token.Memory
-	source    token.Source       // of the token
-	metrics   map[string]float64 // the values, by dimension, a space, and name
+	ends      string              // the setting claimRetention
+	logged    map[string][]string // the lines of the functions, the last one of a minute ago
+	pages     int                 // of a log that are not empty, and have a token for the next; 0: one
+	reads     map[string]int      // of pages, by function
+	missing   string              // the code of AWS for what does not exist any more
+	metrics   map[string]float64  // the values, by dimension, a space, and name
 	secrets   []secretstypes.SecretListEntry
 	alarms    map[string]types.StateValue  // of all stacks; those of API Gateway are on the metric of its id
 	named     []string                     // the alarms of the stack; nil: all
@@ -77,26 +84,16 @@ func newWorld(t *testing.T) *world {
 		metrics: map[string]float64{"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-token-life": types.StateValueOk}}
-	w.source = &w.tokens
-	w.storeToken(time.Hour, 59*time.Minute)
+	w.logged, w.reads = map[string][]string{}, map[string]int{}
+	w.logToken(time.Hour, 59*time.Minute, "")
 	return w
 }
 
-const accessToken1 = "CANARY-of-the-token"
-
-func (w *world) storeToken(lifetime, left time.Duration) {
-	text := fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-		accessToken1, w.now.Add(left-lifetime).Format(time.RFC3339Nano), w.now.Add(left).Format(time.RFC3339Nano))
-	if err := w.tokens.Save(w.t.Context(), text); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// disabled is a secret whose key is disabled.
-type disabled struct{}
-
-func (disabled) Load(context.Context) (string, error) {
-	return "", &token.StoreError{Store: "the secret", Err: errors.New("DecryptionFailure")}
+// logToken sets the line of the token function, with more members.
+func (w *world) logToken(lifetime, left time.Duration, more string) {
+	const line = `{"msg":"token","outcome":"fresh","lifetimeSeconds":%g,"remainingSeconds":%g%s}`
+	w.logged["token"] = []string{fmt.Sprintf(line,
+		lifetime.Seconds(), left.Seconds(), more)}
 }
 
 func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
@@ -131,7 +128,8 @@ func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsI
 		if s, ok := w.alarms[name]; ok {
 			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s,
 				StateTransitionedTimestamp: aws.Time(w.now.Add(-time.Hour)),
-				AlarmDescription:           aws.String(name + " is bad." + settings.WhatToDo + "Fix it.")})
+				AlarmDescription: aws.String(name + " is bad: `payhook keys`." + settings.WhatToDo +
+					"Fix it with `payhook logs --since 1h` and `aws x y`.")})
 		}
 	}
 	return out, nil
@@ -170,28 +168,83 @@ func (w *world) ListSecrets(_ context.Context, in *secretsmanager.ListSecretsInp
 	return out, w.deny("ListSecrets")
 }
 
-// lambda answers with the settings of the redrive function.
-func (w *world) lambda() aws.Config {
+// cloud answers with the settings of the redrive function, the lines of the logs, and for other services that what they
+// have is missing.
+func (w *world) cloud() aws.Config {
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/2015-03-31/functions/redrive:live/configuration" {
-			w.t.Errorf("%s %s", r.Method, r.URL)
+		switch target := r.Header.Get("X-Amz-Target"); {
+		case r.URL.Path == "/2015-03-31/functions/redrive:live/configuration":
+			fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_CLAIM_RETENTION":%q}}}`, w.ends)
+		case target == "Logs_20140328.FilterLogEvents":
+			w.filterLogEvents(out, r)
+		case r.Method == http.MethodPost:
+			out.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(out, `{"__type":"com.amazonaws#%s","message":"not found"}`, w.missing)
+		default:
+			out.WriteHeader(http.StatusNotFound)
+			fmt.Fprintf(out, `<Error><Code>%s</Code></Error>`, w.missing)
 		}
-		fmt.Fprintf(out, `{"Environment":{"Variables":{"PAYHOOK_CLAIM_RETENTION":%q}}}`, w.ends)
 	}))
 	w.t.Cleanup(server.Close)
 	return deployment.EmulatorConfig(server.URL, "us-east-1")
 }
 
+func (w *world) filterLogEvents(out http.ResponseWriter, r *http.Request) {
+	var in struct {
+		LogGroupName, FilterPattern, NextToken string
+		StartTime                              int64
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		w.t.Error(err)
+	}
+	function, found := strings.CutPrefix(in.LogGroupName, "/logs/")
+	if !found {
+		out.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(out, `{"__type":%q}`, w.missing)
+		return
+	}
+	if !strings.HasPrefix(in.FilterPattern, fmt.Sprintf("{ $.msg = %q", function)) {
+		w.t.Errorf("%s: %s", in.LogGroupName, in.FilterPattern)
+	}
+	if w.deny("FilterLogEvents of "+function) != nil {
+		out.WriteHeader(http.StatusBadRequest)
+		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
+		return
+	}
+	w.reads[function]++
+	type event struct {
+		Timestamp int64  `json:"timestamp"`
+		Message   string `json:"message"`
+	}
+	page := struct {
+		Events    []event `json:"events"`
+		NextToken string  `json:"nextToken,omitempty"`
+	}{}
+	for i, line := range w.logged[function] {
+		at := w.now.Add(-time.Minute - time.Duration(len(w.logged[function])-1-i)*time.Minute).UnixMilli()
+		if at >= in.StartTime {
+			page.Events = append(page.Events, event{at, line})
+		}
+	}
+	if w.reads[function] < w.pages {
+		page.NextToken = "more"
+	}
+	json.NewEncoder(out).Encode(page)
+}
+
 // stack returns the deployment.
 func (w *world) stack() *stack {
+	cfg := w.cloud()
 	return &stack{
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
-			Version: "commit 012", TokenSecret: "token", CredentialsSecret: "credentials", AWS: w.lambda(),
+			Version: "commit 012", TokenSecret: "token", CredentialsSecret: "credentials", AWS: cfg,
+			Status: "UPDATE_COMPLETE", Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
+				"token": "/logs/token"},
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		ledger: &w.table, parking: &w.parking,
-		token:   token.NewReader(w.source),
-		secrets: w, metrics: w, stacks: w,
+		secrets: w, metrics: w, stacks: w, logs: cloudwatchlogs.NewFromConfig(cfg), open: map[string]int{},
 		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
+		aws:     func(command string) string { return "aws " + command + " --region r" },
 		compare: w.functions != nil, functions: w,
 		build: func(arch string) (map[string][]byte, error) {
 			if arch != "arm64" {
@@ -213,9 +266,6 @@ func (w *world) status(asJSON bool) (text string, healthy bool) {
 		w.change(d)
 	}
 	err := d.status(w.t.Context(), p)
-	if strings.Contains(out.String(), accessToken1) {
-		w.t.Error("the access token is shown")
-	}
 	if err != nil && !errors.Is(err, cli.ErrAttention) {
 		w.t.Error(err)
 	}
@@ -251,8 +301,9 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		verdict string
 		line    string
 	}{
-		"healthy": {func(*world) {}, "healthy", "webhooks  ok     17 accepted, 3 × 401 in 15m\n"},
-		"alarms":  {func(*world) {}, "healthy", "alarms    ok     none of 2 is raised"},
+		"healthy": {func(*world) {}, "healthy",
+			"webhooks  ok     17 accepted, 3 × 401 in 15m; 401 in the last 3m: none\n"},
+		"alarms": {func(*world) {}, "healthy", "alarms    ok     none of 2 is raised"},
 		"another stack's alarm": {func(w *world) {
 			w.named = slices.Sorted(maps.Keys(w.alarms))
 			w.alarms["Payhook-Staging-parked"] = types.StateValueAlarm
@@ -262,7 +313,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"left to redrive, and no alarm": {func(w *world) { w.insert(ledger.Pending, time.Hour) }, "healthy",
-			"pending   ok     1 event, the oldest for 1h\n"},
+			"pending   ok     1 event, the oldest for 1h; redrive: it has logged nothing for 3m\n"},
 		"under way": {func(w *world) { w.insert(ledger.Pending, time.Second) }, "healthy",
 			"pending   ok     1 event, the oldest for 1s"},
 		"published since": {func(w *world) {
@@ -273,7 +324,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"damaged": {func(w *world) {
 			w.insert(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("no attempts") })
 			w.insert(ledger.Pending, time.Second)
-		}, "NOT HEALTHY", "pending   attention  2 events, the oldest for 2s, 1 damaged\n" +
+		}, "NOT HEALTHY", "pending   attention  2 events, the oldest for 2s, 1 damaged; redrive: it has logged " +
+			"nothing for 3m\n" +
 			"                       payhook logs redrive --since 1h --stack Bank\n"},
 		"parked": {func(w *world) {
 			w.park(proof.Proof{Reason: proof.Invalid})
@@ -292,22 +344,48 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"anybody can have sent a rejected webhook": {func(w *world) {
 			w.park(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
 		}, "healthy", "parked    ok     nothing is open; 1 rejected webhook is stored\n"},
-		"a token that ends, and no alarm": {func(w *world) { w.storeToken(time.Hour, 184*time.Second) }, "healthy",
+		"a token that ends, and no alarm": {func(w *world) { w.logToken(time.Hour, 244*time.Second, "") }, "healthy",
 			"token     ok     valid for 3m"},
 		"a token of 5 minutes": {func(w *world) {
-			w.storeToken(5*time.Minute, 137*time.Second)
+			w.logToken(5*time.Minute, 197*time.Second, "")
 			w.change = func(d *stack) { d.TokenSecret, d.TokenParameter = "", "token" }
 		}, "healthy", "token     ok     valid for"},
-		"a token of 5 minutes in a secret": {func(w *world) { w.storeToken(5*time.Minute, 137*time.Second) },
+		"a token of 5 minutes in a secret": {func(w *world) { w.logToken(5*time.Minute, 197*time.Second, "") },
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
-		"an expired token": {func(w *world) { w.storeToken(time.Hour, -time.Second) }, "NOT HEALTHY",
-			"token     attention  the stored token has expired\n                       payhook logs token"},
-		"no token": {func(w *world) { w.source = &token.Memory{} }, "NOT HEALTHY",
-			"                       aws secretsmanager put-secret-value --secret-id credentials --secret-string '{"},
+		"a token that has expired since the line": {func(w *world) { w.logToken(time.Hour, 59*time.Second, "") },
+			"NOT HEALTHY", "token     attention  there is no valid token\n"},
+		"no token": {func(w *world) {
+			w.logToken(0, 0, `,"cause":"the secret with the client credentials has no value yet"`)
+		}, "NOT HEALTHY", "                       aws secretsmanager put-secret-value --secret-id credentials " +
+			"--secret-string file://credentials.json --region r\n"},
+		"no token, and why": {func(w *world) {
+			w.logToken(0, 0, `,"cause":"the endpoint answered 401 invalid_client"`)
+		},
+			"NOT HEALTHY", "there is no valid token; the last refresh failed: the endpoint answered 401 " +
+				"invalid_client\n"},
+		"a refresh that failed": {func(w *world) {
+			w.logToken(time.Hour, 30*time.Minute, `,"cause":"the endpoint answered 503"`)
+		}, "NOT HEALTHY", "; the last refresh failed: the endpoint answered 503 " +
+			"payhook logs token --since 1h --stack Bank"},
+		"a store that cannot be read": {func(w *world) {
+			w.logged["token"] = []string{`{"msg":"token","outcome":"failed","cause":"the secret: out of time"}`}
+		}, "NOT HEALTHY", "it is not known whether there is a valid token; the last refresh failed: the secret: out"},
+		"a secret that is marked for deletion": {func(w *world) {
+			w.logged["token"] = []string{`{"msg":"token","outcome":"failed","cause":"the secret with the token: ` +
+				`Secrets Manager GetSecretValue: InvalidRequestException"}`}
+		}, "NOT HEALTHY", "infra/RUNBOOK.md, \"What is"},
+		"a refresh that worked since": {func(w *world) {
+			w.logToken(time.Hour, time.Hour, "")
+			w.logged["token"] = append([]string{`{"msg":"token","cause":"x"}`}, w.logged["token"]...)
+		}, "healthy", "token     ok     valid for 59m"},
+		"a token function that does not run": {func(w *world) {
+			w.logged["token"] = append(w.logged["token"], "START", "REPORT", `{"msg":"else"}`, "{", "x")
+		}, "NOT HEALTHY", "token     attention  the token function has logged nothing for 5m\n" +
+			"                       payhook logs token --since 1h --all --stack Bank\n"},
 		"the secret of another store": {func(w *world) {
 			w.secrets = []secretstypes.SecretListEntry{{ARN: aws.String("arn:old"),
 				Description: aws.String("The access token of Payhook, refreshed by Payhook")}}
-		}, "healthy", "aws secretsmanager delete-secret --secret-id arn:old\n"},
+		}, "healthy", "aws secretsmanager delete-secret --secret-id arn:old --region r\n"},
 		"secrets of others": {func(w *world) {
 			w.secrets = []secretstypes.SecretListEntry{
 				{ARN: aws.String("token"), Description: aws.String(settings.TokenSecretDescription("Payhook"))},
@@ -319,18 +397,71 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 				"Invalid", "NotStored", "KeyUnavailable"} {
 				w.metrics["Payhook "+m] = float64(i + 1)
 			}
-		}, "healthy", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 422, 13 × 503 in 15m"},
+		}, "healthy", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 422, 13 × 503 in 15m;"},
 		"one stranger at night": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "healthy",
 			"webhooks  ok     0 accepted, 3 × 401 in 15m"},
-		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm }, "NOT HEALTHY",
-			" (1h ago). Payhook-parked is bad.\n                           Fix it.\n"},
+		"401 by outcome": {func(w *world) {
+			w.logged["webhook"] = []string{`{"msg":"webhook","status":401,"outcome":"too long ago"}`,
+				`{"msg":"webhook","status":401,"outcome":"signature-invalid"}`,
+				`{"msg":"webhook","status":200,"outcome":"accepted"}`, "START"}
+			w.logged["webhook"] = append([]string{`{"msg":"webhook","status":401,"outcome":"key-unknown"}`,
+				`{"msg":"webhook","status":401,"outcome":"signature-invalid"}`}, w.logged["webhook"][2:]...)
+		}, "healthy", "3 × 401 in 15m; 401 in the last 3m: 1 signature-invalid\n"},
+		"no 401, no reading": {func(w *world) {
+			delete(w.metrics, "Payhook Unauthenticated")
+			w.denied = "FilterLogEvents of webhook"
+		}, "healthy", "webhooks  ok     17 accepted in 15m\n"},
+		"a part of many 401": {func(w *world) {
+			w.logged["webhook"], w.pages = []string{`{"msg":"webhook","status":401,"outcome":"key-unknown"}`}, 1000
+		}, "healthy", "401 in the last 3m: 10 key-unknown, and more that were not read"},
+		"redrive fails": {func(w *world) {
+			w.insert(ledger.Pending, time.Hour)
+			w.logged["redrive"] = []string{`{"msg":"redrive","cause":"old"}`,
+				`{"msg":"redrive","cause":"PutEvents: denied"}`}
+		}, "healthy", "pending   ok     1 event, the oldest for 1h; redrive: PutEvents: denied\n"},
+		"redrive works": {func(w *world) {
+			w.insert(ledger.Pending, time.Second)
+			w.logged["redrive"] = []string{`{"msg":"redrive","cause":"old"}`, `{"msg":"redrive"}`}
+		}, "healthy", "pending   ok     1 event, the oldest for 1s\n"},
+		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
+			"pending   ok     nothing is pending\n"},
+		"a stack": {func(*world) {}, "healthy", "stack     ok     UPDATE_COMPLETE\n"},
+		"a deployment": {func(w *world) { w.change = func(d *stack) { d.Status = "UPDATE_IN_PROGRESS" } }, "healthy",
+			"stack     ok     UPDATE_IN_PROGRESS\n"},
+		"a deployment that failed": {func(w *world) {
+			w.change = func(d *stack) { d.Stack, d.Status = "A b", "UPDATE_ROLLBACK_COMPLETE" }
+		}, "NOT HEALTHY", "aws cloudformation describe-stack-events --stack-name 'A b' --region r\n"},
+		"a rollback that failed": {func(w *world) { w.change = func(d *stack) { d.Status = "UPDATE_ROLLBACK_FAILED" } },
+			"NOT HEALTHY", "stack     attention  UPDATE_ROLLBACK_FAILED\n"},
+		"a stack that is deleted": {func(w *world) { w.change = func(d *stack) { d.Status = "DELETE_IN_PROGRESS" } },
+			"NOT HEALTHY", "infra/RUNBOOK.md, \"Delete a stack and use its data again\"\n"},
+		"an alarm": {func(w *world) {
+			w.alarms["Payhook-refused"] = types.StateValueAlarm
+		}, "NOT HEALTHY", " (1h ago). Payhook-refused is bad: `payhook keys --stack Bank`. " +
+			"Fix it with `payhook logs --since 1h --stack Bank` and `aws x y --region r`."},
+		"an alarm of what is parked": {func(w *world) {
+			w.alarms["Payhook-parked"] = types.StateValueAlarm
+			w.park(proof.Proof{Reason: proof.Invalid})
+		}, "NOT HEALTHY", " (1h ago). Payhook-parked is bad:"},
+		"an alarm of what was decided": {func(w *world) {
+			w.alarms["Payhook-parked"] = types.StateValueAlarm
+			w.park(proof.Proof{Reason: proof.Conflict})
+		}, "NOT HEALTHY", " (1h ago). Nothing is open any more.\n"},
+		"an alarm of a conflict": {func(w *world) {
+			w.alarms["Payhook-conflicts"] = types.StateValueAlarm
+			w.park(proof.Proof{Reason: proof.Conflict})
+		}, "NOT HEALTHY", " (1h ago). Payhook-conflicts is bad:"},
+		"an alarm of what was published": {func(w *world) {
+			w.alarms["Payhook-oldest-pending"] = types.StateValueAlarm
+		}, "NOT HEALTHY", " (1h ago). Nothing is pending any more. Payhook-oldest-pending is bad:"},
 		// Nothing is healthy by default.
 		"no metrics": {func(w *world) { w.metrics = nil }, "healthy", "webhooks  ok     0 accepted in 15m"},
 		"no alarms":  {func(w *world) { w.named = []string{} }, "UNKNOWN", "alarms    not measured"},
 		"an alarm without data": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueInsufficientData },
 			"UNKNOWN", "alarms    not measured  without data: parked"},
-		"an alarm that is gone": {func(w *world) { w.named = append(w.named, "Payhook-gone") }, "UNKNOWN",
-			"alarms    not measured  without data: gone"},
+		"an alarm that is gone": {func(w *world) {
+			w.named = append(slices.Sorted(maps.Keys(w.alarms)), "Payhook-gone")
+		}, "NOT HEALTHY", "alarms    attention  missing: gone\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -341,7 +472,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 					t.Errorf("what comes next: %+v", c)
 				}
 			}
-			if !strings.Contains(out, "\n"+c.verdict+"\n") || !strings.Contains(out, c.line) ||
+			words := strings.Join(strings.Fields(out), " ") // where it wraps does not matter
+			if !strings.Contains(out, "\n"+c.verdict+"\n") || !strings.Contains(out+words, c.line) ||
 				healthy != (c.verdict == "healthy") {
 				t.Errorf("healthy: %t\n%s", healthy, out)
 			}
@@ -365,13 +497,15 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		"no bucket": {func(w *world) {
 			w.parking.Fails = func(context.Context, string, string) error { return errors.New("down") }
 		}, "parked: "},
-		"a disabled key":     {func(w *world) { w.source = disabled{} }, "token: the secret: "},
-		"ListSecrets":        {nil, "old secret: "},
-		"GetMetricData":      {nil, "webhooks: "},
-		"DescribeAlarms":     {nil, "alarms: "},
-		"ListStackResources": {nil, "alarms: "},
-		"GetFunction":        {nil, "code: "},
-		"GetAlias":           {nil, "code: "},
+		"FilterLogEvents of token":   {nil, "token: "},
+		"FilterLogEvents of webhook": {nil, "webhooks: "},
+		"FilterLogEvents of redrive": {func(w *world) { w.insert(ledger.Pending, time.Second) }, "pending: "},
+		"ListSecrets":                {nil, "old secret: "},
+		"GetMetricData":              {nil, "webhooks: "},
+		"DescribeAlarms":             {nil, "alarms: "},
+		"ListStackResources":         {nil, "alarms: "},
+		"GetFunction":                {nil, "code: "},
+		"GetAlias":                   {nil, "code: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -401,6 +535,86 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 	}
 }
 
+// What does not exist any more is no measurement that failed.
+func TestWhatIsMissingNeedsAttention(t *testing.T) {
+	for name, test := range map[string]struct {
+		code   string
+		change func(*stack)
+		want   string
+	}{
+		"ledger": {"ResourceNotFoundException", func(d *stack) {
+			d.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), "ledger")
+		}, "Restore the ledger"},
+		"bucket": {"NoSuchBucket", func(d *stack) { d.parking = s3.NewBucket(d.S3(), "parking") }, "What is lost"},
+		"log":    {"ResourceNotFoundException", func(d *stack) { d.Logs["token"] = "/gone" }, "What is lost"},
+		"denied": {"AccessDeniedException", func(d *stack) {
+			d.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), "ledger")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.missing, w.change = test.code, test.change
+			out, _ := w.status(false)
+			out = strings.Join(strings.Fields(out), " ")
+			if test.want == "" {
+				if !strings.Contains(out, " UNKNOWN NAME") || !strings.Contains(out, "Sid names Status") {
+					t.Error(out)
+				}
+			} else if !strings.Contains(out, " NOT HEALTHY NAME") || strings.Contains(out, "not measured") ||
+				!strings.Contains(out, "infra/RUNBOOK.md, \""+test.want) {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// The sections of the runbook that status names exist.
+func TestTheRunbookHasTheSections(t *testing.T) {
+	runbook, err := os.ReadFile("../../../RUNBOOK.md")
+	source, failed := os.ReadFile("status.go")
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	text := regexp.MustCompile(`" \+\n\t+"`).ReplaceAllString(string(source), "")
+	sections := regexp.MustCompile(`RUNBOOK.md, \\"(.+?)\\"`).FindAllStringSubmatch(text, -1)
+	for _, section := range sections {
+		if !strings.Contains(string(runbook), "\n### "+section[1]+"\n") {
+			t.Errorf("no section %s", section[1])
+		}
+	}
+	if len(sections) != 3 {
+		t.Errorf("%q", sections)
+	}
+}
+
+// Whatever the alarm, the person who reads it has called status, and can copy the commands.
+func TestAdviceCanBeCopied(t *testing.T) {
+	all, err := os.ReadFile("../../../payhook/alarms.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for text := range strings.SplitSeq(string(all), "\n\n") {
+		name, text, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+		d := newWorld(t).stack()
+		c := d.raised(name, types.MetricAlarm{AlarmDescription: new(strings.ReplaceAll(text, "\n", " "))}, time.Now())
+		for _, line := range append(wrap(c.Text), wrap(c.Next)...) {
+			for i, command := range strings.Split(line, "`") {
+				isOurs, isAWS := strings.Contains(command, "payhook "), strings.Contains(command, "aws ")
+				n += i % 2
+				wrong := isOurs && !strings.HasSuffix(command, " --stack Bank") ||
+					isAWS && !strings.HasSuffix(command, " --region r")
+				if i%2 == 1 && wrong || strings.Contains(command, "payhook status") {
+					t.Errorf("%s: %s", name, line)
+				}
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d commands", n)
+	}
+}
+
 func TestInterruptedStatusShowsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -414,11 +628,13 @@ func TestInterruptedStatusShowsNothing(t *testing.T) {
 func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 	var out bytes.Buffer
 	p := &cli.Program{Out: &out, Stack: &deployment.Deployment{Outputs: []deployment.Output{
-		{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"}}}}
+		{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"},
+		{Name: "Text", Value: "one\n  \x1btwo\n", Meaning: "for people"}}}}
 	root := p.Root()
 	root.AddCommand(Command(p))
 	if status := p.Run(t.Context(), root, []string{"status", "--outputs"}); status != 0 ||
-		out.String() != "NAME          MEANING  VALUE\nEventBusName  the bus  bus-1\n" {
+		out.String() != "NAME          MEANING  VALUE\nEventBusName  the bus  bus-1\n"+
+			"\nText: for people\n\none\n  \\u001btwo\n" {
 		t.Errorf("%d, %s", status, &out)
 	}
 }
