@@ -436,3 +436,18 @@ func TestTheDocumentSaysWhatTheSamplesDo(t *testing.T) {
 		}
 	}
 }
+
+// Ctrl-C ends a row of the table.
+func TestARowEndsWithItsCaller(t *testing.T) {
+	p := started(t, io.Discard)
+	ctx, cancel := context.WithCancel(t.Context())
+	f := p.functions["token"]
+	f.invoke = func(ctx context.Context, _ []byte) ([]byte, error) {
+		cancel()
+		return nil, ctx.Err()
+	}
+	p.functions["token"] = f
+	if _, cause := p.play(ctx, row{function: "token", event: "{}"}, nil); cause != context.Canceled.Error() {
+		t.Errorf("the cause is %q", cause)
+	}
+}

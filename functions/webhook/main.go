@@ -24,10 +24,14 @@ func main() {
 	}
 	h := handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
 		awsenv.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
-	var first []*url.URL
-	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
-		first = append(first, conf.KeyService)
-	}
-	clients.Connect(first...)
+	clients.Connect(ahead(conf)...)
 	lambda.Start(lambda.Handler(h)) // its Invoke gets the bytes of the invocation as they are
+}
+
+// ahead returns the URL of the key service if its first call can use a connection that is opened before.
+func ahead(conf settings.Function) []*url.URL {
+	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
+		return []*url.URL{conf.KeyService}
+	}
+	return nil
 }

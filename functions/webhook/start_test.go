@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/x509"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -15,5 +17,24 @@ func TestItAnswersInvocations(t *testing.T) {
 		`{"version":"2.0","requestContext":{"http":{"method":"GET"}}}`, 2)
 	if !strings.HasPrefix(answer, `response {"statusCode":405,`) {
 		t.Errorf("got %s", answer)
+	}
+}
+
+// Without signatures the key service is not called. With a token or a private CA it has connections of its own.
+func TestTheConnectionToTheKeyServiceIsOpenedAheadIfItCanBeUsed(t *testing.T) {
+	base := &url.URL{Scheme: "https", Host: "api.payments.example"}
+	for _, c := range []struct {
+		authentication, auth string
+		cas                  *x509.CertPool
+		want                 int
+	}{
+		{settings.BySignature, "none", nil, 1}, {settings.ByBoth, "none", nil, 1}, {settings.ByMTLS, "none", nil, 0},
+		{settings.BySignature, settings.BearerToken, nil, 0}, {settings.ByBoth, "none", x509.NewCertPool(), 0},
+	} {
+		var conf settings.Function
+		conf.Authentication, conf.KeysAuth, conf.ServiceCAs, conf.KeyService = c.authentication, c.auth, c.cas, base
+		if got := ahead(conf); len(got) != c.want || c.want > 0 && got[0] != base {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }

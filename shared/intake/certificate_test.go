@@ -77,6 +77,30 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 	}
 }
 
+// The certificate has expired when the delivery is parked anew, and is verified as of the time of its acceptance, in
+// milliseconds, ever after.
+func TestAReplayThatParksADeliveryAnewKeepsTheTimeOfItsCertificate(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		w, p := certified(t, alone)
+		accepted := p.Certificate.AcceptedAt
+		if accepted != w.now.Add(-48*time.Hour).Truncate(time.Millisecond).UTC() {
+			t.Errorf("accepted at %s", accepted)
+		}
+		p.Reason, p.Cause, p.Contents = proof.Invalid, "payment: payload: is not well-formed JSON in UTF-8", nil
+		r := w.replay(p, intake.NoVersion)
+		if r.Outcome != intake.Conflict || r.Parked == "" {
+			t.Fatalf("%+v", r)
+		}
+		anew := w.parked(r.Parked)
+		if anew.Certificate.AcceptedAt != accepted {
+			t.Errorf("parked anew as accepted at %s, was %s", anew.Certificate.AcceptedAt, accepted)
+		}
+		if r := w.replay(anew, intake.ParkedVersion); r.Outcome != intake.Accepted {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // certificateOf returns a certificate of the chain of p.
 func certificateOf(t *testing.T, p proof.Proof, n int) *x509.Certificate {
 	t.Helper()

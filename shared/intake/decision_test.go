@@ -1,7 +1,9 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
@@ -20,7 +23,7 @@ import (
 // Only what waits for a person can be decided: what is pending would be neither published nor open.
 func TestOnlyAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	w := newWorld(t)
-	raw := amount(0, "1000000000000000000000")(0, paymenttest.Encode(paymenttest.Event()))
+	raw := paymenttest.Encode(paymenttest.Event())
 	id := idOf(t, raw)
 	expect := func(want intake.Outcome) {
 		t.Helper()
@@ -36,15 +39,16 @@ func TestOnlyAParkedEventIsReplayedOrDismissed(t *testing.T) {
 		}
 	}
 	expect(intake.NotParked)
-	w.table.Fails = fails("parked")
+	w.bus.Fails = broken
 	if _, r := w.send(raw); r.Pending != 1 {
 		t.Fatalf("%+v", r)
 	}
 	expect(intake.StillPending)
-	w.table.Fails, w.now = nil, w.now.Add(2*time.Minute)
-	if r := w.redrive(); r.Parked != 1 {
+	w.now = w.now.Add(2 * time.Minute)
+	if r := w.run(1, time.Minute); r.Parked != 1 {
 		t.Errorf("%+v", r)
 	}
+	w.bus.Fails = nil
 	if r := w.replayEvent(id); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
@@ -53,6 +57,82 @@ func TestOnlyAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	id = idOf(t, raw)
 	w.send(raw)
 	expect(intake.AlreadyPublished)
+}
+
+// Redrive would park it again, and whoever replayed it would believe that it is published.
+func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
+	event := paymenttest.Event()
+	first := paymenttest.Encode(event)
+	levels := fmt.Appendf(first[:len(first)-1:len(first)-1], `,"x":%s%s}`, strings.Repeat("[", 1000),
+		strings.Repeat("]", 1000))
+	for name, raw := range map[string][]byte{"number": amount(0, "9223372036854775808")(0, first), "levels": levels} {
+		w := newWorld(t)
+		w.opts.ClaimBytes = 1 << 20
+		if _, r := w.send(raw); r.Unpublishable != 1 {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		parked := w.item(raw)
+		r := w.replayEvent(parked.EventID)
+		if _, why := errors.AsType[*bus.DetailError](r.Err); r.Outcome != intake.NotPublishable || r.Done() || !why ||
+			r.Recorded+r.Pending != 0 || !cmp.Equal(parked, w.item(raw)) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if err := w.dismissEvent(parked.EventID); err != nil {
+			t.Errorf("%s: dismissed: %v", name, err)
+		}
+
+		// The other content of a conflict stays what it is.
+		w = newWorld(t)
+		w.opts.ClaimBytes = 1 << 20
+		w.send(first)
+		beside := paymenttest.Encode(paymenttest.Event())
+		w.send(beside)
+		_, changed := w.send(raw, bytes.Replace(beside, []byte("1250.00"), []byte("0.01"), 1))
+		before, p := w.table.Items(), w.parked(changed.Parked)
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.NotPublishable || r.Done() || r.Recorded != 0 ||
+			r.Err == nil || !cmp.Equal(before, w.table.Items()) {
+			t.Errorf("%s: a conflict: %+v", name, r)
+		}
+		if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+			t.Errorf("%s: the first version: %+v", name, r)
+		}
+		w.opts.ClaimBytes = 100 // EventBridge takes the reference to it
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 2 {
+			t.Errorf("%s: as a large event: %+v", name, r)
+		}
+	}
+}
+
+// What is parked anew is another decision: it can have failed for another reason.
+func TestAnEventThatIsParkedAnewIsNotReplayedOrDismissed(t *testing.T) {
+	for _, call := range []string{"replay", "dismissed"} {
+		w := newWorld(t)
+		raw := paymenttest.Encode(paymenttest.Event())
+		id := w.park(raw).EventID
+		var anew ledger.Item
+		w.table.Fails = func(_ context.Context, now, _ string) error {
+			if now == call { // another person replays it, and redrive parks it again
+				w.table.Fails = nil
+				w.replayEvent(id)
+				w.now = w.now.Add(time.Minute)
+				w.bus.Fails = broken
+				w.run(1, time.Minute)
+				anew = w.item(raw)
+			}
+			return nil
+		}
+		if call == "replay" {
+			r := w.replayEvent(id)
+			if r.Outcome != intake.StillPending || r.Err == nil || r.Done() || r.Recorded+r.Pending != 0 {
+				t.Errorf("%+v", r)
+			}
+		} else if err := w.dismissEvent(id); intake.OutcomeOf(err) != intake.StillPending {
+			t.Errorf("dismissed: %v", err)
+		}
+		if anew.State != ledger.Parked || !cmp.Equal(anew, w.item(raw)) {
+			t.Errorf("%s: %+v, was %+v", call, w.item(raw), anew)
+		}
+	}
 }
 
 func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {

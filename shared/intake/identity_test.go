@@ -221,3 +221,17 @@ func TestAnEventWithItsIDInAnotherCaseIsADuplicate(t *testing.T) {
 		}
 	}
 }
+
+// The largest event of Lambda has 6 MiB.
+func TestTheLargestDeliveryThatIsParkedIsReadBack(t *testing.T) {
+	w := newWorld(t)
+	payload := bytes.Repeat([]byte("\x00"), 6<<20)
+	r := w.deliver(payload)
+	if r.Outcome != intake.Invalid || r.Parked == "" {
+		t.Fatalf("%+v", r)
+	}
+	p := w.parked(r.Parked)
+	if again := w.replay(p, intake.NoVersion); !bytes.Equal(p.Payload, payload) || again.Outcome != intake.Invalid {
+		t.Errorf("%d bytes, %+v", len(p.Payload), again)
+	}
+}

@@ -118,6 +118,8 @@ var (
 	VersionUnfit = Outcome{Name: "version-unfit", Text: "that version is not available"}
 	Altered      = Outcome{Name: "altered"}    // what is stored is not what was parked
 	FirstKept    = Outcome{Name: "first-kept"} // the conflict is dismissed, and nothing is published
+	// NotPublishable: EventBridge is known to reject the event. Nothing is written.
+	NotPublishable = Outcome{Name: "unpublishable", Text: "EventBridge rejects the event: dismiss it"}
 	// The event is not parked, or somebody decided about the delivery before.
 	NotParked        = Outcome{Name: "not-parked", Text: "the ledger has no event of this id"}
 	AlreadyPublished = Outcome{Name: "already-published", Text: "the event is published"}

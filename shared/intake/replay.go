@@ -37,14 +37,16 @@ func NewReplayer(p *Pipeline, truststore clientcert.Truststore, revoked clientce
 // event has no proof: the ledger had accepted it.
 //
 // The outcome is Gone if it is a claim check whose event is not stored any more, and Altered if the event is not the
-// one that was recorded. If the event is not parked, nothing is written, and the outcome is StillPending,
-// AlreadyPublished, AlreadyDismissed or NotParked. The window of the event begins when it is published.
+// one that was recorded. It is NotPublishable if EventBridge is known to reject the event, which stays parked. If the
+// event is not parked, nothing is written, and the outcome is StillPending, AlreadyPublished, AlreadyDismissed or
+// NotParked. The window of the event begins when it is published.
 func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Decision) Result {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	result := Result{Events: 1}
 	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.Result) {
-		if result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i); done.Err != nil {
+		result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i)
+		if done.Err = cmp.Or(done.Err, checkDetail(i)); done.Err != nil {
 			return done
 		}
 		return r.pipeline.ledger.Replay(ctx, i, d, r.pipeline.opts.Now())
@@ -56,6 +58,14 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Dec
 		err = unrecorded(ctx, err)
 	}
 	return result.with(err)
+}
+
+// checkDetail returns an error if EventBridge is known to reject what is published of an event.
+func checkDetail(i ledger.Item) error {
+	if err := bus.Check(i.Detail); err != nil {
+		return fmt.Errorf("%w: %w", NotPublishable, err)
+	}
+	return nil
 }
 
 // DismissEvent removes the bytes of a parked event, which is not published, and stores the decision in the ledger. It
@@ -140,7 +150,8 @@ func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, err
 // A conflict needs a version. With FirstVersion, Replay checks whether the content
 // that the ledger has is on the bus, and writes nothing. With
 // ParkedVersion, the parked content replaces what the ledger has, once that is
-// published or dismissed; the other content is in conflict from then on.
+// published or dismissed; the other content is in conflict from then on. If EventBridge is known to reject an event
+// of the parked version, the outcome is NotPublishable, and nothing is written.
 //
 // The window of a replayed event begins when it is published.
 func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version Version) Result {
@@ -201,6 +212,11 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			)
 		}
 		ids[i.EventID] = true
+		if version == ParkedVersion && !r.pipeline.isLarge(i) {
+			if err := checkDetail(i); err != nil {
+				return result.with(err)
+			}
+		}
 	}
 	var results []ledger.Result
 	if version == ParkedVersion {

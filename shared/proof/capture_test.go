@@ -45,8 +45,8 @@ func TestAWebhookIsCapturedByteForByte(t *testing.T) {
 		stored  bool
 	}{
 		{"{\"a\":\r\n \"\xff\x00\"}", true},
-		{strings.Repeat("x", MaxCapturedPayload), true},
-		{strings.Repeat("x", MaxCapturedPayload+1), false},
+		{strings.Repeat("x", 256<<10), true},
+		{strings.Repeat("x", 256<<10+1), false},
 	} {
 		want := rejected(test.payload)
 		sent := *want.Request

@@ -47,6 +47,7 @@ func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Resul
 // deployment is the function with its own set-up and stores in memory. It is noon.
 type deployment struct {
 	*Handler
+	conf    settings.Function
 	t       *testing.T
 	table   table
 	keys    keys.Memory
@@ -75,13 +76,20 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: &d.bus, Claims: &d.claims, Parking: &d.parked}
-	if conf.EvidenceBucket != "" {
+	d.conf = conf
+	d.Handler = d.with(&d.bus)
+	return d
+}
+
+// with returns the function with another bus.
+func (d *deployment) with(b intake.Bus) *Handler {
+	all := intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: b, Claims: &d.claims, Parking: &d.parked}
+	if d.conf.EvidenceBucket != "" {
 		all.Evidence = &d.records
 	}
-	d.Handler = New(all, &http.Client{}, conf, awsenv.NewLog(&d.log, "Payhook"))
-	d.now = func() time.Time { return noon }
-	return d
+	h := New(all, &http.Client{}, d.conf, awsenv.NewLog(&d.log, "Payhook"))
+	h.now = func() time.Time { return noon }
+	return h
 }
 
 // withCertificates are the settings of a deployment that requires client
@@ -154,8 +162,8 @@ func decoded(t *testing.T, raw []byte) payment.RawEvent {
 	return event
 }
 
-// park parks an authentic delivery, for a reason.
-func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
+// signed returns the proof of a signed delivery.
+func (d *deployment) signed(reason proof.Reason, events ...[]byte) proof.Proof {
 	d.t.Helper()
 	id := uuid.New().String()
 	p := proof.Proof{
@@ -163,14 +171,21 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID,
 		JWK: keys.FormatJWK(signingKey().ID, &signingKey().Private.PublicKey),
 	}
+	var err error
+	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
+		d.t.Fatal(err)
+	}
+	return p
+}
+
+// park parks an authentic delivery, for a reason.
+func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
+	d.t.Helper()
+	p := d.signed(reason, events...)
 	for _, raw := range inConflict {
 		digest, id := ledger.DigestOf(raw), ledger.Key(decoded(d.t, raw).EventID)
 		p.EventIDs = append(p.EventIDs, id)
 		p.Contents = append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
-	}
-	var err error
-	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
-		d.t.Fatal(err)
 	}
 	return d.parkIt(p)
 }

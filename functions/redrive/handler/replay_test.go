@@ -80,6 +80,15 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	}
 }
 
+// A parked delivery has its proof. Evidence of it would have the time of the replay in its retention.
+func TestAReplayOfAParkedDeliveryStoresNoEvidence(t *testing.T) {
+	d := withRejected(t, nil) // with evidence
+	if r := d.replayed(intake.Request{}, d.park(proof.Invalid, nil, newEvent())); r.Outcome != "accepted" ||
+		len(d.bus.Entries()) != 1 || len(d.records.Keys()) != 0 {
+		t.Errorf("%+v, with evidence %s", r, d.records.Keys())
+	}
+}
+
 // The ledger stores who decided about a parked event.
 func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	d := deploy(t, nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,4 +97,26 @@ func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
 		line["BusMissing"] != nil {
 		t.Errorf("%+v, %v", r, line)
 	}
+}
+
+// silentBus is a bus whose look-up is not answered.
+type silentBus struct{ bus.Memory }
+
+func (*silentBus) Find(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A look-up that is not answered leaves most of the time of an invocation to the run. One without a deadline ends.
+func TestARunDoesNotWaitForTheBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(t, nil)
+		d.Handler = d.with(&silentBus{})
+		d.record(newEvent())
+		start := time.Now()
+		r := d.handle(intake.Request{})
+		if took := time.Since(start); took != 5*time.Second || r.Failed+r.Published != 1 || d.line()["busCause"] == nil {
+			t.Errorf("%s: %+v, %v", took, r, d.line())
+		}
+	})
 }

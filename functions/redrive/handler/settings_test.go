@@ -20,8 +20,9 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 		d := deploy(t, nil)
 		d.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 		d.record(newEvent())
-		for i := range settings.RedriveAttempts {
-			last := i+1 == settings.RedriveAttempts
+		const attempts = 20 // as documented
+		for i := range attempts {
+			last := i+1 == attempts
 			if got := d.handle(intake.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
 				t.Errorf("attempt %d: %+v", i+1, got)
 			}

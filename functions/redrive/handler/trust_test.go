@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -44,19 +43,49 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 	}
 }
 
+// withParked sets the function up with client certificates of a CA and these keys in revokedKeys, and returns the name
+// of an authentic delivery that is parked.
+func withParked(t *testing.T, authentication string, ca *paymenttest.CA, client *x509.Certificate,
+	revoked string) (d *deployment, name string) {
+	t.Helper()
+	env := withCertificates(t, authentication, ca)
+	env["PAYHOOK_REVOKED_KEYS"] = revoked
+	d = deploy(t, env)
+	p := d.signed(proof.Invalid, newEvent())
+	p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{client, ca.Certificate}, time.Now())
+	if authentication == settings.ByMTLS {
+		p.Timestamp, p.KeyID, p.JWK, p.Signature = "", "", nil, ""
+	}
+	return d, d.parkIt(p)
+}
+
 // A replay verifies the client certificate with the truststore of the deployment.
 func TestAReplayUsesTheTruststore(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	client := ca.Client(nil).Leaf
-	d := deploy(t, withCertificates(t, settings.ByMTLS, ca))
-	id := uuid.New().String()
-	payload := paymenttest.RawDelivery(id, newEvent())
-	name := d.parkIt(proof.Proof{
-		Reason: proof.Invalid, StoredAt: time.Now(), DeliveryID: id, Payload: payload,
-		Certificate: proof.NewCertificate(payload, []*x509.Certificate{client, ca.Certificate}, time.Now()),
-	})
+	d, name := withParked(t, settings.ByMTLS, ca, ca.Client(nil).Leaf, "")
 	if r := d.replayed(intake.Request{}, name); r.Outcome != "accepted" || r.Unverified == "" ||
 		strings.Contains(r.Unverified, "truststore") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// With mtls and both, the replayer is another one.
+func TestAReplayUsesRevokedKeys(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	client := ca.Client(nil).Leaf
+	const rejected = "certificate-revoked"
+	for authentication, names := range map[string]map[string]string{
+		settings.ByMTLS: {clientcert.PinOf(client): rejected, clientcert.PinOf(ca.Certificate): rejected,
+			signingKey().ID: "accepted"},
+		settings.ByBoth: {clientcert.PinOf(client): rejected, clientcert.PinOf(ca.Certificate): rejected,
+			signingKey().ID: "key-revoked"},
+	} {
+		for revoked, want := range names {
+			d, name := withParked(t, authentication, ca, client, revoked)
+			if r := d.replayed(intake.Request{}, name); r.Outcome != want ||
+				(len(d.bus.Entries()) == 0) != (want != "accepted") {
+				t.Errorf("%s, %s is revoked: %+v, want %s", authentication, revoked, r, want)
+			}
+		}
 	}
 }

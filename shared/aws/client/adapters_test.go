@@ -36,6 +36,13 @@ func answer(r *http.Request, status int, body string) (*http.Response, error) {
 // isOfS3 reports whether a request is one of S3, whose answers are XML.
 func isOfS3(r *http.Request) bool { return r.Header.Get("X-Amz-Target") == "" }
 
+// functions has the functions of the adapters that make calls, as methods.
+type functions struct{ client *s3.Client }
+
+func (f functions) Resolve(ctx context.Context) ([]byte, error) {
+	return s3.Resolve(ctx, f.client, []byte(`{"claimCheck":{"bucket":"b","key":"k"}}`))
+}
+
 // adapters returns one of each type that makes calls.
 func adapters(t *testing.T, transport http.RoundTripper) []any {
 	t.Helper()
@@ -49,7 +56,8 @@ func adapters(t *testing.T, transport http.RoundTripper) []any {
 		s3.NewBucket(objects, "b"), s3.NewReader(objects, "b"),
 		eventbridge.NewBus(events, "b"),
 		tokenstore.New(cfg, "p", "", ""), tokenstore.New(cfg, "", "", "s"),
-		tokenstore.Source(cfg, "p", ""), tokenstore.Source(cfg, "", "s"),
+		tokenstore.Source(cfg, "p", ""), tokenstore.Source(cfg, "", "s"), tokenstore.Credentials(cfg, "s"),
+		functions{objects},
 	}
 }
 
@@ -86,10 +94,28 @@ func declared(t *testing.T) map[string]bool {
 	return types
 }
 
-// call calls a method with n elements in each slice, and returns the text of its results.
-func call(t *testing.T, method reflect.Value, n int) string {
+// methods returns the methods of all adapters that get a context, by their names. Their calls are answered by transport.
+func methods(t *testing.T, transport http.RoundTripper) map[string]reflect.Value {
 	t.Helper()
-	in := []reflect.Value{reflect.ValueOf(t.Context())}
+	all, types := map[string]reflect.Value{}, declared(t)
+	for i, adapter := range adapters(t, transport) {
+		v := reflect.ValueOf(adapter)
+		delete(types, strings.TrimPrefix(v.Type().String(), "*"))
+		for m, method := range v.Methods() {
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
+				all[fmt.Sprintf("%d %T.%s", i, adapter, m.Name)] = method
+			}
+		}
+	}
+	if len(types) > 0 {
+		t.Errorf("no call of %v", types)
+	}
+	return all
+}
+
+// call calls a method with n elements in each slice, and returns the text of its results.
+func call(ctx context.Context, method reflect.Value, n int) string {
+	in := []reflect.Value{reflect.ValueOf(ctx)}
 	for i := 1; i < method.Type().NumIn(); i++ {
 		p := method.Type().In(i)
 		switch p.Kind() {
@@ -141,24 +167,36 @@ func TestNoErrorOfAnAdapterHasAMessageOfAWS(t *testing.T) {
 			return nil, errors.New(message)
 		}, "no answer"},
 	} {
-		types := declared(t)
-		for _, adapter := range adapters(t, test.aws) {
-			v := reflect.ValueOf(adapter)
-			delete(types, strings.TrimPrefix(v.Type().String(), "*"))
-			for m, method := range v.Methods() {
-				if m.Type.NumIn() < 2 || m.Type.In(1) != reflect.TypeFor[context.Context]() {
-					continue
-				}
-				for n := 1; n <= 2; n++ {
-					text := call(t, method, n)
-					if strings.Contains(text, "arn:") || !strings.Contains(text, test.want) {
-						t.Errorf("%s: %T.%s with %d: %s", name, adapter, m.Name, n, text)
-					}
+		for what, method := range methods(t, test.aws) {
+			for n := 1; n <= 2; n++ {
+				text := call(t.Context(), method, n)
+				if strings.Contains(text, "arn:") || !strings.Contains(text, test.want) {
+					t.Errorf("%s: %s with %d: %s", name, what, n, text)
 				}
 			}
 		}
-		if len(types) > 0 {
-			t.Errorf("%s: no call of %v", name, types)
+	}
+}
+
+// An invocation that waits for a call longer than it has time is ended by Lambda, without an answer and a line.
+func TestEveryCallOfAnAdapterEndsWithItsCaller(t *testing.T) {
+	var cancel context.CancelFunc
+	calls := 0
+	all := methods(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		calls++
+		cancel() // all contexts that are made of this one end before it returns
+		if r.Context().Err() == nil {
+			return answer(r, 500, "")
+		}
+		return nil, r.Context().Err()
+	}))
+	for what, method := range all {
+		for n := 1; n <= 2; n++ {
+			ctx, stop := context.WithCancel(t.Context())
+			calls, cancel = 0, stop
+			if text := call(ctx, method, n); calls != 1 || !strings.Contains(text, "canceled") {
+				t.Errorf("%s with %d: %d calls: %s", what, n, calls, text)
+			}
 		}
 	}
 }

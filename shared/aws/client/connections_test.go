@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -159,6 +161,22 @@ func TestAGETOnADeadConnectionIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
+}
+
+// AWS requires TLS 1.2 or newer (AWS, "Data protection in AWS Lambda").
+func TestAServerMustHaveTLS12(t *testing.T) {
+	for version, ok := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: version}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		defer s.Close()
+		roots := x509.NewCertPool()
+		roots.AddCert(s.Certificate())
+		if err := send(NewConnections(1).Trust(roots), s.URL, "x"); (err == nil) != ok {
+			t.Errorf("%s: %v", tls.VersionName(version), err)
+		}
+	}
 }
 
 func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {

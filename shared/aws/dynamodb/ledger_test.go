@@ -59,7 +59,7 @@ func writes() []namedWrite {
 			Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending}, Keep: ledger.Content}},
 		{"park what has a shard", ledger.Write{
 			Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
-			If: &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
+			If:   &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
 		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Decision: all.Decision,
 			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, Due: all.Due}, Keep: ledger.Identity}},
 	}
