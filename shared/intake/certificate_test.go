@@ -87,8 +87,11 @@ func TestAReplayThatParksADeliveryAnewKeepsTheTimeOfItsCertificate(t *testing.T)
 			t.Errorf("accepted at %s", accepted)
 		}
 		p.Reason, p.Cause, p.Contents = proof.Invalid, "payment: payload: is not well-formed JSON in UTF-8", nil
+		for _, name := range w.parking.Keys() { // it has been a conflict before
+			w.parking.Delete(name)
+		}
 		r := w.replay(p, intake.NoVersion)
-		if r.Outcome != intake.Conflict || r.Parked == "" {
+		if r.Outcome != intake.Conflict || !r.New() {
 			t.Fatalf("%+v", r)
 		}
 		anew := w.parked(r.Parked)

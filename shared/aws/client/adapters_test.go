@@ -94,7 +94,7 @@ func declared(t *testing.T) map[string]bool {
 	return types
 }
 
-// methods returns the methods of all adapters that get a context, by their names. Their calls are answered by transport.
+// methods returns the methods of all adapters that get a context, by their names. transport answers their calls.
 func methods(t *testing.T, transport http.RoundTripper) map[string]reflect.Value {
 	t.Helper()
 	all, types := map[string]reflect.Value{}, declared(t)
