@@ -12,44 +12,31 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// silence is how long a call of AWS may get no byte. An invocation of redrive gets none while it runs.
-const silence = time.Minute
-
-func silenceOf(operation string) time.Duration {
-	if operation == "Invoke" {
-		return settings.RedriveTimeout + 10*time.Second
-	}
-	return silence
-}
-
-// silentError ends a call. The SDK does not repeat it: the next try would be silent as well, and the function that was
-// invoked may still run.
+// silentError ends a call of AWS that gets no byte for so long. The SDK does not repeat the call: the next try would be
+// silent as well, and a function that was invoked may still run.
 type silentError struct{ time.Duration }
 
 func (e *silentError) Error() string      { return "nothing was received for " + e.Duration.String() }
 func (*silentError) RetryableError() bool { return false }
 
-// endSilence makes an error of a call that gets no byte for too long. A long download goes on.
+// endSilence makes an error of a call that gets no byte for a minute. A long download goes on. An invocation of redrive
+// gets none while the function runs.
 func endSilence(stack *middleware.Stack) error {
 	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("EndSilence", func(ctx context.Context,
 		in middleware.DeserializeInput, next middleware.DeserializeHandler) (out middleware.DeserializeOutput,
 		metadata middleware.Metadata, err error) {
-		silent := &silentError{silenceOf(awsmiddleware.GetOperationName(ctx))}
-		ctx, cancel := context.WithCancelCause(ctx)
-		end := func() { cancel(silent) }
-		timer := time.AfterFunc(silent.Duration, end)
-		out, metadata, err = next.HandleDeserialize(ctx, in)
-		timer.Stop()
-		answer, ok := out.RawResponse.(*smithyhttp.Response)
-		if err != nil || !ok {
-			if context.Cause(ctx) == error(silent) {
-				err = silent
-			}
-			cancel(nil)
-			return out, metadata, err
+		b := &body{silent: &silentError{time.Minute}}
+		if awsmiddleware.GetOperationName(ctx) == "Invoke" {
+			b.silent.Duration = settings.RedriveTimeout + 10*time.Second
 		}
-		answer.Body = &body{answer.Body, ctx, cancel, silent}
-		return out, metadata, nil
+		b.ctx, b.cancel = context.WithCancelCause(ctx)
+		err = b.wait(func() error { out, metadata, err = next.HandleDeserialize(b.ctx, in); return err })
+		if answer, ok := out.RawResponse.(*smithyhttp.Response); ok && err == nil {
+			b.ReadCloser, answer.Body = answer.Body, b
+		} else {
+			b.cancel(nil)
+		}
+		return out, metadata, err
 	}), middleware.After)
 }
 
@@ -61,13 +48,18 @@ type body struct {
 	silent *silentError
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	timer := time.AfterFunc(b.silent.Duration, func() { b.cancel(b.silent) })
-	defer timer.Stop()
-	n, err := b.ReadCloser.Read(p)
+// wait does what ends when bytes come.
+func (b *body) wait(do func() error) error {
+	defer time.AfterFunc(b.silent.Duration, func() { b.cancel(b.silent) }).Stop()
+	err := do()
 	if err != nil && context.Cause(b.ctx) == error(b.silent) {
-		err = b.silent
+		return b.silent
 	}
+	return err
+}
+
+func (b *body) Read(p []byte) (n int, err error) {
+	err = b.wait(func() error { n, err = b.ReadCloser.Read(p); return err })
 	return n, err
 }
 

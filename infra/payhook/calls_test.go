@@ -261,9 +261,9 @@ func statements(t *testing.T, file string) sids {
 
 // naming returns the statements whose Sids have a name.
 func (s sids) naming(name string) sids {
-	named := maps.Clone(s)
+	named, has := maps.Clone(s), func(part string) bool { return strings.HasPrefix(part, name) }
 	maps.DeleteFunc(named, func(sid string, _ []string) bool {
-		return !slices.ContainsFunc(strings.Split(sid, "And"), func(part string) bool { return strings.HasPrefix(part, name) })
+		return !slices.ContainsFunc(strings.Split(sid, "And"), has)
 	})
 	return named
 }

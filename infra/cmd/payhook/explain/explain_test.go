@@ -137,8 +137,8 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"a bearer": {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable,
 			"was not asked: keysAuth is bearer, and the stack has tokenStore=none"},
 		"a token that may not be read": {"keysAuth=bearer", func(*call) { tokenSecret = "secret" },
-			cli.StatusUnreachable, "was not asked: it needs the access token, which AskWithToken of policy.json allows " +
-				"to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
+			cli.StatusUnreachable, "was not asked: it needs the access token, which AskWithToken of policy.json " +
+				"allows to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {
 		c := sent(t)
 		tokenSecret = ""

@@ -28,10 +28,10 @@ func (p *program) parkedCommand() *cobra.Command {
 	group := cmd.RunE
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return group(cmd, args)
+		if len(args) == 0 {
+			return list.RunE(cmd, args)
 		}
-		return list.RunE(cmd, args)
+		return group(cmd, args)
 	}
 	return cmd
 }
