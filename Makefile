@@ -1,6 +1,6 @@
 # Payhook. "make" lists what there is.
 
-SHELL := /bin/bash
+SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -64,7 +64,7 @@ help: ## list the targets
 		while IFS='|' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done; }; \
 	list '##'; echo; echo 'To change Payhook:'; list '###'
 
-FLAGS = $(if $(SETTINGS),--setting '$(SETTINGS)') $(ARGS)
+FLAGS = $(if $(SETTINGS),--setting '$(subst ','\'',$(SETTINGS))') $(ARGS)
 
 .PHONY: run
 run: $(RUN) ## webhooks on the functions in one process, with Go alone; it stays up until Ctrl-C; ONCE=1 ends it, SETTINGS="key=value ...", ARGS=--help

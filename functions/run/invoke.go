@@ -53,8 +53,8 @@ func check(function string, event []byte) error {
 // invokeFiles invokes functions with the events in files, FUNCTION FILE... several times, in order.
 func (p *process) invokeFiles(ctx context.Context, args []string) error {
 	if len(args) < 2 || decoders[args[0]] == nil {
-		return usagef("invoke takes FUNCTION FILE..., and FUNCTION is webhook, redrive or token; with make: FUNCTION=webhook " +
-			"EVENT=events/webhook/one-event.json")
+		return usagef("invoke takes FUNCTION FILE..., and FUNCTION is webhook, redrive or token; with make: " +
+			"FUNCTION=webhook EVENT=events/webhook/one-event.json")
 	}
 	function := ""
 	for _, arg := range args {

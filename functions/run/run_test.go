@@ -414,7 +414,8 @@ func TestTheDocumentSaysWhatTheSamplesDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := map[string]bool{}
-	rows := regexp.MustCompile("(?m)^\\| (\\d{3} )?(?:`([a-z0-9-]+)`|no outcome) \\| (.*`(?:webhook|redrive|token)/.*) \\|$")
+	rows := regexp.MustCompile("(?m)^\\| (\\d{3} )?(?:`([a-z0-9-]+)`|no outcome) \\| (.*`" +
+		"(?:webhook|redrive|token)/.*) \\|$")
 	for _, row := range rows.FindAllStringSubmatch(string(text), -1) {
 		want := cmp.Or(strings.TrimSpace(row[1]), "-") + " " + cmp.Or(row[2], "-") + " "
 		for _, found := range regexp.MustCompile("(after )?`(\\w+/[a-z0-9-]+)`").FindAllStringSubmatch(row[3], -1) {

@@ -199,13 +199,16 @@ func (d *Deployment) Restart(with map[string]string) string {
 	maps.Copy(all, with)
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		pairs = append(pairs, key+"="+all[key])
+		value := all[key]
+		if !copied.MatchString(value) {
+			return "write the settings into infra/settings.json; make down && make up"
+		}
+		if strings.Contains(value, " ") {
+			value = "'" + value + "'"
+		}
+		pairs = append(pairs, key+"="+value)
 	}
-	text := strings.Join(pairs, " ")
-	if !copied.MatchString(text) {
-		return "write the settings into infra/settings.json; make down && make up"
-	}
-	return `make down && make up SETTINGS="` + text + `"`
+	return `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
 }
 
 // FunctionURL returns where the emulator at an endpoint serves a function URL: its host name does not

@@ -33,9 +33,9 @@ func TestLocalFileIsReadAsWritten(t *testing.T) {
 }
 
 func TestRestartKeepsTheGivenSettings(t *testing.T) {
-	run := &Deployment{Given: map[string]string{"encryption": "a", "keyIdLocation": "query:a"},
+	run := &Deployment{Given: map[string]string{"encryption": "a", "scopes": "a b", "keyIdLocation": "query:a"},
 		Settings: map[string]string{"encryption": "a", "keyIdLocation": "query:a", "captureRejected": "7d"}}
-	const want = `make down && make up SETTINGS="encryption=a keyIdLocation=query:b keysAuth=none"`
+	const want = `make down && make up SETTINGS="encryption=a keyIdLocation=query:b keysAuth=none scopes='a b'"`
 	if got := run.Restart(map[string]string{"keysAuth": "none", "keyIdLocation": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

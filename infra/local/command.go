@@ -126,7 +126,8 @@ func (o *options) complete(p *cli.Program) (err error) {
 // register adds the flags of up.
 func (o *options) register(cmd *cobra.Command) {
 	cmd.Flags().FuncP("setting", "c",
-		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces",
+		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces;\n"+
+			"a value with spaces can be in quotes: KEY='A B'",
 		func(text string) error { return settings.AddPairs(o.given, text, settings.Except(chosen...)) })
 	var keys []string
 	for _, s := range settings.Except(chosen...) {

@@ -68,7 +68,7 @@ func TestSendHasTheServiceSendAWebhook(t *testing.T) {
 		{[]string{`{"url": "` + hook.URL + `/unauthorized"}`}, cli.StatusFailed, "401 \n",
 			"this says why:\n  payhook explain --local\n"},
 		{[]string{`{"url": "http://127.0.0.1:1"}`}, cli.StatusUsage, "", "refused"},
-		{[]string{`{"kind": "nothing"}`}, cli.StatusUsage, "", `unknown flaw "nothing"; the flaws are [signature payload`},
+		{[]string{`{"kind": "nothing"}`}, cli.StatusUsage, "", `unknown flaw "nothing"; the flaws are [signature `},
 		{[]string{`{"evnts": 2}`}, cli.StatusUsage, "", `"evnts"`},
 		{[]string{`{"certificate": "expired"}`}, cli.StatusUsage, "", "needs an https URL"},
 		{[]string{"2"}, cli.StatusUsage, "", "not a JSON object"},

@@ -64,8 +64,8 @@ type Report struct {
 func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
 	for endpoint, fault := range c.Faults {
 		if !slices.Contains(endpoints, endpoint) || fault != "" && !slices.Contains(Faults(), fault) {
-			return report, fmt.Errorf("paymenttest: there is no endpoint %q or no fault %q; the endpoints are %s, the faults %s",
-				endpoint, fault, endpoints, Faults())
+			return report, fmt.Errorf("paymenttest: there is no endpoint %q or no fault %q; the endpoints are %s, "+
+				"the faults %s", endpoint, fault, endpoints, Faults())
 		}
 	}
 	s.Change(func(state *State) {

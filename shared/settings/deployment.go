@@ -1,8 +1,9 @@
 package settings
 
 import (
+	"bytes"
 	"cmp"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,7 +61,8 @@ func Fields(fields Settings) (map[string]Value, error) {
 }
 
 // ReadFile returns the texts of the members of a JSON object in a file, by their names. A list of texts becomes
-// one text. Null and "" are left out. There is none if there is no file.
+// one text. Null and "" are left out. There is none if there is no file. A byte order mark is ignored, as editors on
+// Windows write it (RFC 8259, section 8.1). A name that occurs twice in an object is an error.
 func ReadFile(name string) (map[string]string, error) {
 	var members map[string]any
 	content, err := os.ReadFile(name)
@@ -68,12 +70,12 @@ func ReadFile(name string) (map[string]string, error) {
 		return map[string]string{}, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(content, &members)
+		err = json.Unmarshal(bytes.TrimPrefix(content, []byte("\uFEFF")), &members)
 	}
 	texts := map[string]string{}
 	for key, member := range members {
 		text, failed := Text(member)
-		if failed != nil {
+		if failed != nil && err == nil {
 			err = fmt.Errorf("%s: %w", key, failed)
 		}
 		if text != "" {

@@ -519,11 +519,15 @@ func TestValuesOfFilesNeedNoQuotes(t *testing.T) {
 		`{"webhookConcurrency": 6000000, "protectBus": true, "a": null, "b": "", "scopes": "c", "clientCertSubjects":
 			["CN=a\\;b,O=c", "d"]}`: `map[clientCertSubjects:CN=a\;b,O=c;d protectBus:true scopes:c ` +
 			"webhookConcurrency:6000000]",
-		`{`:                           "unexpected end of JSON input",
-		`[]`:                          "cannot unmarshal array",
-		`{"allowedSources": ["a;b"]}`: `allowedSources: element 1, "a;b", must be exactly one value`,
-		`{"allowedSources": [1]}`:     "allowedSources: must be a list of texts",
-		`{"evidence": {}}`:            "evidence: must be a text, a number, true, false or a list of texts",
+		"\uFEFF{\"scopes\": \"c\"}":           "map[scopes:c]",
+		`{`:                                   "unexpected EOF",
+		`[]`:                                  "cannot unmarshal JSON array",
+		`{"scopes": "a", "scopes": "b"}`:      `duplicate object member name "scopes"`,
+		`{"scopes": "a", "sc\u006fpes": "a"}`: `duplicate object member name "scopes"`,
+		`{"a": {"b": [{"c": 1, "c": 1}]}}`:    `duplicate object member name "c"`,
+		`{"allowedSources": ["a;b"]}`:         `allowedSources: element 1, "a;b", must be exactly one value`,
+		`{"allowedSources": [1]}`:             "allowedSources: must be a list of texts",
+		`{"evidence": {}}`:                    "evidence: must be a text, a number, true, false or a list of texts",
 	} {
 		file := filepath.Join(t.TempDir(), "settings.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -537,5 +541,34 @@ func TestValuesOfFilesNeedNoQuotes(t *testing.T) {
 	}
 	if got, err := settings.ReadFile(filepath.Join(t.TempDir(), "none.json")); len(got) != 0 || err != nil {
 		t.Errorf("no file: %v, %v", got, err)
+	}
+}
+
+func TestPairsHaveValuesWithSpaces(t *testing.T) {
+	const subjects = "clientCertSubjects="
+	for text, want := range map[string]string{
+		"":                                   "map[]",
+		" successStatus=204  scopes=a b\tc ": "map[scopes:a b c successStatus:204]",
+		"evidence=7d compliance scopes=":     "map[evidence:7d compliance scopes:]",
+		"scopes= successStatus=204":          "map[scopes: successStatus:204]",
+		subjects + "CN=a b,O=c":              "map[clientCertSubjects:CN=a b,O=c]",
+		subjects + "CN=a b,O=c;CN=d,O=e f scopes=g": "map[clientCertSubjects:CN=a b,O=c;CN=d,O=e f scopes:g]",
+		subjects + "'CN=a b, O=c' scopes=g":         "map[clientCertSubjects:CN=a b, O=c scopes:g]",
+		"scopes=g " + subjects + `"CN=O'Neil, O=c"`: "map[clientCertSubjects:CN=O'Neil, O=c scopes:g]",
+		subjects + "CN=O'Neil 'x'":                  "map[clientCertSubjects:CN=O'Neil 'x']",
+		subjects + "'CN=O'Neil, O=c'":               "map[clientCertSubjects:CN=O'Neil, O=c]",
+		`scopes="" evidence=''`:                     "map[evidence: scopes:]",
+		`scopes='a`:                                 "KEY='VALUE'",
+		`scopes='a'b`:                               "KEY='VALUE'",
+		"x y=z":                                     "must be KEY=VALUE",
+		subjects + "CN=a, O=c":                      "O: no such setting",
+		"scopes=a base-url=b":                       "base-url: no such setting; did you mean baseUrl?",
+		"scopes=a stackName=b":                      "stackName cannot be set here",
+	} {
+		got := map[string]string{}
+		err := settings.AddPairs(got, text, settings.Except("stackName"))
+		if err != nil && !strings.Contains(err.Error(), want) || err == nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
+		}
 	}
 }

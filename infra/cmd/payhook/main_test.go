@@ -224,6 +224,7 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 			"payhook-run invoke   webhook events/webhook/one-event.json"},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=a b", "ARGS=--as-is", "SETTINGS=c=1 d=2"},
 			"payhook-run invoke --setting 'c=1 d=2' --as-is webhook a b"},
+		{[]string{"run", "SETTINGS=a='b c' d=2"}, `payhook-run  --setting 'a='\''b c'\'' d=2'`},
 		{[]string{"payhook", "ARGS=status --local"}, ".local/bin/payhook status --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "SETTINGS=a=1 b=2", "ARGS=-c c=3"},
