@@ -108,10 +108,11 @@ synth: check-go infra/node_modules/.package-lock.json ## write the template, wit
 destroy: check-go infra/node_modules/.package-lock.json ## delete the stack, after a question; tables and buckets remain; variables as for deploy
 	@$(CDK)
 
-# In the folder of cdk.json, the CDK CLI would synthesize the app, which needs the settings.
+# In the folder of cdk.json, the CDK CLI would synthesize the app, which needs the settings. Elsewhere, its telemetry is
+# not off.
 .PHONY: bootstrap
 bootstrap: infra/node_modules/.package-lock.json ## prepare account and region for the CDK, once; ARGS="aws://ACCOUNT/REGION --profile NAME"
-	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS)
+	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS) -c cli-telemetry=false
 
 .PHONY: test
 test: check lint test-unit test-e2e ### run everything: linters, unit tests, template tests, end-to-end tests

@@ -130,6 +130,9 @@ func TestFeatureFlagsAreThoseOfPayhook(t *testing.T) {
 	if diff := cmp.Diff(payhook, own); diff != "" || err != nil || ownErr != nil {
 		t.Errorf("%v, %v (-Payhook +consumer)\n%s", err, ownErr, diff)
 	}
+	if own["cli-telemetry"] != false {
+		t.Error("the CDK CLI sends telemetry")
+	}
 }
 
 func asText(t *testing.T, value any) string {

@@ -189,7 +189,9 @@ func CDKEnvironment(top string) []string {
 		"AWS_DEFAULT_REGION="+Region,
 		// The CLI must not use the AWS configuration of this machine.
 		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
-		"CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=true",
+		"CDK_DISABLE_VERSION_CHECK=1",
+		// Where bootstrap and deploy run, no cdk.json turns it off.
+		"CDK_DISABLE_CLI_TELEMETRY=true",
 		// The tests of infra and every deployment to AWS check the CDK's rules for templates.
 		// Here they would take half of the time.
 		"CDK_VALIDATION=false",
