@@ -90,7 +90,9 @@ payhook: $(PAYHOOK) ## build and run the program; ARGS="status --local", ARGS=--
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
 # ENV counts only on the command line of make: shells have an environment variable of this name.
-CDK = infra/node_modules/.bin/cdk $@ $(if $(findstring command line,$(origin ENV)),-c env='$(ENV)') $(ARGS)
+CDK = infra/node_modules/.bin/cdk $@ $(if $(findstring command line,$(origin ENV)),-c env='$(ENV)') $(ARGS) || \
+	{ status=$$?; infra/node_modules/.bin/cdk --version >/dev/null 2>&1 || echo "The CDK CLI is incomplete: make clean \
+	removes it, and the next make installs it again" >&2; exit $$status; }
 
 .PHONY: deploy
 deploy: check-go infra/node_modules/.package-lock.json ## deploy to AWS with cdk deploy; ENV=staging adds infra/environments/staging.json; ARGS="-c baseUrl=... --profile NAME"

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,10 +116,10 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 		return nil, err
 	}
 	if e.group, err = startGroup(cmd); err != nil {
-		return nil, err
+		return nil, withRemedy(err)
 	}
 	if err = e.awaitReady(ctx); err != nil {
-		err = fmt.Errorf("MiniStack: %w\n%s", err, lastLines(logPath))
+		err = withRemedy(fmt.Errorf("MiniStack: %w\n%s", err, lastLines(logPath)))
 	} else {
 		err = e.CDK(top).run(ctx, "bootstrap", state, "bootstrap", "aws://"+Account+"/"+Region)
 	}
@@ -139,7 +140,8 @@ func (e *Emulator) CDK(top string) *CDK {
 const healthPath = "/_ministack/health"
 
 func (e *Emulator) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
+	// It compiles itself at the first start, which takes minutes on a busy machine.
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("it does not answer"))
 	defer cancel()
 	for {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.Endpoint+healthPath, nil)
@@ -251,5 +253,17 @@ func (c *CDK) run(ctx context.Context, log, folder string, args ...string) error
 	cmd := exec.Command(filepath.Join(c.Top, "infra", "node_modules", ".bin", "cdk"),
 		append(args, "--no-notices", "--no-color", "--ci")...)
 	cmd.Dir, cmd.Env = folder, c.Environment
-	return runLogged(ctx, filepath.Join(c.State, log+".log"), cmd)
+	return withRemedy(runLogged(ctx, filepath.Join(c.State, log+".log"), cmd))
 }
+
+// withRemedy returns the error of a tool, and says what to do if the tool is incomplete, as after an installation that
+// was killed, or on a disk that was full.
+func withRemedy(err error) error {
+	if err != nil && incomplete.MatchString(err.Error()) {
+		return fmt.Errorf("%w\nThis tool is incomplete: make clean removes it, and the next make installs it", err)
+	}
+	return err
+}
+
+// incomplete matches what the system, Node and Python say of a file that is missing.
+var incomplete = regexp.MustCompile(`no such file or directory|Cannot find module|No module named|ImportError`)
