@@ -373,7 +373,7 @@ func (f *fixture) redrivePaths() []path {
 			})},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			_, err := f.redrive(ctx, intake.Request{
-				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-none.json"}})
+				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"}})
 			return err
 		}},
 	}

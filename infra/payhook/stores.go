@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -22,15 +23,15 @@ func (p *Payhook) newBuckets() buckets {
 		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs, nil),
 		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs, nil),
 	}
-	if retention, compliance := conf.EvidenceLock(); retention > 0 {
+	if lockDays, compliance := conf.EvidenceLock(); lockDays > 0 {
 		// Each object is locked. The function names no retention when it stores a record, so it needs no permission to
 		// set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
 		lock := awss3.ObjectLockRetention_Governance
 		if compliance {
 			lock = awss3.ObjectLockRetention_Compliance
 		}
-		b.evidence = p.newBucket("Records", "", days(retention), accessLogs,
-			lock(awscdk.Duration_Days(jsii.Number(days(retention)))))
+		b.evidence = p.newBucket("Records", "", lockDays, accessLogs,
+			lock(awscdk.Duration_Days(jsii.Number(lockDays))))
 		p.output(settings.EvidenceBucketOutput, "the bucket with a record of each accepted delivery",
 			b.evidence.BucketName())
 	}
@@ -93,10 +94,17 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 		ExpiredObjectDeleteMarker: jsii.Bool(true),
 	}}
 	if days > 0 {
-		rules = append(rules, &awss3.LifecycleRule{
+		rule := &awss3.LifecycleRule{
 			Id:         jsii.String("Retention"),
 			Expiration: awscdk.Duration_Days(jsii.Number(days)),
-		})
+		}
+		if lock != nil {
+			// The records of another setting have another folder: they are locked for another time, and a rule hides
+			// locked objects as well, with a delete marker (AWS,
+			// https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
+			rule.Prefix = jsii.String(fmt.Sprintf("%s%d/", acceptedFolder, days))
+		}
+		rules = append(rules, rule)
 	}
 	if id == parkingID {
 		// The rule is there without captureRejected as well, so that what was stored is deleted after the setting was

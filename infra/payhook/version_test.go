@@ -27,7 +27,7 @@ func TestEveryChangeOfAFunctionPublishesAVersionAndNoPolicyInUseChanges(t *testi
 		"keysAuth":           {"bearer", both, webhook},
 		"captureRejected":    {"1h", both, both},
 		"scopes":             {"payments.read", "Token", ""},
-		"evidence":           {"7y", webhook, webhook},
+		"evidence":           {"7y", both, webhook},
 		"eventBusName":       {"payments", both, all},
 		"ledgerTable":        {"another", both, both},
 		"claimBucket":        {"another", both, both},

@@ -43,6 +43,8 @@ type Options struct {
 	Now        func() time.Time // time.Now
 	// Evidence is the bucket with the proof of each delivery that a [Receiver] accepts; nil: none is stored.
 	Evidence objects.Creator
+	// EvidenceDays is for how many days that bucket locks a proof.
+	EvidenceDays int
 	// ClaimRetention is how long the events of claim checks are stored; 0 or less: without an end.
 	ClaimRetention time.Duration
 }
@@ -170,7 +172,8 @@ func deviationsOf(events []payment.RawEvent) (paths []string) {
 func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by Authentication, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, _, err := proof.Put(ctx, p.opts.Evidence, by.prove(proof.Proof{}, payload).AsAccepted()); err != nil {
+	accepted := by.prove(proof.Proof{LockDays: p.opts.EvidenceDays}, payload).AsAccepted()
+	if _, _, err := proof.Put(ctx, p.opts.Evidence, accepted); err != nil {
 		return fmt.Errorf("%w: %w", EvidenceUnavailable, err)
 	}
 	return nil

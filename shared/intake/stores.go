@@ -34,13 +34,14 @@ type Parking interface {
 
 // Pipeline returns the pipeline of a function with these settings.
 func (s Stores) Pipeline(f settings.Function) *Pipeline {
+	lockDays, _ := f.EvidenceLock()
 	return NewPipeline(
 		ledger.New(s.Ledger, ledger.Options{Window: f.DeduplicationWindow}),
 		bus.New(s.Bus, settings.EventSource, f.MaxEntryBytes),
 		bus.NewClaims(s.Claims, f.ClaimBucket),
 		s.Parking,
 		Options{Grace: f.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: s.Evidence,
-			ClaimRetention: f.ClaimRetention},
+			EvidenceDays: lockDays, ClaimRetention: f.ClaimRetention},
 	)
 }
 

@@ -173,7 +173,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().Truncate(time.Millisecond), maxEntry: 1 << 20}
 	w.clock = func() time.Time { return w.now }
-	w.opts = intake.Options{Grace: grace, Now: w.clock, ClaimBytes: 2000}
+	w.opts = intake.Options{Grace: grace, Now: w.clock, ClaimBytes: 2000, EvidenceDays: 30}
 	w.claims.Now = w.clock
 	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: &keyCache{key: serviceKey}}
 	return w
@@ -189,7 +189,7 @@ func newEvidenceWorld(t *testing.T) *world {
 // newVirtualWorld returns a world whose clock is that of a bubble of synctest. Its options have the defaults.
 func newVirtualWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.clock, w.opts = time.Now, intake.Options{Grace: grace}
+	w.clock, w.opts = time.Now, intake.Options{Grace: grace, EvidenceDays: 30}
 	return w
 }
 

@@ -23,9 +23,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,8 @@ type Proof struct {
 	Certificate *Certificate `json:"certificate,omitempty"`
 
 	Request *Request `json:"request,omitempty"` // if it is rejected
+
+	LockDays int `json:"-"` // how long the evidence bucket locks it; in its name alone
 }
 
 // Content is an event in conflict.
@@ -159,7 +162,7 @@ func (p Proof) HasSignature() bool {
 // of a rejected webhook, when it arrived. It is zero if the time can't be read.
 func (p Proof) SentAt() (at time.Time) {
 	switch {
-	case p.Request != nil:
+	case p.Reason == Rejected && p.Request != nil:
 		return p.Request.ReceivedAt
 	case !p.HasSignature():
 		return payment.PeekTime(p.Payload)
@@ -168,10 +171,30 @@ func (p Proof) SentAt() (at time.Time) {
 	return at
 }
 
-// AsAccepted returns p as it is stored of an accepted delivery: with the ids in the payload.
+// AsAccepted returns what is stored of p as an accepted delivery: what authenticates it, and the ids in the payload.
 func (p Proof) AsAccepted() Proof {
-	p.Reason = Accepted
-	p.DeliveryID, p.EventIDs = payment.PeekIDs(p.Payload, math.MaxInt)
+	a := Proof{Reason: Accepted, Payload: p.Payload, Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature,
+		JWK: p.JWK, Certificate: p.Certificate, LockDays: p.LockDays}
+	a.DeliveryID, a.EventIDs = payment.PeekIDs(p.Payload, math.MaxInt)
+	return a
+}
+
+// ofReason returns p with the members of its reason and no others.
+func (p Proof) ofReason() Proof {
+	switch p.Reason {
+	case Accepted:
+		return p.AsAccepted()
+	case Rejected:
+		if p.Request == nil {
+			p.Request = &Request{}
+		}
+		return Proof{Reason: p.Reason, Cause: p.Cause, Payload: p.Payload, Request: p.Request}
+	case Invalid:
+		p.Contents = nil
+	case Conflict:
+		p.Cause, p.Positions = "", nil
+	}
+	p.Request = nil
 	return p
 }
 
@@ -187,10 +210,11 @@ func (p Proof) Encode() ([]byte, error) {
 // ErrDamaged is returned for an object that is not the encoding of a proof, or not that of its name.
 var ErrDamaged = errors.New("proof: damaged")
 
-// Decode returns the proof in an object. The error wraps [ErrDamaged] if [Proof.Encode] did not make the object.
+// Decode returns the proof in an object. The error wraps [ErrDamaged] if [Proof.Encode] did not make the object, or if
+// the proof has members that its reason does not have.
 func Decode(object []byte) (p Proof, err error) {
 	err = json.Unmarshal(object, &p, json.RejectUnknownMembers(true))
-	if again, encodeErr := p.Encode(); err != nil || encodeErr != nil || !bytes.Equal(again, object) {
+	if again, encodeErr := p.ofReason().Encode(); err != nil || encodeErr != nil || !bytes.Equal(again, object) {
 		return p, fmt.Errorf("%w: it is not the encoding of a proof", ErrDamaged)
 	}
 	return p, nil
@@ -202,11 +226,11 @@ var (
 	ErrUnauthenticated = errors.New("proof: it was rejected before it was found authentic")
 )
 
-// Verify returns the key that signed p, nil for none, if the parts of p belong together: the signature over
-// payload, timestamp and key id verifies with the JWK, the payload has the deliveryId and the eventIds, and the
-// client certificate was valid when it was accepted. It does not check pins and revocations, and compares neither
-// the JWK nor the CAs with another source. The error is [ErrUnauthenticated] if p is rejected. It is safe for
-// concurrent use.
+// Verify returns the key that signed p, nil for none, if the parts of p belong together: the signature over payload,
+// timestamp and key id verifies with the JWK, the payload has the deliveryId and the eventIds, the client certificate
+// was valid when it was accepted, and p has no members that its reason does not have. It does not check pins and
+// revocations, and compares neither the JWK nor the CAs with another source. The error is [ErrUnauthenticated] if p is
+// rejected. It is safe for concurrent use.
 //
 // Nothing protects a certificate's acceptedAt and what the ledger had against whoever can write proofs.
 func (p Proof) Verify() (key *rsa.PublicKey, err error) {
@@ -225,8 +249,8 @@ func (p Proof) Verify() (key *rsa.PublicKey, err error) {
 			return nil, err
 		}
 	}
-	if !p.hasIDs() {
-		return nil, fmt.Errorf("%w: the ids are not those of the payload", ErrAltered)
+	if p.Reason != Accepted && !p.hasIDs() || !reflect.DeepEqual(p, p.ofReason()) {
+		return nil, fmt.Errorf("%w: the ids or other members are not those of the payload and the reason", ErrAltered)
 	}
 	return key, nil
 }
@@ -236,6 +260,9 @@ func (p Proof) verifySignature() (*rsa.PublicKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAltered, err)
 	}
+	if _, ok := payment.KeyID(p.KeyID); !ok { // no receiver accepts it
+		return nil, fmt.Errorf("%w: the key id is not a UUID", ErrAltered)
+	}
 	if !bytes.Equal(p.JWK, keys.FormatJWK(p.KeyID, key)) {
 		return nil, fmt.Errorf("%w: the JWK has other members than the key", ErrAltered)
 	}
@@ -243,7 +270,7 @@ func (p Proof) verifySignature() (*rsa.PublicKey, error) {
 		signature.Parts{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature})
 }
 
-// hasIDs reports whether the ids are those of the payload, and the reason is one of them.
+// hasIDs reports whether the ids of what is parked are in its payload.
 func (p Proof) hasIDs() bool {
 	// An invalid payload can have several.
 	deliveryID, _ := payment.PeekIDs(p.Payload, MaxIDs)
@@ -251,20 +278,14 @@ func (p Proof) hasIDs() bool {
 	if deliveryID != p.DeliveryID {
 		return false
 	}
-	switch p.Reason {
-	case Accepted:
-		return slices.Equal(eventIDs, p.EventIDs)
-	case Invalid, Conflict:
-		sent := map[string]bool{}
-		for _, id := range eventIDs {
-			sent[strings.ToLower(id)] = true
-		}
-		strange := func(id string) bool { return !sent[strings.ToLower(id)] }
-		same := func(c Content, id string) bool { return c.EventID == id }
-		return !slices.ContainsFunc(p.EventIDs, strange) && (p.Reason == Invalid && len(p.Contents) == 0 ||
-			p.Reason == Conflict && slices.EqualFunc(p.Contents, p.EventIDs, same))
+	sent := map[string]bool{}
+	for _, id := range eventIDs {
+		sent[strings.ToLower(id)] = true
 	}
-	return false
+	strange := func(id string) bool { return !sent[strings.ToLower(id)] }
+	same := func(c Content, id string) bool { return c.EventID == id }
+	return !slices.ContainsFunc(p.EventIDs, strange) &&
+		(p.Reason == Invalid || p.Reason == Conflict && slices.EqualFunc(p.Contents, p.EventIDs, same))
 }
 
 // Verify verifies the client's certificate as of the time of acceptance and returns the chain
@@ -291,15 +312,18 @@ func (c *Certificate) Verify(payload []byte, trusted clientcert.Truststore,
 		c.AcceptedAt, stored[1:]...)
 }
 
-// Name is what the name of a proof says. A name is the key of an object, such as
-// REASON/2026/01/31/12/20260131T120000.123Z-DELIVERYID-DIGEST.json. It depends on the content alone, and not on
-// when the proof is stored and what the ledger had. The time is [Proof.SentAt] in UTC, and 1970-01-01 if it can't be
-// read; the folders are its hour. DELIVERYID is in lower case, and [Unknown] if it could not be read. DIGEST is half
-// of a [Digest] in hexadecimal. A rejected webhook has its outcome and a random text instead of both.
+// Name is what the name of a proof says. A name is the key of an object:
+// REASON/2026/01/31/12/20260131T120000.123Z-DELIVERYID-DIGEST.json. If it is accepted, REASON is accepted/DAYS: DAYS is
+// for how many days the evidence bucket locks it, so that a rule of the bucket can delete the proofs of one lock. A name
+// depends on the content and DAYS alone, and not on when the proof is stored and what the ledger had. The time is
+// [Proof.SentAt] in UTC, and 1970-01-01 if it can't be read; the folders are its hour. DELIVERYID is in lower case, and
+// [Unknown] if it could not be read. DIGEST is half of a [Digest] in hexadecimal. A rejected webhook has its outcome
+// and a random text in base32 instead of both.
 type Name struct {
-	Reason Reason
-	At     time.Time
-	ID     string // the deliveryId, or [Unknown]; of a rejected webhook, its outcome
+	Reason   Reason
+	LockDays int // 0 if it is not accepted
+	At       time.Time
+	ID       string // the deliveryId, or [Unknown]; of a rejected webhook, its outcome
 }
 
 // Unknown is in a name instead of a deliveryId that could not be read.
@@ -308,44 +332,56 @@ const Unknown = "unknown"
 const timeFormat = "20060102T150405.000Z"
 
 // stem returns the name up to the digest.
-func (n Name) stem() string {
-	if n.At = n.At.UTC(); n.At.Year() < 1970 {
-		n.At = time.Unix(0, 0).UTC()
+func (n Name) stem() string { return toTime(n.Reason.Folder(n.LockDays), n.At) + "-" + n.ID + "-" }
+
+// toTime returns the names in a folder up to their time.
+func toTime(folder string, at time.Time) string {
+	if at = at.UTC(); at.Year() < 1970 {
+		at = time.Unix(0, 0).UTC()
 	}
-	return n.Reason.prefix() + n.At.Format("2006/01/02/15/"+timeFormat) + "-" + n.ID + "-"
+	return folder + at.Format("2006/01/02/15/"+timeFormat)
 }
 
-func (r Reason) prefix() string { return string(r) + "/" }
+// Folder returns where proofs of a reason are: the beginning of their names. Only those that are accepted have days.
+func (r Reason) Folder(lockDays int) string {
+	if r == Accepted {
+		return fmt.Sprintf("%s/%d/", r, lockDays)
+	}
+	return string(r) + "/"
+}
 
-// After returns the text which the names of a reason with that time or a later one follow, and no others.
-func (r Reason) After(at time.Time) string {
-	at = at.Add(time.Millisecond - 1) // a name has milliseconds
-	return strings.TrimSuffix(Name{Reason: r, At: at}.stem(), "--")
+// After returns the text which the names in a folder with that time or a later one follow, and no others.
+func After(folder string, at time.Time) string {
+	return toTime(folder, at.Add(time.Millisecond-1)) // a name has milliseconds
 }
 
 // ErrName is returned for a text that is not the name of a proof.
 var ErrName = errors.New("proof: not a name of the form REASON/YYYY/MM/DD/HH/TIME-ID-DIGEST.json")
 
-// ParseName returns what a name says.
+// nameForm has the folder in the groups 1 to 3, the time in 4, the id in 5 and the end in 6.
+var nameForm = regexp.MustCompile(`^(?:(accepted)/([1-9][0-9]{0,4})|(invalid|conflict|rejected))/[0-9/]{13}/` +
+	`([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)-([a-z0-9-]{1,64})-([0-9a-f]{32}|[A-Z2-7]{26})\.json$`)
+
+// ParseName returns what a name says. A name has no characters but ASCII letters, digits, and / - and ., so it can be
+// printed, and used in a shell and as a path. The error has nothing of another text.
 func ParseName(name string) (n Name, err error) {
-	reason, _, _ := strings.Cut(name, "/")
-	stamp, rest, _ := strings.Cut(path.Base(name), "-")
-	n.Reason = Reason(reason)
-	n.At, err = time.Parse(timeFormat, stamp)
-	if i := strings.LastIndex(rest, "-"); i > 0 {
-		n.ID = rest[:i]
+	m := nameForm.FindStringSubmatch(name)
+	if m == nil {
+		return n, ErrName
 	}
-	reasons := []Reason{Accepted, Invalid, Conflict, Rejected}
-	if err != nil || n.ID == "" || !slices.Contains(reasons, n.Reason) || !strings.HasPrefix(name, n.stem()) {
-		return n, fmt.Errorf("%w: %q", ErrName, name)
+	n.Reason, n.ID = Reason(m[1]+m[3]), m[5]
+	n.LockDays, _ = strconv.Atoi(m[2])
+	n.At, err = time.Parse(timeFormat, m[4])
+	if err != nil || !strings.HasPrefix(name, n.stem()) || (n.Reason == Rejected) != (len(m[6]) == len(rand.Text())) {
+		return Name{}, ErrName
 	}
 	return n, nil
 }
 
 func (p Proof) stem() string {
-	n := Name{p.Reason, p.SentAt(), Unknown}
+	n := Name{p.Reason, p.LockDays, p.SentAt(), Unknown}
 	switch {
-	case p.Request != nil:
+	case p.Reason == Rejected && p.Request != nil:
 		n.ID = p.Request.Outcome
 	case payment.IsUUID(p.DeliveryID):
 		n.ID = strings.ToLower(p.DeliveryID)
@@ -376,13 +412,10 @@ func (p Proof) Name() string {
 	return fmt.Sprintf("%s%x.json", p.stem(), Digest(fields...)[:sha256.Size/2])
 }
 
-// CheckName returns an error that wraps [ErrDamaged] if name is not that of p.
+// CheckName returns an error that wraps [ErrDamaged] if name is not that of p, whatever its LockDays.
 func (p Proof) CheckName(name string) error {
-	if p.Reason == Rejected {
-		if _, err := ParseName(name); err == nil && strings.HasPrefix(name, p.stem()) {
-			return nil
-		}
-	} else if name == p.Name() {
+	n, err := ParseName(name)
+	if p.LockDays = n.LockDays; err == nil && (name == p.Name() || p.Reason == Rejected && n.stem() == p.stem()) {
 		return nil
 	}
 	return fmt.Errorf("%w: the name is that of another proof", ErrDamaged)

@@ -21,10 +21,13 @@ var testKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
 
+// lockDays are those of evidence=7y.
+const lockDays = 2562
+
 // sent returns what is stored of an accepted delivery with that payload, signed at noon.
 func sent(t *testing.T, payload []byte, signed, certified bool) Proof {
 	t.Helper()
-	p := Proof{Payload: payload}.AsAccepted()
+	p := Proof{Payload: payload, LockDays: lockDays}.AsAccepted()
 	if signed {
 		key := testKey()
 		p.Timestamp, p.KeyID = "2026-01-31T12:00:00.005Z", key.ID
@@ -43,9 +46,9 @@ func sent(t *testing.T, payload []byte, signed, certified bool) Proof {
 
 // as returns p, parked for a reason, for the first of its events.
 func as(p Proof, reason Reason) Proof {
-	p.Reason, p.StoredAt, p.Cause, p.EventIDs = reason, noon.Add(time.Minute), "why", p.EventIDs[:1]
+	p.Reason, p.LockDays, p.StoredAt, p.EventIDs = reason, 0, noon.Add(time.Minute), p.EventIDs[:1]
 	if reason == Invalid {
-		p.Positions = []int{0}
+		p.Cause, p.Positions = "why", []int{0}
 		return p
 	}
 	p.Contents = []Content{{EventID: p.EventIDs[0], Digest: []byte("b"), Amount: "10.00", Currency: "EUR", First: First{
@@ -84,8 +87,8 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			if err != nil || (key != nil) != by[0] || key != nil && !key.Equal(&testKey().Private.PublicKey) {
 				t.Fatal(key, err)
 			}
-			if diff := cmp.Diff(p, got); diff != "" {
-				t.Error(diff)
+			if got.LockDays = lockDays; cmp.Diff(p, got) != "" {
+				t.Error(cmp.Diff(p, got))
 			}
 			for bit := range 8 * len(text) {
 				changed := slices.Clone(text)
@@ -115,6 +118,59 @@ func TestOnlyTheEncodingOfAProofIsOne(t *testing.T) {
 		if _, err := Decode([]byte(other)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A member that nobody signed would be taken for a part of what was authenticated, and a request would give the record
+// the time that its author chose.
+func TestAProofHasTheMembersOfItsReason(t *testing.T) {
+	signed := sent(t, paymenttest.Delivery(paymenttest.Events(2)...), true, true)
+	invalid, conflict := as(signed, Invalid), as(signed, Conflict)
+	all := map[string]func(p *Proof){
+		"cause":      func(p *Proof) { p.Cause = "approved by the board" },
+		"storedAt":   func(p *Proof) { p.StoredAt = noon },
+		"positions":  func(p *Proof) { p.Positions = []int{0} },
+		"contents":   func(p *Proof) { p.Contents = conflict.Contents },
+		"request":    func(p *Proof) { p.Request = &Request{ReceivedAt: noon.AddDate(-2, 0, 0), Outcome: "x"} },
+		"deliveryId": func(p *Proof) { p.DeliveryID = testKey().ID },
+		"eventIds":   func(p *Proof) { p.EventIDs = []string{testKey().ID} },
+		"timestamp":  func(p *Proof) { p.Timestamp = signed.Timestamp },
+		"keyId":      func(p *Proof) { p.KeyID = signed.KeyID },
+		"signature":  func(p *Proof) { p.Signature = signed.Signature },
+		"jwk":        func(p *Proof) { p.JWK = signed.JWK },
+		"certificate": func(p *Proof) {
+			p.Certificate = signed.Certificate
+		},
+	}
+	for _, test := range []struct {
+		p    Proof
+		none []string // members that its reason does not have
+	}{
+		{signed, []string{"cause", "storedAt", "positions", "contents", "request", "deliveryId", "eventIds"}},
+		{invalid, []string{"contents", "request"}},
+		{conflict, []string{"cause", "positions", "request"}},
+		{rejected("x"), []string{"storedAt", "positions", "contents", "deliveryId", "eventIds", "timestamp", "keyId",
+			"signature", "jwk", "certificate"}},
+	} {
+		if _, err := Decode(encode(t, test.p)); err != nil {
+			t.Fatalf("%s: %v", test.p.Reason, err)
+		}
+		for _, member := range test.none {
+			p := test.p
+			all[member](&p)
+			if _, err := Decode(encode(t, p)); !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s with %s: %v", p.Reason, member, err)
+			}
+			if _, err := p.Verify(); err == nil {
+				t.Errorf("%s with %s verifies", p.Reason, member)
+			}
+			if p.SentAt() != test.p.SentAt() {
+				t.Errorf("%s with %s has the time %s", p.Reason, member, p.SentAt())
+			}
+		}
+	}
+	if _, err := Decode([]byte(`{"reason":"rejected"}`)); !errors.Is(err, ErrDamaged) {
+		t.Error("a rejected webhook without a request:", err)
 	}
 }
 
@@ -156,9 +212,19 @@ func TestWhatDoesNotBelongTogether(t *testing.T) {
 			}
 		}
 	}
+	signedBy := func(t *testing.T, id string) Proof { // as somebody does who writes records
+		p := sent(t, payload, true, false)
+		p.KeyID, p.JWK = id, keys.FormatJWK(id, &testKey().Private.PublicKey)
+		p.Signature, _ = signature.Sign(testKey().Private, payload, p.Timestamp, id)
+		return p
+	}
+	if _, err := signedBy(t, strings.ReplaceAll(other, "-", "")).Verify(); err != nil {
+		t.Error(err)
+	}
 	for name, change := range map[string]func(p *Proof){
 		"another timestamp":  func(p *Proof) { p.Timestamp = "2026-01-31T12:00:00.006Z" },
 		"another key id":     func(p *Proof) { p.KeyID = other },
+		"no UUID":            func(p *Proof) { *p = signedBy(t, "$(id)") },
 		"no key":             func(p *Proof) { p.JWK = nil },
 		"a member of a key":  func(p *Proof) { p.JWK = []byte(strings.Replace(string(p.JWK), "{", `{"x":1,`, 1)) },
 		"the signature only": func(p *Proof) { p.Timestamp, p.KeyID, p.JWK = "", "", nil },
@@ -201,14 +267,14 @@ func TestNames(t *testing.T) {
 		`"2026-02-01T13:00:00.000Z","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}]}`)
 	signed, certified := sent(t, payload, true, false), sent(t, payload, false, true)
 	unknown := sent(t, []byte("x"), false, true)
-	unknown.Reason = Invalid
+	unknown.Reason, unknown.LockDays = Invalid, 0
 	for want, p := range map[string]Proof{
-		"accepted/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-": signed,
-		"accepted/2026/02/01/13/20260201T130000.000Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-": certified,
-		"invalid/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-":  as(signed, Invalid),
-		"conflict/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-": as(signed, Conflict),
-		"invalid/1970/01/01/00/19700101T000000.000Z-unknown-":                               unknown,
-		"rejected/2026/01/31/12/20260131T120000.005Z-signature-missing-":                    rejected("x"),
+		"accepted/2562/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-": signed,
+		"accepted/2562/2026/02/01/13/20260201T130000.000Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-": certified,
+		"invalid/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-":       as(signed, Invalid),
+		"conflict/2026/01/31/12/20260131T120000.005Z-0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d-":      as(signed, Conflict),
+		"invalid/1970/01/01/00/19700101T000000.000Z-unknown-":                                    unknown,
+		"rejected/2026/01/31/12/20260131T120000.005Z-signature-missing-":                         rejected("x"),
 	} {
 		name := p.Name()
 		digits := 32
@@ -219,7 +285,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s, want %s…", name, want)
 		}
 		n, err := ParseName(name)
-		if err != nil || n.Reason != p.Reason || n.stem() != want {
+		if err != nil || n.Reason != p.Reason || n.LockDays != p.LockDays || n.stem() != want {
 			t.Errorf("%s: %+v, %v", name, n, err)
 		}
 		// What is known only when it is stored does not count.
@@ -237,13 +303,44 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s, again %s, %v", name, again.Name(), err)
 		}
 	}
-	for _, text := range []string{"", "x", "pending/2026/01/31/12/20260131T120000.005Z-unknown-0.json",
-		"replayed/" + signed.Name(), strings.Replace(signed.Name(), "/12/", "/13/", 1),
-		"accepted/2026/01/31/12/20260131T120000.005Z", "accepted/2026/01/31/12/20260131T120000.005Z-0.json",
-		"/" + signed.Name()} {
-		if n, err := ParseName(text); !errors.Is(err, ErrName) {
-			t.Errorf("%s: %+v, %v", text, n, err)
+}
+
+// A name is printed, and used as a path and in commands.
+func TestOnlyWhatHasTheFormOfANameIsOne(t *testing.T) {
+	name := sent(t, paymenttest.Delivery(paymenttest.Event()), true, false).Name()
+	request := rejected("x").Name()
+	changed := func(name, old, replacement string) string {
+		other := strings.Replace(name, old, replacement, 1)
+		if other == name {
+			t.Fatalf("%s has no %s", name, old)
 		}
+		return other
+	}
+	digest := name[len(name)-len(".json")-32:]
+	bad := []string{"", "x", "/" + name, "./" + name, "replayed/" + name, name + "\n", name + "/", name[:len(name)-5],
+		changed(name, "accepted", "pending"), changed(name, "accepted", "invalid"), changed(name, "/2562", ""),
+		changed(request, "rejected", "rejected/1"), changed(name, "2562", "0"), changed(name, "2562", "02562"),
+		changed(name, "2562", "-1"), changed(name, "2562", "100000"), changed(name, "2562", "٣"),
+		changed(name, "/12/", "/13/"), changed(name, "/12/", "//"),
+		changed(name, "01/31/12/20260131T12", "13/31/12/20261331T12"),
+		changed(name, digest, ""), changed(name, digest, "0"), changed(name, digest, strings.ToUpper(digest)),
+		changed(name, digest, request[len(request)-31:]), changed(request, "-missing-", "-missing-0"),
+		changed(request, "signature-missing", ""), changed(request, "signature", strings.Repeat("s", 60)),
+		changed(name, "2026/01/31/12/2026", "1969/01/31/12/1969"), strings.Repeat(name, 9)}
+	for _, odd := range []string{"x;touch pwned;", "$(id)", "`id`", "..", "../..", "/", "\\", "\x1b[2J", "\x00", "\n", "\r",
+		"\u009b", "\u202e", "é", "е", "\xff", "%2e", "~", "*", "?", "'", `"`, " ", "=", "A", "_"} {
+		bad = append(bad, changed(request, "missing", "mis"+odd+"sing"), changed(name, "Z-", "Z-"+odd),
+			changed(name, ".json", odd+".json"), changed(name, "accepted/", "accepted/"+odd))
+	}
+	for _, text := range bad {
+		if n, err := ParseName(text); err != ErrName || n != (Name{}) {
+			t.Errorf("%q: %+v, %v", text, n, err)
+		}
+	}
+	p := rejected("x")
+	p.Request.Outcome = "x;touch pwned;"
+	if err := p.CheckName(p.Name()); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
 	}
 }
 

@@ -35,13 +35,14 @@ func Put(ctx context.Context, c objects.Creator, p Proof) (name string, existed 
 // Get returns the proof of that name. The error wraps [ErrName], [objects.ErrNotFound] or [ErrDamaged] if there is
 // none. It does not verify the proof.
 func Get(ctx context.Context, g objects.Getter, name string) (p Proof, err error) {
-	if _, err = ParseName(name); err != nil {
+	n, err := ParseName(name)
+	if err != nil {
 		return p, err
 	}
 	text, err := g.Get(ctx, name, MaxSize)
 	if err == nil {
 		if p, err = Decode(text); err == nil {
-			err = p.CheckName(name)
+			p.LockDays, err = n.LockDays, p.CheckName(name)
 		}
 	}
 	if err != nil {
@@ -50,25 +51,50 @@ func Get(ctx context.Context, g objects.Getter, name string) (p Proof, err error
 	return p, nil
 }
 
-// List returns the objects of a reason whose time is not before from and before until, in the order of these times.
-// It ends with the first error. A zero time means no limit.
+// List returns the objects of a reason whose time is not before from and before until, in the order of these times;
+// those that are accepted, for each lock in this order. It ends with the first error. A zero time means no limit. It
+// leaves out objects whose names [ParseName] does not accept.
 func List(ctx context.Context, l objects.Lister, reason Reason,
 	from, until time.Time) iter.Seq2[objects.Object, error] {
 	return func(yield func(objects.Object, error) bool) {
-		after := ""
-		if !from.IsZero() {
-			after = reason.After(from)
-		}
-		for o, err := range objects.All(ctx, l, reason.prefix(), after) {
+		all, err := folders(ctx, l, reason)
+		for _, folder := range all {
+			after := ""
+			if !from.IsZero() {
+				after = After(folder, from)
+			}
+			for o, failed := range objects.All(ctx, l, folder, after) {
+				if err = failed; err != nil || !until.IsZero() && o.Key > After(folder, until) {
+					break
+				}
+				if _, odd := ParseName(o.Key); odd == nil && !yield(o, nil) {
+					return
+				}
+			}
 			if err != nil {
-				err = fmt.Errorf("proof: list: %w", err)
-			} else if !until.IsZero() && o.Key > reason.After(until) {
-				return
-			}
-			if !yield(o, err) {
-				return
+				break
 			}
 		}
+		if err != nil {
+			yield(objects.Object{}, fmt.Errorf("proof: list: %w", err))
+		}
+	}
+}
+
+// folders returns where the proofs of a reason are. Those that are accepted have a folder for each lock.
+func folders(ctx context.Context, l objects.Lister, reason Reason) (all []string, err error) {
+	if reason != Accepted {
+		return []string{reason.Folder(0)}, nil
+	}
+	prefix, after := string(Accepted)+"/", ""
+	for {
+		page, _, err := l.List(ctx, prefix, after, 1)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		days, _, _ := strings.Cut(strings.TrimPrefix(page[0].Key, prefix), "/")
+		all = append(all, prefix+days+"/")
+		after = prefix + days + "0" // 0 follows /, so this follows all in the folder
 	}
 }
 

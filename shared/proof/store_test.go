@@ -42,7 +42,9 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 			t.Error(diff, err)
 		}
 		later := want
-		later.StoredAt = noon.Add(time.Hour)
+		if want.Reason == Invalid || want.Reason == Conflict {
+			later.StoredAt = noon.Add(time.Hour)
+		}
 		again, existed, err := Put(t.Context(), &bucket, later)
 		if existed != (want.Reason != Rejected) || existed != (again == name) || err != nil {
 			t.Errorf("again: %s, %v, %v, want %s", again, existed, err, name)
@@ -112,6 +114,43 @@ func TestListIsInOrderOfTime(t *testing.T) {
 		if got := list(t, &bucket, Conflict, test.from, test.until); !slices.Equal(got, test.want) {
 			t.Errorf("from %s until %s: %v, want %v", test.from, test.until, got, test.want)
 		}
+	}
+}
+
+// A setting that is changed gives the next records another folder. What is no proof is left out, so that it cannot be
+// printed.
+func TestTheRecordsOfEveryLockAreListed(t *testing.T) {
+	var bucket objects.Memory
+	var names, at []string
+	for _, days := range []int{1, 2562, 25620, 30, 36500} {
+		for _, after := range []time.Duration{0, time.Hour} {
+			p := sent(t, paymenttest.Delivery(paymenttest.Event()), false, false)
+			p.Timestamp, p.LockDays = signature.FormatTime(noon.Add(after)), days
+			names = append(names, put(t, &bucket, p))
+			if after == 0 {
+				at = append(at, names[len(names)-1])
+			}
+		}
+	}
+	for _, odd := range []string{"accepted/x", "accepted/30-/x", "accepted/2562/2026/01/31/12/x", "accepted/2562/~",
+		"accepted/\x1b/" + names[0], "accepted0", "accepted/" + names[0], "accepted//", "accepted/30/\xff"} {
+		if err := bucket.Put(t.Context(), odd, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(at)
+	if got := list(t, &bucket, Accepted, time.Time{}, time.Time{}); !slices.Equal(got, names) {
+		t.Errorf("%q, want %q", got, names)
+	}
+	if got := list(t, &bucket, Accepted, noon, noon.Add(time.Minute)); !slices.Equal(got, at) {
+		t.Errorf("%q, want %q", got, at)
+	}
+	for o := range List(t.Context(), &bucket, Accepted, time.Time{}, time.Time{}) {
+		if o.Key != names[0] {
+			t.Errorf("after the end: %s", o.Key)
+		}
+		break
 	}
 }
 

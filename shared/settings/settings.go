@@ -107,7 +107,7 @@ type Settings struct {
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
 	// Evidence is how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can delete
 	// it earlier; with 7y compliance, nobody can.
-	Evidence string `key:"evidence" default:"off" form:"evidence"`
+	Evidence string `key:"evidence" default:"off" form:"evidence" by:"webhook redrive"`
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
 
@@ -158,11 +158,12 @@ const (
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates
 )
 
-// EvidenceLock returns for how long a record is locked, 0 if none is stored, and whether in compliance mode.
-func (s Settings) EvidenceLock() (retention time.Duration, compliance bool) {
+// EvidenceLock returns for how many days a record is locked, 0 if none is stored, and whether in compliance mode. The
+// days are those of the bucket's lock and of its rule that deletes records, and are in the names of records.
+func (s Settings) EvidenceLock() (days int, compliance bool) {
 	text, mode, _ := strings.Cut(s.Evidence, " ")
-	retention, _ = ParseDuration(text)
-	return retention, mode == "compliance"
+	retention, _ := ParseDuration(text)
+	return int(retention / day), mode == "compliance"
 }
 
 // UsesToken reports whether an access token is kept.

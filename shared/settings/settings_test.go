@@ -413,11 +413,10 @@ AllowedSources: element 2, " ", must be exactly one value` {
 }
 
 func TestEvidenceIsLockedInAMode(t *testing.T) {
-	for text, want := range map[string]string{"off": "0s false", "1d": "24h0m0s false",
-		"2d governance": "48h0m0s false",
-		"1y compliance": "8784h0m0s true"} {
-		retention, compliance := settings.Settings{Evidence: text}.EvidenceLock()
-		if got := fmt.Sprint(retention, compliance); got != want {
+	for text, want := range map[string]string{"off": "0 false", "1d": "1 false", "2d governance": "2 false",
+		"7y": "2562 false", "1y compliance": "366 true"} {
+		days, compliance := settings.Settings{Evidence: text}.EvidenceLock()
+		if got := fmt.Sprint(days, compliance); got != want {
 			t.Errorf("%s: %s", text, got)
 		}
 	}

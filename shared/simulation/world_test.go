@@ -177,7 +177,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.parking = bucket{&w.parking, i, park}
 	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
 	if kind == "webhook" && w.proofs {
-		opts.Evidence = bucket{&w.evidence, i, keep}
+		opts.Evidence, opts.EvidenceDays = bucket{&w.evidence, i, keep}, 30
 	}
 	pipeline := intake.NewPipeline(table, events, bus.NewClaims(bucket{&w.claims, i, storeClaim}, "claims"),
 		i.parking, opts)

@@ -24,7 +24,7 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	t.Cleanup(service.Close)
 	env := map[string]string{"PAYHOOK_BASE_URL": service.URL, settings.KeysTableEnv: "keys",
-		settings.EvidenceBucketEnv: "records"}
+		settings.EvidenceBucketEnv: "records", "PAYHOOK_EVIDENCE": "30d"}
 	maps.Copy(env, change)
 	return deploy(t, env)
 }
@@ -166,7 +166,7 @@ func TestARejectedWebhookHasNoClientCertificate(t *testing.T) {
 
 func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 	d := withRejected(t, nil)
-	const missing = "rejected/2026/01/31/12/20260131T120000.000Z-signature-missing-X.json"
+	const missing = "rejected/2026/01/31/12/20260131T120000.000Z-signature-missing-AAAAAAAAAAAAAAAAAAAAAAAAAA.json"
 	if got, state, _ := d.replayIt(missing, false, false); got.Outcome != "" ||
 		!strings.HasSuffix(got.Cause, objects.ErrNotFound.Error()) || state != proof.Open {
 		t.Errorf("%+v", got)

@@ -64,6 +64,14 @@ var effects = map[string]func(t *testing.T){
 		}
 	},
 
+	"evidence": func(t *testing.T) {
+		d := withRejected(t, nil)
+		d.replayIt(d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil), true, false)
+		if got := d.records.Keys(); len(got) != 1 || !strings.HasPrefix(got[0], "accepted/30/20") {
+			t.Errorf("%q", got)
+		}
+	},
+
 	// Package intake tests what a pipeline does with its settings.
 	"deduplicationWindow": func(t *testing.T) {
 		d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})

@@ -3,8 +3,12 @@ package evidence
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,6 +25,7 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/signature"
 )
 
 func findCommand(p *cli.Program) *cobra.Command {
@@ -36,6 +41,9 @@ func findCommand(p *cli.Program) *cobra.Command {
 			if !payment.IsUUID(args[0]) {
 				return fmt.Errorf("%s is not a UUID", args[0])
 			}
+			if files, err := os.ReadDir(out); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("--out must be a new or empty folder: %s", out)
+			}
 			return in.Check(p.Now())
 		},
 		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
@@ -43,7 +51,7 @@ func findCommand(p *cli.Program) *cobra.Command {
 		}),
 	}
 	in.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&out, "out", "", "the `folder` into which the record and the script are written")
+	cmd.Flags().StringVar(&out, "out", "", "the new `folder` into which the record is written, and what OpenSSL needs")
 	return cmd
 }
 
@@ -69,9 +77,10 @@ func around(ctx context.Context, d *deployment.Deployment, id string) (in Sectio
 }
 
 type found struct {
-	StoredAt   time.Time `json:"storedAt"` // by S3
-	DeliveryID string    `json:"deliveryId"`
-	Timestamp  string    `json:"timestamp,omitempty"` // signed
+	StoredAt time.Time `json:"storedAt"` // by S3
+	// These are empty if the record does not verify. None has a text that somebody could choose.
+	DeliveryID string    `json:"deliveryId,omitempty"`
+	SignedAt   time.Time `json:"signedAt,omitzero"`
 	KeyID      string    `json:"keyId,omitempty"`
 	Result     string    `json:"result"`
 	Object     string    `json:"object"`
@@ -111,8 +120,11 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	list := make([]found, len(all))
 	for i, o := range all {
 		results := []string{"verifies", "not signed: the certificate verifies", awsenv.Cause(o.Err)}
-		r := o.Proof
-		list[i] = found{o.StoredAt.UTC(), r.DeliveryID, r.Timestamp, r.KeyID, results[rank(o)], o.Name}
+		list[i] = found{StoredAt: o.StoredAt.UTC(), Result: results[rank(o)], Object: o.Name}
+		if o.Err == nil {
+			list[i].DeliveryID, list[i].KeyID = o.Proof.DeliveryID, o.Proof.KeyID
+			list[i].SignedAt, _ = signature.TimeOf(o.Proof.Timestamp)
+		}
 	}
 	if err := cli.List(p, list); err != nil {
 		return err
@@ -122,8 +134,8 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 		fmt.Fprintln(p.Err, "the records differ in", difference)
 	}
 	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", in)
-	if folder != "" {
-		if err := write(p, folder, id, all[0].Proof); err != nil {
+	if folder != "" && all[0].Err == nil {
+		if err := write(p, folder, id, all[0]); err != nil {
 			return cli.Failed(err)
 		}
 	}
@@ -180,31 +192,59 @@ func differences(all []Object, id string) (in []string) {
 	return in
 }
 
-//go:embed openssl.sh
-var openssl string
+// quoted returns a text as one word of a shell.
+func quoted(text string) string {
+	if strings.Trim(text, "/.-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
 
-func write(p *cli.Program, folder, id string, r proof.Proof) error {
-	text, err := r.Encode()
+// write writes a record that verifies to its own path below a folder, and what OpenSSL verifies beside it. It prints
+// the commands for OpenSSL.
+func write(p *cli.Program, folder, id string, o Object) error {
+	text, err := o.Proof.Encode()
 	if err != nil {
 		return err
 	}
-	var acceptedAt int64
-	if r.Certificate != nil {
-		acceptedAt = r.Certificate.AcceptedAt.Unix()
+	if folder, err = filepath.Abs(folder); err != nil {
+		return err
+	}
+	files, commands := map[string][]byte{o.key: text}, ""
+	add := func(ending string, content []byte) (argument string) {
+		files[id+ending] = content
+		return quoted(filepath.Join(folder, id+ending))
+	}
+	if r := o.Proof; o.signer != nil {
+		der, err := x509.MarshalPKIXPublicKey(o.signer)
+		if err != nil {
+			return err
+		}
+		sig, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(r.Signature, "="))
+		if err != nil {
+			return err
+		}
+		commands = fmt.Sprintln("openssl dgst -sha256 -verify",
+			add(".key.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), "-signature",
+			add(".signature", sig), add(".message", slices.Concat(r.Payload, []byte("\n"+r.Timestamp+"\n"+r.KeyID))))
+	}
+	if c := o.Proof.Certificate; c != nil {
+		chain := add(".chain.pem", []byte(strings.Join(c.Chain, "")))
+		commands += fmt.Sprintln("openssl verify -purpose sslclient -attime", c.AcceptedAt.Unix(), "-CAfile", chain, chain)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	file, script := path.Base(r.Name()), filepath.Join(folder, id+".verify.sh")
-	if err := os.WriteFile(filepath.Join(folder, file), text, 0o600); err != nil {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
 		return err
 	}
-	lines := fmt.Sprintf("set -e\numask 077\ncd \"$(dirname \"$0\")\"\nfile=%s acceptedAt=%d\n%s", file, acceptedAt,
-		openssl)
-	if err := os.WriteFile(script, []byte(lines), 0o600); err != nil {
-		return err
+	defer root.Close()
+	for name, content := range files {
+		if err := cmp.Or(root.MkdirAll(path.Dir(name), 0o700), root.WriteFile(name, content, 0o600)); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(p.Err, "%s has the first record, with payment data; sh %s verifies it with OpenSSL\n",
-		filepath.Join(folder, file), script)
+	fmt.Fprintf(p.Err, "%s has the first record, with payment data; this verifies it with OpenSSL:\n%s", folder, commands)
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rsa"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,13 +23,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 )
 
 // Object is a version of an object in S3, or a file.
 type Object struct {
-	Name     string    // for people
+	Name     string    // for people, without anything that has not the form of a proof's name
 	StoredAt time.Time // as S3 says: the time of acceptance
 	Deleted  bool      // it is a delete marker, without a proof
 	Proof    proof.Proof
@@ -39,13 +42,16 @@ type Object struct {
 	lockedUntil time.Time      // zero if it is not known
 }
 
-// verify verifies the text of an object, and compares its name with that of the record.
-func (o *Object) verify(text []byte, named func(p proof.Proof) error) {
+// verify verifies the text of an object, and compares its key with the name of the record.
+func (o *Object) verify(text []byte, key string) {
 	if o.Proof, o.Err = proof.Decode(text); o.Err == nil {
 		o.signer, o.Err = o.Proof.Verify()
 	}
+	if e, ok := errors.AsType[*clientcert.Error](o.Err); ok {
+		o.Err = &clientcert.Error{Reason: e.Reason} // the detail has texts of the certificate
+	}
 	if o.Err == nil {
-		o.Err = named(o.Proof)
+		o.Err = o.Proof.CheckName(key)
 	}
 }
 
@@ -106,22 +112,72 @@ func (s Section) String() string {
 // version of an object first, and for each delete marker. So neither a later version nor a delete marker hides a
 // record.
 func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got func(Object)) error {
-	input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.Prefix}, ""
-	if !in.From.IsZero() {
-		input.Prefix = aws.String(string(proof.Accepted) + "/")
-		input.KeyMarker = aws.String(proof.Accepted.After(in.From.Truncate(time.Hour)))
-		end = proof.Accepted.After(in.To.Truncate(time.Hour).Add(time.Hour))
+	if in.From.IsZero() {
+		return scan(ctx, client, bucket, in, "", got)
+	}
+	// Each setting of evidence that there was has a folder.
+	root, delimiter := string(proof.Accepted)+"/", "/"
+	list := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &root, Delimiter: &delimiter}
+	for more := true; more; {
+		page, err := nextPage(ctx, client, list)
+		if err != nil {
+			return err
+		}
+		for _, folder := range page.CommonPrefixes {
+			in.Prefix = aws.ToString(folder.Prefix)
+			end := proof.After(in.Prefix, in.To.Truncate(time.Hour).Add(time.Hour))
+			if err := scan(ctx, client, bucket, in, end, got); err != nil {
+				return err
+			}
+		}
+		more = aws.ToBool(page.IsTruncated)
+	}
+	return nil
+}
+
+// nextPage returns a page of versions, and sets the markers of the next one. A key can have characters that XML cannot,
+// so S3 encodes all keys (AWS, "ListObjectVersions" in the S3 API reference).
+func nextPage(ctx context.Context, client *s3.Client, in *s3.ListObjectVersionsInput) (*s3.ListObjectVersionsOutput,
+	error) {
+	in.EncodingType = types.EncodingTypeUrl
+	page, err := client.ListObjectVersions(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("s3://%s: %w", *in.Bucket, err)
+	}
+	keys := []*string{page.NextKeyMarker}
+	for _, v := range page.Versions {
+		keys = append(keys, v.Key)
+	}
+	for _, d := range page.DeleteMarkers {
+		keys = append(keys, d.Key)
+	}
+	for _, p := range page.CommonPrefixes {
+		keys = append(keys, p.Prefix)
+	}
+	for _, key := range keys {
+		if text, err := url.QueryUnescape(aws.ToString(key)); err == nil && key != nil && page.EncodingType != "" {
+			*key = text
+		}
+	}
+	in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
+	return page, nil
+}
+
+// scan is [Scan] below a prefix, up to the key end if there is one.
+func scan(ctx context.Context, client *s3.Client, bucket string, in Section, end string, got func(Object)) error {
+	list := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.Prefix}
+	if end != "" {
+		list.KeyMarker = aws.String(proof.After(in.Prefix, in.From.Truncate(time.Hour)))
 	}
 	beyond := func(o Object) bool { return end != "" && o.key > end }
 	var found []Object
-	pages := s3.NewListObjectVersionsPaginator(client, input)
 	for more := true; more; {
-		page, err := pages.NextPage(ctx)
+		page, err := nextPage(ctx, client, list)
 		if err != nil {
-			return fmt.Errorf("s3://%s/%s: %w", bucket, *input.Prefix, err)
+			return err
 		}
 		found = append(found, versionsOf(page, bucket)...)
-		more = pages.HasMorePages() && !slices.ContainsFunc(found, beyond)
+		more = aws.ToBool(page.IsTruncated) && !slices.ContainsFunc(found, beyond)
 		found = slices.DeleteFunc(found, beyond)
 		n := len(found)
 		if more { // the next page can have more versions of the last object
@@ -142,7 +198,7 @@ func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got
 func versionsOf(page *s3.ListObjectVersionsOutput, bucket string) (all []Object) {
 	add := func(key, id *string, at *time.Time, deleted bool) {
 		o := Object{key: aws.ToString(key), id: aws.ToString(id), StoredAt: aws.ToTime(at), Deleted: deleted}
-		o.Name = "s3://" + bucket + "/" + o.key + "?versionId=" + o.id
+		o.Name = "s3://" + bucket + "/" + printable(o.key) + "?versionId=" + o.id
 		all = append(all, o)
 	}
 	for _, d := range page.DeleteMarkers {
@@ -153,6 +209,14 @@ func versionsOf(page *s3.ListObjectVersionsOutput, bucket string) (all []Object)
 	}
 	slices.SortStableFunc(all, func(a, b Object) int { return strings.Compare(a.key, b.key) })
 	return all
+}
+
+// printable returns a key if it is the name of a proof, and otherwise "": it can be made for a terminal or a shell.
+func printable(key string) string {
+	if _, err := proof.ParseName(key); err != nil {
+		return ""
+	}
+	return key
 }
 
 // readAll calls got for each of some versions, which are all of their keys. It leaves out the objects that have no
@@ -221,35 +285,62 @@ func (o *Object) read(ctx context.Context, client *s3.Client, bucket string) err
 	defer out.Body.Close()
 	// S3 says this to who has s3:GetObjectRetention (AWS, "HeadObject" in the S3 API reference).
 	o.lockedUntil = aws.ToTime(out.ObjectLockRetainUntilDate)
-	text, err := io.ReadAll(out.Body)
+	text, err := io.ReadAll(io.LimitReader(out.Body, proof.MaxSize+1))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	o.verify(text, func(p proof.Proof) error { return p.CheckName(o.key) })
+	o.verify(text, o.key)
 	if err != nil { // the SDK has compared the checksum
 		o.Err = fmt.Errorf("%w: %w", proof.ErrDamaged, err)
 	}
 	return nil
 }
 
-// readFiles calls got for each file of a record in a folder and below.
+// readFiles calls got for each file of a record in a folder and below. The folder is a copy of a bucket, or a part of
+// one: the path of a file ends with the key of its object.
 func readFiles(ctx context.Context, folder string, got func(Object)) error {
-	return filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil || entry.IsDir() || filepath.Ext(name) != ".json" {
-			return cmp.Or(err, ctx.Err())
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	above, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil || entry.IsDir() || path.Ext(name) != ".json" {
+			return cmp.Or(withoutPath(folder, err), ctx.Err())
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
+		key := name
+		for dir := above; printable(key) == "" && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			key = filepath.Base(dir) + "/" + key
 		}
-		o := Object{Name: name}
-		o.verify(text, func(p proof.Proof) error {
-			if path.Base(p.Name()) != filepath.Base(name) {
-				return fmt.Errorf("%w: the name is that of another record", proof.ErrDamaged)
+		var text []byte
+		if entry.Type().IsRegular() { // a pipe would not end, and a link is no copy of an object
+			file, err := root.Open(name)
+			if err == nil {
+				text, err = io.ReadAll(io.LimitReader(file, proof.MaxSize+1))
+				_ = file.Close()
 			}
-			return nil
-		})
+			if err != nil {
+				return withoutPath(folder, err)
+			}
+		}
+		o := Object{Name: filepath.Join(folder, name)}
+		if printable(key) == "" {
+			o.Name = fmt.Sprintf("%s, a file with the SHA-256 %x", folder, sha256.Sum256(text))
+		}
+		o.verify(text, key)
 		got(o)
 		return nil
 	})
+}
+
+// withoutPath returns an error of a file below a folder without the file's path.
+func withoutPath(folder string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%s: %w", folder, e.Err)
+	}
+	return err
 }

@@ -233,12 +233,15 @@ func (w *world) insert(state ledger.State, i ledger.Item) ledger.Item {
 func (w *world) park(age time.Duration, reason proof.Reason, change ...func(*proof.Proof)) (string, proof.Proof) {
 	w.t.Helper()
 	p := proof.Proof{
-		Reason: reason, Cause: "why", StoredAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
+		Reason: reason, StoredAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
 		EventIDs:  []string{uuid.New().String()},
 		Payload:   []byte("\x00 " + secretAmount + " \xff\n"),
 		Timestamp: signature.FormatTime(w.now.Add(-age)), KeyID: uuid.New().String(),
 		Signature: "c2ln",
 		JWK:       []byte(`{"kty":"RSA"}`),
+	}
+	if reason == proof.Invalid {
+		p.Cause = "why"
 	}
 	for _, c := range change {
 		c(&p)
@@ -276,11 +279,11 @@ func (w *world) decide(d proof.Decision, name string, n proof.Note) {
 	}
 }
 
-const invalidName = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-0b7e4c1e.json"
+const invalidName = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
 
 func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 	conflict, rejected := strings.ReplaceAll(invalidName, "invalid", "conflict"),
-		strings.ReplaceAll(invalidName, "invalid", "rejected")
+		"rejected/2026/01/31/12/20260131T120000.000Z-unknown-AAAAAAAAAAAAAAAAAAAAAAAAAA.json"
 	id := uuid.New().String()
 	for call, says := range map[string]string{
 		"keys --local --region eu-north-1":                 "cannot be used with --local",

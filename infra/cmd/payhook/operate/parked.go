@@ -222,7 +222,10 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 			if err != nil {
 				return "", err
 			}
-			if found = append(found, o.Key); len(found) > 1 {
+			if intake.KindOf(o.Key) == folder { // another text is not printed
+				found = append(found, o.Key)
+			}
+			if len(found) > 1 {
 				break
 			}
 		}

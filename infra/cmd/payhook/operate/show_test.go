@@ -310,7 +310,8 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 			!strings.Contains(v.Where, "payhook evidence find "+first.EventID) {
 			t.Errorf("%+v", v)
 		}
-		p.Reason, p.Timestamp = proof.Accepted, signature.FormatTime(first.RecordedAt.Add(-5*time.Minute))
+		p.LockDays, p.Timestamp = 30, signature.FormatTime(first.RecordedAt.Add(-5*time.Minute))
+		p = p.AsAccepted()
 		var err error
 		if record, _, err = proof.Put(t.Context(), &w.evidence, p); err != nil {
 			t.Fatal(err)
