@@ -1,11 +1,10 @@
 package ledger
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json/jsontext"
 	"slices"
+	"strings"
 
 	"payhook.example/shared/payment"
 )
@@ -19,21 +18,17 @@ type Digest [sha256.Size]byte
 // without duplicate names; the digest of another text is its SHA-256. The time is linear in the length of raw, whatever
 // its depth, except that names are sorted.
 func DigestOf(raw []byte) (d Digest) {
-	text, err := jsontext.AppendFormat(nil, raw, jsontext.AllowDuplicateNames(true)) // partsOf finds them
-	if err != nil {
-		return sha256.Sum256(raw)
+	var parts []part
+	text, err := jsontext.AppendFormat(nil, raw, jsontext.AllowDuplicateNames(true)) // partsOf finds duplicates
+	if err == nil {
+		parts = partsOf(text)
 	}
-	parts := partsOf(text)
 	if parts == nil {
 		return sha256.Sum256(raw)
 	}
 	hash := sha256.New()
 	for n, end := 0, len(parts)-1; n != end; n = parts[n].next {
-		from := parts[n].start
-		for n+1 != end && parts[n].next == n+1 { // they follow one another in text as well
-			n++
-		}
-		hash.Write(text[from:parts[n+1].start])
+		hash.Write(text[parts[n].start:parts[n+1].start])
 	}
 	hash.Sum(d[:0])
 	return d
@@ -45,9 +40,14 @@ type part struct{ start, next int }
 
 // member is a member of an object, from its name to the comma or brace after its value.
 type member struct {
-	name        []byte // unquoted
+	name        string // unquoted, in the order of utf16Order
+	before      int    // the last part before the object's first member
 	first, last int    // of its parts in the canonical form
 }
+
+// utf16Order changes a text so that its bytes have the order of its UTF-16 code units (RFC 8785, section 3.2.3). In
+// UTF-8, U+E000 to U+FFFF begin with EE and EF, and what takes two units begins with F0 to F4.
+var utf16Order = strings.NewReplacer("\xEE", "\xFE", "\xEF", "\xFF")
 
 // partsOf returns the parts of a text that is canonical except for the order of members and the eventId. The canonical
 // form begins with the first part and ends before the last one, which is empty. For this, partsOf changes the case of
@@ -57,7 +57,7 @@ func partsOf(text []byte) []part {
 	begin := func(at int) { parts = append(parts, part{at, len(parts) + 1}) }
 	begin(0)
 	members := make([]member, 0, 32) // of the objects that are open
-	open := make([]int, 0, 16)       // where in members those of each open object begin
+	var name []byte
 	for at := 0; at < len(text); at++ {
 		switch start := at; {
 		case text[at] == '"':
@@ -66,33 +66,30 @@ func partsOf(text []byte) []part {
 					at++
 				}
 			}
-			if at+1 == len(text) || text[at+1] != ':' { // not a name
-				value := text[start+1 : at]
-				if len(open) == 1 && text[0] == '{' && text[start-1] == ':' && payment.IsUUID(string(value)) &&
-					string(members[len(members)-1].name) == "eventId" {
-					copy(value, Key(string(value)))
+			value, last := text[start+1:at], len(members)-1
+			switch {
+			case at+1 < len(text) && text[at+1] == ':':
+				name, _ = jsontext.AppendUnquote(name[:0], text[start:at+1])
+				m := member{name: utf16Order.Replace(string(name)), before: len(parts) - 1, first: len(parts)}
+				if text[start-1] == ',' {
+					m.before = members[last].before
 				}
-				continue
+				members = append(members, m)
+				begin(start)
+			case text[0] == '{' && members[last].before == 0 && text[start-1] == ':' &&
+				members[last].name == "eventId" && payment.IsUUID(string(value)):
+				copy(value, Key(string(value)))
 			}
-			if text[start-1] == '{' {
-				open = append(open, len(members))
-			} else {
-				members[len(members)-1].last = len(parts) - 1
-			}
-			name := text[start+1 : at]
-			if bytes.IndexByte(name, '\\') >= 0 {
-				name, _ = jsontext.AppendUnquote(nil, text[start:at+1])
-			}
-			members = append(members, member{name: name, first: len(parts)})
-			begin(start)
 		case text[at] == '}' && text[at-1] != '{':
-			first := open[len(open)-1]
-			members[len(members)-1].last = len(parts) - 1
+			first := len(members) - 1
+			for first > 0 && members[first-1].before == members[first].before {
+				first--
+			}
 			begin(at + 1)
 			if !sortMembers(text, parts, members[first:]) {
 				return nil
 			}
-			members, open = members[:first], open[:len(open)-1]
+			members = members[:first]
 		}
 	}
 	begin(len(text))
@@ -102,10 +99,14 @@ func partsOf(text []byte) []part {
 // sortMembers sorts the members of an object that ends where the last of parts starts, and reports whether their names
 // differ.
 func sortMembers(text []byte, parts []part, members []member) bool {
-	n, end := members[0].first-1, len(parts)-1
-	slices.SortFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
+	n, end := members[0].before, len(parts)-1
+	for i := range members[1:] {
+		members[i].last = members[i+1].first - 1
+	}
+	members[len(members)-1].last = end - 1
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	for i, m := range members {
-		if i > 0 && bytes.Equal(m.name, members[i-1].name) {
+		if i > 0 && m.name == members[i-1].name {
 			return false
 		}
 		parts[n].next, n = m.first, m.last
@@ -114,23 +115,4 @@ func sortMembers(text []byte, parts []part, members []member) bool {
 	parts[n].next = end
 	text[parts[n+1].start-1] = '}'
 	return true
-}
-
-// compareUTF16 compares texts by their UTF-16 code units (RFC 8785, section 3.2.3). That is the order of their bytes in
-// UTF-8, except that what takes two units is before U+E000 to U+FFFF, which begin with the bytes EE and EF.
-func compareUTF16(a, b []byte) int {
-	n, shorter := 0, min(len(a), len(b))
-	for n < shorter && a[n] == b[n] {
-		n++
-	}
-	if n == shorter {
-		return cmp.Compare(len(a), len(b))
-	}
-	order := func(c byte) byte {
-		if c == 0xEE || c == 0xEF {
-			return c | 0xF0
-		}
-		return c
-	}
-	return cmp.Compare(order(a[n]), order(b[n]))
 }

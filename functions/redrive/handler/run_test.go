@@ -115,7 +115,7 @@ func TestARunDoesNotWaitForTheBus(t *testing.T) {
 		d.record(newEvent())
 		start := time.Now()
 		r := d.handle(intake.Request{})
-		if took := time.Since(start); took != 5*time.Second || r.Failed+r.Published != 1 || d.line()["busCause"] == nil {
+		if took := time.Since(start); took != 5*time.Second || r.Published != 1 || d.line()["busCause"] == nil {
 			t.Errorf("%s: %+v, %v", took, r, d.line())
 		}
 	})
