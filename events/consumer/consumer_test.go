@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
@@ -41,9 +40,9 @@ func TestTemplatesAreAsReviewed(t *testing.T) {
 	folder := t.TempDir()
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false), Context: &values,
 		Outdir: jsii.String(filepath.Join(folder, "out"))})
-	if err := build(app, filepath.Join("..", "rules"), func(string) (string, error) {
-		program := filepath.Join(folder, "program")
-		return program, os.CopyFS(program, fstest.MapFS{"bootstrap": {Data: []byte("program"), Mode: 0o755}})
+	if err := addStacks(app, filepath.Join("..", "rules"), func(string) (string, error) {
+		code := filepath.Join(folder, "code.zip")
+		return code, os.WriteFile(code, nil, 0o600)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,9 @@
 //
 // The CDK CLI starts it in this folder:
 //
-//	npx cdk deploy PayhookConsumer -c eventBusName=payhook --parameters ClaimBucket=BUCKET
+//	npx cdk deploy PayhookConsumer -c eventBusName=Payhook --parameters ClaimBucket=BUCKET
 //
-// Context: eventBusName, payhook by default; stackName, PayhookConsumer by default; rules, the
+// Context: eventBusName, Payhook by default; stackName, PayhookConsumer by default; rules, the
 // names of the patterns in events/rules that get a queue, separated by commas, all by default;
 // targetBus, the ARN of a bus in another account that gets the events that need attention;
 // sourceAccount, the account of Payhook, which adds the stack PayhookReceiver for the other
@@ -20,10 +20,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -33,23 +33,24 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/infra/build"
 )
 
 func main() {
 	defer jsii.Close()
 	app := awscdk.NewApp(nil)
-	if err := build(app, filepath.Join("..", "rules"), compileFunction); err != nil {
+	if err := addStacks(app, filepath.Join("..", "rules"), compileFunction); err != nil {
 		fmt.Fprintln(os.Stderr, "consumer:", err)
 		os.Exit(1)
 	}
 	app.Synth(nil)
 }
 
-// build adds the stacks to the app. compile returns the folder with the function's program for an
-// architecture.
-func build(app awscdk.App, folder string, compile func(arch string) (string, error)) error {
+// addStacks adds the stacks to the app. compile returns the path of the function's package for an architecture.
+func addStacks(app awscdk.App, folder string, compile func(arch string) (string, error)) error {
 	local := contextOr(app, "local", "") == "true"
-	bus, target := contextOr(app, "eventBusName", "payhook"), contextOr(app, "targetBus", "")
+	bus, target := contextOr(app, "eventBusName", "Payhook"), contextOr(app, "targetBus", "")
 	rules, err := readRules(folder, contextOr(app, "rules", ""))
 	if err != nil {
 		return err
@@ -107,19 +108,21 @@ func functionArchitecture(local bool) string {
 	return "arm64"
 }
 
-// compileFunction builds the program of the function.
+// compileFunction builds the program of the function and returns the path of its package.
 func compileFunction(arch string) (string, error) {
-	folder, err := filepath.Abs(filepath.Join("..", "..", ".build", "consumer-function-"+arch))
+	name, err := filepath.Abs(filepath.Join("..", "..", ".build", "consumer-function-"+arch+".zip"))
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=",
-		"-o", filepath.Join(folder, "bootstrap"), "./function")
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build of the function: %w\n%s", err, said)
+	programs, err := build.Programs("", arch, "payhook.example/events/consumer/function")
+	if err != nil {
+		return "", err
 	}
-	return folder, nil
+	text, err := build.Package(programs["function"], nil)
+	if err != nil {
+		return "", err
+	}
+	return name, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, text, 0o600))
 }
 
 func contextOr(app awscdk.App, key, otherwise string) string {

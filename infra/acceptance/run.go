@@ -28,6 +28,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"payhook.example/infra/build"
 	"payhook.example/infra/checks"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
@@ -167,16 +168,14 @@ func (r *run) deploy(ctx context.Context) error {
 func (r *run) deployService(ctx context.Context) error {
 	source := filepath.Join(r.cdk.Top, "infra", "acceptance", "service")
 	assembly, name := filepath.Join(r.cdk.State, "service.out"), r.Stack+"-Service"
-	program := filepath.Join(assembly, "function", "bootstrap")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=lambda.norpc", "-ldflags=-s", "-o", program,
-		".")
 	// The function is compiled for the processor of this machine, where an emulator runs it.
-	build.Dir, build.Env = source, append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux")
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build of the simulated payment service: %w\n%s", err, said)
-	}
-	built, err := os.ReadFile(program)
+	programs, err := build.Programs(source, runtime.GOARCH, "payhook.example/infra/acceptance/service")
 	if err != nil {
+		return err
+	}
+	built, err := build.Package(programs["service"], nil)
+	if err := errors.Join(err, os.MkdirAll(assembly, 0o700),
+		os.WriteFile(filepath.Join(assembly, "function.zip"), built, 0o600)); err != nil {
 		return err
 	}
 	values := strings.NewReplacer("<Name>", name, "<Digest>", fmt.Sprintf("%x", sha256.Sum256(built)), "<Architecture>",

@@ -2,14 +2,20 @@
 package build
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 )
 
 // Names are the folders under functions/, one program each.
@@ -19,23 +25,30 @@ var Names = []string{"webhook", "redrive", "token"}
 // programs by the names of the functions. The current folder is in this module, or in
 // that of an app, which names the version of this module in its go.mod.
 //
-// The build is reproducible: the same source and the same Go give the same bytes on
-// every machine, so a deployment without changes uploads nothing. It uses no workspace (go.work).
-//
 // The error contains the output of the compiler.
 func Functions(arch string) (map[string][]byte, error) {
+	var packages []string
+	for _, name := range Names {
+		packages = append(packages, "payhook.example/functions/"+name)
+	}
+	return Programs("", arch, packages...)
+}
+
+// Programs builds main packages for Linux on the architecture arch, in a folder, which "" is the current one. It
+// returns the programs by the last elements of the paths of the packages.
+//
+// The build is reproducible: the same source and the same Go give the same bytes on
+// every machine, so a deployment without changes uploads nothing. It uses no workspace (go.work).
+func Programs(folder, arch string, packages ...string) (map[string][]byte, error) {
 	out, err := os.MkdirTemp("", "payhook-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	// One build for all functions compiles shared packages once.
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=", "-o",
-		out}
-	for _, name := range Names {
-		args = append(args, "payhook.example/functions/"+name)
-	}
-	cmd := exec.Command("go", args...)
+	// One build for all programs compiles shared packages once.
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc",
+		"-ldflags=-s -w -buildid=", "-o", out + string(filepath.Separator)}, packages...)...)
+	cmd.Dir = folder
 	if cmd.Env, err = environment(); err != nil {
 		return nil, fmt.Errorf("build the functions: %w", err)
 	}
@@ -44,12 +57,40 @@ func Functions(arch string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
 	built := map[string][]byte{}
-	for _, name := range Names {
-		if built[name], err = os.ReadFile(filepath.Join(out, name)); err != nil {
+	for _, p := range packages {
+		if built[path.Base(p)], err = os.ReadFile(filepath.Join(out, path.Base(p))); err != nil {
 			return nil, err
 		}
 	}
 	return built, nil
+}
+
+// Package returns a zip file for Lambda with a program and other files by their names. A name with a nil text is left
+// out. The bytes depend on nothing else, so neither the umask nor the file system of this machine decides about the
+// modes: they are those that Lambda needs (https://docs.aws.amazon.com/lambda/latest/dg/troubleshooting-deployment.html).
+// The CDK names an asset by a digest of its bytes. For a zip file, the digest includes the modes; for a folder, which
+// the CDK CLI would zip, it does not, and the CLI would not replace a package that has wrong modes.
+func Package(program []byte, files map[string][]byte) ([]byte, error) {
+	var text bytes.Buffer
+	w := zip.NewWriter(&text)
+	add := func(name string, mode fs.FileMode, content []byte) error {
+		header := &zip.FileHeader{Name: name, Method: zip.Deflate,
+			Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)} // the first date of the format
+		header.SetMode(mode)
+		f, err := w.CreateHeader(header)
+		if err == nil {
+			_, err = f.Write(content)
+		}
+		return err
+	}
+	err := add("bootstrap", 0o755, program) // the name that Lambda starts
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if files[name] != nil {
+			err = errors.Join(err, add(name, 0o644, files[name]))
+		}
+	}
+	err = errors.Join(err, w.Close()) // it writes the list of the files
+	return text.Bytes(), err
 }
 
 // environment returns that of a build without the architecture. What changes the bytes is not taken from the user,
@@ -69,7 +110,7 @@ func environment() ([]string, error) {
 		env = append(env, kept[i]+"="+value)
 	}
 	return append(env, "GOENV=off", "CGO_ENABLED=0", "GOOS=linux", "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
-		"GOFIPS140="), nil
+		"GOFIPS140=", "GO111MODULE=", "GO_EXTLINK_ENABLED="), nil
 }
 
 // Version returns the version that [Functions] builds, as payment.Version writes it: that of

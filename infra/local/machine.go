@@ -109,10 +109,7 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 	if err := checkSettings(m.main.Stack, values, m.given); err != nil {
 		return "", "", err
 	}
-	bus := m.main.Setting("eventBusName")
-	if bus == "" {
-		bus = settings.DefaultBusName(m.main.Stack)
-	}
+	bus := cmp.Or(m.main.Setting("eventBusName"), m.main.Stack)
 	group, within := errgroup.WithContext(ctx)
 	step := func(name string, do func() error) {
 		group.Go(func() error { return m.progress.Step(name, do) })

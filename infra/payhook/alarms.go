@@ -212,6 +212,15 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 		props.TreatMissingData = awscloudwatch.TreatMissingData_BREACHING
 	}
 	created := awscloudwatch.NewAlarm(scope, jsii.String(a.name), props)
+	if a.missingBreaches {
+		// The periods of a new alarm have no data yet. The warm-up ends as soon as they have, and is at most two days
+		// (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-warm-up.html). The other alarms have
+		// none: it also delays an alarm after each update.
+		period := *a.metric.(interface{ Period() awscdk.Duration }).Period().ToMinutes(nil)
+		created.Node().DefaultChild().(awscloudwatch.CfnAlarm).SetWarmUpConfiguration(
+			&awscloudwatch.CfnAlarm_WarmUpConfigurationProperty{
+				WarmUpPeriodDurationInMinutes: jsii.Number(min(period**props.EvaluationPeriods, 2*24*60))})
+	}
 	notify := awscloudwatchactions.NewSnsAction(p.alarmTopic)
 	created.AddAlarmAction(notify)
 	if a.notifyOK {

@@ -45,34 +45,27 @@ func buildFunctions(arch string) (map[string][]byte, error) {
 	return built, nil
 }
 
-// packageFunctions creates the package of every function in the folder out and returns the
-// folder of each package by the function's name. It adds the CAs of the service to all packages, and the
-// truststore to those of the functions that verify client certificates, unless they are nil.
+// packageFunctions writes the package of every function into the folder out and returns the path of each by the
+// function's name. It adds the CAs of the service to all packages, and the truststore to those of the functions that
+// verify client certificates, unless they are nil. The truststore is also a file of its own, for API Gateway.
 func packageFunctions(built map[string][]byte, out string, truststore, serviceCA []byte) (map[string]string, error) {
-	folders := make(map[string]string, len(built))
+	packages := map[string]string{settings.TruststoreFile: filepath.Join(out, settings.TruststoreFile)}
+	if err := os.WriteFile(packages[settings.TruststoreFile], truststore, 0o600); err != nil {
+		return nil, err
+	}
 	for name, program := range built {
-		folder := filepath.Join(out, name)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return nil, err
-		}
-		// Lambda starts the program with this name.
-		if err := os.WriteFile(filepath.Join(folder, "bootstrap"), program, 0o755); err != nil {
-			return nil, err
-		}
 		files := map[string][]byte{settings.ServiceCAFile: serviceCA}
 		if slices.Contains(trusting, name) {
 			files[settings.TruststoreFile] = truststore
 		}
-		for file, text := range files {
-			if text == nil {
-				continue
-			}
-			// Lambda's user must be able to read it.
-			if err := os.WriteFile(filepath.Join(folder, file), text, 0o644); err != nil {
-				return nil, err
-			}
+		text, err := build.Package(program, files)
+		if err == nil {
+			packages[name] = filepath.Join(out, name+".zip")
+			err = os.WriteFile(packages[name], text, 0o600)
 		}
-		folders[name] = folder
+		if err != nil {
+			return nil, err
+		}
 	}
-	return folders, nil
+	return packages, nil
 }

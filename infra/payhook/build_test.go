@@ -1,13 +1,19 @@
 package payhook
 
 import (
+	"archive/zip"
 	"bytes"
 	"debug/elf"
+	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/build"
 	"payhook.example/shared/settings"
@@ -82,28 +88,42 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		folders, err := packageFunctions(built, t.TempDir(), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, name := range build.Names {
-			program := filepath.Join(folders[name], "bootstrap")
-			f, err := elf.Open(program)
+			f, err := elf.NewFile(bytes.NewReader(built[name]))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close()
 			if f.Machine != machine {
 				t.Errorf("%s for %s: is for %s", name, arch, f.Machine)
 			}
 			if f.Section(".symtab") != nil || f.Section(".interp") != nil {
 				t.Errorf("%s for %s: not stripped, or needs libraries of the machine it runs on", name, arch)
 			}
-			if info, err := os.Stat(program); err != nil || info.Mode().Perm()&0o111 != 0o111 {
-				t.Errorf("%s for %s: Lambda may not run it: %v %v", name, arch, info.Mode(), err)
-			}
 		}
 	}
+}
+
+// unzip returns the files of a package, each as its mode and text.
+func unzip(t *testing.T, name string) map[string]string {
+	t.Helper()
+	z, err := zip.OpenReader(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	files := map[string]string{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if _, twice := files[f.Name]; err != nil || twice {
+			t.Fatalf("%s in %s: twice, or %v", f.Name, name, err)
+		}
+		files[f.Name] = f.Mode().String() + " " + string(text)
+	}
+	return files
 }
 
 // A package without the truststore rejects every webhook, and one with that of
@@ -111,25 +131,61 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 func TestCAsAreInThePackagesThatNeedThem(t *testing.T) {
 	built := map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}
 	for _, text := range [][]byte{[]byte("first"), []byte("second"), nil} {
-		folders, err := packageFunctions(built, t.TempDir(), text, text)
+		packages, err := packageFunctions(built, t.TempDir(), text, text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, folder := range folders {
-			for _, file := range []string{settings.TruststoreFile, settings.ServiceCAFile} {
-				want := text
-				if name == "token" && file == settings.TruststoreFile {
-					want = nil
-				}
-				file := filepath.Join(folder, file)
-				got, err := os.ReadFile(file)
-				if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
-					t.Errorf("%s with %q: %q, %v", name, text, got, err)
-				}
-				if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o644 {
-					t.Errorf("%s: Lambda may not read it: %v", name, info.Mode())
-				}
+		for name := range built {
+			want := map[string]string{"bootstrap": "-rwxr-xr-x "}
+			if text != nil {
+				want[settings.ServiceCAFile] = "-rw-r--r-- " + string(text)
 			}
+			if text != nil && name != "token" {
+				want[settings.TruststoreFile] = "-rw-r--r-- " + string(text)
+			}
+			if diff := cmp.Diff(want, unzip(t, packages[name])); diff != "" {
+				t.Errorf("%s with %q (-want +got)\n%s", name, text, diff)
+			}
+		}
+	}
+}
+
+// What is uploaded under a name is the same whatever the umask of who deploys is, and Lambda's user can read it.
+func TestTheUmaskDoesNotChangePackages(t *testing.T) {
+	const out, ca = "PAYHOOK_TEST_OUT", "PAYHOOK_TEST_CA"
+	if os.Getenv(out) != "" { // in the process with the umask
+		app, _ := newPayhook(t, "program", mtls("both"),
+			map[string]any{"truststore": os.Getenv(ca), "serviceCA": os.Getenv(ca)})
+		if err := errors.Join(synthesize(app), os.CopyFS(os.Getenv(out), os.DirFS(*app.Outdir()))); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	packages := map[string]map[string]string{} // their files, by their names
+	for _, umask := range []string{"022", "027", "077"} {
+		folder := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "umask "+umask+` && exec "$0" "-test.run=^$1$"`, os.Args[0],
+			t.Name())
+		cmd.Env = append(os.Environ(), out+"="+folder, ca+"="+truststores()[0])
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("umask %s: %v\n%s", umask, err, said)
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "asset.*.zip"))
+		if err != nil || len(files) != 2 { // webhook and redrive have the same program here
+			t.Fatalf("umask %s: %q %v", umask, files, err)
+		}
+		for _, file := range files {
+			packages[filepath.Base(file)] = unzip(t, file)
+		}
+	}
+	text := " " + string(readFile(t, truststores()[0]))
+	for name, files := range packages {
+		want := map[string]string{"bootstrap": "-rwxr-xr-x program", settings.ServiceCAFile: "-rw-r--r--" + text}
+		if len(files) == 3 {
+			want[settings.TruststoreFile] = "-rw-r--r--" + text
+		}
+		if diff := cmp.Diff(want, files); diff != "" || len(packages) != 2 {
+			t.Errorf("%s of %d (-want +got)\n%s", name, len(packages), diff)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/regioninfo"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -205,6 +206,10 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 		parts := strings.Split(arn, ":")
 		partition, region, account = &parts[1], &parts[3], &parts[4]
 	}
+	suffix := stack.UrlSuffix()
+	if !*awscdk.Token_IsUnresolved(region) {
+		suffix = regioninfo.RegionInfo_Get(region).DomainSuffix()
+	}
 	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
 		return stack.FormatArn(&awscdk.ArnComponents{
 			Partition: partition, Region: region, Account: account,
@@ -224,8 +229,10 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 	statements := []awsiam.PolicyStatement{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service" in the CloudWatch Logs User
-		// Guide. CloudFormation chooses the names of the log groups, which begin with that of the stack.
-		allowed("LogsOfThisStack", "logs."+*region+".amazonaws.com",
+		// Guide. Of the principals here, only that of CloudWatch Logs has the Region and the suffix of the partition,
+		// amazonaws.com.cn in China (Default.servicePrincipal in package region-info of the CDK). CloudFormation
+		// chooses the names of the log groups, which begin with that of the stack.
+		allowed("LogsOfThisStack", "logs."+*region+"."+*suffix,
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
 				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *topStack(p).StackName()+"-*",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/regioninfo"
 	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
 )
@@ -162,9 +164,36 @@ func TestThreeServicesCanUseAKeyThatExists(t *testing.T) {
 	created := at(tm.get(t, "Encryption/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement").([]any)
 	// The first statement of a created key lets the account's IAM policies give access to it.
 	want := strings.NewReplacer("AWS::Partition", "aws", "AWS::Region", "eu-central-1",
-		"AWS::AccountId", "123456789012").Replace(fmt.Sprint(created[1:]))
+		"AWS::AccountId", "123456789012", "AWS::URLSuffix", "amazonaws.com").Replace(fmt.Sprint(created[1:]))
 	if diff := cmp.Diff(want, fmt.Sprint(tm.plain(policy.Statement))); diff != "" || len(policy.Statement) != 5 {
 		t.Errorf("%d statements (-want +got)\n%s", len(policy.Statement), diff)
+	}
+}
+
+// AWS rejects the policy of a key if one of its principals does not exist.
+func TestThePrincipalOfCloudWatchLogsHasTheSuffixOfThePartition(t *testing.T) {
+	for region, suffix := range map[string]string{"cn-north-1": "amazonaws.com.cn", "us-gov-west-1": "amazonaws.com"} {
+		want := "logs." + region + "." + suffix
+		app := newApp(t)
+		stack := awscdk.NewStack(app, jsii.String("Bank"), &awscdk.StackProps{Env: &awscdk.Environment{Region: &region,
+			Account: jsii.String("123456789012")}})
+		props := &Props{BaseURL: "https://a.example", AuthURL: "https://b.example", TokenManagerID: "c"}
+		props.Encryption, props.DomainName, props.HostedZoneID = "cmk", "hook.bank.example", "Z0123456789ABC"
+		create(stack, jsii.String("Default"), props, programs(""))
+		if err := synthesize(app); err != nil {
+			t.Fatal(err)
+		}
+		tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+		created := at(tm.get(t, "Bank/Default/Encryption/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement")
+		key := *stack.FormatArn(&awscdk.ArnComponents{Service: jsii.String("kms"), Resource: jsii.String("key"),
+			ResourceName: jsii.String("1234abcd-12ab-34cd-56ef-1234567890ab"),
+			Partition:    regioninfo.RegionInfo_Get(&region).Partition()})
+		_, existing := newPayhook(t, "", map[string]any{"encryption": key})
+		for _, policy := range []string{fmt.Sprint(created), strings.Join(printed(existing, "info"), "")} {
+			if !regexp.MustCompile(`[": ]` + regexp.QuoteMeta(want) + `["\]]`).MatchString(policy) {
+				t.Errorf("%s is not in %s", want, policy)
+			}
+		}
 	}
 }
 

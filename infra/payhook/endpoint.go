@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"encoding/json"
-	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
@@ -103,13 +102,13 @@ func newAPIResource(scope constructs.Construct, id, kind string, properties map[
 	})
 }
 
-// truststoreURI adds the truststore as an asset and returns its S3 URI. It is the file in the packages of the
+// truststoreURI adds the truststore as an asset and returns its S3 URI. It is the text in the packages of the
 // functions, with the certificates alone. The CDK names an asset by its content, so a new truststore is a new object:
 // API Gateway does not read an object again when its content changes (AWS, "Updating your truststore" in the API
 // Gateway Developer Guide).
 func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
-		Path: jsii.String(filepath.Join(p.packages["webhook"], settings.TruststoreFile)),
+		Path: jsii.String(p.packages[settings.TruststoreFile]),
 	}).S3ObjectUrl()
 }
 

@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"crypto/sha256"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -136,10 +137,18 @@ func newRole(scope constructs.Construct, id, service string, conditions *map[str
 	})}
 }
 
-// allow lets the role perform actions on resources, which are ARNs.
+// allow lets the role perform actions of one service on resources, which are ARNs. That of a bucket does not contain an
+// account: if a bucket was deleted, another account could create one of this name, and payments would be written there.
+// So the bucket must be of the account of the stack
+// (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-resourceaccount).
 func (r *role) allow(actions []string, resources ...*string) {
 	r.actions = append(r.actions, actions...)
-	r.AddToPolicy(statement("", "", actions, resources, nil))
+	var conditions map[string]any
+	if strings.HasPrefix(actions[0], "s3:") {
+		conditions = map[string]any{"StringEquals": map[string]any{
+			"aws:ResourceAccount": awscdk.Stack_Of(r.Role).Account()}}
+	}
+	r.AddToPolicy(statement("", "", actions, resources, conditions))
 }
 
 func (p *Payhook) functionRoles() []*role {

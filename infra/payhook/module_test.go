@@ -89,7 +89,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	for _, id := range []string{"Payments", "Reports"} {
 		got[id] = fmt.Sprint(tm.Outputs[id+"EventBusName"].Value, " ", tm.Outputs[id+"Deployment"].Value)
 	}
-	if diff := cmp.Diff(map[string]any{"Bank/Events": "bank-events", "Bank/Reports/Bus": "bank_Reports",
+	if diff := cmp.Diff(map[string]any{"Bank/Events": "bank-events", "Bank/Reports/Bus": "Bank_Reports",
 		"Bank/Reports/BusPolicy": "protected", "Payments": "Bank/Events Bank_Payments",
 		"Reports": "Bank/Reports/Bus Bank_Reports"}, got); diff != "" || len(code) != 3 {
 		t.Errorf("%d assets of functions (-want +got)\n%s", len(code), diff)

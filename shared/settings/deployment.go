@@ -122,7 +122,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 		}
 		v := Value{Text: s.Default, InGo: given.InGo, From: "default"}
 		if s.Key == "eventBusName" {
-			v.Text = DefaultBusName(given.Deployment)
+			v.Text = given.Deployment // unique, also if names differ only in case
 		}
 		if given.InGo {
 			v.Name = s.Name
@@ -138,17 +138,6 @@ func ParseDeployment(given Given) (Deployment, error) {
 		}
 	}
 	return r.to, r.err()
-}
-
-// DefaultBusName returns the name of the bus of a deployment without the setting
-// eventBusName: that of the deployment, with the name of the stack in lower case.
-func DefaultBusName(deployment string) string {
-	stack, id, ok := strings.Cut(deployment, "_")
-	name := strings.ToLower(stack)
-	if ok {
-		name += "_" + id
-	}
-	return name[:min(len(name), maxBusName)]
 }
 
 // TextIn returns the text of a setting in texts, and its default if there is none.

@@ -74,6 +74,7 @@ var forms = map[string]form{
 	})},
 	"email": {example: "payments-oncall@example.com", check: must("be an e-mail address", isPlainAddress)},
 
+	// AWS, "CreateEventBus" in the EventBridge API reference. Only those of partners have a slash.
 	"bus": {example: "payments", check: must("be at most 256 letters, digits, '.', '_' and '-'",
 		lazily(`^[A-Za-z0-9._-]{1,256}$`))},
 	// AWS, "CreateTable" in the DynamoDB API reference.
@@ -88,10 +89,6 @@ var forms = map[string]form{
 		check: must("be letters, digits and hyphens, starting with a letter, at most 100",
 			lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`))},
 }
-
-// maxBusName is the maximum length of the name of a bus, which has no slash (AWS, "CreateEventBus" in the
-// EventBridge API reference).
-const maxBusName = 256
 
 // logDays are the values of PutRetentionPolicy (AWS, CloudWatch Logs API reference).
 const logDays = "1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 3288 3653"

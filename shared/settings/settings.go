@@ -123,8 +123,8 @@ type Settings struct {
 
 	// CaptureRejected is how long after a deployment rejected webhooks are stored.
 	CaptureRejected time.Duration `group:"Rarely needed" key:"captureRejected" default:"off" limits:"1m 7d off"`
-	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case. A change
-	// replaces the bus.
+	// EventBusName is the name of the bus that is created; none: that of the deployment. A change replaces
+	// the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
 	// LedgerTable is an existing ledger to use.
 	LedgerTable string `key:"ledgerTable" form:"table"`

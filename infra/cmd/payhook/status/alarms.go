@@ -61,7 +61,8 @@ func alarms(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	}
 	if without != nil {
 		checks = append(checks, check{"alarms", notMeasured, "without data: " + strings.Join(without, ", "),
-			"after a deployment, repeat this in 10 minutes; otherwise deploy the stack again"})
+			"after a deployment, repeat this in 10 minutes (silence: after alarmSilence); otherwise deploy " +
+				"the stack again"})
 	}
 	if checks == nil {
 		checks = []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all)), ""}}
