@@ -314,7 +314,7 @@ func (c *Certificate) Verify(payload []byte, trusted clientcert.Truststore,
 
 // Name is what the name of a proof says. A name is the key of an object:
 // REASON/2026/01/31/12/20260131T120000.123Z-DELIVERYID-DIGEST.json. If it is accepted, REASON is accepted/DAYS: DAYS is
-// for how many days the evidence bucket locks it, so that a rule of the bucket can delete the proofs of one lock. A name
+// for how many days the evidence bucket locks it, so that a rule of the bucket can delete the proofs of one lock. It
 // depends on the content and DAYS alone, and not on when the proof is stored and what the ledger had. The time is
 // [Proof.SentAt] in UTC, and 1970-01-01 if it can't be read; the folders are its hour. DELIVERYID is in lower case, and
 // [Unknown] if it could not be read. DIGEST is half of a [Digest] in hexadecimal. A rejected webhook has its outcome

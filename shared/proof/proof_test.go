@@ -327,7 +327,8 @@ func TestOnlyWhatHasTheFormOfANameIsOne(t *testing.T) {
 		changed(name, digest, request[len(request)-31:]), changed(request, "-missing-", "-missing-0"),
 		changed(request, "signature-missing", ""), changed(request, "signature", strings.Repeat("s", 60)),
 		changed(name, "2026/01/31/12/2026", "1969/01/31/12/1969"), strings.Repeat(name, 9)}
-	for _, odd := range []string{"x;touch pwned;", "$(id)", "`id`", "..", "../..", "/", "\\", "\x1b[2J", "\x00", "\n", "\r",
+	for _, odd := range []string{"x;touch pwned;", "$(id)", "`id`", "..", "../..", "/", "\\", "\x1b[2J", "\x00", "\n",
+		"\r",
 		"\u009b", "\u202e", "é", "е", "\xff", "%2e", "~", "*", "?", "'", `"`, " ", "=", "A", "_"} {
 		bad = append(bad, changed(request, "missing", "mis"+odd+"sing"), changed(name, "Z-", "Z-"+odd),
 			changed(name, ".json", odd+".json"), changed(name, "accepted/", "accepted/"+odd))

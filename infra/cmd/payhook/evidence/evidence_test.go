@@ -349,7 +349,8 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		})
 	}
 	serve(t, b)
-	if _, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027"); status != cli.StatusFailed ||
+	_, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027")
+	if status != cli.StatusFailed ||
 		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2562/2027") {
 		t.Errorf("%d, %s", status, stderr)
 	}
@@ -694,7 +695,8 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 			test.b["ledger"] = item(id, noon, noon)
 			serve(t, test.b)
 			out, stderr, status := run(t.Context(), strings.Fields(test.args)...)
-			if status != test.status || strings.Contains(out+stderr, "touch") || strings.Contains(out+stderr, "pwned") ||
+			if status != test.status || strings.Contains(out+stderr, "touch") ||
+				strings.Contains(out+stderr, "pwned") ||
 				strings.ContainsFunc(strings.ReplaceAll(out+stderr, "\n", ""),
 					func(r rune) bool { return r > '~' || r < ' ' }) {
 				t.Errorf("%d, %q", status, out+stderr)
@@ -759,7 +761,8 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := folder(t, map[string][]byte{test.name: test.text})
-			if out, stderr, status := run(t.Context(), "verify", filepath.Join(at, test.verify)); status != test.status {
+			out, stderr, status := run(t.Context(), "verify", filepath.Join(at, test.verify))
+			if status != test.status {
 				t.Errorf("%d, %s%s", status, out, stderr)
 			}
 		})
@@ -784,8 +787,9 @@ func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for out, want := range map[string]int{used: cli.StatusUsage, link: cli.StatusUsage,
-		filepath.Join(used, "a"): cli.StatusUsage, filepath.Join(used, "a", "b"): cli.StatusUsage, empty: 0, filepath.Join(t.TempDir(), "a", "b"): 0,
-		"/proc/new": cli.StatusFailed} {
+		filepath.Join(used, "a"): cli.StatusUsage, filepath.Join(used, "a", "b"): cli.StatusUsage, empty: 0,
+		filepath.Join(t.TempDir(), "a", "b"): 0,
+		"/proc/new":                          cli.StatusFailed} {
 		text, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
 		if status != want || strings.Contains(text, "verifies") != (want != cli.StatusUsage) ||
 			strings.Contains(stderr, "openssl") != (want == 0) {

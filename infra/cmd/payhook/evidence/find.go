@@ -245,6 +245,7 @@ func write(p *cli.Program, folder, id string, o Object) error {
 			return err
 		}
 	}
-	fmt.Fprintf(p.Err, "%s has the first record, with payment data; this verifies it with OpenSSL:\n%s", folder, commands)
+	fmt.Fprintf(p.Err, "%s has the first record, with payment data; this verifies it with OpenSSL:\n%s", folder,
+		commands)
 	return nil
 }
