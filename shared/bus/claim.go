@@ -8,7 +8,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 
@@ -151,7 +150,7 @@ func FindClaim(ctx context.Context, bucket interface {
 			return "", nil, fmt.Errorf("claim check: list: %w", err)
 		}
 		event, err := get(ctx, bucket, Reference{Key: object.Key, Size: object.Size,
-			SHA256: strings.TrimSuffix(path.Base(object.Key), ".json")})
+			SHA256: strings.TrimSuffix(strings.TrimPrefix(object.Key, folder(eventID)), ".json")})
 		if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrAltered) {
 			return "", nil, err
 		}

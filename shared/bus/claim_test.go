@@ -3,9 +3,11 @@ package bus_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +138,13 @@ func TestContentsOfAnEventAreFound(t *testing.T) {
 	}
 	if got := find(large.EventID[:8], large.Bytes); got != nil {
 		t.Errorf("another id: %q", got)
+	}
+	odd := fmt.Sprintf("events/%s/x;touch pwned;\x1b/%x.json", large.EventID, sha256.Sum256([]byte("[]")))
+	if err := bucket.Put(t.Context(), odd, []byte("[]")); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(large.EventID, []byte("[]")); got != nil { // its key would be printed
+		t.Errorf("another key: %q", got)
 	}
 	overwrite(t, bucket, "{}")
 	if got := find(large.EventID, []byte("{}")); got != nil {
