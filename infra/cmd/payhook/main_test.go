@@ -55,7 +55,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		if cmd.Short == "" || !cmd.HasSubCommands() && (cmd.Long == "" || cmd.Example == "") {
 			t.Errorf("%s has no description or no example", cmd.CommandPath())
 		}
-		for line := range strings.Lines(cmd.Long) {
+		for line := range strings.SplitSeq(cmd.Long, "\n") {
 			if len([]rune(line)) > 90 {
 				t.Errorf("the help of %s has a line of %d columns: %s", cmd.CommandPath(), len(line), line)
 			}
