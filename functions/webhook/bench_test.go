@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
@@ -85,15 +88,11 @@ func (p plain) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	return json.Marshal(events.LambdaFunctionURLResponse{StatusCode: 200})
 }
 
-// signingKey is the service's key.
-var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-
-// serveAWS answers the calls of both handlers 10 ms after it has read them. It has the key that was stored. Other
+// serveAWS answers the calls of both handlers 10 ms after it has read them. It has the keys that were stored. Other
 // calls have no effect, so that they need little CPU time.
 func serveAWS(b *testing.B) (url string) {
 	var mu sync.Mutex
-	var key json.RawMessage
-	id := strings.ReplaceAll(signingKey().ID, "-", "") // as the table has it
+	keys := map[string]json.RawMessage{} // items with a key, by its id
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || len(body) == 0 {
@@ -110,12 +109,26 @@ func serveAWS(b *testing.B) (url string) {
 		switch target := r.Header.Get("X-Amz-Target"); {
 		case strings.HasSuffix(target, ".PutItem") && bytes.Contains(body, []byte(`"TableName":"keys"`)):
 			var put struct{ Item json.RawMessage }
-			if err := json.Unmarshal(body, &put); err != nil {
+			var item struct {
+				KeyID struct{ S string }
+				JWK   json.RawMessage
+			}
+			if err := errors.Join(json.Unmarshal(body, &put), json.Unmarshal(put.Item, &item)); err != nil {
 				b.Error(err)
 			}
-			key = put.Item
-		case strings.HasSuffix(target, ".GetItem") && key != nil && bytes.Contains(body, []byte(id)):
-			answer = fmt.Sprintf(`{"Item":%s}`, key)
+			if item.JWK != nil {
+				keys[item.KeyID.S] = put.Item
+			}
+		case strings.HasSuffix(target, ".GetItem"):
+			var get struct {
+				Key struct{ KeyID struct{ S string } }
+			}
+			if err := json.Unmarshal(body, &get); err != nil {
+				b.Error(err)
+			}
+			if item := keys[get.Key.KeyID.S]; item != nil {
+				answer = fmt.Sprintf(`{"Item":%s}`, item)
+			}
 		case strings.HasSuffix(target, ".PutEvents"):
 			answer = list("Entries", `{"EventId":"1"}`, `"DetailType":`)
 		case strings.HasSuffix(target, ".BatchExecuteStatement"):
@@ -128,19 +141,26 @@ func serveAWS(b *testing.B) (url string) {
 	return server.URL
 }
 
-// BenchmarkDelivery compares the function with [plain]: a delivery of one event, one of 100 events,
-// and the start with the first delivery. Both are called in turns, so that the load of the machine is
+// BenchmarkDelivery compares the function with [plain]: a delivery of one event, one of one event with a new key, one
+// of 100 events, and the start with the first delivery. Both are called in turns, so that the load of the machine is
 // the same for both. A ratio of 0.5 means that the function needs half of what plain needs. The CPU
 // time includes that of the servers in this process.
 //
-// A start is what main does, and the first delivery, with a key that another process has stored. It
+// NewKey includes the signing of the delivery. A start is what main does, and the first delivery, with a key that another process has stored. It
 // excludes the start of the process, and TLS.
 func BenchmarkDelivery(b *testing.B) {
-	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
-	defer service.Close()
+	signing := paymenttest.NewKey(2048)
+	keyService := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(10 * time.Millisecond)
+		key := signing
+		key.ID = path.Base(r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(key.JWK())
+	}))
+	defer keyService.Close()
 	env := map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": serveAWS(b), "AWS_ACCESS_KEY_ID": "id",
-		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": service.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
+		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": keyService.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
 		settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
 		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
 	}
@@ -163,9 +183,9 @@ func BenchmarkDelivery(b *testing.B) {
 		}
 		return p
 	}
-	// delivery returns a function that sends a new delivery of n events to a handler.
-	delivery := func(n int) func(lambda.Handler) {
-		signed, err := service.Sender().Sign(b.Context(),
+	// delivery returns a function that sends a new delivery of n events, signed by a key, to a handler.
+	delivery := func(n int, key paymenttest.Key) func(lambda.Handler) {
+		signed, err := (&paymenttest.Sender{Key: key}).Sign(b.Context(),
 			paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(n)...)})
 		if err != nil {
 			b.Fatal(err)
@@ -186,7 +206,12 @@ func BenchmarkDelivery(b *testing.B) {
 		}
 	}
 	warm, warmPlain := start(), startPlain()
-	one, hundred := delivery(1), delivery(100)
+	newKey := func() {
+		key := signing
+		key.ID = uuid.New().String()
+		delivery(1, key)(warm)
+	}
+	one, hundred := delivery(1, signing), delivery(100, signing)
 	one(warm)
 	one(warmPlain)
 	for _, c := range []struct {
@@ -195,6 +220,7 @@ func BenchmarkDelivery(b *testing.B) {
 	}{
 		{"Start", func() { one(start()) }, func() { one(startPlain()) }},
 		{"1Event", func() { one(warm) }, func() { one(warmPlain) }},
+		{"NewKey", newKey, func() { one(warmPlain) }},
 		{"100Events", func() { hundred(warm) }, func() { hundred(warmPlain) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
