@@ -77,7 +77,7 @@ func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Fu
 
 // KeyService returns the key service of settings. With keysAuth=bearer, it gets the access token. The error says that
 // the service was not asked, because the token cannot be used.
-func (d *Deployment) KeyService(ctx context.Context, conf settings.Function) (*keys.Origin, error) {
+func (d *Deployment) KeyService(ctx context.Context, conf settings.Function) (*keys.Endpoint, error) {
 	client := &http.Client{}
 	if conf.KeysAuth == settings.BearerToken {
 		if !d.KeepsToken() {
@@ -91,5 +91,5 @@ func (d *Deployment) KeyService(ctx context.Context, conf settings.Function) (*k
 		}
 		client = token.NewClient(reader, conf.KeyService)
 	}
-	return keys.NewOrigin(client, conf.KeyService, settings.KeyTimeout), nil
+	return keys.NewEndpoint(client, conf.KeyService, settings.KeyTimeout), nil
 }

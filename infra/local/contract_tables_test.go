@@ -255,6 +255,10 @@ func compareKeys(t *testing.T, seed uint64, store keyStore) {
 	m := &keys.Memory{}
 	stores := []keyStore{{m, m}, store}
 	compareCalls(t, seed, 500, stores, (*random).keyCall)
+	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s keyStore, n int) bool {
+		stored, _, err := s.Put(ctx, keys.Record{ID: "leased", Version: fmt.Sprint(n + 1)}, "")
+		return stored && err == nil
+	}))
 	compare(t, "a budget of seven at the same time", stores, atOnce(func(ctx context.Context, s keyStore, _ int) bool {
 		left, err := s.Take(ctx, "name#once", 7, time.UnixMilli(1769860800123))
 		return left && err == nil
@@ -263,18 +267,22 @@ func compareKeys(t *testing.T, seed uint64, store keyStore) {
 
 // record returns a record of few times, so that conditions hold as often as not.
 func (r *random) record() keys.Record {
-	k := keys.Record{ID: r.id(), SentAs: r.id(), FetchedAt: r.time(),
+	k := keys.Record{ID: r.id(), Version: []string{"", "1", "2"}[r.IntN(3)], AskedAs: r.id(), Failures: r.IntN(2),
+		Answer:    []keys.State{keys.None, keys.Fresh, keys.Unknown, keys.Refused, keys.Unavailable}[r.IntN(5)],
 		ExpiresAt: r.time().Add(2 * time.Second).Truncate(time.Second)}
 	if r.IntN(4) > 0 {
-		k.JWK = fmt.Sprintf(`{"n":%d}`, r.IntN(1000))
+		k.SentAs, k.JWK = r.id(), fmt.Sprintf(`{"n":%d}`, r.IntN(1000))
 	}
-	if k.JWK == "" && r.IntN(2) == 0 {
-		k.Rejected = []keys.Violation{keys.WrongUse, keys.WrongAlgorithm}
-	}
-	for _, at := range []*time.Time{&k.UnknownSince, &k.UnknownAt} {
-		if r.IntN(3) == 0 {
+	for _, at := range []*time.Time{&k.FetchedAt, &k.UnknownSince, &k.LeasedUntil} {
+		if r.IntN(3) > 0 {
 			*at = r.time()
 		}
+	}
+	switch {
+	case k.Version == "": // no record
+		k = keys.Record{ID: k.ID, ExpiresAt: k.ExpiresAt}
+	case k.Answer == keys.Fresh:
+		k.FetchedAt = r.time()
 	}
 	return k
 }
@@ -282,23 +290,21 @@ func (r *random) record() keys.Record {
 // keyCall returns what a call does, and the call, which returns its result.
 func (r *random) keyCall() (what string, do func(ctx context.Context, s keyStore) any) {
 	k, one, other, limit, name := r.record(), r.time(), r.time(), r.IntN(20), fmt.Sprint("name#", r.IntN(3))
-	removed := k
-	removed.JWK, removed.Rejected, removed.UnknownAt = "", nil, time.Time{}
+	version := r.record().Version
 	calls := []struct {
 		what string
 		do   func(ctx context.Context, s keyStore) (any, error)
 	}{
-		{"put", func(ctx context.Context, s keyStore) (any, error) { return nil, s.Put(ctx, k) }},
+		{"put", func(ctx context.Context, s keyStore) (any, error) {
+			stored, instead, err := s.Put(ctx, k, version)
+			return []any{stored, instead}, err
+		}},
 		{"delete", func(ctx context.Context, s keyStore) (any, error) { return nil, s.Delete(ctx, k.ID) }},
-		{"remove", func(ctx context.Context, s keyStore) (any, error) { return s.Remove(ctx, removed, one) }},
-		{"report unknown", func(ctx context.Context, s keyStore) (any, error) {
-			return s.ReportUnknown(ctx, k.ID, one, other)
-		}},
 		{"take", func(ctx context.Context, s keyStore) (any, error) { return s.Take(ctx, name, limit, one) }},
-		{"record source", func(ctx context.Context, s keyStore) (any, error) {
-			return s.RecordSource(ctx, "source "+name, one, other, one)
+		{"record sender", func(ctx context.Context, s keyStore) (any, error) {
+			return s.RecordSender(ctx, "sender "+name, one, other, one)
 		}},
-		{"source", func(ctx context.Context, s keyStore) (any, error) { return s.Source(ctx, "source "+name) }},
+		{"sender", func(ctx context.Context, s keyStore) (any, error) { return s.Sender(ctx, "sender "+name) }},
 		{"get", func(ctx context.Context, s keyStore) (any, error) { return s.Store.Get(ctx, k.ID) }},
 		{"inspect", func(ctx context.Context, s keyStore) (any, error) { return s.InspectStore.Get(ctx, k.ID) }},
 		{"list", func(ctx context.Context, s keyStore) (any, error) {

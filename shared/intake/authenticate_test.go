@@ -52,7 +52,7 @@ func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip
 	return keys.Found{Withdrawn: r.withdrawn[1], TableFailed: r.failed[1]}, nil
 }
 
-func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
+func (r *keyCache) RecordSender(_ context.Context, from netip.Addr) {
 	r.sources = append(r.sources, from)
 }
 

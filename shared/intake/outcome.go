@@ -164,6 +164,7 @@ var ofErrors = []struct {
 	{is(keys.ErrUnknown), KeyUnknown},
 	{isType[*keys.PolicyError], KeyRefused},
 	{is(keys.ErrOutOfBudget), KeyOutOfBudget},
+	{is(keys.ErrUnavailable), KeyUnavailable},
 	{isType[*payment.FieldError], Invalid},
 	{is(bus.ErrGone), Gone},
 	{is(proof.ErrAltered), Altered},
@@ -187,8 +188,7 @@ func OutcomeOf(err error) Outcome {
 	if rejected, ok := errors.AsType[*clientcert.Error](err); ok {
 		return CertificateOutcome(rejected.Reason)
 	}
-	own, ok := errors.AsType[Outcome](err)
-	if ok && own != KeyUnavailable { // it wraps every error of a key, also that of an unknown one
+	if own, ok := errors.AsType[Outcome](err); ok {
 		return own
 	}
 	for _, o := range ofErrors {
@@ -196,7 +196,7 @@ func OutcomeOf(err error) Outcome {
 			return o.outcome
 		}
 	}
-	return cmp.Or(own, LedgerUnavailable)
+	return LedgerUnavailable
 }
 
 // Outcomes returns all outcomes that a webhook can have, by their names.

@@ -24,6 +24,7 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 		keys.ErrUnknown:                  intake.KeyUnknown,
 		&keys.PolicyError{}:              intake.KeyRefused,
 		keys.ErrOutOfBudget:              intake.KeyOutOfBudget,
+		keys.ErrUnavailable:              intake.KeyUnavailable,
 		&payment.FieldError{}:            intake.Invalid,
 		errors.New("an error of no row"): intake.LedgerUnavailable,
 	}
@@ -36,7 +37,6 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 	// The sender must send again what failed, whatever the cause is.
 	errs[fmt.Errorf("%w: %w", intake.LedgerUnavailable, &payment.FieldError{})] = intake.LedgerUnavailable
 	errs[fmt.Errorf("%w: %w", intake.ParkingFailed, proof.ErrAltered)] = intake.ParkingFailed
-	errs[fmt.Errorf("%w: %w", intake.KeyUnavailable, keys.ErrUnknown)] = intake.KeyUnknown
 	for err, want := range errs {
 		if got := intake.OutcomeOf(fmt.Errorf("wrapped: %w", err)); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)

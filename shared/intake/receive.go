@@ -60,7 +60,7 @@ func CheckMethod(method string) error {
 type Keys interface {
 	Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error)
 	Refetch(ctx context.Context, id string, failed keys.Found, from netip.Addr) (keys.Found, error)
-	RecordSource(ctx context.Context, from netip.Addr)
+	RecordSender(ctx context.Context, from netip.Addr)
 }
 
 // Mechanisms are the authentication mechanisms that a delivery must pass (section
@@ -106,19 +106,24 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	if err != nil {
 		result = Failed(err)
 		result.UnverifiedID = payment.PeekDeliveryID(d.Payload)
+		by.Key.Save(ctx)
 	} else {
 		// At the same time as the events, which do not depend on it.
 		var wg sync.WaitGroup
+		key := by.Key
 		if s := r.mechanisms.Signature; s != nil {
-			wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
+			wg.Go(func() {
+				key.Save(ctx)
+				s.Keys.RecordSender(ctx, d.SourceIP)
+			})
 		}
 		result = r.pipeline.process(ctx, d.Payload, by, inv, false)
 		wg.Wait()
+		by.Key = key
 		if by.Key.UnusualExponent() {
 			result.Deviations = append(result.Deviations, "key.e")
 		}
 	}
-	by.Key.Wait()
 	result.Authentication, result.Steps.Authenticate = by, authenticated
 	return result
 }
@@ -141,7 +146,10 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) 
 // Check returns nil if the signature of d verifies, and the error of the first check
 // that fails otherwise. [Receiver.Receive] makes the same checks in the same order.
 func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error {
-	return s.authenticate(ctx, d, now, new(Authentication))
+	var by Authentication
+	err := s.authenticate(ctx, d, now, &by)
+	by.Key.Save(ctx)
+	return err
 }
 
 // authenticate adds the signature of d and the key that verified it, or with an error, what is known all the same.
@@ -194,21 +202,27 @@ func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey)
 func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Parts) (keys.Found, error) {
 	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SourceIP)
 	if err != nil {
-		return found, fmt.Errorf("%w: %w", KeyUnavailable, err)
+		return found, err
 	}
-	mismatch := signature.Verify(found.Key, d.Payload, parts)
-	if mismatch == nil {
-		return found, nil
+	// The service may have put another key under the same id: the table has one, or the service yet another.
+	for range 2 {
+		mismatch := signature.Verify(found.Key, d.Payload, parts)
+		if mismatch == nil {
+			return found, nil
+		}
+		found.Save(ctx)
+		again, failed := s.Keys.Refetch(ctx, parts.KeyID, found, d.SourceIP)
+		again.TableFailed = again.TableFailed || found.TableFailed
+		if failed != nil || again.Key == nil {
+			again.Save(ctx)
+			found.TableFailed, found.Withdrawn = again.TableFailed, found.Withdrawn || again.Withdrawn
+			// A key that can't be fetched now may be the one that verifies.
+			if errors.Is(failed, keys.ErrUnavailable) || errors.Is(failed, keys.ErrOutOfBudget) {
+				return found, failed
+			}
+			return found, mismatch
+		}
+		found = again
 	}
-	// The service may have put another key under the same id.
-	again, err := s.Keys.Refetch(ctx, parts.KeyID, found, d.SourceIP)
-	found.Wait()
-	if err != nil || again.Key == nil {
-		again.Wait()
-		// The signature does not verify with the known key, and there is no other.
-		found.TableFailed = found.TableFailed || again.TableFailed
-		found.Withdrawn = found.Withdrawn || again.Withdrawn
-		return found, mismatch
-	}
-	return again, signature.Verify(again.Key, d.Payload, parts)
+	return found, signature.Verify(found.Key, d.Payload, parts)
 }

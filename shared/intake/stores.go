@@ -47,7 +47,7 @@ func (s Stores) Pipeline(f settings.Function) *Pipeline {
 
 // Signature returns what verifies the signatures of webhooks with these settings.
 func (s Stores) Signature(keyService *http.Client, f settings.Function) *Signature {
-	origin := keys.NewOrigin(keyService, f.KeyService, settings.KeyTimeout)
+	endpoint := keys.NewEndpoint(keyService, f.KeyService, settings.KeyTimeout)
 	return &Signature{Scheme: f.Scheme, Tolerance: f.TimestampTolerance, Revoked: f.Revoked,
-		Keys: keys.New(origin, s.Keys, keys.Options{MaxAge: f.KeyMaxAge})}
+		Keys: keys.New(endpoint, s.Keys, keys.Options{MaxAge: f.KeyMaxAge})}
 }

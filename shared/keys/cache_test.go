@@ -1,287 +1,292 @@
 package keys
 
 import (
-	"context"
 	"crypto/rsa"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
-// answering is a service without a network.
-type answering struct{ key *rsa.PublicKey }
-
-func (a answering) Fetch(context.Context, string) (*rsa.PublicKey, string, error) {
-	return a.key, "", nil
-}
-
 // Each call of the table has half a second, whoever makes it.
 func TestATableThatNeverAnswersDelaysEachCallByHalfASecond(t *testing.T) {
-	key := &generated(0).PublicKey
-	for name, call := range map[string]func(ctx context.Context, c *Cache) (Found, error){
-		"lookup": func(ctx context.Context, c *Cache) (Found, error) { return c.Lookup(ctx, id, sender) },
-		"refetch": func(ctx context.Context, c *Cache) (Found, error) {
-			return c.Refetch(ctx, id, Found{Key: &generated(1).PublicKey}, sender)
+	for name, call := range map[string]func(w *world, c *Cache) (Found, error){
+		"lookup": func(w *world, c *Cache) (Found, error) { return c.Lookup(w.Context(), id, sender) },
+		"refetch": func(w *world, c *Cache) (Found, error) {
+			return c.Refetch(w.Context(), id, Found{Key: &generated(1).PublicKey}, sender)
 		},
-		"a source": func(ctx context.Context, c *Cache) (Found, error) {
-			c.RecordSource(ctx, sender)
-			return Found{Key: key, TableFailed: true}, nil
+		"a sender": func(w *world, c *Cache) (Found, error) {
+			c.RecordSender(w.Context(), sender)
+			return Found{Key: &rsa.PublicKey{}, TableFailed: true}, nil
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &table{wait: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-			c := New(nil, store, Options{})
-			c.origin = answering{key}
-			start := time.Now()
-			found, err := call(t.Context(), c)
-			found.Wait()
-			if took := time.Since(start); err != nil || !found.TableFailed || found.Key == nil || took != tableTimeout {
-				t.Errorf("%s: %+v, %v after %s", name, found, err, took)
+		run(t, 1, func(w *world) {
+			w.takes, w.table.takes = 0, time.Hour
+			begin := time.Now()
+			found, err := call(w, w.all[0])
+			found.Save(w.Context())
+			took := time.Since(begin)
+			if err != nil || !found.TableFailed || found.Key == nil || took != 500*time.Millisecond {
+				w.Errorf("%s: %+v, %v after %s", name, found, err, took)
 			}
 		})
 	}
 }
 
-// One caller gives up while the service is asked. The others get the result.
-func TestConcurrentLookupsMakeOneFetchThatNobodyCancels(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	asked, release := make(chan struct{}), make(chan struct{})
-	f.asked = func(string) { close(asked); <-release }
-	ctx, cancel := context.WithCancel(t.Context())
-	gaveUp := make(chan error)
-	go func() {
-		_, err := c.Lookup(ctx, id, netip.Addr{})
-		gaveUp <- err
-	}()
-	<-asked
-	cancel()
-	if err := <-gaveUp; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnavailable) {
-		t.Errorf("got %v", err)
-	}
-	const callers = 50
-	arrived := make(chan struct{}, callers)
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			arrived <- struct{}{}
-			if found, err := f.lookup(c, id, netip.Addr{}); err != nil || found.Key == nil {
-				t.Errorf("%+v, %v", found, err)
+// A service that never answers is unavailable after the timeout, and is asked again at once, then a second later.
+func TestAServiceThatNeverAnswersDelaysALookupByItsTimeout(t *testing.T) {
+	run(t, 1, func(w *world) {
+		w.takes, w.table.takes = time.Hour, 0
+		for _, want := range []time.Duration{3 * time.Second, 3 * time.Second, 0} {
+			begin := time.Now()
+			_, err := w.lookup(w.all[0], id, nil, sender)
+			if took := time.Since(begin); took != want || !errors.Is(err, ErrUnavailable) {
+				w.Errorf("%v after %s, want %s", err, took, want)
 			}
-		})
-	}
-	for range callers {
-		<-arrived
-	}
-	close(release)
-	wg.Wait()
-	if n := f.fetches.Load(); n != 1 {
-		t.Errorf("%d fetches", n)
-	}
-}
-
-// Between two looks into memory, another caller has fetched the key.
-func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	_, _ = f.lookup(c, id, netip.Addr{})
-	before := f.db.count("")
-	found, err := (&lookup{Cache: c, id: itemID, sentAs: id}).find(t.Context())
-	if got := result(found, err, 0); got != "key memory 0" || f.db.count("") != before {
-		t.Errorf("%s after %d calls of the table", got, f.db.count("")-before)
-	}
+		}
+	})
 }
 
 func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 	good := string(text(t, members(generated(0).N, 65537)))
-	for name, test := range map[string]struct {
+	for name, c := range map[string]struct {
 		jwk   string
 		ahead time.Duration
 		want  string
 	}{
-		"not a JWK":                     {"{}", 0, "key origin 1"},
-		"a key that the policy rejects": {string(text(t, members(odd(1024), 65537))), 0, "key origin 1"},
+		"not a JWK":                     {"{}", 0, "key endpoint 1"},
+		"a key that the policy rejects": {string(text(t, members(odd(1024), 65537))), 0, "key endpoint 1"},
 		"a clock that is a bit ahead":   {good, 5 * time.Minute, "key table 0"},
-		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, "key origin 1"},
+		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, "key endpoint 1"},
 	} {
-		f := newFleet(t)
-		at := f.now.Add(test.ahead)
-		_ = f.db.Put(t.Context(), Record{ID: itemID, JWK: test.jwk, FetchedAt: at, ExpiresAt: at.Add(24 * time.Hour)})
-		found, err := f.lookup(f.cache(), id, netip.Addr{})
-		if got := result(found, err, f.fetches.Load()); got != test.want {
-			t.Errorf("%s: %s", name, got)
-		}
+		run(t, 1, func(w *world) {
+			w.table.takes = 0
+			at := time.Now().Add(c.ahead)
+			r := Record{ID: itemID, Version: "1", JWK: c.jwk, SentAs: id, FetchedAt: at, Answer: Fresh}
+			_, _, _ = w.Memory.Put(w.Context(), r, "")
+			found, err := w.lookup(w.all[0], id, nil, sender)
+			if got := result(found, err, w.calls.Load()); got != c.want {
+				w.Errorf("%s: %s", name, got)
+			}
+		})
 	}
+}
+
+// Nothing tells whether such an item is newer. A process that cannot replace it does without the table.
+func TestAnItemThatCannotBeReplacedIsATableThatFails(t *testing.T) {
+	run(t, 1, func(w *world) {
+		w.stuck = true
+		found, err := w.lookup(w.all[0], id, nil, sender)
+		if result(found, err, w.calls.Load()) != "key endpoint 1 table-failed" {
+			w.Errorf("%+v, %v", found, err)
+		}
+	})
+}
+
+// The SDK repeats a write whose answer was lost. The condition of the second one is not met.
+func TestAWriteThatIsRepeatedTookEffect(t *testing.T) {
+	run(t, 1, func(w *world) {
+		w.twice = true
+		found, err := w.lookup(w.all[0], id, nil, sender)
+		if result(found, err, w.calls.Load()) != "key endpoint 1" || w.stored(time.Now()) == "nothing <nil>" {
+			w.Errorf("%+v, %v", found, err)
+		}
+	})
 }
 
 func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
-	f := newFleet(t)
-	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b",
-		strings.Repeat("a", 36)} {
-		if _, err := f.lookup(f.cache(), bad, netip.Addr{}); !errors.Is(err, ErrMalformedID) {
-			t.Errorf("%q: got %v", bad, err)
+	run(t, 1, func(w *world) {
+		for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b",
+			strings.Repeat("a", 36)} {
+			_, err := w.lookup(w.all[0], bad, nil, sender)
+			if _, again := w.all[0].Refetch(w.Context(), bad, Found{}, sender); !errors.Is(err, ErrMalformedID) ||
+				!errors.Is(again, ErrMalformedID) {
+				w.Errorf("%q: got %v, %v", bad, err, again)
+			}
 		}
-	}
-	if n := int(f.fetches.Load()) + f.db.count(""); n != 0 {
-		t.Errorf("%d calls were made", n)
-	}
-}
-
-// The service is asked for the spelling that was received, and again for the one that it knew.
-func TestAllSpellingsOfAnIDAreOneKey(t *testing.T) {
-	f := newFleet(t)
-	var asked []string
-	f.known, f.asked = spellings, func(id string) { asked = append(asked, id) }
-	f.play(`
-		0  . . a/3   key origin 1
-		0  . . a/0   key memory 0
-		0  . . a/1   key memory 0
-		0  . . a/2   key memory 0
-		0  . . new/0 key table 0
-		0  . . new/1 key table 0
-		0  . . new/2 key table 0
-		1h . . a/0   key origin 1
-		1m . . a/1+  none origin 1
-		1h . . new/2 key origin 1`)
-	items, _ := f.db.Records(t.Context())
-	if len(items) != 1 || items[0].ID != itemID || !slices.Equal(asked, slices.Repeat(spellings[3:], 4)) {
-		t.Errorf("asked for %q, items %v", asked, items)
-	}
+		if n := int(w.calls.Load()) + w.count(""); n != 0 {
+			w.Errorf("%d calls were made", n)
+		}
+	})
 }
 
 // Memory has 4096 entries of each kind, and begins again when it is full.
 func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	source := func(kind byte, i int) netip.Prefix {
+	c := New(nil, &Memory{}, Options{})
+	address := func(kind byte, i int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, kind, byte(i >> 8), byte(i)}), 32)
 	}
+	lengths := func() [4]int { return [4]int{len(c.keys), len(c.others), len(c.known), len(c.pauses)} }
 	key := &generated(0).PublicKey
-	lengths := func() [4]int { return [4]int{len(c.keys), len(c.unknown), len(c.known), len(c.pauses)} }
 	for i := range 4097 {
-		c.remember(&entry{ID: fmt.Sprint("key ", i), key: key})
+		c.remember(&entry{Record{ID: fmt.Sprint("key ", i)}, key})
 		c.remember(&entry{ID: fmt.Sprint("unknown ", i)})
-		c.know(source(0, i), sighting{})
-		(&lookup{Cache: c, source: source(1, i)}).knows(t.Context())
+		c.know(address(0, i), sighting{})
+		(&lookup{Cache: c, sender: address(1, i)}).knows(t.Context())
 		if want := i%4096 + 1; lengths() != [4]int{want, want, want, want} {
 			t.Fatalf("%d: %v", i, lengths())
 		}
 	}
 	// What becomes known is no longer unknown, and the other way round.
-	c.remember(&entry{ID: "unknown 4096", key: key})
+	c.remember(&entry{Record{ID: "unknown 4096"}, key})
 	c.remember(&entry{ID: "key 4096"})
-	c.know(source(1, 4096), sighting{})
+	c.know(address(1, 4096), sighting{})
 	if c.keys["key 4096"] != nil || lengths() != [4]int{1, 1, 2, 0} {
 		t.Errorf("%v", lengths())
 	}
 }
 
-// Invented ids cannot use up what a key in use, or a source of authentic webhooks, needs.
-func TestBudgetsLimitInventedIDsOverAllFunctions(t *testing.T) {
-	f := newFleet(t)
-	a, b, verifier := f.cache(), f.cache(), f.cache()
-	verifier.RecordSource(t.Context(), sender)
-	old, _ := f.lookup(a, id, stranger)
-	if n := f.flood(a, stranger, 50) + f.flood(b, stranger, 50); n != 59 { // one was used for the key
-		t.Errorf("%d calls of the service for a stranger", n)
-	}
-	if got := f.flood(b, netip.Addr{}, 1); got != 0 {
-		t.Error("a webhook without an address caused a call")
-	}
-	f.service = "404"
-	f.pass(time.Hour)
-	f.flood(a, stranger, 61)
-	before := f.fetches.Load()
-	for range 60 { // a key in use is asked for every ten seconds, without a budget
-		for _, c := range []*Cache{a, b, verifier} {
-			if found, err := f.lookup(c, id, stranger); err != nil || !found.Withdrawn {
-				t.Fatal(found, err)
-			}
+// flood looks up n invented ids from an address and returns the number of requests.
+func (w *world) flood(c *Cache, from netip.Addr, n int) int32 {
+	w.Helper()
+	before := w.calls.Load()
+	for range n {
+		_, err := w.lookup(c, invented(0), nil, from)
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOutOfBudget) {
+			w.Fatal(err)
 		}
-		f.pass(time.Second)
 	}
-	if n := f.fetches.Load() - before; n != 6 {
-		t.Errorf("%d calls for a withdrawn key in a minute", n)
-	}
-	f.service = "key2"
-	f.flood(a, stranger, 61)
-	if found, err := f.refetch(b, id, old, stranger); !errors.Is(err, ErrOutOfBudget) || found.Key != nil {
-		t.Errorf("a stranger gets %v, %v", found.Key, err)
-	}
-	if found, err := f.refetch(b, id, old, sender); err != nil || !generated(1).PublicKey.Equal(found.Key) {
-		t.Errorf("a known source gets %v, %v", found.Key, err)
-	}
-	if n := f.flood(a, sender, 40) + f.flood(b, sender, 40); n != 59 {
-		t.Errorf("%d calls of the service for a known source", n)
-	}
-	f.pass(time.Minute)
-	if n := f.flood(a, sender, 200); n != 120 {
-		t.Errorf("%d calls in the next minute", n)
-	}
+	return w.calls.Load() - before
 }
 
-// When the budgets of a minute are spent, invented ids cost one read each.
-func TestSpentBudgetCostsNoWrite(t *testing.T) {
-	f := newFleet(t, budgetOf(5))
-	c := f.cache()
-	c.RecordSource(t.Context(), sender)
-	f.flood(c, sender, 11) // the last finds that nothing is left
-	minute := fmt.Sprint(start.Unix() / 60)
-	if got := f.db.counters; len(got) != 2 || got["misses#"+minute] != 5 || got["reserve#"+minute] != 5 {
-		t.Errorf("%v", got)
-	}
-	for name, expires := range f.db.expires {
-		if !strings.HasPrefix(name, "source#") && !expires.Equal(start.Add(time.Hour)) {
-			t.Errorf("%s expires at %s", name, expires)
+// still makes the calls of the table and the requests take no time.
+func still(w *world) { w.takes, w.table.takes = 0, 0 }
+
+// Invented ids cannot use up what a key in use, or a sender of authentic webhooks, needs.
+func TestBudgetsLimitInventedIDsOverAllProcesses(t *testing.T) {
+	run(t, 3, func(w *world) {
+		still(w)
+		a, b := w.all[0], w.all[1]
+		w.all[2].RecordSender(w.Context(), sender)
+		_, _ = w.lookup(a, id, nil, stranger)
+		if n := w.flood(a, stranger, 50) + w.flood(b, stranger, 50); n != 59 { // one was used for the key
+			w.Errorf("%d requests for a stranger", n)
 		}
-	}
-	reads, calls := f.db.count("Get"), f.db.count("")
-	if n := f.flood(c, sender, 20); n != 0 || f.db.count("Get")-reads != 20 || f.db.count("")-calls != 20 {
-		t.Errorf("%d calls of the service, and %d of the table", n, f.db.count("")-calls)
-	}
+		if n := w.flood(b, netip.Addr{}, 1); n != 0 {
+			w.Error("a webhook without an address caused a request")
+		}
+		time.Sleep(time.Hour)
+		w.flood(a, stranger, 61)
+		w.say("404")
+		before := w.calls.Load()
+		for range 60 { // a key in use is asked for every ten seconds, without a budget
+			for _, c := range w.all {
+				if found, err := w.lookup(c, id, nil, stranger); err != nil || !found.Withdrawn {
+					w.Fatal(found, err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if n := w.calls.Load() - before; n != 6 {
+			w.Errorf("%d requests for a withdrawn key in a minute", n)
+		}
+		w.say("")
+		w.flood(a, stranger, 61)
+		other := spellings[0][:35] + "0"
+		w.publish(other, generated(1))
+		if found, err := w.lookup(b, other, nil, stranger); !errors.Is(err, ErrOutOfBudget) || found.Key != nil {
+			w.Errorf("a stranger gets %v, %v", found.Key, err)
+		}
+		if _, err := w.lookup(b, other, generated(1), sender); err != nil {
+			w.Errorf("a known sender gets %v", err)
+		}
+		if n := w.flood(a, sender, 40) + w.flood(b, sender, 20); n != 59 {
+			w.Errorf("%d requests for a known sender", n)
+		}
+	})
 }
 
-func TestSourceIsKnownForAWeekAndRecordedOnceADay(t *testing.T) {
-	f := newFleet(t, budgetOf(2))
-	a, b := f.cache(), f.cache()
-	name := sourceName(network(sender))
-	record := func(after time.Duration, c *Cache, calls int, at time.Time) {
-		t.Helper()
-		f.pass(after)
-		before := f.db.count("RecordSource")
-		for range 3 {
-			c.RecordSource(t.Context(), sender)
-			c.RecordSource(t.Context(), netip.Addr{}) // is ignored
+// When the budgets of a minute are used up, an invented id costs a read. A stranger pays for the wait as well.
+func TestUsedUpBudgetCostsNoWrite(t *testing.T) {
+	run(t, 1, func(w *world) {
+		still(w)
+		c := w.all[0]
+		c.RecordSender(w.Context(), sender)
+		w.flood(c, stranger, 6) // the last finds that nothing is left
+		w.flood(c, sender, 5)
+		minute := time.Now().Truncate(time.Minute)
+		name := fmt.Sprint("#", minute.Unix()/60)
+		expires := w.expires["reserve"+name]
+		if got := w.counters; len(got) != 2 || got["misses"+name] != 5 || got["reserve"+name] != 5 ||
+			!w.expires["misses"+name].Equal(expires) || !expires.Equal(minute.Add(time.Hour)) {
+			w.Errorf("%v, until %v", got, w.expires)
 		}
-		if n, got := f.db.count("RecordSource")-before, f.db.sources[name]; n != calls || !got.Equal(at) {
-			t.Errorf("%d calls, want %d; seen at %v, want %v", n, calls, got, at)
+		reads, calls := w.count("Get"), w.count("")
+		if n := w.flood(c, stranger, 20); n != 0 || w.count("Get")-reads != 20 || w.count("")-calls > 21 {
+			w.Errorf("%d requests, and %d calls of the table", n, w.count("")-calls)
 		}
-	}
-	record(0, a, 1, start)
-	record(time.Hour, b, 1, start) // a write whose condition fails
-	record(23*time.Hour-time.Second, a, 0, start)
-	record(0, b, 0, start)
-	record(time.Second, b, 1, start.Add(24*time.Hour))
-	if expires := f.db.expires[name]; !expires.Equal(start.Add(8*24*time.Hour)) || len(f.db.sources) != 1 ||
-		len(name) != len("source#")+43 { // a hash instead of the address
-		t.Errorf("%s expires at %s, of %v", name, expires, f.db.sources)
-	}
-	f.pass(7*24*time.Hour - time.Minute)
-	for _, known := range []bool{true, false} {
-		for _, c := range []*Cache{b, f.cache()} {
-			f.flood(c, stranger, 3)
-			if n := f.flood(c, sender, 1); (n == 1) != known {
-				t.Errorf("%d calls at %s", n, f.now)
+		lease := Record{ID: itemID, Version: "1", AskedAs: id, LeasedUntil: time.Now().Add(3 * time.Second)}
+		_, _, _ = w.Memory.Put(w.Context(), lease, "")
+		begin := time.Now()
+		if _, err := w.lookup(c, id, nil, stranger); !errors.Is(err, ErrOutOfBudget) || time.Since(begin) != 0 {
+			w.Errorf("a stranger waits: %v after %s", err, time.Since(begin))
+		}
+	}, budgetOf(5))
+}
+
+// Without a budget, a process gives back what it leased, with what was said to another spelling.
+func TestALeaseWithoutABudgetIsGivenBack(t *testing.T) {
+	run(t, 2, func(w *world) {
+		still(w)
+		w.flood(w.all[0], stranger, 1)
+		w.say("429 60")
+		before := Record{ID: itemID, Version: "1", AskedAs: id, Answer: Unavailable, Failures: 3,
+			LeasedUntil: time.Now().Add(time.Minute), ExpiresAt: time.Now().Add(5 * time.Hour)}
+		_, _, _ = w.Memory.Put(w.Context(), before, "")
+		puts := w.count("Put")
+		_, err := w.lookup(w.all[1], spellings[1], nil, stranger)
+		r, _ := w.Memory.Get(w.Context(), itemID)
+		if !errors.Is(err, ErrOutOfBudget) || *r != before || w.count("Put") != puts+2 {
+			w.Errorf("%v, %+v", err, r)
+		}
+		unknown := strings.Repeat("b", 32)
+		_, err = w.lookup(w.all[1], unknown, nil, stranger)
+		if r, _ := w.Memory.Get(w.Context(), unknown); !errors.Is(err, ErrOutOfBudget) || r != nil {
+			w.Errorf("%v, %+v", err, r)
+		}
+	}, budgetOf(1))
+}
+
+func TestSenderIsKnownForAWeekAndRecordedOnceADay(t *testing.T) {
+	run(t, 2, func(w *world) {
+		still(w)
+		a, b := w.all[0], w.all[1]
+		name, begin := senderName(network(sender)), time.Now()
+		record := func(after time.Duration, c *Cache, calls int, at time.Duration) {
+			w.Helper()
+			time.Sleep(after)
+			before := w.count("RecordSender")
+			for range 3 {
+				c.RecordSender(w.Context(), sender)
+				c.RecordSender(w.Context(), netip.Addr{}) // is ignored
+			}
+			if n, got := w.count("RecordSender")-before, w.senders[name]; n != calls || !got.Equal(begin.Add(at)) {
+				w.Errorf("%d calls, want %d; seen at %v, want %v", n, calls, got, at)
 			}
 		}
-		f.pass(time.Minute)
-	}
+		record(0, a, 1, 0)
+		record(time.Hour, b, 1, 0) // a write whose condition fails
+		record(23*time.Hour-time.Second, a, 0, 0)
+		record(0, b, 0, 0)
+		record(time.Second, b, 1, 24*time.Hour)
+		if expires := w.expires[name]; !expires.Equal(begin.Add(8*24*time.Hour)) || len(w.senders) != 1 ||
+			len(name) != len("sender#")+43 { // a hash instead of the address
+			w.Errorf("%s expires at %s, of %v", name, expires, w.senders)
+		}
+		time.Sleep(7*24*time.Hour - time.Minute)
+		for _, known := range []bool{true, false} {
+			for _, c := range []*Cache{b, w.process()} {
+				w.flood(c, stranger, 3)
+				if n := w.flood(c, sender, 1); (n == 1) != known {
+					w.Errorf("%d requests after %s", n, time.Since(begin))
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+	}, budgetOf(2))
 }
 
 func TestNetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
@@ -298,80 +303,81 @@ func TestNetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
 	}
 }
 
-func TestKnownSourcesWithoutTheTable(t *testing.T) {
-	f := newFleet(t, budgetOf(2))
-	f.db.fail("down")
-	c := f.cache()
-	c.RecordSource(t.Context(), sender)
-	for _, test := range []struct {
-		c    *Cache
-		from netip.Addr
-		want int32
-	}{{c, stranger, 2}, {c, sender, 2}, {c, sender, 0}, {f.cache(), sender, 2}} { // each process has its own budgets
-		if n := f.flood(test.c, test.from, 10); n != test.want {
-			t.Errorf("%s caused %d calls, want %d", test.from, n, test.want)
+func TestKnownSendersWithoutTheTable(t *testing.T) {
+	run(t, 2, func(w *world) {
+		still(w)
+		w.table.fail("down")
+		c := w.all[0]
+		c.RecordSender(w.Context(), sender)
+		for _, test := range []struct {
+			c    *Cache
+			from netip.Addr
+			want int32
+		}{{c, stranger, 2}, {c, sender, 2}, {c, sender, 0}, {w.all[1], sender, 2}} { // each process has its own budgets
+			if n := w.flood(test.c, test.from, 10); n != test.want {
+				w.Errorf("%s caused %d requests, want %d", test.from, n, test.want)
+			}
 		}
-	}
-	f.db.fail("")
-	c.RecordSource(t.Context(), sender)
-	if len(f.db.sources) != 0 {
-		t.Error("the write was tried again at once")
-	}
-	f.pass(time.Minute)
-	if c.RecordSource(t.Context(), sender); len(f.db.sources) != 1 {
-		t.Error("not recorded")
-	}
+		w.table.fail("")
+		c.RecordSender(w.Context(), sender)
+		if len(w.senders) != 0 {
+			w.Error("the write was tried again at once")
+		}
+		time.Sleep(time.Minute)
+		if c.RecordSender(w.Context(), sender); len(w.senders) != 1 {
+			w.Error("not recorded")
+		}
+	}, budgetOf(2))
 }
 
-// The table is asked about a source once, if it can be asked.
-func TestWhatIsKnownOfASource(t *testing.T) {
-	f := newFleet(t)
-	recorded, other := network(sender), network(stranger)
-	f.cache().RecordSource(t.Context(), sender)
-	c := f.cache()
-	for _, test := range []struct {
-		name                string
-		source              netip.Prefix
-		failedBefore, fails bool // the table
-		known, failed       bool
-		calls               int
-	}{
-		{"no source", netip.Prefix{}, false, false, false, false, 0},
-		{"the table failed before", recorded, true, false, false, true, 0},
-		{"the table fails", recorded, false, true, false, true, 1},
-		{"recorded", recorded, false, false, true, false, 1},
-		{"in memory", recorded, false, true, true, false, 0},
-		{"not recorded", other, false, false, false, false, 1},
-		{"not asked again", other, false, true, false, false, 0},
-	} {
-		f.db.fail(map[bool]string{true: "down"}[test.fails])
-		before := f.db.count("Source")
-		l := &lookup{Cache: c, source: test.source, tableFailed: test.failedBefore}
-		known, calls := l.knows(t.Context()), f.db.count("Source")-before
-		if known != test.known || l.tableFailed != test.failed || calls != test.calls {
-			t.Errorf("%s: %v, %v, %d calls", test.name, known, l.tableFailed, calls)
+// The table is asked about a sender once, if it can be asked.
+func TestWhatIsKnownOfASender(t *testing.T) {
+	run(t, 1, func(w *world) {
+		still(w)
+		recorded, other := network(sender), network(stranger)
+		w.process().RecordSender(w.Context(), sender)
+		for _, test := range []struct {
+			name                string
+			sender              netip.Prefix
+			failedBefore, fails bool // the table
+			known, failed       bool
+			calls               int
+		}{
+			{"no sender", netip.Prefix{}, false, false, false, false, 0},
+			{"the table failed before", recorded, true, false, false, true, 0},
+			{"the table fails", recorded, false, true, false, true, 1},
+			{"recorded", recorded, false, false, true, false, 1},
+			{"in memory", recorded, false, true, true, false, 0},
+			{"not recorded", other, false, false, false, false, 1},
+			{"not asked again", other, false, true, false, false, 0},
+		} {
+			w.table.fail(map[bool]string{true: "down"}[test.fails])
+			before := w.count("Sender")
+			l := &lookup{Cache: w.all[0], sender: test.sender}
+			l.tableFailed.Store(test.failedBefore)
+			known, calls := l.knows(w.Context()), w.count("Sender")-before
+			if known != test.known || l.tableFailed.Load() != test.failed || calls != test.calls {
+				w.Errorf("%s: %v, %v, %d calls", test.name, known, l.tableFailed.Load(), calls)
+			}
 		}
-	}
+	})
 }
 
-// A known source must get its own result while an unknown source looks up the same id.
-func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
-	f := newFleet(t, budgetOf(1))
-	c := f.cache()
-	c.RecordSource(t.Context(), sender)
-	f.flood(c, stranger, 1)
-	asked, release := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(asked); <-release })
-	f.db.wait = func(context.Context) error { first(); return nil }
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = f.lookup(c, id, stranger) })
-	<-asked
-	f.db.wait = nil
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a failing test would block here
-	defer cancel()
-	if _, err := c.Lookup(ctx, id, sender); err != nil {
-		t.Error(err)
-	}
-	close(release)
-	wg.Wait()
+// A known sender must get its own result while an unknown one looks up the same id in the same process.
+func TestAKnownSenderDoesNotWaitForAnUnknownOne(t *testing.T) {
+	run(t, 1, func(w *world) {
+		c := w.all[0]
+		c.RecordSender(w.Context(), sender)
+		w.flood(c, stranger, 1)
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { _, _ = w.lookup(c, id, nil, stranger) })
+		}
+		all.Go(func() {
+			if _, err := w.lookup(c, id, generated(0), sender); err != nil {
+				w.Error(err)
+			}
+		})
+		all.Wait()
+	}, budgetOf(1))
 }

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
@@ -26,16 +27,16 @@ const (
 	WrongUse       Violation = "use is not sig"
 	WrongKeyOps    Violation = "key_ops does not contain verify"
 	Private        Violation = "private members are present"
-	BadModulus     Violation = "n is not base64url of an odd number"
+	BadModulus     Violation = "n is not an odd number"
 	WrongSize      Violation = "n does not have 2048 to 4096 bits"
-	BadExponent    Violation = "e is not base64url of an odd number from 3 to 2147483647"
+	BadExponent    Violation = "e is not an odd number from 3 to 2147483647"
 	ROCA           Violation = "n has the fingerprint of CVE-2017-15361 (ROCA)"
 )
 
 // PolicyError is returned when a JWK must not be used. It lists every requirement that the JWK does not meet, and
 // contains no data of the key.
 type PolicyError struct {
-	Violations []Violation
+	Violations []Violation // nil if another process has seen the JWK
 }
 
 func (e *PolicyError) Error() string {
@@ -43,7 +44,7 @@ func (e *PolicyError) Error() string {
 	for i, v := range e.Violations {
 		texts[i] = string(v)
 	}
-	return "keys: key rejected: " + strings.Join(texts, "; ")
+	return strings.TrimSuffix("keys: key rejected: "+strings.Join(texts, "; "), ": ")
 }
 
 // ErrNotJWK is returned when a text is not the JWK that was asked for. It says nothing about the key.
@@ -88,9 +89,9 @@ func badExponent(e *big.Int) bool { return e.Bit(0) == 0 || e.BitLen() > 31 || e
 // ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the interface, and its size and form are
 // safe. Otherwise it returns a [*PolicyError] that lists every violation.
 //
-// The text must be a JSON object with kty and with id, in any spelling, as its kid. Otherwise the error wraps
-// [ErrNotJWK]: gateways and maintenance pages also answer with status 200 and JSON. The text may begin with a byte
-// order mark.
+// The text must be a JSON object with kty and with id, in any spelling, as its kid, and with n and e in base64url for
+// an RSA key. Otherwise the error wraps [ErrNotJWK]: it contains no key, and gateways and maintenance pages also answer
+// with status 200 and JSON. The text may begin with a byte order mark.
 //
 // It is safe for concurrent use.
 func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
@@ -106,6 +107,10 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
 	n, e := bigInt(k.N), bigInt(k.E)
+	if k.Kty == "RSA" && (n == nil || e == nil) {
+		return nil, fmt.Errorf("%w: its n or e is not base64url", ErrNotJWK)
+	}
+	n, e = cmp.Or(n, new(big.Int)), cmp.Or(e, new(big.Int))
 	tooLong := len(k.N) > maxNumber
 	var violations []Violation
 	for _, rule := range []struct {
@@ -165,20 +170,22 @@ func Thumbprint(key *rsa.PublicKey) string {
 // maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.
 const maxNumber = 2 * MaxModulusBytes * 4 / 3
 
-// bigInt decodes a Base64urlUInt (RFC 7518, section 2); 0 stands for a text that is none. It accepts padding, and
-// leading zero octets, which some write (section 6.3.1.1).
+// bigInt decodes a Base64urlUInt (RFC 7518, section 2), also with padding or leading zero octets, which some write
+// (section 6.3.1.1). It returns nil for a text that is empty or has other characters, and 0 for one that was cut off.
 func bigInt(text string) *big.Int {
-	encoding := base64.RawURLEncoding
-	if strings.HasSuffix(text, "=") {
-		encoding = base64.URLEncoding
+	digits := strings.TrimRight(text, "=")
+	if digits == "" || strings.ContainsFunc(digits, func(r rune) bool { return !strings.ContainsRune(base64url, r) }) {
+		return nil
 	}
-	b, err := encoding.Strict().DecodeString(text)
-	// The decoder skips line breaks.
-	if err != nil || len(text) > maxNumber || strings.ContainsAny(text, "\r\n") {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(digits)
+	if err != nil || len(text) > maxNumber {
 		b = nil
 	}
 	return new(big.Int).SetBytes(b)
 }
+
+// base64url is the alphabet of RFC 4648, section 5.
+const base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 // hasROCAFingerprint reports whether n has the form of a modulus that the library of CVE-2017-15361 generates. Its
 // primes are k*M + (65537^a mod M) for a product M of the first primes, so n modulo each of these small primes is a

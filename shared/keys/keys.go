@@ -3,476 +3,524 @@
 // It guarantees that a key is used only if its JWK meets section 2.6 of the payment service's interface ([ParseJWK]),
 // and that it is not used for longer than Options.MaxAge after it was requested from the service.
 //
-// [Cache.Lookup] looks in memory, then in the table that all functions share ([Store]), and then calls the service
-// ([Origin]). A slow or failing table delays a lookup but does not make it fail.
+// [Cache.Lookup] looks in memory, then in the table that all processes share ([Store]), and then asks the service
+// ([Endpoint]). While the table fails, each process decides on its own.
 //
-// # Withdrawal
+// # Questions
 //
-// The interface does not specify error bodies (section 7), so a 404 or 410 of the service cannot be distinguished from
-// that of a gateway in front of it. A cached key is removed only if the service answers "unknown" again at least
-// Options.UnknownGrace after the first such answer, and has not returned the key in between. Until then the key is
-// used, and each Found that contains it is Stale and Withdrawn. The table has the time of the first answer, so the rule
-// applies to all functions together; while the table fails, it applies to each process on its own.
+// The record of an id in the table has the time before which no process asks the service (LeasedUntil), and what the
+// service last answered. A process that needs an answer leases the question: one conditional write moves LeasedUntil to
+// the end of the request's timeout. It succeeds only if the record is still the one that the process has read, so one
+// process asks at a time, and the question of one that stopped can be leased when its lease ends. The answer is written
+// only over the record of the lease. A key is also written over another one, unless that has a later key.
 //
-// During that time the service is called for the key at most every 10 seconds, over all functions together (two
-// concurrent calls are both sent), and only if a webhook needs the key. No budget counts these calls.
+// Until LeasedUntil, a process that finds a lease uses the key if there is one, or waits; one that finds an answer uses
+// that. What an answer does to each [State], and how long it holds:
 //
-// A JWK that the policy rejects removes the cached key at once. The reason is stored in the table, so all functions
-// return the same [*PolicyError]. Any other answer, with any status, means that the service is unavailable
-// ([ErrNotJWK]): anyone can make the functions call the service, so an answer that does not name the key must not
-// remove it.
+//	             key       unknown       refused   unavailable
+//	none         fresh     unknown       refused   unavailable
+//	fresh        fresh     withdrawn     refused   fresh
+//	stale        fresh     withdrawn     refused   stale
+//	withdrawn    fresh     withdrawn(1)  refused   withdrawn
+//	removed      fresh     removed       refused   unavailable
+//	refused      fresh     unknown(2)    refused   unavailable
+//	unknown      fresh     unknown       refused   unavailable
+//	unavailable  fresh     unknown(2)    refused   unavailable
+//	holds        1 min     10 s          10 s      Retry-After, at most 1 min; without it 10 s with a key,
+//	                                               otherwise 0 s, 1 s, 2 s and so on up to 10 s
+//
+// (1) Removed if the service was asked at least Options.UnknownGrace after the answer by which it was withdrawn. The
+// interface does not specify error bodies (section 7), so a 404 can be that of a gateway. (2) Removed if there was a
+// key.
+//
+// Fresh, stale and withdrawn keys are used. A key becomes stale at the age of Options.Freshness or up to a twelfth
+// earlier, at another time in each process. An answer that is no key ([ErrNotJWK]) counts as unavailable: anyone can
+// make a process ask ([Cache.Refetch]), so an answer that does not name the key must not remove it.
 //
 // # Key ids
 //
 // All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. But the service may know one
 // spelling only, and anyone can send others. So a key is fetched again in the spelling for which the service returned
-// it, and an id is unknown only in the spelling that the service was asked for.
+// it, and the answer for an id without a key, like a lease, applies to the spelling that the service is asked for.
 //
 // # Budgets
 //
-// Anyone can invent key ids, and each is a call of the service. Two budgets limit these, over all functions together:
-// Options.MissBudget calls a minute for all callers, and when these are used up, as many for source addresses that have
-// sent an authentic webhook within a week ([Cache.RecordSource]). So invented ids from unknown sources cannot block the
-// ids of new real keys.
-//
-// The cost in the table is one conditional write for each function process, source address and day. When the budget of
-// a minute is used up, it is one read for each process, source address and minute. A webhook whose key is in memory
-// causes no call.
+// Anyone can invent key ids, and each is a request. Two budgets limit the requests for ids without a key, over all
+// processes together: Options.MissBudget a minute for all callers, and when these are used up, as many for addresses
+// that have sent an authentic webhook within a week ([Cache.RecordSender]). So invented ids cannot block those of new
+// real keys. A known sender waits for another process, or for a budget, at no cost; another sender takes one of the
+// budget. When the budgets of a minute are used up, an invented id is a read of the table.
 package keys
 
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"payhook.example/shared/payment"
 )
 
-// The errors of a lookup. Every error that a [Cache] returns wraps one of them or the context's error, or is a
-// [*PolicyError].
+// The errors of a lookup. Every error that a [Cache] returns wraps one of them, or is a [*PolicyError].
 var (
 	// ErrMalformedID is returned when [payment.KeyID] does not accept a key id. No call is made.
 	ErrMalformedID = errors.New("keys: key id is not a UUID")
-	// ErrUnknown is returned when the service does not know the id and no usable key is cached.
+	// ErrUnknown is returned when the service does not know the id and there is no key that can be used.
 	ErrUnknown = errors.New("keys: unknown key")
-	// ErrUnavailable is returned when the service does not answer or does not return a key, and no usable key is
-	// cached.
-	ErrUnavailable = errors.New("keys: key service unavailable")
-	// ErrOutOfBudget is returned when the id is not cached and the budgets of this minute are used up. The id can be
-	// that of a real key.
+	// ErrUnavailable is returned when the service does not return a key in time, and there is none that can be used. It
+	// wraps the cause of the context's end as well, if that has ended.
+	ErrUnavailable = errors.New("keys: key endpoint unavailable")
+	// ErrOutOfBudget is returned when there is no key and no budget. The id can be that of a real key.
 	ErrOutOfBudget = errors.New("keys: key requests out of budget")
 )
 
 // Options are the options of a [Cache]. The comment of each field ends with the default that replaces the zero value.
 type Options struct {
-	// Freshness is the age at which a key is fetched again; [Freshness].
-	Freshness time.Duration
-	MaxAge    time.Duration // age at which a key is no longer used; 24 hours
-	// UnknownGrace is how long the service must report a cached key as unknown before the key is removed; 5 minutes.
-	UnknownGrace time.Duration
-	UnknownTTL   time.Duration    // how long an id that is not cached stays unknown; 1 minute
-	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; 60
-	Now          func() time.Time // time.Now
+	Freshness    time.Duration // age at which a key is fetched again; [Freshness]
+	MaxAge       time.Duration // age at which a key is no longer used; 24 hours
+	UnknownGrace time.Duration // how long the service must report a key as unknown before it is removed; 5 minutes
+	// MissBudget is how many requests for ids without a key are sent a minute, in each of the two budgets (the
+	// interface, section 8); 60. A service has few keys; more help only who invents key ids.
+	MissBudget int
+	Now        func() time.Time // time.Now
 }
 
 // Freshness is how long a key is used before it is fetched again (the interface, section 5.4), so that a key which the
 // service withdraws is used for little longer. The least setting keyMaxAge is not shorter.
 const Freshness = time.Hour
 
-// missBudget limits the calls of the service a minute for keys that are not cached (the interface, section 8). A
-// service has few keys, so that one a second is enough for all of them; more help only who invents key ids.
-const missBudget = 60
+const (
+	tableTimeout = 500 * time.Millisecond // of each call of the table
+	// maxSkew is the maximum difference by which the clock of another process can be ahead of this one. A record from
+	// further in the future would not expire in time.
+	maxSkew = 5 * time.Minute
+)
 
-// retryPause is the minimum time between two calls for a cached key after the service has not returned it.
-const retryPause = 10 * time.Second
-
-// tableTimeout is the timeout of each call of the table.
-const tableTimeout = 500 * time.Millisecond
-
-// maxSkew is the maximum difference by which the clock of another function can be ahead of this one. A record from
-// further in the future would not expire in time.
-const maxSkew = 5 * time.Minute
-
-// Source is the origin of the result of a lookup.
+// Source is where the result of a lookup was found.
 type Source string
 
 // The sources of a result.
 const (
 	InMemory    Source = "memory"
 	SharedTable Source = "table"
-	Service     Source = "origin"
-	Stale       Source = "stale" // cached and due to be fetched again, but the service did not return it
+	Service     Source = "endpoint"
+	StaleKey    Source = "stale" // a key that is to be fetched again, and was not returned yet
 )
 
 // Found is the result of a lookup. If the lookup fails, Key is nil and the other fields are set.
 type Found struct {
-	Key       *rsa.PublicKey
-	FetchedAt time.Time // when the key was requested from the service
-	Source    Source
-	// Withdrawn reports that the service returned this key earlier and no longer does: it reports the id as unknown, or
-	// sends a key that the policy rejects. If Key is not nil, it is within Options.UnknownGrace; otherwise it was
-	// removed.
-	Withdrawn      bool
+	Key            *rsa.PublicKey
+	FetchedAt      time.Time // when the key was requested from the service
+	Source         Source
+	Withdrawn      bool   // the service returned a key and no longer does; if Key is nil, it was removed or refused
 	TableFailed    bool   // a call of the shared table failed
 	UnexpectedType string // of the service's answer in this lookup, unless it is JSON
 
-	written func() error // waits for the write of the shared table; nil: there is none
+	save func(context.Context) (failed bool) // writes the answer into the table; nil: there is nothing to write
 }
 
 // UnusualExponent reports whether the key has another public exponent than 65537.
 func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537 }
 
-// Wait waits until a key that was fetched is in the shared table. The key can be used before. A Lambda function must
-// not answer before the write has ended, because it can be frozen then.
-func (f *Found) Wait() {
-	if f.written != nil && f.written() != nil {
-		f.TableFailed = true
+// Save writes the answer of the service into the shared table, if there is one to write. Whoever looks a key up must
+// call it, for other processes, and can use the key before.
+func (f *Found) Save(ctx context.Context) {
+	if f.save != nil {
+		f.TableFailed, f.save = f.save(ctx) || f.TableFailed, nil
 	}
 }
 
 // Cache looks up keys by their ids. It is safe for concurrent use.
 type Cache struct {
-	origin interface {
-		Fetch(ctx context.Context, id string) (key *rsa.PublicKey, unexpectedType string, err error)
-	}
-	store  Store
-	opts   Options
-	flight singleflight.Group
+	endpoint *Endpoint
+	store    Store
+	opts     Options
+	early    time.Duration // how much earlier than Options.Freshness a key is stale in this process
 
 	mu      sync.Mutex
-	keys    map[string]*entry // by the canonical form of their ids, like unknown
-	unknown map[string]*entry
+	keys    map[string]*entry // by the canonical form of their ids, like others
+	others  map[string]*entry // ids without a key
 	misses  budget
 	reserve budget
-	known   map[netip.Prefix]sighting  // sources of authentic webhooks
-	pauses  map[netip.Prefix]time.Time // unknown sources, and until when the table is not read again
+	known   map[netip.Prefix]sighting  // senders of authentic webhooks
+	pauses  map[netip.Prefix]time.Time // unknown senders, and until when the table is not read again
+	// busy has a channel for each spelling and sender, which has its own budgets, that a caller is looking for.
+	busy map[string]chan struct{} // closed when it has the result
 }
 
-// entry is what is known of a key id: a record and its key, which is nil if the service does not know the id or the
-// policy rejects the key. It is immutable.
+// entry is a record and its key; nil for none. It is immutable.
 type entry struct {
 	Record
-	key     *rsa.PublicKey
-	retryAt time.Time // the service is not called before this time
+	key *rsa.PublicKey
 }
 
-func (e *entry) withdrawn() bool { return e != nil && !e.UnknownSince.IsZero() }
-
-func (e *entry) found(from Source) Found {
-	return Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: e.withdrawn()}
-}
-
-// New returns a Cache that fetches keys from origin and shares them through store.
-func New(origin *Origin, store Store, opts Options) *Cache {
+// New returns a Cache that fetches keys from the endpoint and shares them through store.
+func New(endpoint *Endpoint, store Store, opts Options) *Cache {
 	opts.Freshness = cmp.Or(opts.Freshness, Freshness)
 	opts.MaxAge = cmp.Or(opts.MaxAge, 24*time.Hour)
 	opts.UnknownGrace = cmp.Or(opts.UnknownGrace, 5*time.Minute)
-	opts.UnknownTTL = cmp.Or(opts.UnknownTTL, time.Minute)
-	opts.MissBudget = cmp.Or(opts.MissBudget, missBudget)
+	opts.MissBudget = cmp.Or(opts.MissBudget, 60)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Cache{origin: origin, store: store, opts: opts,
-		keys: map[string]*entry{}, unknown: map[string]*entry{},
+	return &Cache{endpoint: endpoint, store: store, opts: opts, early: rand.N(opts.Freshness / 12),
+		keys: map[string]*entry{}, others: map[string]*entry{}, busy: map[string]chan struct{}{},
 		misses: budget{name: "misses"}, reserve: budget{name: "reserve"},
 		known: map[netip.Prefix]sighting{}, pauses: map[netip.Prefix]time.Time{}}
 }
 
-// Lookup returns the key with that id, from memory if it is fresh there. from is the source address of the webhook; the
-// zero Addr is an unknown source. Concurrent lookups of one id make one fetch; every caller must call [Found.Wait]. The
-// fetch continues when ctx ends, until the timeouts of table and origin, so that other callers get its result.
-//
-// The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable], [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
+// now returns the time as the table has it: in milliseconds, and without a monotonic reading, which stands still while
+// Lambda freezes the process. No other time is compared with one of the table.
+func (c *Cache) now() time.Time { return time.UnixMilli(c.opts.Now().UnixMilli()).UTC() }
+
+// Lookup returns the key with that id, from memory if it is fresh there. from is the address that the webhook came
+// from; the zero Addr is an unknown sender. It ends with ctx. Every caller must call [Found.Save].
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
+	return c.find(ctx, id, nil, from)
+}
+
+// Refetch looks for another key with the id of a key with which a signature did not verify. It returns no key if the
+// service has no other one, or returned this one less than a minute ago or a third of Options.Freshness. The error is
+// that of a key that could not be fetched, also while another key with this id is used. from and Save are as for
+// Lookup.
+func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
+	return c.find(ctx, id, &failed, from)
+}
+
+// lookup is one search for a key in the table and at the service.
+type lookup struct {
+	*Cache
+	id          string // in its canonical form
+	sentAs      string // the id in the webhook
+	sender      netip.Prefix
+	failed      *Found      // the key with which a signature did not verify; nil for none
+	tableFailed atomic.Bool // a call of the table failed
+	paid        bool        // one request was taken from a budget, and not sent yet
+	waiting     time.Time   // when it began to wait; zero: it did not
+}
+
+// find returns what is in memory, or searches when no other caller of this process searches for the same.
+func (c *Cache) find(ctx context.Context, id string, failed *Found, from netip.Addr) (found Found, err error) {
 	canonical, ok := payment.KeyID(id)
 	if !ok {
 		return Found{}, ErrMalformedID
 	}
-	l := &lookup{Cache: c, id: canonical, sentAs: id, source: network(from)}
-	if found, err, ok := l.remembered(); ok {
-		return found, err
+	l := &lookup{Cache: c, id: canonical, sentAs: id, sender: network(from), failed: failed}
+	what, mine := id+" "+l.sender.String(), make(chan struct{})
+	for {
+		if found, err, ok = l.result(l.memory(), InMemory); ok {
+			return found, err
+		}
+		c.mu.Lock()
+		other := c.busy[what]
+		if other == nil {
+			c.busy[what] = mine
+		}
+		c.mu.Unlock()
+		if other == nil {
+			break
+		}
+		if err := l.wait(ctx, other, c.endpoint.timeout); err != nil {
+			return Found{}, err
+		}
 	}
-	return l.once(ctx, "find", l.find)
-}
-
-// Refetch fetches a key again after a signature did not verify with it, because the service can have published another
-// key with the same id. It returns the key if it differs, and nil otherwise. It does not fetch a key again that is
-// younger than a minute, or than a third of Options.Freshness if that is less, and the budgets limit the calls that
-// forged signatures can cause. from is as for Lookup.
-func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
-	canonical, _ := payment.KeyID(id)
-	l := &lookup{Cache: c, id: canonical, sentAs: id, source: network(from)}
-	now := c.opts.Now()
-	if e := l.key(); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
-		return Found{}, nil
-	}
-	found, err := l.once(ctx, "refetch", func(ctx context.Context) (Found, error) { return l.refetch(ctx, failed) })
-	if found.Key != nil && found.Key.Equal(failed.Key) {
-		found.Key = nil
-	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.busy, what)
+		close(mine)
+	}()
+	found, err = l.search(ctx)
+	found.TableFailed = found.TableFailed || l.tableFailed.Load()
 	return found, err
 }
 
-// refetchAge is the age at which a key is fetched again after a signature did not verify.
-func (c *Cache) refetchAge() time.Duration { return min(time.Minute, c.opts.Freshness/3) }
-
-// lookup is one search for a key in the table and at the service. It is not safe for concurrent use.
-type lookup struct {
-	*Cache
-	id          string // in its canonical form
-	sentAs      string // the id in the request to the service
-	source      netip.Prefix
-	tableFailed bool      // a call of the table failed
-	shared      *entry    // the table's record; nil for none
-	cached      *entry    // the key to use if the service does not return one; nil for none
-	asked       time.Time // when the service was called
+// left returns how much is left of the time in which a lookup waits and asks.
+func (l *lookup) left() time.Duration {
+	if l.waiting.IsZero() {
+		return l.endpoint.timeout
+	}
+	return l.endpoint.timeout - l.now().Sub(l.waiting)
 }
 
-// once runs work once for all concurrent callers. The lookup of an unknown source must not determine the result of a
-// known one.
-func (l *lookup) once(ctx context.Context, what string, work func(context.Context) (Found, error)) (Found, error) {
-	result := l.flight.DoChan(what+" "+l.sentAs+" "+l.source.String(), func() (any, error) {
-		found, err := work(context.WithoutCancel(ctx))
-		found.TableFailed = l.tableFailed
-		return found, err
-	})
+// wait waits that long, or until a channel is closed. It returns an error if ctx ends, and if the time of the lookup
+// had ended before: the caller looks once more at its end.
+func (l *lookup) wait(ctx context.Context, other <-chan struct{}, d time.Duration) error {
+	l.waiting = cmp.Or(l.waiting, l.now())
+	left := l.left()
+	if left <= 0 {
+		return fmt.Errorf("%w: another process asks", ErrUnavailable)
+	}
+	timer := time.NewTimer(min(d, left))
+	defer timer.Stop()
 	select {
-	case r := <-result:
-		return r.Val.(Found), r.Err
+	case <-timer.C:
+	case <-other:
 	case <-ctx.Done():
-		return Found{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
+	return nil
 }
 
-// key returns the key in memory; nil for none.
-func (l *lookup) key() *entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.keys[l.id]
-}
-
-// remembered returns the result that is in memory. It reports false if the table must be read.
-func (l *lookup) remembered() (Found, error, bool) {
-	l.mu.Lock()
-	e := cmp.Or(l.keys[l.id], l.unknown[l.id])
-	l.mu.Unlock()
-	return l.current(e, InMemory)
-}
-
-// current returns the result of an entry that was found there. It reports false if the service must be called: the
-// entry is too old, or says that the id is unknown in another spelling.
-func (l *lookup) current(e *entry, from Source) (Found, error, bool) {
-	if e == nil {
-		return Found{}, nil, false
+// search looks in the table, and asks the service or waits for the process that does.
+func (l *lookup) search(ctx context.Context) (Found, error) {
+	e, err := l.read(ctx)
+	if err != nil {
+		l.tableFailed.Store(true)
+		e = l.memory()
 	}
-	now := l.opts.Now()
-	age := now.Sub(e.FetchedAt)
-	if e.key == nil {
-		err := ErrUnknown
-		if e.Rejected != nil {
-			err = &PolicyError{e.Rejected}
+	for n := 0; ; {
+		if found, err, ok := l.result(e, SharedTable); ok {
+			return found, err
 		}
-		return e.found(from), fmt.Errorf("%w (cached)", err), e.SentAs == l.sentAs && age < l.opts.UnknownTTL
-	}
-	if e.withdrawn() || age >= l.opts.Freshness {
-		from = Stale
-	}
-	return e.found(from), nil, age < l.opts.MaxAge && (from != Stale || now.Before(e.retryAt))
-}
-
-func (l *lookup) find(ctx context.Context) (Found, error) {
-	// Another call can have ended since the caller looked in memory.
-	if found, err, ok := l.remembered(); ok {
-		return found, err
-	}
-	l.read(ctx)
-	e := cmp.Or(l.cached, l.shared)
-	if found, err, ok := l.current(e, SharedTable); ok { // another function has just called the service
-		l.remember(e)
-		return found, err
-	}
-	// A cached key is not a miss, so a flood of invented ids cannot prevent its refresh.
-	if l.cached == nil && !l.spend(ctx) {
-		return Found{}, ErrOutOfBudget
-	}
-	return l.fetch(ctx)
-}
-
-func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
-	l.read(ctx)
-	// Another function can have fetched it already.
-	if e := l.cached; e != nil && e.FetchedAt.After(failed.FetchedAt) &&
-		l.opts.Now().Sub(e.FetchedAt) < l.refetchAge() {
-		l.remember(e)
-		return e.found(SharedTable), nil
-	}
-	if !l.spend(ctx) {
-		return Found{}, ErrOutOfBudget
-	}
-	return l.fetch(ctx)
-}
-
-// read reads the table, and finds the key that can be used.
-func (l *lookup) read(ctx context.Context) {
-	l.shared = l.fromTable(ctx, func(ctx context.Context) (*Record, error) { return l.store.Get(ctx, l.id) })
-	e, shared := l.key(), l.shared
-	// A record without a key that was written by a function without a copy does not apply to the copy in memory.
-	if shared != nil && (e == nil || shared.key != nil && shared.FetchedAt.After(e.FetchedAt) ||
-		shared.withdrawn() && !shared.FetchedAt.Before(e.FetchedAt)) {
-		e = shared
-	}
-	if e != nil && e.key != nil && l.opts.Now().Sub(e.FetchedAt) < l.opts.MaxAge {
-		l.cached = e
+		var reason error // not to ask, except that another process does
+		leased := l.now().Before(e.LeasedUntil) && (e.key != nil || e.AskedAs == l.sentAs) && !l.tableFailed.Load()
+		switch {
+		case leased && !l.paid && !l.knows(ctx):
+			if l.paid = l.take(ctx, &l.misses); !l.paid {
+				return Found{}, ErrOutOfBudget
+			}
+		case leased:
+		case e.key == nil && !l.paid && !l.use(&l.misses, 0) && (!l.use(&l.reserve, 0) || !l.knows(ctx)):
+			reason = ErrOutOfBudget
+		case l.left() > 0:
+			found, other, err := l.ask(ctx, e)
+			if e = cmp.Or(other, e); other != nil {
+				continue
+			}
+			if reason = err; !errors.Is(err, ErrOutOfBudget) {
+				return found, err
+			}
+		}
+		if reason != nil && (l.tableFailed.Load() || !l.knows(ctx)) {
+			return Found{}, reason
+		}
+		if err := l.wait(ctx, nil, pollAfter(n)); err != nil {
+			return Found{}, cmp.Or(reason, err)
+		}
+		n++
+		if again, err := l.read(ctx); err == nil {
+			e = again
+		}
 	}
 }
 
-// fetch calls the service and stores its answer in memory and in the table.
-func (l *lookup) fetch(ctx context.Context) (Found, error) {
-	// The age starts before the request, because the answer can be that old. It is in milliseconds, as in the table.
-	l.asked = l.opts.Now().Truncate(time.Millisecond)
-	if l.cached != nil {
-		l.sentAs = cmp.Or(l.cached.SentAs, l.sentAs)
+// pollAfter returns the pause before a read while another process asks: 100, 200 and 400 ms, then 500 ms, with jitter.
+func pollAfter(n int) time.Duration {
+	d := min(100*time.Millisecond<<min(n, 3), 500*time.Millisecond)
+	return d*3/4 + rand.N(d/2)
+}
+
+// result returns the result of what is known. It reports false if the service must be asked, or is being asked.
+func (l *lookup) result(e *entry, from Source) (Found, error, bool) {
+	found := Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: !e.UnknownSince.IsZero()}
+	state, held := e.State(l.now(), l.opts.Freshness-l.early), l.now().Before(e.LeasedUntil)
+	err := ErrUnavailable
+	switch e.Answer {
+	case Unknown:
+		err = ErrUnknown
+	case Refused:
+		err = &PolicyError{}
 	}
-	key, unexpected, err := l.origin.Fetch(ctx, l.sentAs)
-	rejected, isRejected := errors.AsType[*PolicyError](err)
-	var found Found
 	switch {
-	case errors.Is(err, ErrUnknown):
-		return l.notKnown(ctx, err)
-	case isRejected:
-		e := l.gone()
-		e.Rejected = rejected.Violations
-		found = l.save(ctx, e)
-	case err == nil:
-		found = l.save(ctx, &entry{key: key, ID: l.id, SentAs: l.sentAs, JWK: string(FormatJWK(l.sentAs, key)),
-			FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.MaxAge)})
-	case l.cached != nil:
-		found, err = l.stale(*l.cached), nil
-	default:
-		found = Found{Source: Service, FetchedAt: l.asked}
+	case e.key == nil:
+		return found, fmt.Errorf("%w (remembered)", err), held && e.Answer != None && e.AskedAs == l.sentAs
+	case l.failed == nil && state == Fresh,
+		l.failed != nil && e.FetchedAt.After(l.failed.FetchedAt) && !e.key.Equal(l.failed.Key):
+		return found, nil, true
+	case l.failed == nil:
+		if !held || e.Answer != None { // otherwise another process asks for it now
+			found.Source = StaleKey
+		}
+		return found, nil, held
+	}
+	found.Key = nil
+	if e.Answer != Unavailable { // the service has no other key, or has not answered yet
+		err = nil
+	}
+	return found, err, held && e.Answer != None
+}
+
+// ask leases the question, asks the service, and keeps its answer. It returns the entry that is there instead if
+// another process was faster.
+func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
+	left := l.left()
+	leased := e.Record
+	leased.Version, leased.Answer, leased.AskedAs = crand.Text(), None, cmp.Or(e.SentAs, l.sentAs)
+	leased.LeasedUntil = l.now().Add(left)
+	leased.ExpiresAt = slices.MaxFunc([]time.Time{e.ExpiresAt, leased.LeasedUntil.Add(kept)}, time.Time.Compare)
+	var spending sync.WaitGroup
+	if e.key == nil && !l.paid {
+		spending.Go(func() { l.paid = l.spend(ctx) })
+	}
+	other := l.put(ctx, leased, e.Version)
+	spending.Wait()
+	restore := func() {
+		r := e.Record
+		r.ExpiresAt = leased.ExpiresAt
+		l.put(context.WithoutCancel(ctx), r, leased.Version)
+		l.remember(e)
+	}
+	switch {
+	case other != nil:
+		return Found{}, l.merge(other), nil
+	case e.key == nil && !l.paid:
+		restore()
+		return Found{}, nil, ErrOutOfBudget
+	}
+	l.paid = false
+	l.remember(&entry{leased, e.key})
+	a, unexpected, err := l.fetch(ctx, leased.AskedAs, left)
+	if a.answer == Unavailable && ctx.Err() != nil { // which says nothing about the service
+		restore()
+		return Found{}, nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	next := &entry{e.after(a, &l.opts), cmp.Or(a.key, e.key)}
+	if next.Version = crand.Text(); next.JWK == "" {
+		next.key = nil
+	}
+	next = l.usable(next)
+	l.remember(next)
+	found, remembered, _ := l.result(next, Service)
+	if next.key != nil {
+		err = remembered
 	}
 	found.UnexpectedType = unexpected
-	return found, err
-}
-
-// save stores an answer of the service in memory, and in the table while the result is used.
-func (l *lookup) save(ctx context.Context, e *entry) Found {
-	l.remember(e)
-	found := e.found(Service)
-	if !l.tableFailed {
-		written := make(chan error, 1)
-		w := *l // the caller reads l meanwhile
-		go func() {
-			_, err := withTable(ctx, &w, func(ctx context.Context) (any, error) {
-				return nil, w.store.Put(ctx, e.Record)
-			})
-			written <- err
-		}()
-		found.written = sync.OnceValue(func() error { return <-written })
-	}
-	return found
-}
-
-// stale returns a cached key that the service did not return, and delays its next fetch.
-func (l *lookup) stale(cached entry) Found {
-	cached.retryAt = l.opts.Now().Add(retryPause)
-	l.remember(&cached)
-	return cached.found(Stale)
-}
-
-// notKnown handles the answer that the service does not know the id. It removes a cached key if the service has given
-// the first such answer long enough ago. While the table fails, each process decides on its own.
-func (l *lookup) notKnown(ctx context.Context, unknown error) (Found, error) {
-	// The grace starts at the answer: Lambda can freeze the process during the call.
-	since := l.opts.Now().Truncate(time.Millisecond)
-	if l.cached == nil {
-		// The table can contain a key that could not be read.
-		if l.cached = l.remove(ctx, time.Time{}); l.cached == nil {
-			return l.removed(), unknown
+	if found.Key == nil { // nothing else is to be done
+		if other := l.put(ctx, next.Record, leased.Version); other != nil && other.key != nil {
+			return Found{}, l.merge(other), nil // another process has the key meanwhile
 		}
-		if l.cached.SentAs != l.sentAs { // the service was asked for another spelling
-			return l.stale(*l.cached), nil
+	} else if !l.tableFailed.Load() {
+		found.save = func(ctx context.Context) bool {
+			w := &lookup{Cache: l.Cache}
+			w.put(ctx, next.Record, leased.Version)
+			return w.tableFailed.Load()
 		}
 	}
-	last := *l.cached
-	if !last.withdrawn() {
-		last.UnknownSince = since
-	}
-	reported := l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
-		return l.store.ReportUnknown(ctx, l.id, l.asked, last.UnknownSince)
-	})
-	if reported != nil && !reported.FetchedAt.Before(last.FetchedAt) { // the table can lack the copy
-		last = *reported
-	}
-	if last.FetchedAt.After(l.asked) { // another function has just fetched the key
-		l.remember(&last)
-		return last.found(SharedTable), nil
-	}
-	l.cached = &last
-	if graceEnd := l.asked.Add(-l.opts.UnknownGrace); !last.UnknownSince.After(graceEnd) &&
-		l.remove(ctx, graceEnd) == nil {
-		return l.removed(), unknown
-	}
-	return l.stale(last), nil
+	return found, nil, err
 }
 
-// gone returns the entry of an id that has no key. One that had a key is needed as long as a copy can be used, which is
-// older than the report.
-func (l *lookup) gone() *entry {
-	e := &entry{ID: l.id, SentAs: l.sentAs, FetchedAt: l.asked, ExpiresAt: l.asked.Add(l.opts.UnknownTTL)}
-	if known := cmp.Or(l.cached, l.shared); known.withdrawn() {
-		e.UnknownSince = known.UnknownSince
-	} else if l.cached != nil {
-		e.UnknownSince = l.asked
+// fetch asks the service. It returns the type of the answer unless it is JSON, and its error if it has no key.
+func (l *lookup) fetch(ctx context.Context, sentAs string, left time.Duration) (reply, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	asked := l.now()
+	key, unexpected, err := l.endpoint.Fetch(ctx, sentAs)
+	status, _ := errors.AsType[StatusError](err)
+	a := reply{Fresh, key, sentAs, asked, l.now(), status.RetryAfter}
+	switch _, refused := errors.AsType[*PolicyError](err); {
+	case refused:
+		a.answer = Refused
+	case errors.Is(err, ErrUnknown):
+		a.answer = Unknown
+	case err != nil:
+		a.answer = Unavailable
 	}
-	if end := e.UnknownSince.Add(l.opts.MaxAge); end.After(e.ExpiresAt) {
-		e.ExpiresAt = end
-	}
-	return e
+	return a, unexpected, err
 }
 
-// remove records in the table that the id has no key. It returns the key that the table contains, unless it was
-// reported as unknown by oldest; nil for none.
-func (l *lookup) remove(ctx context.Context, oldest time.Time) (kept *entry) {
-	gone := l.gone()
-	return l.fromTable(ctx, func(ctx context.Context) (*Record, error) {
-		return l.store.Remove(ctx, gone.Record, oldest)
-	})
-}
-
-func (l *lookup) removed() Found {
-	e := l.gone()
-	l.remember(e)
-	return e.found(Service)
-}
-
-// withTable makes a call of the table with its timeout, and records in l if it fails.
-func withTable[T any](ctx context.Context, l *lookup, call func(context.Context) (T, error)) (T, error) {
+// table makes a call of the table with its timeout, and records whether it fails.
+func (l *lookup) table(ctx context.Context, call func(context.Context) error) (failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
-	result, err := call(ctx)
-	l.tableFailed = l.tableFailed || err != nil
-	return result, err
+	if failed = call(ctx) != nil; failed {
+		l.tableFailed.Store(true)
+	}
+	return failed
 }
 
-// fromTable returns the record that a call of the table returns; nil for none that can be used.
-func (l *lookup) fromTable(ctx context.Context, call func(context.Context) (*Record, error)) *entry {
-	r, _ := withTable(ctx, l, call)
-	if r == nil || r.FetchedAt.After(l.opts.Now().Add(maxSkew)) {
+// put writes a record if the one of a version is there. It returns the entry that is there instead. After a call of the
+// table failed, it does nothing.
+func (l *lookup) put(ctx context.Context, r Record, version string) (other *entry) {
+	var stored bool
+	var instead *Record
+	if l.tableFailed.Load() || l.table(ctx, func(ctx context.Context) (err error) {
+		stored, instead, err = l.store.Put(ctx, r, version)
+		return err
+	}) || stored {
 		return nil
 	}
-	key, refused := r.Key()
-	if refused != nil && r.Rejected == nil {
+	switch other = l.entryOf(instead); other.Version {
+	case r.Version: // a write that was repeated
+		return nil
+	case version: // the item cannot be read
+		l.tableFailed.Store(true)
 		return nil
 	}
-	return &entry{*r, key, r.UnknownAt.Add(retryPause)} // long past if it was never reported as unknown
+	return other
+}
+
+// read returns what applies of what table and memory have. A failure is not recorded: the next read can succeed.
+func (l *lookup) read(ctx context.Context) (*entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
+	defer cancel()
+	r, err := l.store.Get(ctx, l.id)
+	if err != nil {
+		return nil, err
+	}
+	return l.merge(l.entryOf(r)), nil
+}
+
+// entryOf returns the entry of a record that was read; nil stands for none. It has nothing that must not be used.
+func (l *lookup) entryOf(r *Record) *entry {
+	if r == nil {
+		return &entry{ID: l.id}
+	}
+	key, err := r.Key()
+	if err != nil || r.FetchedAt.After(l.now().Add(maxSkew)) {
+		return &entry{ID: l.id, Version: r.Version}
+	}
+	e := &entry{*r, key}
+	if e.LeasedUntil.After(l.now().Add(l.endpoint.timeout + maxSkew)) {
+		e.LeasedUntil = time.Time{}
+	}
+	return l.usable(e)
+}
+
+// usable returns an entry without a key that is too old.
+func (l *lookup) usable(e *entry) *entry {
+	if e.key == nil || l.now().Sub(e.FetchedAt) < l.opts.MaxAge {
+		return e
+	}
+	r := e.Record
+	r.SentAs, r.JWK, r.FetchedAt, r.UnknownSince = "", "", time.Time{}, time.Time{}
+	return &entry{Record: r}
+}
+
+// memory returns what is in memory.
+func (l *lookup) memory() *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usable(cmp.Or(l.keys[l.id], l.others[l.id], &entry{ID: l.id}))
+}
+
+// merge returns what applies of the entry of the table and that in memory, and remembers it. The table's applies, but a
+// copy in memory can be newer than the table's key, or the table can have lost the key. That the id has no key applies
+// to a copy only if the key was removed.
+func (l *lookup) merge(shared *entry) *entry {
+	m, e := l.memory(), *shared
+	removed := e.key == nil && !e.UnknownSince.IsZero() && !e.FetchedAt.Before(m.FetchedAt)
+	switch {
+	case e.Version == "" && (m.key != nil || m.Answer != None):
+		e = *m
+		e.Version = ""
+	case m.key == nil || removed:
+	case e.key == nil || e.FetchedAt.Before(m.FetchedAt):
+		e.key, e.SentAs, e.JWK, e.FetchedAt, e.UnknownSince, e.ExpiresAt = m.key, m.SentAs, m.JWK, m.FetchedAt,
+			m.UnknownSince, m.ExpiresAt
+	case e.FetchedAt.Equal(m.FetchedAt) && e.UnknownSince.IsZero():
+		e.UnknownSince = m.UnknownSince // which the table does not have because a write failed
+	}
+	l.remember(&e)
+	return &e
 }
 
 // remember stores in memory what is known of a key id.
@@ -480,15 +528,15 @@ func (c *Cache) remember(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.keys, e.ID)
-	delete(c.unknown, e.ID)
+	delete(c.others, e.ID)
 	if e.key != nil {
 		keep(c.keys, e.ID, e)
 	} else {
-		keep(c.unknown, e.ID, e)
+		keep(c.others, e.ID, e)
 	}
 }
 
-// keep stores a value in a map of the memory. Maps that are full are emptied, because invented ids and unknown sources
+// keep stores a value in a map of the memory. Maps that are full are emptied, because invented ids and unknown senders
 // could occupy any amount.
 func keep[K comparable, V any](m map[K]V, k K, v V) {
 	if len(m) >= 4096 {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"uuid"
@@ -87,3 +88,17 @@ func CertificateProblem(err error) string {
 // WithoutBOM returns text without the UTF-8 byte order mark that it may begin with. RFC 8259, section 8.1, lets readers
 // ignore the mark. It is part of what was signed, so a signature is verified with it.
 func WithoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\uFEFF")) }
+
+// RetryAfter returns the pause that an answer asks for, in seconds or until a date (RFC 9110, section 10.2.3); 0 for
+// none.
+func RetryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(seconds) * time.Second // at most 136 years
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return max(0, time.Until(at))
+}

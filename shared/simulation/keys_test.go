@@ -62,8 +62,7 @@ func (s *keyService) options(now func() time.Time) keys.Options {
 		return keys.Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60, Now: now}
 	}
 	return keys.Options{
-		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, MissBudget: keyBudget,
-		Now: now,
+		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, MissBudget: keyBudget, Now: now,
 	}
 }
 
@@ -138,9 +137,9 @@ func (f *facts) outOfBudget(inv *invocation) {
 			return
 		}
 	}
-	// An instance that does not know the source reads the table again after a minute.
-	if !inv.result.Key.TableFailed && !w.sourceKnown.IsZero() && time.Since(w.sourceKnown) > time.Minute+webhookTime {
-		f.violated("%s finds the budget used up for a known source whose reserve is not used", inv.name)
+	// An instance that does not know the sender reads the table again after a minute.
+	if !inv.result.Key.TableFailed && !w.senderKnown.IsZero() && time.Since(w.senderKnown) > time.Minute+webhookTime {
+		f.violated("%s finds the budget used up for a known sender whose reserve is not used", inv.name)
 	}
 }
 

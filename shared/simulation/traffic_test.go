@@ -51,7 +51,7 @@ func (fixedKeys) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.
 	return keys.Found{}, nil
 }
 
-func (fixedKeys) RecordSource(context.Context, netip.Addr) {}
+func (fixedKeys) RecordSender(context.Context, netip.Addr) {}
 
 // event is an event of the histories.
 type event struct {

@@ -94,8 +94,8 @@ type world struct {
 	rejected      map[string]string
 	poison        map[string]bool // events that make every request with them fail
 	interfered    int
-	// sourceKnown is when the table first had the sender's address.
-	sourceKnown time.Time
+	// senderKnown is when the table first had the sender's address.
+	senderKnown time.Time
 	claimsEnded int // the moment at which large events that were parked were deleted; 0: never
 
 	// onCall is called for every call that can have a fault.
@@ -203,7 +203,7 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 			Keys: fixedKeys{}}
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
-			m.Signature.Keys = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
+			m.Signature.Keys = keys.New(keys.NewEndpoint(&http.Client{Transport: i}, &base, 3*time.Second),
 				keyStore{Memory: w.keys, instance: i}, w.keyService.options(now))
 		}
 	}
@@ -564,31 +564,32 @@ func (s keyStore) Get(ctx context.Context, id string) (*keys.Record, error) {
 	return do(s.instance, ctx, readKey, id, nil, func() (*keys.Record, error) { return s.Memory.Get(ctx, id) })
 }
 
-func (s keyStore) Source(ctx context.Context, name string) (time.Time, error) {
-	return do(s.instance, ctx, readKey, name, nil, func() (time.Time, error) { return s.Memory.Source(ctx, name) })
+func (s keyStore) Sender(ctx context.Context, name string) (time.Time, error) {
+	return do(s.instance, ctx, readKey, name, nil, func() (time.Time, error) { return s.Memory.Sender(ctx, name) })
 }
 
-func (s keyStore) Put(ctx context.Context, r keys.Record) error {
-	_, err := do(s.instance, ctx, writeKey, r.ID, nil, func() (any, error) { return r, s.Memory.Put(ctx, r) })
-	return err
+// keyWrite is the result of a Put.
+type keyWrite struct {
+	stored  bool
+	instead *keys.Record
 }
 
-func (s keyStore) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
+func (s keyStore) Put(ctx context.Context, r keys.Record, version string) (bool, *keys.Record, error) {
+	what := writeKey
+	if r.Answer == keys.None {
+		what = spendKey
+	}
+	w, err := do(s.instance, ctx, what, r.ID, nil, func() (w keyWrite, err error) {
+		w.stored, w.instead, err = s.Memory.Put(ctx, r, version)
+		return w, err
+	})
+	return w.stored, w.instead, err
+}
+
+func (s keyStore) RecordSender(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
 	return do(s.instance, ctx, writeKey, name, nil, func() (time.Time, error) {
-		s.w.sourceKnown = cmp.Or(s.w.sourceKnown, time.Now())
-		return s.Memory.RecordSource(ctx, name, now, oldest, expires)
-	})
-}
-
-func (s keyStore) Remove(ctx context.Context, r keys.Record, oldest time.Time) (*keys.Record, error) {
-	return do(s.instance, ctx, spendKey, r.ID, nil, func() (*keys.Record, error) {
-		return s.Memory.Remove(ctx, r, oldest)
-	})
-}
-
-func (s keyStore) ReportUnknown(ctx context.Context, id string, asked, since time.Time) (*keys.Record, error) {
-	return do(s.instance, ctx, spendKey, id, nil, func() (*keys.Record, error) {
-		return s.Memory.ReportUnknown(ctx, id, asked, since)
+		s.w.senderKnown = cmp.Or(s.w.senderKnown, time.Now())
+		return s.Memory.RecordSender(ctx, name, now, oldest, expires)
 	})
 }
 

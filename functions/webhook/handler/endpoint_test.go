@@ -82,19 +82,19 @@ func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Resul
 type keyTable struct {
 	keys.Memory
 	stored  chan struct{}
-	sources int // how many were recorded
+	senders int // how many were recorded
 }
 
-func (t *keyTable) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
-	t.sources++
-	return t.Memory.RecordSource(ctx, name, now, oldest, expires)
+func (t *keyTable) RecordSender(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
+	t.senders++
+	return t.Memory.RecordSender(ctx, name, now, oldest, expires)
 }
 
-func (t *keyTable) Put(ctx context.Context, r keys.Record) error {
-	if t.stored != nil {
+func (t *keyTable) Put(ctx context.Context, r keys.Record, version string) (bool, *keys.Record, error) {
+	if t.stored != nil && r.Answer == keys.Fresh {
 		<-t.stored
 	}
-	return t.Memory.Put(ctx, r)
+	return t.Memory.Put(ctx, r, version)
 }
 
 // newServices returns stores in memory.

@@ -249,7 +249,7 @@ func (h *Handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value 
 		{Metric: settings.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
 		{Metric: settings.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
 			float64(r.Unpublishable)},
-		{Metric: settings.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
+		{Metric: settings.KeyStaleMetric, Value: count(r.Key.Source == keys.StaleKey)},
 		{Metric: settings.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {
 		if v.Value != 0 || v.Metric == settings.ClientErrorsMetric && h.conf.MTLS == nil {

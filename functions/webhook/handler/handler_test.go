@@ -115,8 +115,8 @@ func TestASourceAddressIsReadFromTheContextAlone(t *testing.T) {
 		e := newEndpoint(t, nil)
 		r := e.signed(t, paymenttest.Event())
 		r.Headers["x-forwarded-for"], r.RequestContext.HTTP.SourceIP = "192.0.2.1", address
-		if got := e.handle(t, r).StatusCode; got != 200 || e.keys.sources != want {
-			t.Errorf("%q: %d, %d sources", address, got, e.keys.sources)
+		if got := e.handle(t, r).StatusCode; got != 200 || e.keys.senders != want {
+			t.Errorf("%q: %d, %d sources", address, got, e.keys.senders)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestTheMetricsOfALine(t *testing.T) {
 		"nothing": {intake.Result{}, intake.Answer{Status: 399}, map[string]any{"ClientErrors": 0.0}},
 		"everything": {intake.Result{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
 			Claimed: 6, Unpublishable: 7,
-			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}},
+			Key: keys.Found{TableFailed: true, Source: keys.StaleKey, Withdrawn: true}},
 			intake.Answer{Status: 400, Metric: settings.Metric{Name: "A"}},
 			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},

@@ -63,7 +63,7 @@ func (k oneKey) Lookup(context.Context, string, netip.Addr) (keys.Found, error) 
 	return keys.Found{Key: &k.key.Private.PublicKey}, nil
 }
 
-func (oneKey) RecordSource(context.Context, netip.Addr) {}
+func (oneKey) RecordSender(context.Context, netip.Addr) {}
 
 func ofDynamoDB(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get(awstest.TargetHeader), "DynamoDB")

@@ -28,7 +28,7 @@ type KeysAPI interface {
 		error)
 }
 
-// Keys is the [keys.Store] of a deployment: a table with one item for each key id, counter and source. Only the
+// Keys is the [keys.Store] of a deployment: a table with one item for each key id, counter and sender. Only the
 // partition keys of key ids have no '#'. It is safe for concurrent use.
 type Keys struct {
 	client KeysAPI
@@ -40,14 +40,17 @@ func NewKeys(client KeysAPI, table string) *Keys { return &Keys{client, table} }
 
 // keyItem is [keys.Record] as an item. Times are in Unix milliseconds, the TTL in Unix seconds.
 type keyItem struct {
-	ID           string           `dynamodbav:"keyId"`
-	SentAs       string           `dynamodbav:"sentAs,omitempty"`
-	JWK          string           `dynamodbav:"jwk,omitempty"`
-	Rejected     []keys.Violation `dynamodbav:"rejected,omitempty"`
-	FetchedAt    time.Time        `dynamodbav:"fetchedAt,omitempty"`
-	UnknownSince time.Time        `dynamodbav:"unknownSince,omitempty"`
-	UnknownAt    time.Time        `dynamodbav:"unknownAt,omitempty"`
-	ExpiresAt    time.Time        `dynamodbav:"expiresAt,omitempty,unixtime"`
+	ID           string     `dynamodbav:"keyId"`
+	Version      string     `dynamodbav:"version,omitempty"`
+	SentAs       string     `dynamodbav:"sentAs,omitempty"`
+	JWK          string     `dynamodbav:"jwk,omitempty"`
+	FetchedAt    time.Time  `dynamodbav:"fetchedAt,omitempty"`
+	UnknownSince time.Time  `dynamodbav:"unknownSince,omitempty"`
+	AskedAs      string     `dynamodbav:"askedAs,omitempty"`
+	Answer       keys.State `dynamodbav:"answer,omitempty"`
+	Failures     int        `dynamodbav:"failures,omitempty"`
+	LeasedUntil  time.Time  `dynamodbav:"leasedUntil,omitempty"`
+	ExpiresAt    time.Time  `dynamodbav:"expiresAt,omitempty,unixtime"`
 }
 
 // marshal returns the attributes of an item without times that are zero.
@@ -68,11 +71,16 @@ func unmarshal(read attributes, item any) error {
 	})
 }
 
-// recordOf returns the record in the item of a key id. It returns nil for none or another item, and
-// for one with attributes of other types: such a key is fetched again.
+// recordOf returns the record in the item of a key id; nil for none or another item. One with attributes of other types
+// has nothing but its version: such a key is fetched again.
 func recordOf(read attributes) *keys.Record {
 	var i keyItem
-	if err := unmarshal(read, &i); err != nil || i.FetchedAt.IsZero() || strings.Contains(i.ID, "#") {
+	if err := unmarshal(read, &i); err != nil {
+		i = keyItem{}
+		i.ID, _ = valueOf(read[settings.KeysKey]).(string)
+		i.Version, _ = valueOf(read["version"]).(string)
+	}
+	if i.Version == "" || strings.Contains(i.ID, "#") {
 		return nil
 	}
 	i.ExpiresAt = i.ExpiresAt.UTC()
@@ -91,34 +99,17 @@ func get(ctx context.Context, client getAPI, table, id string, consistent bool) 
 	return out.Item, nil
 }
 
-// put stores an item unless an attribute of the one that is there is later. It returns that one then.
-func (k *Keys) put(ctx context.Context, item attributes, attribute string, latest time.Time) (attributes, bool, error) {
-	condition := "attribute_not_exists(" + attribute + ") OR " + attribute + " <= :at"
-	_, err := k.client.PutItem(ctx, &dynamodb.PutItemInput{
+// put stores an item if it meets a condition. Otherwise it returns the one that is there.
+func (k *Keys) put(ctx context.Context, item attributes, condition string, values attributes) (
+	instead attributes, refused bool, err error) {
+	_, err = k.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &k.table,
 		Item:                                item,
 		ConditionExpression:                 &condition,
-		ExpressionAttributeValues:           attributes{":at": number(latest.UnixMilli())},
+		ExpressionAttributeValues:           values, // DynamoDB rejects an empty map, and values that are not used
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	return unmet("PutItem", err)
-}
-
-// update changes an item and returns the new one, or that which does not meet the condition.
-func (k *Keys) update(ctx context.Context, id, update, condition string, values attributes) (attributes, bool, error) {
-	out, err := k.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:                           &k.table,
-		Key:                                 keysKey(id),
-		UpdateExpression:                    &update,
-		ConditionExpression:                 &condition,
-		ExpressionAttributeValues:           values,
-		ReturnValues:                        types.ReturnValueAllNew,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	if err == nil {
-		return out.Attributes, false, nil
-	}
-	return unmet("UpdateItem", err)
 }
 
 // unmet reports whether the condition of a write failed, and returns the item that is there. Otherwise it returns
@@ -137,50 +128,37 @@ func (k *Keys) Get(ctx context.Context, id string) (*keys.Record, error) {
 }
 
 // Put implements [keys.Store].
-func (k *Keys) Put(ctx context.Context, r keys.Record) error {
-	_, _, err := k.put(ctx, marshal(keyItem(r)), "fetchedAt", r.FetchedAt)
-	return err
-}
-
-// Remove implements [keys.Store].
-func (k *Keys) Remove(ctx context.Context, r keys.Record, oldest time.Time) (*keys.Record, error) {
-	update := "SET sentAs = :sentAs, fetchedAt = :at, expiresAt = :expires"
-	values := attributes{":at": number(r.FetchedAt.UnixMilli()), ":now": number(r.FetchedAt.Unix()),
-		":oldest": number(oldest.UnixMilli()), ":expires": number(r.ExpiresAt.Unix()), ":sentAs": text(r.SentAs)}
-	if !r.UnknownSince.IsZero() {
-		update += ", unknownSince = :since"
-		values[":since"] = number(r.UnknownSince.UnixMilli())
+func (k *Keys) Put(ctx context.Context, r keys.Record, version string) (bool, *keys.Record, error) {
+	condition, values := "attribute_not_exists(version)", attributes(nil)
+	if version != "" {
+		condition, values = "version = :version", attributes{":version": text(version)}
 	}
-	found, kept, err := k.update(ctx, r.ID, update+" REMOVE jwk, rejected, unknownAt",
-		"attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)", values)
-	if !kept {
-		return nil, err
+	if r.Answer == keys.Fresh {
+		condition += " OR attribute_not_exists(fetchedAt) OR fetchedAt < :at"
+		if values == nil {
+			values = attributes{}
+		}
+		values[":at"] = number(r.FetchedAt.UnixMilli())
 	}
-	return recordOf(found), nil
-}
-
-// ReportUnknown implements [keys.Store].
-func (k *Keys) ReportUnknown(ctx context.Context, id string, asked, since time.Time) (*keys.Record, error) {
-	found, failed, err := k.update(ctx, id,
-		"SET unknownSince = if_not_exists(unknownSince, :since), unknownAt = :at",
-		"attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at", attributes{":at": number(asked.UnixMilli()),
-			":now": number(asked.Unix()), ":since": number(since.UnixMilli())})
-	r := recordOf(found)
-	if failed && r != nil && (r.JWK == "" || !r.FetchedAt.After(asked)) {
-		return nil, nil
-	}
-	return r, err
+	instead, refused, err := k.put(ctx, marshal(keyItem(r)), condition, values)
+	return !refused && err == nil, recordOf(instead), err
 }
 
 // Take implements [keys.Store].
 func (k *Keys) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
-	_, failed, err := k.update(ctx, name, "SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires",
-		"attribute_not_exists(misses) OR misses < :limit", attributes{":zero": number(0), ":one": number(1),
-			":limit": number(int64(limit)), ":expires": number(expires.Unix())})
-	return !failed && err == nil, err
+	_, err := k.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:           &k.table,
+		Key:                 keysKey(name),
+		UpdateExpression:    aws.String("SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires"),
+		ConditionExpression: aws.String("attribute_not_exists(misses) OR misses < :limit"),
+		ExpressionAttributeValues: attributes{":zero": number(0), ":one": number(1), ":limit": number(int64(limit)),
+			":expires": number(expires.Unix())},
+	})
+	_, refused, err := unmet("UpdateItem", err)
+	return !refused && err == nil, err
 }
 
-// seenAt returns when a source was seen; the zero time if the item does not say so.
+// seenAt returns when a sender was seen; the zero time if the item does not say so.
 func seenAt(read attributes) (at time.Time) {
 	if n, ok := valueOf(read["seenAt"]).(int64); ok {
 		at = time.UnixMilli(n).UTC()
@@ -188,18 +166,19 @@ func seenAt(read attributes) (at time.Time) {
 	return at
 }
 
-// RecordSource implements [keys.Store].
-func (k *Keys) RecordSource(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
+// RecordSender implements [keys.Store].
+func (k *Keys) RecordSender(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
 	found, failed, err := k.put(ctx, attributes{settings.KeysKey: text(name), "seenAt": number(now.UnixMilli()),
-		settings.KeysTTL: number(expires.Unix())}, "seenAt", oldest)
+		settings.KeysTTL: number(expires.Unix())}, "attribute_not_exists(seenAt) OR seenAt <= :oldest",
+		attributes{":oldest": number(oldest.UnixMilli())})
 	if failed {
 		return seenAt(found), nil
 	}
 	return now, err
 }
 
-// Source implements [keys.Store].
-func (k *Keys) Source(ctx context.Context, name string) (time.Time, error) {
+// Sender implements [keys.Store].
+func (k *Keys) Sender(ctx context.Context, name string) (time.Time, error) {
 	read, err := get(ctx, k.client, k.table, name, false)
 	return seenAt(read), err
 }

@@ -1,6 +1,7 @@
 package dynamodb_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -16,98 +17,115 @@ var start = time.UnixMilli(1769860800123).UTC()
 
 // keyRecord has a value in every field.
 func keyRecord() keys.Record {
-	return keys.Record{ID: "id", SentAs: "ID", JWK: "{}", Rejected: []keys.Violation{keys.WrongUse}, FetchedAt: start,
-		UnknownSince: start.Add(time.Second), UnknownAt: start.Add(2 * time.Second),
-		ExpiresAt: start.Add(3 * time.Second).Truncate(time.Second)}
+	return keys.Record{ID: "id", Version: "1", SentAs: "ID", JWK: "{}", FetchedAt: start,
+		UnknownSince: start.Add(time.Second), AskedAs: "Id", Answer: keys.Fresh, Failures: 2,
+		LeasedUntil: start.Add(2 * time.Second), ExpiresAt: start.Add(3 * time.Second).Truncate(time.Second)}
 }
 
 // itemOf is the item of keyRecord.
 func itemOf() map[string]any {
-	return map[string]any{"keyId": text("id"), "sentAs": text("ID"), "jwk": text("{}"),
-		"rejected": value{"L": []value{text("use is not sig")}}, "fetchedAt": number(start.UnixMilli()),
-		"unknownSince": number(start.UnixMilli() + 1000), "unknownAt": number(start.UnixMilli() + 2000),
-		"expiresAt": number(start.Unix() + 3)}
+	return map[string]any{"keyId": text("id"), "version": text("1"), "sentAs": text("ID"), "jwk": text("{}"),
+		"fetchedAt": number(start.UnixMilli()), "unknownSince": number(start.UnixMilli() + 1000),
+		"askedAs": text("Id"), "answer": text("fresh"), "failures": number(2),
+		"leasedUntil": number(start.UnixMilli() + 2000), "expiresAt": number(start.Unix() + 3)}
 }
 
-func TestARefusedWriteOfKeysReturnsWhatIsThere(t *testing.T) {
+func TestAWriteOfKeysReturnsWhatIsThereInstead(t *testing.T) {
 	client, _ := answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":`+encoded(itemOf())))
 	table, want, ctx := dynamodb.NewKeys(client, "keys"), keyRecord(), t.Context()
-	kept, err := table.Remove(ctx, keys.Record{ID: "id"}, start)
-	if diff := cmp.Diff(&want, kept); diff != "" || err != nil {
-		t.Error("remove:", err, diff)
-	}
-	for asked, wanted := range map[time.Time]*keys.Record{start: nil, start.Add(-time.Millisecond): &want} {
-		newer, err := table.ReportUnknown(ctx, "id", asked, start)
-		if diff := cmp.Diff(wanted, newer); diff != "" || err != nil {
-			t.Errorf("report unknown at %s: %v %s", asked, err, diff)
-		}
+	stored, instead, err := table.Put(ctx, keys.Record{ID: "id", Version: "2"}, "0")
+	if diff := cmp.Diff(&want, instead); diff != "" || stored || err != nil {
+		t.Error("put:", stored, err, diff)
 	}
 	if left, err := table.Take(ctx, "misses#1", 1, start); left || err != nil {
 		t.Error("take:", left, err)
 	}
-	if err := table.Put(ctx, want); err != nil {
-		t.Error("put:", err)
-	}
 	client, _ = answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":{"seenAt":{"N":"5"}}`))
-	seen, err := dynamodb.NewKeys(client, "keys").RecordSource(ctx, "source#1", start, start, start)
+	seen, err := dynamodb.NewKeys(client, "keys").RecordSender(ctx, "sender#1", start, start, start)
 	if !seen.Equal(time.UnixMilli(5)) || err != nil {
-		t.Error("record source:", seen, err)
+		t.Error("record sender:", seen, err)
 	}
-}
-
-func TestAWriteOfKeysReturnsWhatWasWritten(t *testing.T) {
-	client, _ := answering(t, `{"Attributes":`+encoded(itemOf())+`}`)
-	table, want := dynamodb.NewKeys(client, "keys"), keyRecord()
-	if kept, err := table.Remove(t.Context(), want, start); kept != nil || err != nil {
-		t.Error("remove:", kept, err)
+	client, _ = answering(t, awstest.Refused("ConditionalCheckFailedException")) // the item was deleted meanwhile
+	stored, instead, err = dynamodb.NewKeys(client, "keys").Put(ctx, want, "0")
+	if stored || instead != nil || err != nil {
+		t.Error("put:", stored, instead, err)
 	}
-	marked, err := table.ReportUnknown(t.Context(), "id", start, start)
-	if diff := cmp.Diff(&want, marked); diff != "" || err != nil || marked.ExpiresAt.Location() != time.UTC {
-		t.Error("report unknown:", err, diff)
+	client, _ = answering(t, `{}`)
+	table = dynamodb.NewKeys(client, "keys")
+	if stored, instead, err := table.Put(ctx, want, ""); !stored || instead != nil || err != nil {
+		t.Error("put:", stored, instead, err)
 	}
-	if left, err := table.Take(t.Context(), "misses#1", 1, start); !left || err != nil {
+	if left, err := table.Take(ctx, "misses#1", 1, start); !left || err != nil {
 		t.Error("take:", left, err)
 	}
-	stored, _ := answering(t, `{"Item":{"seenAt":{"N":"5"}}}`)
-	at, err := dynamodb.NewKeys(stored, "keys").Source(t.Context(), "s")
-	if at != time.UnixMilli(5).UTC() || err != nil {
-		t.Error("source:", at, err)
+	if seen, err := table.RecordSender(ctx, "s", start, start, start); !seen.Equal(start) || err != nil {
+		t.Error("record sender:", seen, err)
 	}
-	if seen, err := table.RecordSource(t.Context(), "s", start, start, start); !seen.Equal(start) || err != nil {
-		t.Error("record source:", seen, err)
+	client, _ = answering(t, `{"Item":{"seenAt":{"N":"5"}}}`)
+	if at, err := dynamodb.NewKeys(client, "keys").Sender(ctx, "s"); at != time.UnixMilli(5).UTC() || err != nil {
+		t.Error("sender:", at, err)
 	}
 }
 
-// A key whose item cannot be read is fetched again. Other items of the table are no keys.
+// A key whose item cannot be read is fetched again: its record has the version, so that it can be replaced. Other items
+// of the table are no keys.
 func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
-	garbage := value{"N": "1.5"}
+	garbage, full := value{"N": "1.5"}, keyRecord()
+	unreadable := &keys.Record{ID: "id", Version: "1", ExpiresAt: time.Time{}.UTC()}
 	var items []map[string]any
-	for n, change := range []map[string]any{
-		{}, {"fetchedAt": nil}, {"fetchedAt": text("1")}, {"fetchedAt": garbage}, {"expiresAt": garbage},
-		{"unknownSince": text("1")}, {"keyId": text("misses#1")},
+	var readable []keys.Record
+	for _, c := range []struct {
+		change map[string]any
+		want   *keys.Record
+	}{
+		{nil, &full}, {map[string]any{"fetchedAt": text("1")}, unreadable},
+		{map[string]any{"fetchedAt": garbage}, unreadable},
+		{map[string]any{"expiresAt": garbage}, unreadable}, {map[string]any{"failures": text("x")}, unreadable},
+		{map[string]any{"unknownSince": text("1")}, unreadable}, {map[string]any{"version": nil}, nil},
+		{map[string]any{"keyId": text("misses#1")}, nil},
 	} {
 		item := itemOf()
-		for name, v := range change {
+		for name, v := range c.change {
 			if item[name] = v; v == nil {
 				delete(item, name)
 			}
 		}
 		items = append(items, item)
-		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
-		want := []*keys.Record{nil, nil}
-		if n == 0 {
-			all := keyRecord()
-			want = []*keys.Record{&all, &all}
+		if c.want != nil {
+			readable = append(readable, *c.want)
 		}
+		client, _ := answering(t, `{"Item":`+encoded(item)+`}`)
 		read, err := dynamodb.NewKeys(client, "keys").Get(t.Context(), "id")
 		shown, failed := dynamodb.NewKeysInspector(client, "keys").Get(t.Context(), "id")
-		if diff := cmp.Diff(want, []*keys.Record{read, shown}); diff != "" || errors.Join(err, failed) != nil {
-			t.Errorf("%v: %v, %v, %s", change, err, failed, diff)
+		if diff := cmp.Diff([]*keys.Record{c.want, c.want}, []*keys.Record{read, shown}); diff != "" ||
+			errors.Join(err, failed) != nil {
+			t.Errorf("%v: %v, %v, %s", c.change, err, failed, diff)
 		}
 	}
 	client, w := answering(t, `{"Items":[],"LastEvaluatedKey":{"keyId":{"S":"x"}}}`, `{"Items":`+encoded(items)+`}`)
 	all, err := dynamodb.NewKeysInspector(client, "keys").Records(t.Context())
-	if diff := cmp.Diff([]keys.Record{keyRecord()}, all); diff != "" || err != nil || len(w.Requests()) != 2 {
+	if diff := cmp.Diff(readable, all); diff != "" || err != nil || len(w.Requests()) != 2 {
 		t.Error(err, diff)
+	}
+}
+
+// A call ends with its context, whoever makes it.
+func TestCallsOfKeysEndWithTheirContext(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	client, w := answering(t, `{}`)
+	table := dynamodb.NewKeys(client, "keys")
+	_, got := table.Get(ended, "id")
+	_, _, put := table.Put(ended, keyRecord(), "")
+	_, take := table.Take(ended, "misses#1", 1, start)
+	_, record := table.RecordSender(ended, "s", start, start, start)
+	_, sender := table.Sender(ended, "s")
+	for what, err := range map[string]error{"get": got, "put": put, "take": take, "record": record, "sender": sender} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if n := len(w.Requests()); n != 0 {
+		t.Errorf("%d requests", n)
 	}
 }

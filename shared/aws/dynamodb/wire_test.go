@@ -86,8 +86,7 @@ type call struct {
 // calls returns the calls of every store of a client.
 func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 	const id = "id"
-	one, removed := start.Add(time.Second), keyRecord()
-	removed.UnknownSince = time.Time{}
+	one, unknown := start.Add(time.Second), keys.Record{ID: id, Version: "1", Answer: keys.Unknown}
 	table, reader := dynamodb.NewLedger(client, "ledger"), dynamodb.NewLedgerReader(client, "ledger")
 	store := dynamodb.NewKeys(client, "keys")
 	inspector := dynamodb.NewKeysInspector(client, "keys")
@@ -108,17 +107,16 @@ func calls(ctx context.Context, client *dynamodb.Client) (all []call) {
 		}},
 		call{"get a key", func() error { _, err := store.Get(ctx, id); return err }},
 		call{"get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err }},
-		call{"put", func() error { return store.Put(ctx, keyRecord()) }},
-		call{"put of few attributes", func() error { return store.Put(ctx, keys.Record{ID: id, FetchedAt: start}) }},
-		call{"remove", func() error { _, err := store.Remove(ctx, keyRecord(), one); return err }},
-		call{"remove what was not unknown", func() error { _, err := store.Remove(ctx, removed, one); return err }},
-		call{"report unknown", func() error { _, err := store.ReportUnknown(ctx, id, start, one); return err }},
+		call{"put a key", func() error { _, _, err := store.Put(ctx, keyRecord(), "0"); return err }},
+		call{"put the first key", func() error { _, _, err := store.Put(ctx, keyRecord(), ""); return err }},
+		call{"put an answer", func() error { _, _, err := store.Put(ctx, unknown, "0"); return err }},
+		call{"put the first answer", func() error { _, _, err := store.Put(ctx, unknown, ""); return err }},
 		call{"take", func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err }},
-		call{"record a source", func() error {
-			_, err := store.RecordSource(ctx, "source#1", start, one, start.Add(2*time.Second))
+		call{"record a sender", func() error {
+			_, err := store.RecordSender(ctx, "sender#1", start, one, start.Add(2*time.Second))
 			return err
 		}},
-		call{"source", func() error { _, err := store.Source(ctx, "source#1"); return err }},
+		call{"sender", func() error { _, err := store.Sender(ctx, "sender#1"); return err }},
 		call{"records", func() error { _, err := inspector.Records(ctx); return err }},
 		call{"delete", func() error { return inspector.Delete(ctx, id) }})
 }

@@ -129,11 +129,11 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	origin, err := d.KeyService(ctx, conf)
+	endpoint, err := d.KeyService(ctx, conf)
 	if err != nil {
 		return err
 	}
-	service := &keyRing{origin: origin}
+	service := &keyRing{endpoint: endpoint}
 	found, err := explain(ctx, r, conf, service, o.keyIDs)
 	if err == nil {
 		err = o.print(d, found, conf.Scheme)

@@ -134,7 +134,7 @@ func (c *call) explain() *report {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
+	service := &keyRing{endpoint: keys.NewEndpoint(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
 	r, err := explain(c.t.Context(), c.request, conf, service, c.given)
 	if err != nil {
 		c.t.Fatal(err)
@@ -412,7 +412,7 @@ func TestItEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
+	service := &keyRing{endpoint: keys.NewEndpoint(http.DefaultClient, conf.KeyService, settings.KeyTimeout)}
 	if _, err := explain(ctx, c.request, conf, service, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -29,9 +29,9 @@ const maxKeys = 16
 
 // keyRing fetches each key once. It implements [intake.Keys].
 type keyRing struct {
-	origin  *keys.Origin
-	failed  int // requests in a row without an answer
-	results []*keyResult
+	endpoint *keys.Endpoint
+	failed   int // requests in a row without an answer
+	results  []*keyResult
 }
 
 // keyResult is the answer of the key service for one id.
@@ -52,7 +52,7 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 		r.err = fmt.Errorf("%w: not looked up", keys.ErrUnavailable)
 		return r
 	}
-	r.key, _, r.err = k.origin.Fetch(ctx, id)
+	r.key, _, r.err = k.endpoint.Fetch(ctx, id)
 	k.failed++
 	if !errors.Is(r.err, keys.ErrUnavailable) {
 		k.failed = 0
@@ -65,7 +65,7 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 // the host does not exist, a setting can be wrong.
 func isDown(err error) bool {
 	if status, ok := errors.AsType[keys.StatusError](err); ok {
-		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+		return status.Status >= http.StatusInternalServerError || status.Status == http.StatusTooManyRequests
 	}
 	if host, ok := errors.AsType[*net.DNSError](err); ok && host.IsNotFound {
 		return false
@@ -85,8 +85,8 @@ func (*keyRing) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 	return keys.Found{}, nil
 }
 
-// RecordSource implements [intake.Keys]. It does nothing.
-func (*keyRing) RecordSource(context.Context, netip.Addr) {}
+// RecordSender implements [intake.Keys]. It does nothing.
+func (*keyRing) RecordSender(context.Context, netip.Addr) {}
 
 // kind is how a signature can have been made.
 type kind struct {

@@ -95,7 +95,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	for _, r := range records {
 		shown.Keys = append(shown.Keys, shownKey(cmp.Or(r.SentAs, r.ID), &r, revoked, p.Now()))
 	}
-	known := func(k cachedKey) int { return min(1, len(k.Thumbprint)+len(k.Cause)) }
+	known := func(k cachedKey) int { return min(1, len(k.Thumbprint)) }
 	slices.SortFunc(shown.Keys, func(a, b cachedKey) int { // keys before unknown ids, and the latest first
 		return cmp.Or(known(b)-known(a), b.FetchedAt.Compare(a.FetchedAt), cmp.Compare(a.KeyID, b.KeyID))
 	})
@@ -134,7 +134,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		shown.URL = conf.KeyService.JoinPath("v1", "keys", id).String()
 		status, _ := errors.AsType[keys.StatusError](err)
 		switch returned = err == nil; {
-		case status == http.StatusUnauthorized && conf.KeysAuth == settings.BearerToken:
+		case status.Status == http.StatusUnauthorized && conf.KeysAuth == settings.BearerToken:
 			shown.Answer = "401: the service does not accept the token"
 			shown.Next = "refresh the token: " + p.refreshToken(s)
 		case err != nil:
@@ -146,7 +146,7 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		}
 	}
 	if !d.drop || r == nil {
-		return attention(p.Show(shown), d.drop || shown.State != "cached" && shown.State != "stale")
+		return attention(p.Show(shown), d.drop || shown.State != string(keys.Fresh) && shown.State != string(keys.Stale))
 	}
 	if !returned && !d.force {
 		return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; "+
@@ -182,25 +182,16 @@ func shownKey(id string, r *keys.Record, revoked clientcert.Revocations, now tim
 	if key != nil {
 		shown.Bits, shown.Exponent, shown.Thumbprint = key.N.BitLen(), key.E, keys.Thumbprint(key)
 	}
-	withdrawn := !r.UnknownSince.IsZero()
-	switch {
+	switch state := r.State(now, keys.Freshness); {
 	case revoked.Has(id), revoked.Has(shown.Thumbprint):
 		shown.State = "revoked"
-	case !cached:
+	case !cached, state == keys.None:
 	case refused != nil:
-		shown.State, shown.Cause = "rejected", awsenv.Cause(refused)
+		shown.State, shown.Cause = string(keys.Refused), awsenv.Cause(refused)
 	case !now.Before(r.ExpiresAt):
 		shown.State = "expired"
-	case key == nil && withdrawn:
-		shown.State = "removed"
-	case key == nil:
-		shown.State = "unknown"
-	case withdrawn:
-		shown.State = "withdrawn"
-	case now.Sub(r.FetchedAt) >= keys.Freshness:
-		shown.State = "stale"
 	default:
-		shown.State = "cached"
+		shown.State = string(state)
 	}
 	return shown
 }

@@ -28,17 +28,21 @@ import (
 func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 	w.t.Helper()
 	at := w.now.Add(-age)
-	r := keys.Record{ID: id, SentAs: id, JWK: string(jwk), FetchedAt: at, ExpiresAt: at.Add(24 * time.Hour)}
+	r := keys.Record{ID: id, Version: "1", SentAs: id, JWK: string(jwk), FetchedAt: at, Answer: keys.Fresh,
+		ExpiresAt: at.Add(24 * time.Hour)}
+	if jwk == nil {
+		r.Answer = keys.Unknown
+	}
 	if canonical, ok := payment.KeyID(id); ok {
 		r.ID = canonical
 	}
 	if jwk != nil && !strings.Contains(string(jwk), id) {
-		r.JWK, r.Rejected = "", []keys.Violation{keys.WrongUse}
+		r.JWK, r.Answer = "", keys.Refused
 	}
 	if unknown > 0 {
 		r.UnknownSince = w.now.Add(-unknown)
 	}
-	if err := w.keys.Put(w.t.Context(), r); err != nil {
+	if stored, _, err := w.keys.Put(w.t.Context(), r, ""); !stored || err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -53,7 +57,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 		status int
 		want   []string
 	}{
-		"cached": {func(w *world) { w.cache(id, jwk, 12*time.Minute, 0) }, 0, []string{"2048", "65537",
+		"fresh": {func(w *world) { w.cache(id, jwk, 12*time.Minute, 0) }, 0, []string{"2048", "65537",
 			keys.Thumbprint(key), "2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)"}},
 		"stale": {func(w *world) { w.cache(id, jwk, time.Hour, 0) }, 0, []string{"(1h ago)"}},
 		"withdrawn": {func(w *world) { w.cache(id, jwk, time.Hour, 3*time.Minute) }, 1,
@@ -61,9 +65,8 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 		"removed": {func(w *world) { w.cache(id, nil, time.Minute, 8*time.Minute) }, 1, []string{"(8m ago)"}},
 		"unknown": {func(w *world) { w.cache(id, nil, time.Minute, 0) }, 1, nil},
 		"expired": {func(w *world) { w.cache(id, jwk, 24*time.Hour, 0) }, 1, nil},
-		"rejected": {func(w *world) { w.cache(id, keys.FormatJWK(uuid.New().String(), key), time.Minute, 0) }, 1,
-			[]string{"cause"}},
-		"absent": {func(*world) {}, 1, nil},
+		"refused": {func(w *world) { w.cache(id, keys.FormatJWK(uuid.New().String(), key), time.Minute, 0) }, 1, nil},
+		"absent":  {func(*world) {}, 1, nil},
 		"revoked": {func(w *world) {
 			w.cache(id, jwk, time.Minute, 0)
 			w.setting = map[string]string{"PAYHOOK_REVOKED_KEYS": "CN=a; " + keys.Thumbprint(key)}
@@ -265,7 +268,7 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 	for _, k := range shown.Keys {
 		got = append(got, k.KeyID+" "+k.State)
 	}
-	if diff := cmp.Diff([]string{cached + " cached", stale + " stale", withdrawn + " revoked",
+	if diff := cmp.Diff([]string{cached + " fresh", stale + " stale", withdrawn + " revoked",
 		unknown + " unknown"}, got); diff != "" {
 		t.Error(diff)
 	}

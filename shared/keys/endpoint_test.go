@@ -54,7 +54,7 @@ func TestFetchReturnsAnAnswerOrAnErrorWithoutItsData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(test.answer)
 			defer server.Close()
-			got, _, err := origin(t, server.Client(), server.URL).Fetch(t.Context(), id)
+			got, _, err := endpoint(t, server.Client(), server.URL).Fetch(t.Context(), id)
 			if !errors.Is(err, test.want) || (got != nil) != (test.want == nil) || err != nil &&
 				(!strings.HasSuffix(err.Error(), test.text) || strings.Contains(err.Error(), "CANARY")) {
 				t.Errorf("%v, %v", got, err)
@@ -75,7 +75,7 @@ func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
 	} {
 		transport := server.Client().Transport.(*http.Transport).Clone()
 		change(transport.TLSClientConfig)
-		_, _, err := origin(t, &http.Client{Transport: transport}, server.URL).Fetch(t.Context(), id)
+		_, _, err := endpoint(t, &http.Client{Transport: transport}, server.URL).Fetch(t.Context(), id)
 		if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), ": request: "+want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -95,7 +95,7 @@ func TestFetchWithoutARequest(t *testing.T) {
 		"no such host": {uuid.New().String(), "a b", ErrUnavailable, "request: "},
 		"no server":    {uuid.New().String(), server.Listener.Addr().String(), ErrUnavailable, "connection refused"},
 	} {
-		got, _, err := NewOrigin(http.DefaultClient, &url.URL{Scheme: "http", Host: test.host}, time.Minute).
+		got, _, err := NewEndpoint(http.DefaultClient, &url.URL{Scheme: "http", Host: test.host}, time.Minute).
 			Fetch(t.Context(), test.id)
 		if got != nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) ||
 			strings.Contains(err.Error(), "/v1/keys") {
@@ -112,7 +112,7 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 	}))
 	defer server.Close()
-	_, _, _ = origin(t, server.Client(), server.URL+"/base").Fetch(t.Context(), id)
+	_, _, _ = endpoint(t, server.Client(), server.URL+"/base").Fetch(t.Context(), id)
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||
 		got.Header.Get("Accept") != "application/json, */*;q=0.5" ||
 		got.Header.Get("User-Agent") != "payhook/"+payment.Version() {
@@ -120,12 +120,12 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	}
 }
 
-// origin returns the key lookup at a URL.
-func origin(t *testing.T, client *http.Client, base string) *Origin {
+// endpoint returns the key lookup at a URL.
+func endpoint(t *testing.T, client *http.Client, base string) *Endpoint {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewOrigin(client, u, 10*time.Second)
+	return NewEndpoint(client, u, 10*time.Second)
 }

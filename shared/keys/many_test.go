@@ -1,0 +1,220 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The processes have no key, or the old one that the service had under the id.
+func TestARotationRejectsNoWebhookOfAKnownSender(t *testing.T) {
+	for _, c := range []struct {
+		rate, processes int
+		takes           time.Duration
+	}{{2000, 700, 300 * time.Millisecond}, {200, 600, 2500 * time.Millisecond}} {
+		for _, sameID := range []bool{false, true} {
+			run(t, c.processes, func(w *world) {
+				w.takes = c.takes
+				w.all[0].RecordSender(w.Context(), sender)
+				key := generated(0)
+				if sameID {
+					for _, p := range w.all {
+						_, _ = w.lookup(p, id, key, stranger)
+					}
+					time.Sleep(2 * time.Minute)
+					key = generated(1)
+					w.publish(id, key)
+				}
+				calls, leases := w.calls.Load(), w.count("Put")
+				rejected := w.rate(c.rate, 4*time.Second, always(id), key, sender)
+				calls, leases = w.calls.Load()-calls, w.count("Put")-leases
+				if len(rejected) > 0 || calls != 1 || leases > 60 {
+					w.Errorf("%+v: %d rejected, %v; %d requests, %d writes", c, len(rejected), rejected, calls, leases)
+				}
+			})
+		}
+	}
+}
+
+// No process asks while another one does, and all ask once when the copies become stale.
+func TestProcessesAskOnceAnHour(t *testing.T) {
+	run(t, 600, func(w *world) {
+		for _, p := range w.all {
+			_, _ = w.lookup(p, id, nil, sender)
+		}
+		if n := w.calls.Load(); n != 1 {
+			w.Errorf("%d requests at the start", n)
+		}
+		puts := w.count("Put")
+		longest := 0
+		for range 3 * 180 { // each process has a webhook every twenty seconds
+			time.Sleep(20 * time.Second)
+			gets := w.count("Get")
+			var all sync.WaitGroup
+			for _, p := range w.all {
+				all.Go(func() {
+					if found, err := w.lookup(p, id, nil, sender); err != nil || found.Withdrawn {
+						w.Error(found, err)
+					}
+				})
+			}
+			all.Wait()
+			longest = max(longest, w.count("Get")-gets)
+		}
+		calls, puts := w.calls.Load(), w.count("Put")-puts
+		if calls > 5 || w.others.Load() > 0 || puts > 150 || longest > 120 {
+			w.Errorf("%d requests, %d at the same time, %d writes, %d reads in 20 s", calls, w.others.Load(), puts,
+				longest)
+		}
+	})
+}
+
+// The service must not have failed for a second time, after which it is asked again a second later.
+func TestAFailureOfTheFirstRequestRejectsOneWebhook(t *testing.T) {
+	run(t, 700, func(w *world) {
+		w.all[0].RecordSender(w.Context(), sender)
+		w.answer = func(string) string {
+			if w.calls.Load() == 1 {
+				return "502"
+			}
+			return ""
+		}
+		rejected := w.rate(2000, 3*time.Second, always(id), generated(0), sender)
+		if len(rejected) != 1 || w.calls.Load() != 2 {
+			w.Errorf("%d rejected, %v; %d requests", len(rejected), rejected, w.calls.Load())
+		}
+	})
+}
+
+// Strangers have used up the budget, and go on.
+func TestStrangersDoNotKeepANewKeyFromAKnownSender(t *testing.T) {
+	const letters = "abcdefab-cdef-4bcd-8fab-cdefabcdefab"
+	spelling := func(n int) string {
+		text := []byte(letters)
+		for i, bit := 0, n+1; bit > 0; i++ {
+			if text[i] >= 'a' {
+				text[i] -= byte(bit & 1 * ('a' - 'A'))
+				bit >>= 1
+			}
+		}
+		return string(text)
+	}
+	for name, c := range map[string]struct {
+		rate int
+		id   func(int) string
+	}{
+		"the same id":     {100, always(letters)},
+		"other spellings": {500, spelling},
+		"other ids":       {2000, invented},
+	} {
+		for _, takes := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond} {
+			run(t, 900, func(w *world) {
+				all := w.all
+				all[0].RecordSender(w.Context(), sender)
+				w.takes, w.keys[letters] = takes, &generated(0).PublicKey
+				if c.rate == 100 {
+					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+					w.all = all[:20]
+					w.rate(400, time.Second, invented, nil, stranger)
+					delete(w.asked, letters)
+				}
+				var strangers sync.WaitGroup
+				w.all = all[:200]
+				strangers.Go(func() {
+					(&world{T: w.T, all: all[:200]}).rate(c.rate, 4*time.Second, c.id, nil, stranger)
+				})
+				time.Sleep(time.Second)
+				w.all = all[200:]
+				rejected := w.rate(2000, 3*time.Second, always(letters), generated(0), sender)
+				strangers.Wait()
+				if len(rejected) > 0 || w.calls.Load() > 121 {
+					w.Errorf("%s, %s: %d rejected, %v; %d requests", name, takes, len(rejected), rejected,
+						w.calls.Load())
+				}
+			})
+		}
+	}
+}
+
+func TestForgedSignaturesCauseOneRequestAMinute(t *testing.T) {
+	for answer, want := range map[string]int32{"": 11, "404": 55, "502": 55, "429 60": 11} {
+		run(t, 5, func(w *world) {
+			_, _ = w.lookup(w.all[0], id, nil, stranger)
+			w.say(answer)
+			w.rate(100, 10*time.Minute-time.Second, always(id), generated(1), stranger)
+			if n := w.calls.Load(); n > want || n < want-6 {
+				w.Errorf("%s: %d requests, want %d", answer, n, want)
+			}
+		})
+	}
+}
+
+func TestCallersOfOneProcessMakeOneRequest(t *testing.T) {
+	run(t, 1, func(w *world) {
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if found, err := w.lookup(w.all[0], id, generated(0), stranger); err != nil {
+					w.Error(found, err)
+				}
+			})
+		}
+		all.Wait()
+		if w.calls.Load() != 1 || w.count("Take") != 1 || w.count("Put") != 2 {
+			w.Errorf("%d requests, %v", w.calls.Load(), w.counts)
+		}
+	})
+}
+
+// The caller whose context ends gives the question back. Another one asks at once, and does not get its error.
+func TestALookupEndsWithItsContext(t *testing.T) {
+	run(t, 2, func(w *world) {
+		w.takes = 2 * time.Second
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, p := range w.all {
+			all.Go(func() {
+				time.Sleep(500 * time.Millisecond)
+				if _, err := w.lookup(p, id, generated(0), stranger); err != nil {
+					w.Error(err)
+				}
+			})
+		}
+		begin := time.Now()
+		_, err := w.all[0].Lookup(ctx, id, stranger)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) ||
+			time.Since(begin) > time.Second+20*time.Millisecond {
+			w.Errorf("%v after %s", err, time.Since(begin))
+		}
+		all.Wait()
+		if n := w.calls.Load(); n != 2 {
+			w.Errorf("%d requests", n)
+		}
+	})
+}
+
+// A process that stopped while it asked delays the others until its lease ends.
+func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
+	run(t, 2, func(w *world) {
+		lease := Record{ID: itemID, Version: "dead", AskedAs: id, LeasedUntil: time.Now().Add(3 * time.Second)}
+		_, _, _ = w.Memory.Put(w.Context(), lease, "")
+		time.Sleep(time.Second)
+		begin := time.Now()
+		found, err := w.lookup(w.all[0], id, generated(0), stranger)
+		took := time.Since(begin)
+		if err != nil || found.Source != Service || took < 2*time.Second || took > 3*time.Second {
+			w.Errorf("%+v, %v after %s", found, err, took)
+		}
+		// One whose clock is wrong does not delay them for as long.
+		lease.ID, lease.LeasedUntil = strings.Repeat("a", 32), time.Now().Add(time.Hour)
+		lease.AskedAs = lease.ID
+		_, _, _ = w.Memory.Put(w.Context(), lease, "")
+		if _, err := w.lookup(w.all[0], lease.ID, nil, stranger); !errors.Is(err, ErrUnknown) {
+			w.Error(err)
+		}
+	})
+}
