@@ -45,7 +45,7 @@ import (
 type Payhook struct {
 	constructs.Construct
 	conf     settings.Deployment
-	packages map[string]string // paths of the zip files with the code, by the names of the functions, and of the truststore
+	packages map[string]string // paths of the packages by the functions, and of the truststore
 
 	ledger, keysTable awsdynamodb.ITableV2
 	bus               awsevents.IEventBus

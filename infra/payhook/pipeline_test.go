@@ -53,7 +53,8 @@ func TestTheDeployerMayAssumeTheRolesOfTheCDK(t *testing.T) {
 func TestDeploymentsAndReleasesNeedTheChecks(t *testing.T) {
 	workflows := filepath.Join("..", "..", ".github", "workflows")
 	ci := string(readFile(t, filepath.Join(workflows, "ci.yml")))
-	for _, name := range []string{filepath.Join(workflows, "release.yml"), filepath.Join("..", "pipeline", "deploy.yml")} {
+	for _, name := range []string{filepath.Join(workflows, "release.yml"),
+		filepath.Join("..", "pipeline", "deploy.yml")} {
 		text := string(readFile(t, name))
 		if !strings.Contains(text, "\n    uses: ./.github/workflows/ci.yml ") ||
 			strings.Count(text, "\n    runs-on: ") != strings.Count(text, "\n    needs: ci\n    runs-on: ") {
