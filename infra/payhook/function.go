@@ -140,7 +140,7 @@ func newRole(scope constructs.Construct, id, service string, conditions *map[str
 // allow lets the role perform actions of one service on resources, which are ARNs. That of a bucket does not contain an
 // account: if a bucket was deleted, another account could create one of this name, and payments would be written there.
 // So the bucket must be of the account of the stack
-// (AWS, aws:ResourceAccount in https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html).
+// (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html).
 func (r *role) allow(actions []string, resources ...*string) {
 	r.actions = append(r.actions, actions...)
 	var conditions map[string]any
