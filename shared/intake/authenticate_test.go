@@ -27,6 +27,8 @@ type keyCache struct {
 	// For Lookup and for Refetch: whether the table fails, and whether the key is withdrawn.
 	failed, withdrawn [2]bool
 	next              *paymenttest.Key // the key that Refetch finds; nil: none
+	afterwards        *paymenttest.Key // the key that it finds the second time; nil: the same
+	refetchErr        error            // of Refetch
 	lookups           []netip.Addr
 	refetch           []netip.Addr
 	sources           []netip.Addr
@@ -46,10 +48,13 @@ func (r *keyCache) Lookup(ctx context.Context, id string, from netip.Addr) (keys
 
 func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
 	r.refetch = append(r.refetch, from)
+	if len(r.refetch) == 2 && r.afterwards != nil {
+		r.next = r.afterwards
+	}
 	if r.next != nil {
 		return keys.Found{Key: &r.next.Private.PublicKey, Source: keys.Service, TableFailed: r.failed[1]}, nil
 	}
-	return keys.Found{Withdrawn: r.withdrawn[1], TableFailed: r.failed[1]}, nil
+	return keys.Found{Withdrawn: r.withdrawn[1], TableFailed: r.failed[1]}, r.refetchErr
 }
 
 func (r *keyCache) RecordSender(_ context.Context, from netip.Addr) {
@@ -123,6 +128,43 @@ func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T)
 				t.Errorf("%v, %v: failed %t, withdrawn %t", r.failed, r.withdrawn, got.TableFailed, got.Withdrawn)
 			}
 		}
+	}
+}
+
+// The service can have another key under the id of the cached one. If that cannot be fetched, the webhook can be
+// authentic: the sender has to send it again.
+func TestASignatureThatDoesNotVerifyIsNotAuthenticOnlyIfTheServiceHasNoOtherKey(t *testing.T) {
+	for err, want := range map[error]intake.Outcome{
+		nil: intake.SignatureMismatch,
+		fmt.Errorf("503: %w", keys.ErrUnavailable): intake.KeyUnavailable,
+		keys.ErrOutOfBudget:                        intake.KeyOutOfBudget,
+		keys.ErrUnknown:                            intake.SignatureMismatch,
+		&keys.PolicyError{}:                        intake.SignatureMismatch,
+	} {
+		r, w := newSigned(t)
+		r.refetchErr = err
+		forged := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
+		forged.Payload = paymenttest.Delivery(paymenttest.Event())
+		if got := w.receive(t.Context(), forged); got.Outcome != want || len(w.table.Items()) > 0 || len(r.sources) > 0 {
+			t.Errorf("%v: %s, want %s", err, got.Outcome, want)
+		}
+	}
+}
+
+// The table can have another key than memory, and the service yet another.
+func TestEveryKeyOfAnIDIsTried(t *testing.T) {
+	old, next, latest := paymenttest.NewKey(2048), paymenttest.NewKey(2048), paymenttest.NewKey(2048)
+	next.ID, latest.ID = old.ID, old.ID
+	r, w := newSigned(t)
+	r.key, r.next = func() paymenttest.Key { return old }, &next
+	d := signedAt(t, latest, paymenttest.Delivery(paymenttest.Event()), w.now)
+	if got := w.receive(t.Context(), d); got.Outcome != intake.SignatureMismatch || len(r.refetch) != 2 {
+		t.Errorf("%s after %d calls", got.Outcome, len(r.refetch))
+	}
+	r.afterwards = &latest
+	r.refetch = nil
+	if got := w.receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.refetch) != 2 {
+		t.Errorf("%s after %d calls", got.Outcome, len(r.refetch))
 	}
 }
 

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -192,7 +193,13 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, pem := t.TempDir(), paymenttest.EncodeCertificate(paymenttest.NewCA("Operator CA").Certificate)
+	folder, ca := t.TempDir(), paymenttest.NewCA("Operator CA").Certificate
+	pem := paymenttest.EncodeCertificate(ca)
+	trusted, err := x509.SystemCertPool() // the public CAs stay
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted.AddCert(ca)
 	for _, file := range []string{settings.ServiceCAFile, settings.TruststoreFile} {
 		outside := filepath.Join(filepath.Dir(program), file) // what is read outside Lambda
 		if err := errors.Join(os.WriteFile(filepath.Join(folder, file), pem, 0o600),
@@ -225,7 +232,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 				t.Errorf("%s %s: %v, or the table is not used", function, change, err)
 			}
 			got, err := d.Function(function, resources)
-			if err != nil || !got.ServiceCAs.Equal(want.ServiceCAs) || got.ServiceCAs.Equal(nil) ||
+			if err != nil || !got.ServiceCAs.Equal(want.ServiceCAs) || !got.ServiceCAs.Equal(trusted) ||
 				got.CaptureUntil.Sub(want.CaptureUntil).Abs() > time.Minute ||
 				got.MTLS != nil && !bytes.Equal(got.MTLS.Truststore.PEM(), want.MTLS.Truststore.PEM()) {
 				t.Errorf("%s %s: %v", function, change, err)
