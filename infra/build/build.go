@@ -67,7 +67,8 @@ func Programs(folder, arch string, packages ...string) (map[string][]byte, error
 
 // Package returns a zip file for Lambda with a program and other files by their names. A name with a nil text is left
 // out. The bytes depend on nothing else, so neither the umask nor the file system of this machine decides about the
-// modes: they are those that Lambda needs (https://docs.aws.amazon.com/lambda/latest/dg/troubleshooting-deployment.html).
+// modes: they are those that Lambda needs
+// (https://docs.aws.amazon.com/lambda/latest/dg/troubleshooting-deployment.html).
 // The CDK names an asset by a digest of its bytes. For a zip file, the digest includes the modes; for a folder, which
 // the CDK CLI would zip, it does not, and the CLI would not replace a package that has wrong modes.
 func Package(program []byte, files map[string][]byte) ([]byte, error) {

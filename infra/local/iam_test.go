@@ -372,8 +372,8 @@ func (f *fixture) redrivePaths() []path {
 				return i.EventID, err
 			})},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
-			_, err := f.redrive(ctx, intake.Request{
-				Replay: []string{"invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"}})
+			const name = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
+			_, err := f.redrive(ctx, intake.Request{Replay: []string{name}})
 			return err
 		}},
 	}

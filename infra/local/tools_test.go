@@ -22,7 +22,8 @@ func TestAToolThatIsIncompleteNamesMakeClean(t *testing.T) {
 			writeScript(t, file, script)
 		}
 		err := cdk.run(t.Context(), "log", top)
-		if named := err != nil && strings.Contains(err.Error(), "make clean"); err == nil || named != (name != "complete") {
+		named := err != nil && strings.Contains(err.Error(), "make clean")
+		if err == nil || named != (name != "complete") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := os.RemoveAll(file); err != nil {

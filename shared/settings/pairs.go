@@ -13,8 +13,8 @@ func Except(keys ...string) []*Setting {
 }
 
 // AddPairs reads KEY=VALUE, or several of them separated by spaces. A value in single or double quotes has all that is
-// between them. Another value ends before the next word that has only letters, digits, '.', '_' and '-' before its first
-// equals sign. It knows only the settings among.
+// between them. Another value ends before the next word that has only letters, digits, '.', '_' and '-' before its
+// first equals sign. It knows only the settings among.
 func AddPairs(to map[string]string, text string, among []*Setting) error {
 	pair := regexp.MustCompile(`^([\w.-]+)=(?:'(.*?)'|"(.*?)"|([^'" ].*?)?)(?: ([\w.-]+=.*))?$`)
 	for text = strings.Join(strings.Fields(text), " "); text != ""; {

@@ -130,7 +130,8 @@ var effects = map[string]func(t *testing.T){
 	},
 
 	"evidence": func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{"PAYHOOK_EVIDENCE": "7y compliance", settings.EvidenceBucketEnv: "records"})
+		e := newEndpoint(t, map[string]string{"PAYHOOK_EVIDENCE": "7y compliance",
+			settings.EvidenceBucketEnv: "records"})
 		e.send(t, paymenttest.Event())
 		if got := e.records.Keys(); len(got) != 1 || !strings.HasPrefix(got[0], "accepted/2562/20") {
 			t.Errorf("%q", got)

@@ -230,7 +230,8 @@ func write(p *cli.Program, folder, id string, o Object) error {
 	}
 	if c := o.Proof.Certificate; c != nil {
 		chain := add(".chain.pem", []byte(strings.Join(c.Chain, "")))
-		commands += fmt.Sprintln("openssl verify -purpose sslclient -attime", c.AcceptedAt.Unix(), "-CAfile", chain, chain)
+		commands += fmt.Sprintln("openssl verify -purpose sslclient -attime", c.AcceptedAt.Unix(), "-CAfile", chain,
+			chain)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
