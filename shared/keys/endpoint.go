@@ -72,8 +72,8 @@ func (e *Endpoint) Fetch(ctx context.Context, id string) (key *rsa.PublicKey, un
 	return key, payment.UnexpectedType(resp.Header.Get("Content-Type")), err
 }
 
-// StatusError is an answer of the key endpoint that is neither a key nor says that there is none. An error wraps it
-// beside [ErrUnavailable].
+// StatusError is the status of an answer that is neither a key nor says that there is none. [ErrUnavailable] is beside
+// it.
 type StatusError struct {
 	Status     int
 	RetryAfter time.Duration // the pause that the service asks for; 0 for none

@@ -173,6 +173,7 @@ const maxNumber = 2 * MaxModulusBytes * 4 / 3
 // bigInt decodes a Base64urlUInt (RFC 7518, section 2), also with padding or leading zero octets, which some write
 // (section 6.3.1.1). It returns nil for a text that is empty or has other characters, and 0 for one that was cut off.
 func bigInt(text string) *big.Int {
+	const base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" // RFC 4648, section 5
 	digits := strings.TrimRight(text, "=")
 	if digits == "" || strings.ContainsFunc(digits, func(r rune) bool { return !strings.ContainsRune(base64url, r) }) {
 		return nil
@@ -183,9 +184,6 @@ func bigInt(text string) *big.Int {
 	}
 	return new(big.Int).SetBytes(b)
 }
-
-// base64url is the alphabet of RFC 4648, section 5.
-const base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 // hasROCAFingerprint reports whether n has the form of a modulus that the library of CVE-2017-15361 generates. Its
 // primes are k*M + (65537^a mod M) for a product M of the first primes, so n modulo each of these small primes is a

@@ -8,11 +8,10 @@
 //
 // # Questions
 //
-// The record of an id in the table has the time before which no process asks the service (LeasedUntil), and what the
-// service last answered. A process that needs an answer leases the question: one conditional write moves LeasedUntil to
-// the end of the request's timeout. It succeeds only if the record is still the one that the process has read, so one
-// process asks at a time, and the question of one that stopped can be leased when its lease ends. The answer is written
-// only over the record of the lease. A key is also written over another one, unless that has a later key.
+// The record of an id has the time before which no process asks the service (LeasedUntil), and its last answer. A
+// process that needs one leases the question: one conditional write over the record that it has read moves LeasedUntil
+// to the end of the request's timeout. The answer is written only over the record of the lease. A key is also written
+// over another record, unless that has a later key. So one process asks at a time, and another one when the lease ends.
 //
 // Until LeasedUntil, a process that finds a lease uses the key if there is one, or waits; one that finds an answer uses
 // that. What an answer does to each [State], and how long it holds:
@@ -29,19 +28,18 @@
 //	holds        1 min     10 s          10 s      Retry-After, at most 1 min; without it 10 s with a key,
 //	                                               otherwise 0 s, 1 s, 2 s and so on up to 10 s
 //
-// (1) Removed if the service was asked at least Options.UnknownGrace after the answer by which it was withdrawn. The
-// interface does not specify error bodies (section 7), so a 404 can be that of a gateway. (2) Removed if there was a
-// key.
+// (1) Removed if the service was asked at least Options.UnknownGrace after the answer by which it was withdrawn: its
+// error bodies are not specified (section 7), so a 404 can be a gateway's. (2) Removed if there was a key.
 //
 // Fresh, stale and withdrawn keys are used. A key becomes stale at the age of Options.Freshness or up to a twelfth
-// earlier, at another time in each process. An answer that is no key ([ErrNotJWK]) counts as unavailable: anyone can
-// make a process ask ([Cache.Refetch]), so an answer that does not name the key must not remove it.
+// earlier, at another time in each process. An answer that is no key ([ErrNotJWK]) counts as unavailable, because
+// anyone can make a process ask ([Cache.Refetch]).
 //
 // # Key ids
 //
-// All spellings of a key id ([payment.KeyID]) are one key, in memory and in the table. But the service may know one
-// spelling only, and anyone can send others. So a key is fetched again in the spelling for which the service returned
-// it, and the answer for an id without a key, like a lease, applies to the spelling that the service is asked for.
+// All spellings of a key id ([payment.KeyID]) are one key, but the service may know one only, and anyone can send
+// others. So a key is fetched again in the spelling for which the service returned it, and the answer for an id without
+// a key, like a lease, applies to the spelling that the service is asked for.
 //
 // # Budgets
 //
@@ -75,8 +73,7 @@ var (
 	ErrMalformedID = errors.New("keys: key id is not a UUID")
 	// ErrUnknown is returned when the service does not know the id and there is no key that can be used.
 	ErrUnknown = errors.New("keys: unknown key")
-	// ErrUnavailable is returned when the service does not return a key in time, and there is none that can be used. It
-	// wraps the cause of the context's end as well, if that has ended.
+	// ErrUnavailable is returned when the service does not return a key in time, and there is none that can be used.
 	ErrUnavailable = errors.New("keys: key endpoint unavailable")
 	// ErrOutOfBudget is returned when there is no key and no budget. The id can be that of a real key.
 	ErrOutOfBudget = errors.New("keys: key requests out of budget")
@@ -204,7 +201,7 @@ type lookup struct {
 	failed      *Found      // the key with which a signature did not verify; nil for none
 	tableFailed atomic.Bool // a call of the table failed
 	paid        bool        // one request was taken from a budget, and not sent yet
-	waiting     time.Time   // when it began to wait; zero: it did not
+	ends        time.Time   // until when it waits and asks, once it waits
 }
 
 // find returns what is in memory, or searches when no other caller of this process searches for the same.
@@ -243,19 +240,11 @@ func (c *Cache) find(ctx context.Context, id string, failed *Found, from netip.A
 	return found, err
 }
 
-// left returns how much is left of the time in which a lookup waits and asks.
-func (l *lookup) left() time.Duration {
-	if l.waiting.IsZero() {
-		return l.endpoint.timeout
-	}
-	return l.endpoint.timeout - l.now().Sub(l.waiting)
-}
-
 // wait waits that long, or until a channel is closed. It returns an error if ctx ends, and if the time of the lookup
 // had ended before: the caller looks once more at its end.
 func (l *lookup) wait(ctx context.Context, other <-chan struct{}, d time.Duration) error {
-	l.waiting = cmp.Or(l.waiting, l.now())
-	left := l.left()
+	l.ends = cmp.Or(l.ends, l.now().Add(l.endpoint.timeout))
+	left := l.ends.Sub(l.now())
 	if left <= 0 {
 		return fmt.Errorf("%w: another process asks", ErrUnavailable)
 	}
@@ -270,14 +259,15 @@ func (l *lookup) wait(ctx context.Context, other <-chan struct{}, d time.Duratio
 	return nil
 }
 
-// search looks in the table, and asks the service or waits for the process that does.
+// search looks in the table, and asks the service or waits for the process that does: it reads again after 100, 200 and
+// 400 ms, and then every 500 ms, with jitter.
 func (l *lookup) search(ctx context.Context) (Found, error) {
 	e, err := l.read(ctx)
 	if err != nil {
 		l.tableFailed.Store(true)
 		e = l.memory()
 	}
-	for n := 0; ; {
+	for pause := 100 * time.Millisecond; ; {
 		if found, err, ok := l.result(e, SharedTable); ok {
 			return found, err
 		}
@@ -291,7 +281,7 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		case leased:
 		case e.key == nil && !l.paid && !l.use(&l.misses, 0) && (!l.use(&l.reserve, 0) || !l.knows(ctx)):
 			reason = ErrOutOfBudget
-		case l.left() > 0:
+		case l.ends.IsZero() || l.now().Before(l.ends):
 			found, other, err := l.ask(ctx, e)
 			if e = cmp.Or(other, e); other != nil {
 				continue
@@ -303,20 +293,14 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		if reason != nil && (l.tableFailed.Load() || !l.knows(ctx)) {
 			return Found{}, reason
 		}
-		if err := l.wait(ctx, nil, pollAfter(n)); err != nil {
+		if err := l.wait(ctx, nil, pause*3/4+rand.N(pause/2)); err != nil {
 			return Found{}, cmp.Or(reason, err)
 		}
-		n++
+		pause = min(2*pause, 500*time.Millisecond)
 		if again, err := l.read(ctx); err == nil {
 			e = again
 		}
 	}
-}
-
-// pollAfter returns the pause before a read while another process asks: 100, 200 and 400 ms, then 500 ms, with jitter.
-func pollAfter(n int) time.Duration {
-	d := min(100*time.Millisecond<<min(n, 3), 500*time.Millisecond)
-	return d*3/4 + rand.N(d/2)
 }
 
 // result returns the result of what is known. It reports false if the service must be asked, or is being asked.
@@ -352,10 +336,9 @@ func (l *lookup) result(e *entry, from Source) (Found, error, bool) {
 // ask leases the question, asks the service, and keeps its answer. It returns the entry that is there instead if
 // another process was faster.
 func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
-	left := l.left()
 	leased := e.Record
 	leased.Version, leased.Answer, leased.AskedAs = crand.Text(), None, cmp.Or(e.SentAs, l.sentAs)
-	leased.LeasedUntil = l.now().Add(left)
+	leased.LeasedUntil = cmp.Or(l.ends, l.now().Add(l.endpoint.timeout))
 	leased.ExpiresAt = slices.MaxFunc([]time.Time{e.ExpiresAt, leased.LeasedUntil.Add(kept)}, time.Time.Compare)
 	var spending sync.WaitGroup
 	if e.key == nil && !l.paid {
@@ -378,7 +361,7 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	}
 	l.paid = false
 	l.remember(&entry{leased, e.key})
-	a, unexpected, err := l.fetch(ctx, leased.AskedAs, left)
+	a, unexpected, err := l.fetch(ctx, leased.AskedAs, leased.LeasedUntil.Sub(l.now()))
 	if a.answer == Unavailable && ctx.Err() != nil { // which says nothing about the service
 		restore()
 		return Found{}, nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
@@ -390,10 +373,9 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	next = l.usable(next)
 	l.remember(next)
 	found, remembered, _ := l.result(next, Service)
-	if next.key != nil {
+	if found.UnexpectedType = unexpected; next.key != nil {
 		err = remembered
 	}
-	found.UnexpectedType = unexpected
 	if found.Key == nil { // nothing else is to be done
 		if other := l.put(ctx, next.Record, leased.Version); other != nil && other.key != nil {
 			return Found{}, l.merge(other), nil // another process has the key meanwhile
