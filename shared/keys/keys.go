@@ -200,7 +200,7 @@ type lookup struct {
 	sender      netip.Prefix
 	failed      *Found      // the key with which a signature did not verify; nil for none
 	tableFailed atomic.Bool // a call of the table failed
-	paid        bool        // one request was taken from a budget, and not sent yet
+	paid        bool        // one request was taken from a budget
 	ends        time.Time   // until when it waits and asks, once it waits
 }
 
@@ -359,7 +359,6 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 		restore()
 		return Found{}, nil, ErrOutOfBudget
 	}
-	l.paid = false
 	l.remember(&entry{leased, e.key})
 	a, unexpected, err := l.fetch(ctx, leased.AskedAs, leased.LeasedUntil.Sub(l.now()))
 	if a.answer == Unavailable && ctx.Err() != nil { // which says nothing about the service

@@ -218,3 +218,37 @@ func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 		}
 	})
 }
+
+// A process that is frozen after its request finds that another one has leased the question, or has an answer.
+func TestAKeyIsWrittenByWhoeverGotIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile Record
+		mode      string // what the service answers
+		want      State
+	}{
+		"a key over a lease":              {Record{AskedAs: spellings[1]}, "", Fresh},
+		"a key over another answer":       {Record{AskedAs: spellings[1], Answer: Unknown}, "", Fresh},
+		"a key over a later removal":      {Record{Answer: Unknown, UnknownSince: start, FetchedAt: start}, "", Removed},
+		"an answer over a lease":          {Record{AskedAs: spellings[1]}, "404", None},
+		"an answer over another answer":   {Record{AskedAs: spellings[1], Answer: Refused}, "404", Refused},
+		"an answer after a failed answer": {Record{AskedAs: id, Answer: Unavailable}, "404", Unavailable},
+	} {
+		run(t, 1, func(w *world) {
+			w.takes = 2 * time.Second
+			w.say(c.mode)
+			var all sync.WaitGroup
+			all.Go(func() { _, _ = w.lookup(w.all[0], id, nil, sender) })
+			time.Sleep(time.Second)
+			leased, _ := w.Memory.Get(w.Context(), itemID)
+			c.meanwhile.ID, c.meanwhile.Version, c.meanwhile.LeasedUntil = itemID, "other", time.Now().Add(time.Hour)
+			if !c.meanwhile.FetchedAt.IsZero() {
+				c.meanwhile.FetchedAt = time.Now()
+			}
+			_, _, _ = w.Memory.Put(w.Context(), c.meanwhile, leased.Version)
+			all.Wait()
+			if r, _ := w.Memory.Get(w.Context(), itemID); r.State(time.Now(), time.Hour) != c.want {
+				w.Errorf("%s: %+v", name, r)
+			}
+		})
+	}
+}
