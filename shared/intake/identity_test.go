@@ -34,7 +34,8 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		{[][]byte{[]byte("7"), bad, good[0], good[1], []byte("{}")}, []int{0, 1, 4}, []string{id},
 			"payment: events[0]: must be an object"},
 		{[][]byte{good[0], bad, good[0], bad, good[1]}, []int{1, 3}, []string{id, id},
-			"payment: events[1].eventName: is missing"},
+			"payment: events[1].eventName: must be GROUP.STATUS, in letters, digits, '_', '-' and '.', at most 128 " +
+				"bytes"},
 	} {
 		w := newEvidenceWorld(t)
 		payload := paymenttest.RawDelivery(uuid.New().String(), c.events...)
@@ -127,7 +128,7 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 	w.parking.Fails = nil
 	r := w.deliver(payload)
 	if r.Outcome != intake.Invalid || r.Conflicts != 1 || r.Invalid != 1 || r.Duplicates != 1 ||
-		fmt.Sprint(r.Err) != "payment: events[1].eventName: is missing" || !r.ParkedBefore || !r.AlsoParked.New() {
+		fmt.Sprint(r.Err) != "payment: events[1].eventId: must be a UUID" || !r.ParkedBefore || !r.AlsoParked.New() {
 		t.Errorf("%+v", r)
 	}
 	invalid, conflict := w.parked(r.Parked), w.parked(r.AlsoParked.Parked)

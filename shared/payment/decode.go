@@ -2,13 +2,11 @@ package payment
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,8 +36,7 @@ type RawEvent struct {
 	// type, or is longer than 128 bytes.
 	Amount, Currency string
 	Bytes            []byte // the JSON object; shares the payload's memory
-	// Deviations are the paths to values of another type than in the interface, null excepted and of an array the first
-	// alone, and eventTimestamp if EventTimestamp is zero. They have only names of the interface.
+	// Deviations are those of the [Event], and eventTimestamp if EventTimestamp is zero.
 	Deviations []string
 }
 
@@ -64,29 +61,65 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 // GROUP.STATUS, no claimCheck (which is reserved for package bus), and no name that differs from claimCheck or a field
 // of section 2.3 only in case. Everything in eventData is accepted.
 func DecodeDelivery(payload []byte) (Delivery, error) {
-	var w walker
-	if err := w.decode(payload, deliverySchema); err != nil {
+	var top struct {
+		DeliveryID string             `json:"deliveryId"`
+		Events     []element          `json:"events"`
+		Others     map[string]skipped `json:",embed"`
+	}
+	if err := unmarshal("payload", payload, &top); err != nil {
 		return Delivery{}, err
 	}
-	if len(w.delivery.Events) == 0 {
-		return Delivery{}, w.delivery.Err
+	text := otherCase(top.Others, "deliveryId", "events")
+	switch {
+	case text != "":
+		return Delivery{}, problem("payload", text)
+	case !IsUUID(top.DeliveryID):
+		return Delivery{}, problem("deliveryId", notUUID)
+	case len(top.Events) == 0:
+		return Delivery{}, problem("events", "must be an array of at least one event")
 	}
-	return w.delivery, nil
+	d := Delivery{DeliveryID: top.DeliveryID, Events: make([]RawEvent, 0, len(top.Events))}
+	for i := range top.Events {
+		e := &top.Events[i]
+		field, text := e.problem(false)
+		if text == "" {
+			d.Events = append(d.Events, e.raw())
+			continue
+		}
+		if d.Err == nil {
+			d.Err = problem(fmt.Sprintf("events[%d]%s", i, field), text)
+		}
+		rejected := Rejected{Position: i}
+		if IsUUID(e.EventID) {
+			rejected.EventID = e.EventID
+		}
+		d.Rejected = append(d.Rejected, rejected)
+	}
+	if len(d.Events) == 0 {
+		return Delivery{}, d.Err
+	}
+	return d, nil
 }
 
 // DecodeRawEvent decodes the detail of an event on the bus as [DecodeDelivery] decodes an element of events, but
 // accepts the field claimCheck: the detail is an event, or a reference to one. The event's bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
-	return decodeEvent(raw, true)
-}
-
-func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
-	w := walker{reference: reference}
-	err := w.decode(raw, eventSchema, step{name: "event"})
-	if err = cmp.Or(err, w.delivery.Err); err != nil {
+	e, err := decodeEvent(raw, true)
+	if err != nil {
 		return RawEvent{}, err
 	}
-	return w.delivery.Events[0], nil
+	return e.raw(), nil
+}
+
+func decodeEvent(raw []byte, reference bool) (element, error) {
+	var e element
+	if err := unmarshal("event", raw, &e); err != nil {
+		return element{}, err
+	}
+	if field, text := e.problem(reference); text != "" {
+		return element{}, problem("event"+field, text)
+	}
+	return e, nil
 }
 
 // PeekIDs returns the ids in a payload as far as they can be read, and at most limit eventIds. The payload can be one
@@ -158,210 +191,125 @@ func peek(payload []byte, found func(ofEvent bool, name, value string) bool) {
 	}
 }
 
-// consequence is what follows from a value that is not as in the interface.
-type consequence int
+// element is an element of a delivery's events, whatever it is.
+type element struct {
+	Event
+	Reference skipped            `json:"claimCheck"`
+	Others    map[string]skipped `json:",embed"`
 
-const (
-	deviates consequence = iota
-	rejectsEvent
-	rejectsDelivery
-)
-
-// schema describes one value of the interface.
-type schema struct {
-	kind     jsontext.Kind // of the value; 't' means true and false
-	wrong    consequence   // of another kind, a problem, a name in another case, or if it is required and missing
-	members  []member      // of an object
-	elements *schema       // of an array
-	// text takes a string or number, and returns its problem, or "".
-	text func(w *walker, raw []byte) (problem string)
+	bytes []byte
+	sent  string // eventTimestamp
 }
 
-type member struct {
-	name     string
-	value    *schema
-	required bool
-	reserved bool // must not occur
-	routed   bool // is in the routing data; of an object, its routed members are
+// skipped is a value that is not read: true if it is there.
+type skipped bool
+
+// reader is the state of one call of unmarshal.
+type reader struct {
+	options json.Options // its method value
+	text    []byte
+	current *element
+	depth   int // the tokens of the JSON Pointer to the current element
 }
 
-var (
-	textSchema      = &schema{kind: '"'}
-	timestampSchema = &schema{kind: '"', text: (*walker).eventTimestamp} // null is wrong
+// readers reuses readers: package json remembers for each option how it reads a type.
+var readers = sync.Pool{New: func() any {
+	r := new(reader)
+	r.options = json.WithUnmarshalers(json.UnmarshalFromFunc(r.value))
+	return r
+}}
 
-	deliverySchema = &schema{kind: '{', wrong: rejectsDelivery, members: []member{
-		{name: "deliveryId", required: true,
-			value: &schema{kind: '"', wrong: rejectsDelivery, text: (*walker).deliveryID}},
-		{name: "events", required: true,
-			value: &schema{kind: '[', wrong: rejectsDelivery, elements: eventSchema}},
-	}}
+// space is what can stand before a value.
+const space = " \t\r\n,"
 
-	eventSchema = &schema{kind: '{', wrong: rejectsEvent, members: []member{
-		// A detail with this name refers to an event and is not one (package bus).
-		{name: "claimCheck", reserved: true},
-		{name: "eventName", required: true,
-			value: &schema{kind: '"', wrong: rejectsEvent, text: (*walker).eventName}},
-		{name: "eventId", required: true, value: &schema{kind: '"', wrong: rejectsEvent, text: (*walker).eventID}},
-		{name: "eventTimestamp", required: true, value: timestampSchema},
-		{name: "eventData", value: eventDataSchema},
-	}}
-
-	eventDataSchema = &schema{kind: '{', members: []member{
-		{name: "identifiers", value: &schema{kind: '{', members: []member{
-			{name: "paymentRequestId", value: textSchema},
-			{name: "paymentEndToEndId", value: textSchema},
-			{name: "svcUniquePaymentId", value: textSchema},
-			{name: "railReferenceId", value: &schema{kind: '{'}},
-			{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
-		}}},
-		{name: "paymentExecutedValueDate", value: textSchema},
-		{name: "amount", routed: true, value: &schema{kind: '0', text: (*walker).amount}},
-		{name: "amountType", value: textSchema},
-		{name: "paymentCurrency", routed: true, value: &schema{kind: '"', text: (*walker).currency}},
-		{name: "paymentStatus", routed: true, value: &schema{kind: '{', members: []member{
-			{name: "status", routed: true, value: textSchema},
-			{name: "statusTime", routed: true, value: textSchema},
-		}}},
-		{name: "returns", routed: true, value: flag("hasReturnDetails")},
-		{name: "cancelations", routed: true, value: flag("hasCancelationDetails")},
-		{name: "cases", routed: true, value: flag("hasLinkedCases")},
-	}}
-)
-
-func flag(name string) *schema {
-	return &schema{kind: '{', members: []member{{name: name, routed: true, value: &schema{kind: 't'}}}}
-}
-
-// walker reads a payload once, token by token, and checks it against a schema. After a failed read, its results have no
-// meaning.
-type walker struct {
-	payload   []byte // without a byte order mark
-	dec       *jsontext.Decoder
-	failed    bool   // a read has failed: the payload is not well-formed
-	path      []step // the current value
-	delivery  Delivery
-	err       error // the first problem that rejects the delivery
-	current   RawEvent
-	inEvent   int  // the steps of path to the current event
-	rejected  bool // the current event has no identity
-	reference bool // accepts the reserved field
-}
-
-// decoders reuses decoders: most allocations of decoding are their buffers for names.
-var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
-
-// step selects a member of an object by its name, or an element of an array by its index if the name is empty.
-type step struct {
-	name  string
-	index int
-}
-
-func (w *walker) enter(s step) { w.path = append(w.path, s) }
-func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
-
-// where returns the text of a path.
-func where(path []step) string {
-	var field strings.Builder
-	for i, s := range path {
-		switch {
-		case s.name == "":
-			fmt.Fprintf(&field, "[%d]", s.index)
-		case i > 0:
-			field.WriteString("." + s.name)
-		default:
-			field.WriteString(s.name)
-		}
+// unmarshal reads a text of the service with package json, which rejects every text that is ambiguous. A value of
+// another type than in the interface is left out. field is the name of the text.
+func unmarshal(field string, payload []byte, v any) error {
+	r := readers.Get().(*reader)
+	defer func() { // without the payload
+		*r = reader{options: r.options}
+		readers.Put(r)
+	}()
+	r.text, r.current = WithoutBOM(payload), new(element)
+	err := json.Unmarshal(r.text, v, r.options)
+	switch {
+	case err == nil && bytes.HasPrefix(bytes.TrimLeft(r.text, space), []byte("{")):
+		return nil
+	case err == nil:
+		return problem(field, notObject)
 	}
-	return field.String()
-}
-
-func problem(path []step, format string, args ...any) error {
-	return fmt.Errorf("payment: %w", &FieldError{Field: cmp.Or(where(path), "payload"),
-		Problem: fmt.Sprintf(format, args...)})
-}
-
-// report notes that the current value is not as in the interface.
-func (w *walker) report(c consequence, format string, args ...any) {
-	switch c {
-	case rejectsDelivery:
-		w.err = cmp.Or(w.err, problem(w.path, format, args...))
-	case rejectsEvent:
-		if w.rejected = true; w.delivery.Err == nil {
-			w.delivery.Err = problem(w.path, format, args...)
-		}
-	default:
-		w.current.Deviations = append(w.current.Deviations, where(w.path[w.inEvent:]))
-	}
-}
-
-// decode reads a payload; root is its name, if it has one.
-func (w *walker) decode(payload []byte, s *schema, root ...step) error {
-	w.payload, w.path = WithoutBOM(payload), root
-	w.dec = decoders.Get().(*jsontext.Decoder)
-	defer decoders.Put(w.dec)
-	w.dec.Reset(bytes.NewBuffer(w.payload)) // decodes a bytes.Buffer in place, without a copy
-	defer w.dec.Reset(&bytes.Buffer{})      // releases the payload
-	w.value(s)
-	if _, err := w.dec.ReadToken(); w.failed || err != io.EOF {
-		return malformed(w.payload, int64(len(payload)-len(w.payload)), s, root)
-	}
-	return w.err
-}
-
-// malformed returns the problem of a text, which begins at that offset, without any of its contents.
-func malformed(text []byte, offset int64, s *schema, root []step) error {
-	dec := jsontext.NewDecoder(bytes.NewReader(text))
-	_, err := dec.ReadValue()
-	if err == nil {
-		return problem(root, "has data after its end, at byte %d", offset+dec.InputOffset())
-	}
-	at, pointer := dec.InputOffset(), dec.StackPointer()
-	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		at, pointer = syntax.ByteOffset, syntax.JSONPointer
-	}
-	what := "is not well-formed JSON in UTF-8"
+	text, at := "is not well-formed JSON in UTF-8", int64(len(r.text))
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		pointer, what = pointer.Parent(), "has a name twice in one object"
+		text = "has a name twice in one object"
 	}
-	path, _ := steps(root, s, pointer)
-	return problem(path, "%s, at byte %d", what, offset+at)
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at = syntax.ByteOffset
+	}
+	return problem(field, fmt.Sprintf("%s, at byte %d", text, int64(len(payload)-len(r.text))+at))
 }
 
-func (w *walker) value(s *schema) {
-	if s != eventSchema {
-		w.read(s)
+func problem(field, text string) error {
+	return fmt.Errorf("payment: %w", &FieldError{Field: field, Problem: text})
+}
+
+// value reads what package json would read otherwise: elements, times, and values of another type than v has.
+func (r *reader) value(dec *jsontext.Decoder, v any) error {
+	kind, want := kindOf(dec), jsontext.Kind('{') // also of railReferenceId
+	switch v := v.(type) {
+	case *skipped:
+		*v = true
+		_, err := dec.ReadValue() // faster than SkipValue
+		return err
+	case *element:
+		return r.element(dec, v)
+	case *string, *rawText, *time.Time:
+		want = '"'
+	case *Amount:
+		want = '0'
+	case *bool, **bool:
+		want = 't'
+	case *[]string, *[]element:
+		want = '['
+	}
+	at, isTime := v.(*time.Time)
+	if kind == want && !isTime {
+		return errors.ErrUnsupported // package json reads it
+	}
+	value, err := dec.ReadValue()
+	if err != nil || kind == 'n' {
+		return err
+	}
+	if kind == want {
+		text, _ := jsontext.AppendUnquote(nil, value)
+		if at == &r.current.EventTimestamp {
+			r.current.sent = string(text)
+		}
+		var ok bool
+		if *at, _, ok = ParseTime(string(text)); ok { // without an offset, it is in UTC (section 2.3)
+			return nil
+		}
+	}
+	r.deviation(dec)
+	return nil
+}
+
+func (r *reader) element(dec *jsontext.Decoder, e *element) error {
+	type members element // is read without this method
+	r.current, r.depth = e, dec.StackDepth()
+	start := dec.InputOffset()
+	err := json.UnmarshalDecode(dec, (*members)(e))
+	e.bytes = bytes.TrimLeft(r.text[start:dec.InputOffset()], space)
+	return err
+}
+
+// deviation notes the path to the last value. Of an array, it notes only the first one.
+func (r *reader) deviation(dec *jsontext.Decoder) {
+	paths := &r.current.Deviations
+	parent, _ := dec.StackIndex(dec.StackDepth())
+	if parent == '[' && len(*paths) > 0 && strings.HasSuffix((*paths)[len(*paths)-1], "]") {
 		return
 	}
-	w.current, w.rejected, w.inEvent = RawEvent{}, false, len(w.path)
-	if w.read(s); w.rejected {
-		w.delivery.Rejected = append(w.delivery.Rejected, Rejected{w.path[len(w.path)-1].index, w.current.EventID})
-	} else {
-		w.delivery.Events = append(w.delivery.Events, w.current)
-	}
-}
-
-// read reads one value, of an event or not.
-func (w *walker) read(s *schema) {
-	kind := kindOf(w.dec)
-	switch {
-	case kind != s.kind:
-		w.next()
-		if kind != 'n' || s.wrong != deviates || s == timestampSchema {
-			w.report(s.wrong, "must be %s", nameOf[s.kind])
-		}
-	case s.kind == '{':
-		w.object(s)
-	case s.kind == '[':
-		w.array(s)
-	case s.text == nil:
-		w.next()
-	default:
-		if raw := w.next(); !w.failed {
-			if problem := s.text(w, raw); problem != "" {
-				w.report(s.wrong, "%s", problem)
-			}
-		}
-	}
+	*paths = append(*paths, pathOf(dec.StackPointer(), r.depth))
 }
 
 // kindOf returns the kind of the next value; 't' means true and false.
@@ -372,203 +320,98 @@ func kindOf(dec *jsontext.Decoder) jsontext.Kind {
 	return 't'
 }
 
-// next reads one value of any kind. Decoder.SkipValue reads an object or array token by token, which takes longer.
-func (w *walker) next() []byte {
-	raw, err := w.dec.ReadValue()
-	w.failed = w.failed || err != nil
-	return raw
+const (
+	notObject = "must be an object"
+	notUUID   = "must be a UUID"
+)
+
+// problem returns why an element has no identity, or "". The field is that of the element: "" or .eventId.
+func (e *element) problem(reference bool) (field, text string) {
+	text = otherCase(e.Others, "eventId", "eventName", "eventTimestamp", "eventData", "claimCheck")
+	switch {
+	case !bytes.HasPrefix(e.bytes, []byte("{")):
+		return "", notObject
+	case text != "":
+		return "", text
+	case bool(e.Reference) && !reference:
+		// A detail with this name refers to an event and is not one (package bus).
+		return ".claimCheck", "is the name of a reference to an event: resolve it first (package bus)"
+	case !IsUUID(e.EventID):
+		return ".eventId", notUUID
+	case !isEventName(e.EventName):
+		return ".eventName", "must be GROUP.STATUS, in letters, digits, '_', '-' and '.', at most 128 bytes"
+	}
+	return "", ""
 }
 
-// token reads the beginning or the end of an object or array.
-func (w *walker) token() {
-	_, err := w.dec.ReadToken()
-	w.failed = w.failed || err != nil
-}
-
-var nameOf = map[jsontext.Kind]string{
-	'"': "a string", '0': "a number", 't': "true or false", '{': "an object", '[': "an array",
-}
-
-func (w *walker) object(s *schema) {
-	w.token()
-	start := w.dec.InputOffset() - 1
-	var seen uint32 // a bit for each of s.members
-	for w.dec.PeekKind() != '}' {
-		name := w.next()
-		if w.failed {
-			return
+// otherCase returns the problem of a name that differs from one of names only in case, or "".
+func otherCase(others map[string]skipped, names ...string) string {
+	for _, name := range names {
+		for other := range others {
+			if strings.EqualFold(other, name) {
+				return "has a name that differs from " + name + " only in case"
+			}
 		}
-		i, known := s.find(name)
-		if known {
-			seen |= 1 << i
-			w.member(&s.members[i])
-			continue
-		}
-		if i >= 0 && s.wrong != deviates {
-			w.report(s.wrong, "has a name that differs from %s only in case", s.members[i].name)
-		}
-		w.next()
-	}
-	w.token()
-	for i := range s.members {
-		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
-			w.enter(step{name: m.name})
-			w.report(m.value.wrong, "is missing")
-			w.leave()
-		}
-	}
-	if s == eventSchema {
-		w.current.Bytes = w.payload[start:w.dec.InputOffset()]
-	}
-}
-
-func (w *walker) member(m *member) {
-	w.enter(step{name: m.name})
-	if !m.reserved {
-		w.value(m.value)
-	} else if w.next(); !w.reference {
-		w.report(rejectsEvent, "is the name of a reference to an event: resolve it first (package bus)")
-	}
-	w.leave()
-}
-
-func (w *walker) array(s *schema) {
-	w.token()
-	elements, deviations := 0, len(w.current.Deviations)
-	for ; w.dec.PeekKind() != ']' && !w.failed; elements++ {
-		w.enter(step{index: elements})
-		if s.wrong == deviates && len(w.current.Deviations) > deviations {
-			w.next()
-		} else {
-			w.value(s.elements)
-		}
-		w.leave()
-	}
-	w.token()
-	if s.elements == eventSchema && elements == 0 {
-		w.report(rejectsDelivery, "must hold at least one event")
-	}
-}
-
-// find returns the index of the member that a raw JSON string names, and true. If there is none, it returns false, and
-// -1 or the index of a member whose name differs only in case.
-func (s *schema) find(raw []byte) (int, bool) {
-	name := raw[1 : len(raw)-1]
-	if bytes.IndexByte(name, '\\') >= 0 {
-		name = []byte(unquote(raw))
-	}
-	for i := range s.members {
-		if string(name) == s.members[i].name {
-			return i, true
-		}
-	}
-	for i := range s.members {
-		if strings.EqualFold(string(name), s.members[i].name) {
-			return i, false
-		}
-	}
-	return -1, false
-}
-
-// unquote returns the text of a valid JSON string.
-func unquote(raw []byte) string {
-	if text := raw[1 : len(raw)-1]; bytes.IndexByte(text, '\\') < 0 {
-		return string(text)
-	}
-	text, _ := jsontext.AppendUnquote(nil, raw)
-	return string(text)
-}
-
-func (w *walker) deliveryID(raw []byte) (problem string) {
-	w.delivery.DeliveryID, problem = readID(raw)
-	return problem
-}
-
-func (w *walker) eventID(raw []byte) (problem string) {
-	w.current.EventID, problem = readID(raw)
-	return problem
-}
-
-func readID(raw []byte) (id, problem string) {
-	if id = unquote(raw); IsUUID(id) {
-		return id, ""
-	}
-	return "", "must be a UUID"
-}
-
-func (w *walker) amount(raw []byte) (problem string) {
-	if len(raw) <= maxRoutingToken {
-		w.current.Amount = string(raw)
 	}
 	return ""
 }
 
-func (w *walker) currency(raw []byte) (problem string) {
-	if len(raw) <= maxRoutingToken {
-		w.current.Currency = unquote(raw)
-	}
-	return ""
-}
-
-// nameCharacters are the characters of the parts of an event name.
-const nameCharacters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-"
-
-// eventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by dots. Its maximum length is that
-// of the detail-type of an EventBridge event, which the name becomes (AWS, PutEventsRequestEntry).
-func (w *walker) eventName(raw []byte) (problem string) {
-	text := unquote(raw)
-	w.current.EventName = text
-	valid := len(text) <= 128 && strings.Contains(text, ".")
+// isEventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by dots. Its maximum length is
+// that of the detail-type of an EventBridge event, which the name becomes (AWS, PutEventsRequestEntry).
+func isEventName(text string) bool {
+	const characters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-"
 	for part := range strings.SplitSeq(text, ".") {
-		valid = valid && part != "" && strings.Trim(part, nameCharacters) == ""
+		if part == "" || strings.Trim(part, characters) != "" {
+			return false
+		}
 	}
-	if !valid {
-		return "must be GROUP.STATUS, in letters, digits, '_', '-' and '.', at most 128 bytes"
-	}
-	return ""
+	return len(text) <= 128 && strings.Contains(text, ".")
 }
 
-func (w *walker) eventTimestamp(raw []byte) (problem string) {
-	text := unquote(raw)
-	// A claim check has it.
-	if len(text) <= maxRoutingToken {
-		w.current.SentTimestamp = text
+// raw returns an element with identity as an event.
+func (e *element) raw() RawEvent {
+	const at = "eventTimestamp"
+	if e.EventTimestamp.IsZero() && !slices.Contains(e.Deviations, at) { // absent, or null
+		e.Deviations = append(e.Deviations, at)
 	}
-	at, _, ok := ParseTime(text) // without an offset, it is in UTC (section 2.3)
-	if !ok {
-		return "is no timestamp"
-	}
-	w.current.EventTimestamp = at
-	return ""
+	return RawEvent{EventName: e.EventName, EventID: e.EventID, EventTimestamp: e.EventTimestamp,
+		SentTimestamp: routable(e.sent), Amount: routable(string(e.EventData.Amount)),
+		Currency: routable(e.EventData.PaymentCurrency), Bytes: e.bytes, Deviations: e.Deviations}
 }
+
+// routable returns a text, or "" if it is too long for the routing data.
+func routable(text string) string {
+	if len(text) > maxRoutingToken {
+		return ""
+	}
+	return text
+}
+
+// named are the names of the interface within an event.
+var named = strings.Fields(`eventName eventId eventTimestamp eventData identifiers paymentRequestId paymentEndToEndId
+	svcUniquePaymentId railReferenceId svcPostingIds paymentExecutedValueDate amount amountType paymentCurrency
+	paymentStatus status statusTime returns hasReturnDetails cancelations hasCancelationDetails cases hasLinkedCases
+	claimCheck`)
 
 // Path converts a JSON Pointer (RFC 6901) into an event to the notation eventData.identifiers.svcPostingIds[0]. A name
 // that the interface does not define, and all that follows it, becomes one *, because such names can be data.
-func Path(pointer jsontext.Pointer) string {
-	path, whole := steps(nil, eventSchema, pointer)
-	if !whole {
-		path = append(path, step{name: "*"})
-	}
-	return where(path)
-}
+func Path(pointer jsontext.Pointer) string { return pathOf(pointer, 0) }
 
-// steps appends a JSON Pointer into a value with that schema to a path, up to the first name that the interface does
-// not define. It reports whether there is none.
-func steps(path []step, at *schema, pointer jsontext.Pointer) (_ []step, whole bool) {
+// pathOf leaves the first tokens out.
+func pathOf(pointer jsontext.Pointer, skip int) string {
+	var path []string
 	for name := range pointer.Tokens() {
-		if at != nil && at.kind == '[' {
-			index, _ := strconv.Atoi(name)
-			path, at = append(path, step{index: index}), at.elements
-			continue
+		last := len(path) - 1
+		switch {
+		case skip > 0:
+			skip--
+		case last >= 0 && path[last] == "svcPostingIds":
+			path[last] += "[" + name + "]"
+		case !slices.Contains(named, name):
+			return strings.Join(append(path, "*"), ".")
+		default:
+			path = append(path, name)
 		}
-		i := -1
-		if at != nil {
-			i = slices.IndexFunc(at.members, func(m member) bool { return m.name == name })
-		}
-		if i < 0 {
-			return path, false
-		}
-		path, at = append(path, step{name: name}), at.members[i].value
 	}
-	return path, true
+	return strings.Join(path, ".")
 }

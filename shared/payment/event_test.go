@@ -145,8 +145,8 @@ func roundTrip(t *testing.T, e payment.Event) {
 	}
 }
 
-// Everything in eventData is accepted. Of an array, only the first deviation of an event that is delivered is named, so
-// that a large one makes no long list.
+// Everything in eventData is accepted. Of an array, only the first deviation is named, so that a large one makes no
+// long list.
 func TestEveryDeviationIsNamed(t *testing.T) {
 	const (
 		at, amount, currency = "eventTimestamp", "eventData.amount", "eventData.paymentCurrency"
@@ -155,39 +155,34 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 	)
 	deep := strings.Repeat(`{"a":[`, 2500) + strings.Repeat(`]}`, 2500)
 	type paths = []string
-	for members, want := range map[string]struct{ delivered, read paths }{
-		`"more":1`:                           {},
-		`"eventData":[]`:                     {paths{"eventData"}, paths{"eventData"}},
-		`"eventData":{"amount":"1250.00"}`:   {paths{amount}, paths{amount}},
-		`"eventData":{"amount":1e999999999}`: {},
-		`"eventData":{"amount":` + strings.Repeat("9", 100000) + `}`:   {},
-		`"eventData":{"identifiers":{"railReferenceId":` + deep + `}}`: {},
-		`"eventData":{"identifiers":{"railReferenceId":"20260131MMQFMP","svcPostingIds":[123]}}`: {
-			paths{rail, ids + "[0]"}, paths{rail, ids + "[0]"}},
-		`"eventData":{"identifiers":{"svcPostingIds":["a",[],null,{},"b",false]}}`: {
-			paths{ids + "[1]"}, paths{ids + "[1]", ids + "[3]", ids + "[5]"}},
-		`"eventData":[],"eventTimestamp":1769860800123`: {paths{"eventData", at}, paths{"eventData", at}},
+	for members, want := range map[string]paths{
+		`"more":1`:                           nil,
+		`"eventData":[]`:                     {"eventData"},
+		`"eventData":{"amount":"1250.00"}`:   {amount},
+		`"eventData":{"amount":1e999999999}`: nil,
+		`"eventData":{"amount":` + strings.Repeat("9", 100000) + `}`:                             nil,
+		`"eventData":{"identifiers":{"railReferenceId":` + deep + `}}`:                           nil,
+		`"eventData":{"identifiers":{"railReferenceId":"20260131MMQFMP","svcPostingIds":[123]}}`: {rail, ids + "[0]"},
+		`"eventData":{"identifiers":{"svcPostingIds":["a",[],null,{},"b",false]}}`:               {ids + "[1]"},
+		`"eventData":[],"eventTimestamp":1769860800123`:                                          {"eventData", at},
 		`"eventTimestamp":"yesterday","eventData":{"cases":{"hasLinkedCases":"true"},"returns":1,"amount":[1]}`: {
-			paths{at, "eventData.cases.hasLinkedCases", "eventData.returns", amount},
-			paths{at, "eventData.cases.hasLinkedCases", "eventData.returns", amount}},
+			at, "eventData.cases.hasLinkedCases", "eventData.returns", amount},
 		`"eventTimestamp":"CANARY","eventData":{"identifiers":{"svcPostingIds":["P-1",7,7]},"paymentCurrency":978,` +
-			`"paymentStatus":{"status":[1]}}`: {paths{at, ids + "[1]", currency, status},
-			paths{at, ids + "[1]", ids + "[2]", currency, status}},
+			`"paymentStatus":{"status":[1]}}`: {at, ids + "[1]", currency, status},
 		// Names that the interface does not define are no deviation.
-		`"eventData":{"Amount":"1","other":{"amount":"1"},"amount":{}}`:       {paths{amount}, paths{amount}},
-		`"eventData":{"Amount":1,"amount":null,"AMOUNT":"x"}`:                 {},
-		`"eventData":{"paymentStatus":{"Status":{"status":1,"STATUS":2}}}`:    {},
-		`"eventData":{"eventid":1,"EventId":2,"claimCheck":3,"claimcheck":4}`: {},
-		`"eventData":{"amountKind":{"a":[null,{}]},"":0}`:                     {},
-		`"more":{"eventTimestamp":1},"eventData":{"amounts":{"amount":[]}}`:   {paths{at}, nil},
-		`"eventData":{"\u0061mount":true}`:                                    {paths{amount}, paths{amount}},
-		`"eventData":{"paymentStatus":{"status":7,"statusTime":""}}`: {
-			paths{status}, paths{status, statusTime}},
-		`"eventData":{"paymentStatus":{"status":"PENDING"}}`:                   {},
-		`"eventData":{"paymentStatus":{"statusTime":"2026-01-31"}}`:            {nil, paths{statusTime}},
-		`"eventData":{"paymentStatus":{"statusTime":"2026-02-30T12:00:00Z"}}`:  {nil, paths{statusTime}},
-		`"eventData":{"paymentStatus":{"statusTime":1769860800}}`:              {paths{statusTime}, paths{statusTime}},
-		`"eventData":{"paymentStatus":{"statusTime":" 2026-01-31T12:00:00Z"}}`: {nil, paths{statusTime}},
+		`"eventData":{"Amount":"1","other":{"amount":"1"},"amount":{}}`:                           {amount},
+		`"eventData":{"Amount":1,"amount":null,"AMOUNT":"x"}`:                                     nil,
+		`"eventData":{"paymentStatus":{"Status":{"status":1,"STATUS":2}}}`:                        nil,
+		`"eventData":{"eventid":1,"EventId":2,"claimCheck":3,"claimcheck":4}`:                     nil,
+		`"eventData":{"amountKind":{"a":[null,{}]},"":0}`:                                         nil,
+		`"eventTimestamp":null,"more":{"eventTimestamp":1},"eventData":{"amounts":{"amount":[]}}`: {at},
+		`"eventData":{"\u0061mount":true}`:                                                        {amount},
+		`"eventData":{"paymentStatus":{"status":7,"statusTime":""}}`:                              {status, statusTime},
+		`"eventData":{"paymentStatus":{"status":"PENDING"}}`:                                      nil,
+		`"eventData":{"paymentStatus":{"statusTime":"2026-01-31"}}`:                               {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":"2026-02-30T12:00:00Z"}}`:                     {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":1769860800}}`:                                 {statusTime},
+		`"eventData":{"paymentStatus":{"statusTime":" 2026-01-31T12:00:00Z"}}`:                    {statusTime},
 	} {
 		if !strings.Contains(members, `"eventTimestamp"`) {
 			members = `"eventTimestamp":"2026-01-31T12:00:00Z",` + members
@@ -199,14 +194,18 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 			t.Fatalf("%s: %v, %+v, %v", raw, err, delivered, failed)
 		}
 		e := delivered.Events[0]
-		if diff := cmp.Diff(want.delivered, e.Deviations) + cmp.Diff(want.read, read.Deviations); diff != "" ||
-			string(e.Bytes) != raw {
+		wantRead := want
+		if strings.HasPrefix(members, `"eventTimestamp":null`) { // which is a deviation for a receiver alone
+			wantRead = nil
+		}
+		diff := cmp.Diff(want, e.Deviations) + cmp.Diff(wantRead, read.Deviations)
+		if diff != "" || string(e.Bytes) != raw {
 			t.Errorf("%s: %s", members, diff)
 		}
 	}
 	many := `"eventData":{"identifiers":{"svcPostingIds":[` + strings.Repeat("0,", 9999) + `0]}}`
 	got, err := payment.DecodeEvent(inEvent(many))
-	if ids := got.EventData.Identifiers.SvcPostingIDs; err != nil || len(got.Deviations) != 10_000 ||
+	if ids := got.EventData.Identifiers.SvcPostingIDs; err != nil || len(got.Deviations) != 1 ||
 		len(ids) != 10_000 || strings.Join(ids, "") != "" {
 		t.Errorf("%d of %d, %v", len(got.Deviations), len(ids), err)
 	}

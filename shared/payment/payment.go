@@ -9,9 +9,7 @@ package payment
 
 import (
 	"encoding/json/jsontext"
-	"encoding/json/v2"
 	"errors"
-	"fmt"
 	"math/big"
 	"strconv"
 	"strings"
@@ -26,8 +24,9 @@ type Event struct {
 	EventTimestamp time.Time `json:"eventTimestamp,omitzero"` // UTC
 	EventData      Data      `json:"eventData"`
 
-	// Deviations are the paths of the values with another JSON type than that of the interface, and of texts that are
-	// not a time, as in eventData.amount. [DecodeEvent] sets them, in the order of the event.
+	// Deviations are the paths of the values with another JSON type than that of the interface, null excepted, and of
+	// texts that are not a time, as in eventData.amount. Of an array, only the first is named. The paths have only
+	// names of the interface, in the order of the event.
 	Deviations []string `json:"-"`
 }
 
@@ -129,44 +128,6 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 // that [DecodeDelivery] accepts, and returns the errors of DecodeDelivery for the others. A value that the interface
 // does not allow is zero and is in Deviations. It is safe for concurrent use.
 func DecodeEvent(raw []byte) (Event, error) {
-	raw = WithoutBOM(raw)
-	if _, err := decodeEvent(raw, false); err != nil {
-		return Event{}, err
-	}
-	var event Event
-	if err := json.Unmarshal(raw, &event, json.WithUnmarshalers(json.UnmarshalFromFunc(event.typed))); err != nil {
-		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event", Problem: "cannot be decoded"})
-	}
-	return event, nil
-}
-
-// typed reads a time, and skips a value of another type than v has. Other values are left to the json package.
-func (e *Event) typed(dec *jsontext.Decoder, v any) error {
-	kind, want := kindOf(dec), jsontext.Kind('{') // also of railReferenceId
-	switch v.(type) {
-	case *string, *time.Time:
-		want = '"'
-	case *Amount:
-		want = '0'
-	case *bool:
-		want = 't'
-	case *[]string:
-		want = '['
-	}
-	at, isTime := v.(*time.Time)
-	if !isTime && kind == want {
-		return errors.ErrUnsupported // the json package reads it
-	}
-	value, err := dec.ReadValue()
-	if err != nil || kind == 'n' {
-		return err
-	}
-	if isTime && kind == want {
-		var ok bool
-		if *at, _, ok = ParseTime(unquote(value)); ok {
-			return nil
-		}
-	}
-	e.Deviations = append(e.Deviations, Path(dec.StackPointer()))
-	return nil
+	e, err := decodeEvent(raw, false)
+	return e.Event, err
 }

@@ -58,7 +58,7 @@ func TestAnEventHasItsAmountAndCurrency(t *testing.T) {
 		`{"amount":"1.5","paymentCurrency":978}`:                          {},
 		`{"amount":null}`:                                                 {},
 		`{"amount":` + long + `,"paymentCurrency":"` + long[2:] + `"}`:    {long, long[2:]},
-		`{"amount":1` + long + `,"paymentCurrency":"` + long[1:] + `"}`:   {},
+		`{"amount":1` + long + `,"paymentCurrency":"1` + long + `"}`:      {},
 		`{"x":{"amount":1},"identifiers":{"amount":1}}`:                   {},
 		`{"amount":1,"x":[{"paymentCurrency":"EUR"}],"y":{"amount":"1"}}`: {"1", ""},
 	} {
@@ -125,40 +125,40 @@ var deliveryTests = []deliveryTest{
 	{"timestamp of offset zero", "00:00.123Z", "00:00.123+00:00", ""},
 
 	{"not JSON", delivery, "hello", "payload: is not well-formed JSON in UTF-8, at byte 0"},
-	{"cut off", `}]}`, "", "events[0].eventData.cases"},
+	{"cut off", `}]}`, "", "payload: is not well-formed JSON in UTF-8"},
 	{"array", delivery, "[]", "payload: must be an object"},
 	{"null", delivery, "null", "payload: must be an object"},
-	{"trailing data", `}]}`, `}]} {}`, "payload: has data after its end"},
+	{"trailing data", `}]}`, `}]} {}`, "payload: is not well-formed JSON in UTF-8"},
 	{"trailing comma", `}]}`, `},]}`, "not well-formed"},
 	{"two byte order marks", `{"deliveryId"`, "\ufeff\ufeff" + `{"deliveryId"`,
 		"not well-formed JSON in UTF-8, at byte 3"},
 	{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
 
-	{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
+	{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: must be a UUID"},
 	{"delivery id not a UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
-	{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a string"},
+	{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a UUID"},
 	{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`,
 		"payload: has a name twice"},
 	{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`,
 		"payload: has a name that differs from deliveryId only in case"},
-	{"events missing", `"events"`, `"other"`, "events: is missing"},
-	{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
+	{"events missing", `"events"`, `"other"`, "events: must be an array of at least one event"},
+	{"events empty", "[" + event + "]", "[]", "events: must be an array of at least one event"},
 	{"events an object", "[" + event + "]", event, "events: must be an array"},
 	{"an event null", event, "null", "events[0]: must be an object"},
 
-	{"event id missing", id + ",", "", "events[0].eventId: is missing"},
+	{"event id missing", id + ",", "", "events[0].eventId: must be a UUID"},
 	{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
-	{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
-	{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
-	{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
+	{"event id null", id, `"eventId":null`, "events[0].eventId: must be a UUID"},
+	{"event id twice", id, id + "," + id, "payload: has a name twice in one object"},
+	{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "payload: has a name twice in one object"},
 	{"event id also in another case", id, id + `,"EventId":"x"`,
 		"events[0]: has a name that differs from eventId only in case"},
-	{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
+	{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: must be GROUP.STATUS"},
 	{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
 		"events[0].eventName: must be GROUP.STATUS"},
 	{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
 	{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
-	{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
+	{"amount twice", `"amount":`, `"amount":1,"amount":`, "payload: has a name twice in one object"},
 	{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
 	{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
 	{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
@@ -356,19 +356,20 @@ func TestErrorsNameTheValue(t *testing.T) {
 	const reference = `{"claimCheck":{"a":[1]},"eventName":"A.B","eventId":"x","eventTimestamp":"2026-01-31T12:00:00Z"}`
 	for raw, want := range map[string]string{
 		reference: "event.eventId: must be a UUID",
-		strings.Replace(reference, `[1]`, `[1`, 1): "event.claimCheck: is not well-formed JSON in UTF-8, at byte 21",
-		`{"claimCheck":`: "event.claimCheck: is not well-formed JSON in UTF-8, at byte 14",
-		`{"eventData":{"paymentStatus":{"status":"A"},"amount":},"eventName":""}`: "event.eventData.amount: " +
+		strings.Replace(reference, `[1]`, `[1`, 1): "event: is not well-formed JSON in UTF-8, at byte 21",
+		`{"claimCheck":`: "event: is not well-formed JSON in UTF-8, at byte 14",
+		`{"eventData":{"paymentStatus":{"status":"A"},"amount":},"eventName":""}`: "event: " +
 			"is not well-formed JSON in UTF-8, at byte 54",
 		`{"eventData":{"identifiers":{"svcPostingIds":["a"]},"amount":""},"eventId":7}`: "event.eventId: " +
-			"must be a string",
+			"must be a UUID",
 	} {
 		if _, err := payment.DecodeRawEvent([]byte(raw)); err == nil || err.Error() != "payment: "+want {
 			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
 	}
 	const problem = "event.claimCheck: is the name of a reference to an event: resolve it first (package bus)"
-	if _, err := payment.DecodeEvent([]byte(reference)); err == nil || err.Error() != "payment: "+problem {
+	valid := strings.Replace(reference, `"x"`, `"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`, 1)
+	if _, err := payment.DecodeEvent([]byte(valid)); err == nil || err.Error() != "payment: "+problem {
 		t.Errorf("%v, want %s", err, problem)
 	}
 }
@@ -429,14 +430,14 @@ func TestAnEventWithoutIdentityDoesNotStopTheOthers(t *testing.T) {
 	for bad, want := range map[string]struct{ problem, id string }{
 		"null": {": must be an object", ""}, "7": {": must be an object", ""}, `"x"`: {": must be an object", ""},
 		"[" + event + "]":                       {": must be an object", ""},
-		"{}":                                    {".eventName: is missing", ""},
-		edited(t, id+",", ""):                   {".eventId: is missing", ""},
-		edited(t, id, `"eventId":null`):         {".eventId: must be a string", ""},
-		edited(t, id, `"eventId":["a"]`):        {".eventId: must be a string", ""},
+		"{}":                                    {".eventId: must be a UUID", ""},
+		edited(t, id+",", ""):                   {".eventId: must be a UUID", ""},
+		edited(t, id, `"eventId":null`):         {".eventId: must be a UUID", ""},
+		edited(t, id, `"eventId":["a"]`):        {".eventId: must be a UUID", ""},
 		edited(t, id, `"eventId":"x"`):          {".eventId: must be a UUID", ""},
-		edited(t, name+",", ""):                 {".eventName: is missing", eventID},
-		edited(t, name, `"eventName":null`):     {".eventName: must be a string", eventID},
-		edited(t, name, `"eventName":{"a":1}`):  {".eventName: must be a string", eventID},
+		edited(t, name+",", ""):                 {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, `"eventName":null`):     {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, `"eventName":{"a":1}`):  {".eventName: must be GROUP.STATUS", eventID},
 		edited(t, name, `"eventName":"A"`):      {".eventName: must be GROUP.STATUS", eventID},
 		edited(t, name, name+`,"claimCheck":1`): {".claimCheck: is the name of a reference", eventID},
 		edited(t, id, id+`,"EventId":"x"`):      {": has a name that differs from eventId only in case", eventID},

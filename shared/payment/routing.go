@@ -1,13 +1,36 @@
 package payment
 
 import (
-	"bytes"
 	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"strconv"
+	"strings"
 )
 
 // maxRoutingToken is the maximum length of a value in the routing data, in bytes.
 const maxRoutingToken = 128
+
+// routingData is what of an event's eventData rules usually match.
+type routingData struct {
+	Amount        Amount  `json:"amount,omitzero"`
+	Currency      rawText `json:"paymentCurrency,omitzero"`
+	PaymentStatus struct {
+		Status rawText `json:"status,omitzero"`
+		Time   rawText `json:"statusTime,omitzero"`
+	} `json:"paymentStatus,omitzero"`
+	Returns struct {
+		Details *bool `json:"hasReturnDetails,omitzero"`
+	} `json:"returns,omitzero"`
+	Cancelations struct {
+		Details *bool `json:"hasCancelationDetails,omitzero"`
+	} `json:"cancelations,omitzero"`
+	Cases struct {
+		Linked *bool `json:"hasLinkedCases,omitzero"`
+	} `json:"cases,omitzero"`
+}
+
+// rawText is a JSON string, byte for byte.
+type rawText struct{ jsontext.Value }
 
 // RoutingData returns the fields of an event's eventData that rules usually match, as a JSON object: amount,
 // paymentCurrency, paymentStatus and the flags of returns, cancelations and cases. Each value is copied byte for byte,
@@ -16,59 +39,28 @@ const maxRoutingToken = 128
 // reference). The result is nil if the event has none of these fields. e must come from [DecodeDelivery] or
 // [DecodeRawEvent]. It is safe for concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
-	// Decoding has checked both, for all of the event.
-	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-	_, _ = dec.ReadToken()
-	for dec.PeekKind() == '"' {
-		if name, _ := dec.ReadToken(); name.String() == "eventData" {
-			return copyRouted(dec, eventDataSchema)
-		}
-		_, _ = dec.ReadValue() // faster than SkipValue
+	var event struct {
+		Data routingData `json:"eventData"`
 	}
-	return nil
-}
-
-// copyRouted reads a value and returns what of it is routed, or nil.
-func copyRouted(dec *jsontext.Decoder, s *schema) jsontext.Value {
-	kind := kindOf(dec)
-	if s == nil || kind != s.kind || kind != '{' {
-		value, _ := dec.ReadValue()
-		if s == nil || kind != s.kind || len(value) > maxRoutingToken || kind == '0' && !publishable(value) {
-			return nil
-		}
-		return value
+	_ = unmarshal("event", e.Bytes, &event) // decoding has checked it
+	data := &event.Data
+	if len(data.Amount) > maxRoutingToken || !publishable(string(data.Amount)) {
+		data.Amount = ""
 	}
-	_, _ = dec.ReadToken()
-	var out []byte
-	for dec.PeekKind() == '"' {
-		name, _ := dec.ReadValue()
-		var field *schema
-		i, known := s.find(name)
-		if known && s.members[i].routed {
-			field = s.members[i].value
+	for _, text := range []*rawText{&data.Currency, &data.PaymentStatus.Status, &data.PaymentStatus.Time} {
+		if len(text.Value) > maxRoutingToken {
+			text.Value = nil
 		}
-		value := copyRouted(dec, field)
-		if value == nil {
-			continue
-		}
-		out = append(out, ',')
-		out, _ = jsontext.AppendQuote(out, s.members[i].name)
-		out = append(append(out, ':'), value...)
 	}
-	_, _ = dec.ReadToken()
-	if out == nil {
+	out, _ := json.Marshal(data, jsontext.PreserveRawStrings(true))
+	if string(out) == "{}" {
 		return nil
 	}
-	out[0] = '{'
-	return append(out, '}')
+	return out
 }
 
 // publishable reports whether EventBridge accepts a number.
-func publishable(number []byte) bool {
-	if bytes.ContainsAny(number, ".eE") {
-		return true
-	}
-	_, err := strconv.ParseInt(string(number), 10, 64)
-	return err == nil
+func publishable(number string) bool {
+	_, err := strconv.ParseInt(number, 10, 64)
+	return err == nil || strings.ContainsAny(number, ".eE")
 }

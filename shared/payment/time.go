@@ -47,7 +47,12 @@ func ParseTime(text string) (t time.Time, zoned, ok bool) {
 		t, ok = parseHTTPDate(text)
 		return t, ok, ok
 	}
-	number := func(group int) int { n, _ := strconv.Atoi(m[group]); return n } // of digits, or "" for 0
+	number := func(group int) (n int) {
+		for _, digit := range m[group] {
+			n = 10*n + int(digit-'0')
+		}
+		return n
+	}
 	duration := func(hours, minutes int) time.Duration {
 		return time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
 	}
