@@ -130,6 +130,10 @@ test-unit: check ### the quick part: unit and template tests
 test-e2e: check ### the end-to-end tests, on the stack deployed into an emulator
 	PAYHOOK_E2E=1 go test -count=1 -p 2 -vet=off -timeout=20m ./infra/local/... ./infra/acceptance
 
+.PHONY: acceptance
+acceptance: ready ### the end-to-end test in an account of AWS, with an administrator's credentials; ARGS="-c KEY=VALUE --profile NAME"
+	PAYHOOK_ACCEPTANCE=1 go test ./infra/acceptance -run '^TestAcceptance$$' -timeout 60m -count=1 -v -args $(ARGS)
+
 # They are not tools of go.mod, which would add them to the graph of every module that
 # imports Payhook.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,8 +34,7 @@ func TestTemplatesAreAsReviewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(values, map[string]any{"eventBusName": "payments", "sourceAccount": "111122223333",
-		"targetBus": "arn:aws:events:us-east-1:444455556666:event-bus/payhook-receiver"})
+	values["eventBusName"] = "payments"
 	folder := t.TempDir()
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false), Context: &values,
 		Outdir: jsii.String(filepath.Join(folder, "out"))})

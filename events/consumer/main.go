@@ -1,6 +1,6 @@
-// Command consumer is an example of a CDK app that consumes events of Payhook, with three
-// constructs to copy: a rule with a queue (queue.go), with a function (function.go) and with the
-// bus of another account (bus.go). It refers to Payhook's bus by its name.
+// Command consumer is an example of a CDK app that consumes events of Payhook, with two
+// constructs to copy: a rule with a queue (queue.go) and with a function (function.go). It refers
+// to Payhook's bus by its name.
 //
 // The CDK CLI starts it in this folder:
 //
@@ -8,10 +8,7 @@
 //
 // Context: eventBusName, Payhook by default; stackName, PayhookConsumer by default; rules, the
 // names of the patterns in events/rules that get a queue, separated by commas, all by default;
-// targetBus, the ARN of a bus in another account that gets the events that need attention;
-// sourceAccount, the account of Payhook, which adds the stack PayhookReceiver for the other
-// account; receiverStackName, PayhookReceiver by default, and receiverBus, payhook-receiver by
-// default, of that stack; local, for an emulator.
+// local, for an emulator.
 //
 // Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; each URL
 // in its own output, such as EuroQueueUrl for the rule euro; and the name, the table, the log
@@ -50,12 +47,12 @@ func main() {
 // addStacks adds the stacks to the app. compile returns the path of the function's package for an architecture.
 func addStacks(app awscdk.App, folder string, compile func(arch string) (string, error)) error {
 	local := contextOr(app, "local", "") == "true"
-	bus, target := contextOr(app, "eventBusName", "Payhook"), contextOr(app, "targetBus", "")
+	bus := contextOr(app, "eventBusName", "Payhook")
 	rules, err := readRules(folder, contextOr(app, "rules", ""))
 	if err != nil {
 		return err
 	}
-	special, err := readRules(folder, "payment-status,needs-attention") // of the function and of the other bus
+	special, err := readRules(folder, "payment-status") // of the function
 	if err != nil {
 		return err
 	}
@@ -87,16 +84,6 @@ func addStacks(app awscdk.App, folder string, compile func(arch string) (string,
 	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
 	output("PaymentsTable", "the latest status of each payment", function.table.TableName())
 	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())
-	if target != "" {
-		newBusConsumer(stack, "OtherAccount", bus, special[1].pattern, target)
-	}
-	if source := contextOr(app, "sourceAccount", ""); source != "" {
-		receiver := newReceiver(app, contextOr(app, "receiverStackName", "PayhookReceiver"),
-			contextOr(app, "receiverBus", "payhook-receiver"), source, local)
-		if strings.Contains(target, ":"+source+":") { // both are in one account
-			stack.AddDependency(receiver, nil)
-		}
-	}
 	return nil
 }
 

@@ -77,14 +77,13 @@ func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]s
 		clientcert.PinOf(identity.Certificate.Leaf), clientcert.PinOf(c.Next.Leaf), revoked}, ";")}
 }
 
-// SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.
-func (s *Subject) SetConsumer(outputs, receiver map[string]string) error {
+// SetConsumer reads the outputs of the consumer's stack.
+func (s *Subject) SetConsumer(outputs map[string]string) error {
 	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
-	s.Queues[otherBus], s.payments = receiver["QueueUrl"], outputs["PaymentsTable"]
-	if s.Queues[otherBus] == "" || s.payments == "" {
-		return errors.New("an output of the consumer's stacks is missing")
+	if s.payments = outputs["PaymentsTable"]; s.payments == "" {
+		return errors.New("the consumer's stack has no output PaymentsTable")
 	}
 	return nil
 }

@@ -211,9 +211,12 @@ func (d *Deployment) Restart(with map[string]string) string {
 	return `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
 }
 
-// FunctionURL returns where the emulator at an endpoint serves a function URL: its host name does not
-// resolve.
+// FunctionURL returns where a function URL is called. The emulator at an endpoint serves it there, because its host
+// name does not resolve; "" is for AWS.
 func FunctionURL(endpoint, functionURL string) string {
+	if endpoint == "" {
+		return functionURL
+	}
 	_, host, _ := strings.Cut(functionURL, "://")
 	id, _, _ := strings.Cut(host, ".")
 	return endpoint + "/_aws/lambda-url/" + id + "/"

@@ -248,6 +248,11 @@ func (c *CDK) Deploy(ctx context.Context, assembly string, flags []string,
 	return stacks, nil
 }
 
+// Destroy deletes the stacks of an assembly that exist.
+func (c *CDK) Destroy(ctx context.Context, assembly string) error {
+	return c.run(ctx, "destroy-"+filepath.Base(assembly), c.State, "destroy", "--all", "--force", "--app", assembly)
+}
+
 // run runs the CDK CLI in a folder, and writes its output to the log of that name.
 func (c *CDK) run(ctx context.Context, log, folder string, args ...string) error {
 	cmd := exec.Command(filepath.Join(c.Top, "infra", "node_modules", ".bin", "cdk"),

@@ -44,13 +44,7 @@ type machine struct {
 	end      []func()              // ends what was started, in reverse order
 }
 
-// The stacks of the consumer. The emulator does not deliver to another account, so the bus of
-// the stack for another account is in the same account.
-const (
-	consumerStack = "PayhookConsumer"
-	receiverStack = "PayhookReceiver"
-	otherBusARN   = "arn:aws:events:" + Region + ":" + Account + ":event-bus/payhook-receiver"
-)
+const consumerStack = "PayhookConsumer"
 
 // start starts the emulator and the payment service, and deploys Payhook and the consumer.
 // After an error, nothing runs. The caller must stop the machine.
@@ -85,11 +79,11 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 	}
 	return m, o.progress.Step("cdk deploy of the consumer", func() error {
 		stacks, err := m.cdk.Deploy(ctx, consumer, []string{"--parameters",
-			consumerStack + ":ClaimBucket=" + m.main.ClaimBucket}, receiverStack, consumerStack)
+			consumerStack + ":ClaimBucket=" + m.main.ClaimBucket}, consumerStack)
 		if err != nil {
 			return err
 		}
-		return m.main.SetConsumer(stacks[consumerStack], stacks[receiverStack])
+		return m.main.SetConsumer(stacks[consumerStack])
 	})
 }
 
@@ -127,8 +121,7 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 	step("synthesizing the consumer", func() (err error) {
 		consumer, err = cdk.Synth(within, filepath.Join(m.top, "events", "consumer"), "consumer.out",
 			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
-				"rules":         strings.Join(checks.Rules(), ","),
-				"sourceAccount": Account, "targetBus": otherBusARN})
+				"rules": strings.Join(checks.Rules(), ",")})
 		return err
 	})
 	err = group.Wait()

@@ -4,7 +4,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
+	"log"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambdaurl"
@@ -16,8 +16,7 @@ func main() {
 	var state paymenttest.State
 	if text := os.Getenv("STATE"); text != "" {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
-			fmt.Fprintln(os.Stderr, "service:", err)
-			os.Exit(1)
+			log.Fatal(err)
 		}
 	}
 	lambdaurl.Start(state.Handler())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"payhook.example/infra/acceptance"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/cmd/payhook/explain"
@@ -42,7 +41,6 @@ func commands(p *cli.Program) *cobra.Command {
 	add("Try it", local.Command(p, &p.Target), logs.Command(p))
 	add("Operate it", append([]*cobra.Command{status.Command(p), explain.Command(p)},
 		append(operate.Commands(p), evidence.Command(p), logs.ReconcileCommand(p))...)...)
-	add("Deploy it", acceptance.Command(p, &p.Target))
 	document(root)
 	return root
 }
