@@ -189,7 +189,7 @@ soak: check-go ### every single fault, then random histories (SEEDS=1000000; SEE
 	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
 GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
-CORE := $(addprefix ./shared/,intake keys ledger bus payment signature clientcert proof objects token settings)
+CORE := $(addprefix ./shared/,intake keys ledger bus payment signature clientcert proof objects calls token settings)
 # gremlins copies the whole folder for each worker, so it works on a copy without tools.
 # A mutant times out after a multiple of the time of the first run of the tests, which must
 # therefore not come from the cache.

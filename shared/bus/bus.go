@@ -11,7 +11,7 @@ import (
 	"context"
 	"time"
 
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 // AtOnce is how many events are sent at the same time, unless they are large.
@@ -66,10 +66,10 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	}
 	var batches [][]int
 	size := func(n int) int { return b.Size(events[good[n]]) }
-	for begin, end := range objects.Split(len(good), maxEntries, b.maxBytes-1, size) {
+	for begin, end := range calls.Split(len(good), maxEntries, b.maxBytes-1, size) {
 		batches = append(batches, good[begin:end])
 	}
-	objects.Parallel(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
+	calls.Parallel(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
 }
 
@@ -103,7 +103,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == attempts || objects.Pause(ctx, backoff<<(attempt-1)) != nil {
+		if again == 0 || attempt == attempts || calls.Pause(ctx, backoff<<(attempt-1)) != nil {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]

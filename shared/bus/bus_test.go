@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 func event(detail string) bus.Event {
@@ -66,7 +66,7 @@ func newBus(s bus.Store) *bus.Bus { return bus.New(s, "payhook", maxBytes) }
 
 const maxBytes = 1 << 20
 
-func init() { objects.PauseOf = func(time.Duration) time.Duration { return 0 } }
+func init() { calls.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 // failed returns the positions of the events that failed.
 func failed(errs []error) (positions []int) {
@@ -195,9 +195,9 @@ var errDown = errors.New("connection reset")
 // Only what may succeed another time is tried again, and only a request with an unknown cause is split.
 func TestTheFaultDecidesWhatIsTriedAgain(t *testing.T) {
 	var pauses []time.Duration
-	none := objects.PauseOf
-	defer func() { objects.PauseOf = none }()
-	objects.PauseOf = func(longest time.Duration) time.Duration {
+	none := calls.PauseOf
+	defer func() { calls.PauseOf = none }()
+	calls.PauseOf = func(longest time.Duration) time.Duration {
 		pauses = append(pauses, longest)
 		return 0
 	}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 )
@@ -32,7 +32,7 @@ func conflictOf(delivery payment.Delivery, conflicts []conflict) proof.Proof {
 func (p *Pipeline) readAmounts(ctx context.Context, conflicts []conflict) {
 	ctx, cancel := p.half(ctx)
 	defer cancel()
-	objects.Parallel(len(conflicts), Parallel, func(n int) {
+	calls.Parallel(len(conflicts), Parallel, func(n int) {
 		first := &conflicts[n].first
 		if first.State != ledger.Pending || first.Detail != nil { // the first of this delivery has its bytes
 			return
@@ -109,7 +109,7 @@ func (f failure) unpublishable() bool {
 // became of each. An event that can't be parked now stays pending, and redrive parks it.
 func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *Result) map[string]Fate {
 	parked := make([]bool, len(failed))
-	objects.Parallel(len(failed), Parallel, func(i int) {
+	calls.Parallel(len(failed), Parallel, func(i int) {
 		parked[i] = failed[i].unpublishable() && p.parkEvent(ctx, failed[i]) == nil
 	})
 	fates := make(map[string]Fate, len(failed))

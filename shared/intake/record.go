@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 )
 
@@ -146,7 +146,7 @@ func (p *Pipeline) write(ctx context.Context, events []ledger.Item, holder ledge
 	if len(large) > 0 {
 		wg.Go(func() {
 			unknown := p.skipKnown(ctx, events, large, results)
-			objects.Parallel(len(unknown), Parallel, func(n int) {
+			calls.Parallel(len(unknown), Parallel, func(n int) {
 				i := unknown[n]
 				if results[i].Err = p.claim(ctx, &events[i]); results[i].Err == nil {
 					record(i)

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 )
 
 // Redriver publishes what is pending and not held by an invocation that can still be
@@ -23,27 +23,6 @@ type Redriver struct {
 // NewRedriver returns a redriver that publishes with the pipeline. It parks an event
 // after maxAttempts attempts.
 func NewRedriver(p *Pipeline, maxAttempts int) *Redriver { return &Redriver{p, maxAttempts} }
-
-// Redriven is the result of a run of redrive. The fields with a name in JSON are in the log.
-type Redriven struct {
-	Found     int `json:"found"`             // due, according to the index
-	Leased    int `json:"leased,omitzero"`   // of these, taken by this run
-	Published int `json:"published"`         // on the bus, and marked so
-	Unmarked  int `json:"unmarked,omitzero"` // on the bus and not marked so: a later run publishes them again
-	Failed    int `json:"failed"`            // leased, and not known to be on the bus
-	Parked    int `json:"parked,omitzero"`   // of these, parked: they failed too often, or EventBridge rejects them
-	// PublishErr is why the first of those that failed is not known to be on the bus.
-	PublishErr error `json:"-"`
-	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
-	Errors int `json:"errors,omitzero"`
-	// Oldest is how long ago the oldest item was recorded that was pending when the
-	// run began: of those that were due, and in each shard of those that are due
-	// last, which have been failing longest.
-	Oldest time.Duration `json:"-"`
-	Unread bool          `json:"-"`    // not every shard was read, so that Oldest is not known
-	Left   bool          `json:"left"` // the time was up before every item that was due was tried
-	Err    error         `json:"-"`    // the first
-}
 
 const (
 	// chunkSize is how many items are leased and published at a time. A run that
@@ -107,7 +86,7 @@ func (r *run) publishDue(ctx context.Context) {
 		slices.SortFunc(pending, ledger.ByDue)
 		r.result.Found += len(pending)
 		size := func(i int) int { return pending[i].Size }
-		for begin, end := range objects.Split(len(pending), chunkSize, chunkBytes, size) {
+		for begin, end := range calls.Split(len(pending), chunkSize, chunkBytes, size) {
 			// A chunk that may not end in time is not begun: its items would
 			// have to wait until their leases end.
 			if r.pipeline.opts.Now().Add(r.timeout).After(r.workUntil) {
@@ -138,7 +117,7 @@ func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 // nextPages returns the next page of every open shard, of what is due or only later, and which shards stay open.
 func (r *run) nextPages(ctx context.Context, open []int, later bool,
 	cursors []*ledger.Item) (pending []ledger.Item, still []int) {
-	objects.Parallel(len(open), queries, func(i int) {
+	calls.Parallel(len(open), queries, func(i int) {
 		shard := open[i]
 		page, cursor, err := r.pipeline.ledger.Pending(ctx, shard,
 			ledger.Query{At: r.start, Later: later, After: cursors[shard], Limit: pageSize})
@@ -188,7 +167,7 @@ func pauseAfter(attempts int) time.Duration {
 // postpone parks items that failed too often or that can't be published, and postpones the
 // others, for longer each time, so that they take no time from those that can be published.
 func (r *run) postpone(ctx context.Context, failed []failure) {
-	objects.Parallel(len(failed), Parallel, func(i int) {
+	calls.Parallel(len(failed), Parallel, func(i int) {
 		f := failed[i]
 		var err error
 		parked := false

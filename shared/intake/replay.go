@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
@@ -313,7 +313,7 @@ func inConflict(p proof.Proof, delivery payment.Delivery, now time.Time) (items 
 // replace records events, for redrive to publish, in place of what the ledger has. The error is why none is recorded.
 func (r *Replayer) replace(ctx context.Context, items []ledger.Item) ([]ledger.Result, error) {
 	errs := make([]error, len(items))
-	objects.Parallel(len(items), Parallel, func(n int) {
+	calls.Parallel(len(items), Parallel, func(n int) {
 		if r.pipeline.isLarge(items[n]) {
 			errs[n] = r.pipeline.claim(ctx, &items[n])
 		}

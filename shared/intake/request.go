@@ -61,6 +61,27 @@ type Report struct {
 	Certificates *Certificates `json:"certificates,omitzero"`
 }
 
+// Redriven is the result of a run of redrive. The fields with a name in JSON are in the log.
+type Redriven struct {
+	Found     int `json:"found"`             // due, according to the index
+	Leased    int `json:"leased,omitzero"`   // of these, taken by this run
+	Published int `json:"published"`         // on the bus, and marked so
+	Unmarked  int `json:"unmarked,omitzero"` // on the bus and not marked so: a later run publishes them again
+	Failed    int `json:"failed"`            // leased, and not known to be on the bus
+	Parked    int `json:"parked,omitzero"`   // of these, parked: they failed too often, or EventBridge rejects them
+	// PublishErr is why the first of those that failed is not known to be on the bus.
+	PublishErr error `json:"-"`
+	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
+	Errors int `json:"errors,omitzero"`
+	// Oldest is how long ago the oldest item was recorded that was pending when the
+	// run began: of those that were due, and in each shard of those that are due
+	// last, which have been failing longest.
+	Oldest time.Duration `json:"-"`
+	Unread bool          `json:"-"`    // not every shard was read, so that Oldest is not known
+	Left   bool          `json:"left"` // the time was up before every item that was due was tried
+	Err    error         `json:"-"`    // the first
+}
+
 // Decided is the result of the replay of one name, or of its dismissal, which has no outcome.
 type Decided struct {
 	Name       string `json:"name"`

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -29,7 +30,7 @@ const (
 	grace  = 30 * time.Second
 )
 
-func init() { objects.PauseOf = func(time.Duration) time.Duration { return 0 } }
+func init() { calls.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 var errDown = errors.New("it is down")
 
@@ -40,9 +41,9 @@ type hook = func(ctx context.Context, call, key string) error
 func broken(context.Context, string, string) error { return errDown }
 
 // fails returns a hook that fails these calls: CALL, or CALL KEY.
-func fails(calls ...string) hook {
+func fails(these ...string) hook {
 	return func(_ context.Context, call, key string) error {
-		if slices.Contains(calls, call) || slices.Contains(calls, call+" "+key) {
+		if slices.Contains(these, call) || slices.Contains(these, call+" "+key) {
 			return errDown
 		}
 		return nil

@@ -8,12 +8,12 @@ import (
 	"time"
 	"uuid"
 
+	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 )
 
-func init() { objects.PauseOf = func(longest time.Duration) time.Duration { return longest } }
+func init() { calls.PauseOf = func(longest time.Duration) time.Duration { return longest } }
 
 // store is a store in memory whose calls are counted and can fail.
 type store struct {

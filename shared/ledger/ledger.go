@@ -29,7 +29,7 @@ import (
 	"slices"
 	"time"
 
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 // Shards is how many partitions of the index the items of a state are spread over.
@@ -87,11 +87,11 @@ func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes 
 		return len(writes[n].Item.Detail)
 	}
 	var batches [][]Write
-	for begin, end := range objects.Split(len(writes), l.opts.Batch, maxBatchBytes, size) {
+	for begin, end := range calls.Split(len(writes), l.opts.Batch, maxBatchBytes, size) {
 		batches = append(batches, writes[begin:end])
 	}
 	results := make([][]Result, len(batches))
-	objects.Parallel(len(batches), l.opts.Parallel, func(n int) {
+	calls.Parallel(len(batches), l.opts.Parallel, func(n int) {
 		results[n] = l.store.Write(ctx, batches[n])
 		for i := range results[n] {
 			if r := &results[n][i]; r.Err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 // Find returns what a store has of an event, as the last write left it, and false if it has nothing: the event was
@@ -39,7 +39,7 @@ const (
 // in another state by now. List takes about 200 bytes of memory for each item, and no bytes of events are read.
 func List(ctx context.Context, q Querier, state State) ([]Item, error) {
 	lists, errs := make([][]Item, Shards), make([]error, Shards)
-	objects.Parallel(Shards, queries, func(shard int) {
+	calls.Parallel(Shards, queries, func(shard int) {
 		query := Query{Shard: shardName(state, shard), At: time.UnixMilli(math.MaxInt64), Limit: pageSize}
 		for {
 			page, next, err := q.Query(ctx, query)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 // slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
@@ -80,7 +80,7 @@ const readsPerWrite = 3
 func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, MaxReads))
 	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))
-	objects.Parallel(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
+	calls.Parallel(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
 		found[n], errs[n] = l.store.Get(ctx, parts[n], false)
 	})
 	all := make(map[string]Item, len(eventIDs))

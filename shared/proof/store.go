@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"payhook.example/shared/calls"
 	"payhook.example/shared/objects"
 )
 
@@ -141,7 +142,7 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 	ids := make([][]string, len(names))
 	var mu sync.Mutex
 	var failed error
-	objects.Parallel(len(names), atOnce, func(i int) {
+	calls.Parallel(len(names), atOnce, func(i int) {
 		p, err := Get(ctx, r, names[i])
 		mu.Lock()
 		defer mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -38,7 +39,7 @@ const (
 
 // A history depends only on its seed.
 func init() {
-	objects.PauseOf = func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
+	calls.PauseOf = func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
 }
 
 // decider makes the random decisions of a history.

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"payhook.example/shared/objects"
+	"payhook.example/shared/calls"
 )
 
 // CallTimeout is the time that one try of a call may take.
@@ -30,10 +30,10 @@ const CallTimeout = 5 * time.Second
 // for all its calls together) are not used: they change with its versions and let calls fail within a second.
 func newRetryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
-		o.MaxAttempts = objects.Attempts
+		o.MaxAttempts = calls.Attempts
 		o.RateLimiter = ratelimit.None
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
-			return objects.PauseOf(objects.Backoff(attempt)), nil
+			return calls.PauseOf(calls.Backoff(attempt)), nil
 		})
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	awsclient "payhook.example/shared/aws/client"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 )
 
 // LedgerAPI is what a [Ledger] needs of DynamoDB. The functions that record or publish events have it.
@@ -194,10 +194,10 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 				}
 			}
 		}
-		if left == 0 || attempt == objects.Attempts || ctx.Err() != nil {
+		if left == 0 || attempt == calls.Attempts || ctx.Err() != nil {
 			return results, nil
 		}
-		_ = objects.Pause(ctx, objects.Backoff(attempt))
+		_ = calls.Pause(ctx, calls.Backoff(attempt))
 		statements, at = statements[:left], at[:left]
 	}
 }

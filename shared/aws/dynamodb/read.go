@@ -7,8 +7,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/settings"
 )
 
@@ -96,7 +96,7 @@ func (r *LedgerReader) Get(ctx context.Context, eventIDs []string, content bool)
 		case len(rest) == 0:
 			return found, nil
 		case len(rest) == len(ask.Keys):
-			_ = objects.Pause(ctx, objects.Backoff(attempt)) // when ctx has ended, the next call fails
+			_ = calls.Pause(ctx, calls.Backoff(attempt)) // when ctx has ended, the next call fails
 		default:
 			attempt = 0
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/calls"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
 )
 
@@ -225,7 +225,7 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 	got func(Object)) error {
 	wanted := func(o Object) bool { return !o.Deleted && (storedUpTo.IsZero() || !o.StoredAt.After(storedUpTo)) }
 	errs := make([]error, len(versions))
-	objects.Parallel(len(versions), 32, func(i int) {
+	calls.Parallel(len(versions), 32, func(i int) {
 		if wanted(versions[i]) {
 			errs[i] = versions[i].read(ctx, client, bucket)
 		}

@@ -1,4 +1,5 @@
-package objects
+// Package calls says how calls of the stores are repeated, split, and made at the same time.
+package calls
 
 import (
 	"context"
