@@ -158,7 +158,7 @@ var samples = []struct{ args, want string }{
 	{"webhook webhook/not-json.json", "422 invalid -"},
 	{"webhook webhook/partly-invalid.json", "422 invalid 2"},
 	{"redrive redrive/scheduled.json", "- - -"},
-	{"webhook webhook/unpublishable.json redrive redrive/replay.json", "- accepted -"},
+	{"webhook webhook/unpublishable.json redrive redrive/replay.json", "- unpublishable -"},
 	{"webhook webhook/conflict.json redrive redrive/replay-conflict.json", "- accepted -"},
 	{"webhook webhook/conflict.json redrive redrive/replay-conflict.json redrive/scheduled.json", "- - 1"},
 	{"webhook webhook/conflict.json redrive redrive/dismiss.json", "- - -"},
