@@ -145,7 +145,8 @@ func TestASignatureThatDoesNotVerifyIsNotAuthenticOnlyIfTheServiceHasNoOtherKey(
 		r.refetchErr = err
 		forged := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 		forged.Payload = paymenttest.Delivery(paymenttest.Event())
-		if got := w.receive(t.Context(), forged); got.Outcome != want || len(w.table.Items()) > 0 || len(r.sources) > 0 {
+		got := w.receive(t.Context(), forged)
+		if got.Outcome != want || len(w.table.Items()) > 0 || len(r.sources) > 0 {
 			t.Errorf("%v: %s, want %s", err, got.Outcome, want)
 		}
 	}

@@ -228,7 +228,7 @@ func TestAKeyIsWrittenByWhoeverGotIt(t *testing.T) {
 	}{
 		"a key over a lease":              {Record{AskedAs: spellings[1]}, "", Fresh},
 		"a key over another answer":       {Record{AskedAs: spellings[1], Answer: Unknown}, "", Fresh},
-		"a key over a later removal":      {Record{Answer: Unknown, UnknownSince: start, FetchedAt: start}, "", Removed},
+		"a key over a later removal":      {Record{Answer: Unknown, UnknownSince: start}, "", Removed},
 		"an answer over a lease":          {Record{AskedAs: spellings[1]}, "404", None},
 		"an answer over another answer":   {Record{AskedAs: spellings[1], Answer: Refused}, "404", Refused},
 		"an answer after a failed answer": {Record{AskedAs: id, Answer: Unavailable}, "404", Unavailable},
@@ -241,7 +241,7 @@ func TestAKeyIsWrittenByWhoeverGotIt(t *testing.T) {
 			time.Sleep(time.Second)
 			leased, _ := w.Memory.Get(w.Context(), itemID)
 			c.meanwhile.ID, c.meanwhile.Version, c.meanwhile.LeasedUntil = itemID, "other", time.Now().Add(time.Hour)
-			if !c.meanwhile.FetchedAt.IsZero() {
+			if !c.meanwhile.UnknownSince.IsZero() {
 				c.meanwhile.FetchedAt = time.Now()
 			}
 			_, _, _ = w.Memory.Put(w.Context(), c.meanwhile, leased.Version)

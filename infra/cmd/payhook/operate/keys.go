@@ -161,7 +161,8 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		return err
 	}
 	shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
-	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge")
+	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge, and can "+
+		"store it again")
 	return p.Show(shown)
 }
 
