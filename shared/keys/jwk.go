@@ -98,7 +98,10 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 	var k jwk
 	// Duplicate names are rejected, so that all readers see the same key.
 	if err := json.Unmarshal(payment.WithoutBOM(text), &k); err != nil {
-		return nil, fmt.Errorf("%w: it is not a JSON object with the members of a JWK", ErrNotJWK)
+		if wrong, ok := errors.AsType[*json.SemanticError](err); ok && wrong.JSONPointer != "" {
+			return nil, fmt.Errorf("%w: its %s has a wrong type", ErrNotJWK, wrong.JSONPointer[1:])
+		}
+		return nil, fmt.Errorf("%w: it is not a JSON object, or has a name twice", ErrNotJWK)
 	}
 	switch {
 	case k.Kty == "":
