@@ -1,15 +1,15 @@
 // Package explain has the command that explains why a webhook was rejected.
 //
-// It guarantees that it changes nothing and sends nothing except requests for public keys to the key service of the
+// It guarantees that it changes nothing and sends nothing except requests for public keys to the key endpoint of the
 // settings, and reads of the stack: the request, and with keysAuth=bearer the access token. What it prints contains no
 // payload and no signature. Settings that it prints were tried: with the verdict settings, the request passes with them
-// the checks of the webhook function ([intake.Signature.Check]). It prints no setting that weakens the protection: a
-// longer timestampTolerance, or a fixed key id that the caller has not given.
+// the checks of the webhook function ([intake.Signature.Check]). Unless the caller gives it, it prints no setting that
+// weakens the protection: a longer timestampTolerance, or a fixed key id.
 //
-// It does not verify every combination with every key. A signature of PKCS #1 v1.5 contains the digest of its message,
-// which everybody who has the public key can read (RFC 8017, sections 5.2.2 and 9.2). So one RSA operation shows
-// whether a key made a signature. After that, each message costs one hash. If a key of the service made the signature
-// and no message has its digest, the message that was signed is not the one that was received.
+// A signature of PKCS #1 v1.5 contains the digest of its message, which everybody who has the public key can read (RFC
+// 8017, sections 5.2.2 and 9.2). So it is known whether a key made a signature, whatever the message is, and one hash
+// for each value of the request shows which one is the timestamp. If no message has the digest, the message that was
+// signed is not the one that was received.
 package explain
 
 import (
@@ -70,15 +70,24 @@ func (o *options) check() error {
 	// The locations of a webhook are not known yet, and must differ.
 	given := map[string]string{"baseUrl": "https://a.example", "signatureHeader": "1", "timestampLocation": "header:2",
 		"keyIdLocation": "header:3"}
+	_, _, err := o.settings(given)
+	return err
+}
+
+// settings returns settings with those of -c.
+func (o *options) settings(given map[string]string) (map[string]string, settings.Function, error) {
+	all := map[string]string{}
+	maps.Copy(all, given)
 	for _, pair := range o.context {
-		if err := settings.AddPairs(given, pair, settings.ReadBy("proof")); err != nil {
-			return cli.Usage("-c %s: %w", pair, err)
+		if err := settings.AddPairs(all, pair, settings.ReadBy("proof")); err != nil {
+			return nil, settings.Function{}, cli.Usage("-c %s: %w", pair, err)
 		}
 	}
-	if _, err := settings.ParseProof(given); err != nil {
-		return cli.Usage("-c %w", err)
+	conf, err := settings.ParseProof(all)
+	if err != nil {
+		err = cli.Usage("-c %w", err)
 	}
-	return nil
+	return all, conf, err
 }
 
 var errNone = cli.Failed(errors.New("this webhook is not stored: captureRejected is off or has ended, none was " +
@@ -115,16 +124,11 @@ type request struct {
 	Payload []byte
 }
 
-// explain explains a captured webhook, with the settings of -c.
+// explain explains a stored webhook, with the settings of -c.
 func (o *options) explain(ctx context.Context, d *deployment.Deployment, r request) error {
-	for _, pair := range o.context {
-		if err := settings.AddPairs(r.Settings, pair, settings.ReadBy("proof")); err != nil {
-			return cli.Usage("-c %s: %w", pair, err)
-		}
-	}
-	conf, err := settings.ParseProof(r.Settings)
+	tried, conf, err := o.settings(r.Settings)
 	if err != nil {
-		return cli.Usage("these settings are wrong; set them with -c NAME=VALUE:\n%w", err)
+		return err
 	}
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
@@ -133,18 +137,17 @@ func (o *options) explain(ctx context.Context, d *deployment.Deployment, r reque
 	if err != nil {
 		return err
 	}
-	service := &keyRing{endpoint: endpoint}
-	found, err := explain(ctx, r, conf, service, o.keyIDs)
-	if err == nil {
-		err = o.print(d, found, conf.Scheme)
+	e := &explainer{request: r, settings: tried, conf: conf, keys: &keyRing{endpoint, map[string]answer{}, nil}}
+	if err = e.explain(ctx, o.keyIDs); err == nil {
+		err = o.print(d, &e.report, conf.Scheme)
 	}
 	switch {
 	case err != nil:
 		return err
-	case found.Verdict == authentic || found.Verdict == otherSettings:
+	case e.Verdict == authentic || e.Verdict == otherSettings:
 		return nil
-	case found.Verdict == keysDown, found.Verdict == noKey && service.failed > 0:
-		return errors.New("the key service did not answer")
+	case e.Verdict == keysDown:
+		return errors.New("the key endpoint is down")
 	}
 	return cli.ErrAttention
 }
@@ -158,14 +161,14 @@ var (
 	authentic     = verdict{"authentic", "it verifies with the settings as they are"}
 	otherSettings = verdict{"settings", "it verifies with the settings below"}
 	wrongAge      = verdict{"age", "the signature verifies, but the timestamp is too old or in the future"}
-	unsupported   = verdict{"unsupported", "it verifies, but only in a way that Payhook does not support"}
-	changed       = verdict{"changed", "the signature is not one of the body that arrived"}
-	otherKey      = verdict{"other-key", "the signature was made with none of the keys that were found"}
-	keysDown      = verdict{"keys-down", "the key service is down, so it is not known whether the signature verifies"}
+	unsupported   = verdict{"unsupported", "a key of the service made the signature, but Payhook does not support how"}
+	otherMessage  = verdict{"other-message", "a key of the service made the signature, but of another message"}
+	noMatch       = verdict{"no-match", "with no key that was found, it is an RSASSA-PKCS1-v1_5 signature"}
+	keysDown      = verdict{"keys-down", "the key endpoint is down, so it is not known whether the signature verifies"}
 	noKey         = verdict{"no-key", "no key was found to verify the signature with"}
 	noSignature   = verdict{"no-signature", "there is no RSA signature in the request"}
-	notStored     = verdict{"not-stored", "a part of the signature is not where the settings say, and other values " +
-		"were not stored"}
+	notStored     = verdict{"not-stored", "it is not known whether the signature verifies, because not all of the " +
+		"request was stored"}
 )
 
 // print writes a report about a request whose signature was read as the settings say.

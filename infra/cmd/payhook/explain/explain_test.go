@@ -47,7 +47,7 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	}
 	c := sent(t)
 	c.move("X-SVC-Key-Id", "Key")
-	c.sign(at + "." + body)
+	c.request.ReceivedAt = received.Add(time.Hour)
 	if out, err := explained(c, true); err != cli.ErrAttention || strings.Contains(out, "make up") ||
 		!strings.Contains(out, "They are necessary, but not sufficient:\n  \"keyIdLocation\"") {
 		t.Errorf("%v\n%s", err, out)
@@ -130,7 +130,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"authentic": {"baseUrl=", func(*call) {}, 0, ""},
 		"changed": {"baseUrl=", func(c *call) { c.request.Payload = []byte("{}") }, cli.StatusFailed,
 			""},
-		"no key service":       {"baseUrl=http://127.0.0.1:1", func(*call) {}, cli.StatusUnreachable, "did not answer"},
+		"no key endpoint":      {"baseUrl=http://127.0.0.1:1", func(*call) {}, cli.StatusUnreachable, "is down"},
 		"plain http":           {"baseUrl=http://a.example", func(*call) {}, cli.StatusUsage, "must be an https URL"},
 		"a client certificate": {"authentication=mtls", func(*call) {}, cli.StatusUsage, "authentication is mtls"},
 		"an unknown setting":   {"nothing=1", func(*call) {}, cli.StatusUsage, "-c nothing=1"},

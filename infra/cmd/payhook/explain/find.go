@@ -82,12 +82,13 @@ var encodings = []struct {
 	{"standard base64", base64.RawStdEncoding.DecodeString},
 }
 
-// signaturesIn returns the values that can be a signature of an RSA key that Payhook accepts.
+// signaturesIn returns the values that can be a signature of an RSA key that Payhook accepts. Some programs omit
+// leading zeros, or add one.
 func signaturesIn(all []value) (found []signed) {
 	for _, v := range all {
 		for _, encoding := range encodings {
 			b, err := encoding.decode(strings.TrimRight(v.text, "="))
-			if err == nil && keys.MinModulusBytes <= len(b) && len(b) <= keys.MaxModulusBytes {
+			if err == nil && keys.MinModulusBytes-2 <= len(b) && len(b) <= keys.MaxModulusBytes+1 {
 				found = append(found, signed{v, encoding.name, b})
 				break
 			}

@@ -2,67 +2,55 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto"
 	"crypto/rsa"
-	_ "crypto/sha1"
 	"crypto/sha256"
-	_ "crypto/sha512"
-	"encoding/base64"
-	"encoding/hex"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"payhook.example/shared/keys"
 )
 
-// maxKeys is how many keys are requested from the key service.
+// maxKeys is how many keys are requested from the key endpoint.
 const maxKeys = 16
 
 // keyRing fetches each key once. It implements [intake.Keys].
 type keyRing struct {
 	endpoint *keys.Endpoint
-	failed   int // requests in a row without an answer
-	results  []*keyResult
+	answers  map[string]answer // by key id
+	down     []error           // of requests that found the endpoint down
 }
 
-// keyResult is the answer of the key service for one id.
-type keyResult struct {
-	id  string
-	key *rsa.PublicKey // nil if it must not be used, or if there is none
-	err error
+type answer struct {
+	found keys.Found
+	err   error
 }
 
-// get returns the answer for an id. It requests no more keys after maxKeys, or after two
-// requests in a row without an answer.
-func (k *keyRing) get(ctx context.Context, id string) *keyResult {
-	if i := slices.IndexFunc(k.results, func(r *keyResult) bool { return r.id == id }); i >= 0 {
-		return k.results[i]
+// Lookup implements [intake.Keys]. It requests no more keys after maxKeys, or after two requests that found the
+// endpoint down.
+func (k *keyRing) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found, error) {
+	a, asked := k.answers[id]
+	if !asked && len(k.answers) < maxKeys && len(k.down) < 2 {
+		a.found.Key, _, a.err = k.endpoint.Fetch(ctx, id)
+		if k.answers[id] = a; isDown(a.err) {
+			k.down = append(k.down, a.err)
+		}
+	} else if !asked {
+		a.err = keys.ErrUnavailable
 	}
-	r := &keyResult{id: id}
-	if len(k.results) >= maxKeys || k.failed >= 2 {
-		r.err = fmt.Errorf("%w: not looked up", keys.ErrUnavailable)
-		return r
-	}
-	r.key, _, r.err = k.endpoint.Fetch(ctx, id)
-	k.failed++
-	if !errors.Is(r.err, keys.ErrUnavailable) {
-		k.failed = 0
-	}
-	k.results = append(k.results, r)
-	return r
+	return a.found, a.err
 }
 
-// isDown reports whether an error of a lookup shows that the key service is down. With another status, or if
-// the host does not exist, a setting can be wrong.
+// isDown reports whether an error of a lookup shows that the key endpoint is down. With another answer, or if the host
+// does not exist, something else is wrong.
 func isDown(err error) bool {
 	if status, ok := errors.AsType[keys.StatusError](err); ok {
 		return status.Status >= http.StatusInternalServerError || status.Status == http.StatusTooManyRequests
@@ -71,13 +59,7 @@ func isDown(err error) bool {
 		return false
 	}
 	_, failed := errors.AsType[net.Error](err) // also a timeout
-	return failed || errors.Is(err, io.EOF)
-}
-
-// Lookup implements [intake.Keys].
-func (k *keyRing) Lookup(ctx context.Context, id string, _ netip.Addr) (keys.Found, error) {
-	r := k.get(ctx, id)
-	return keys.Found{Key: r.key}, r.err
+	return failed || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Refetch implements [intake.Keys]. There is no cache, so there is no newer key.
@@ -88,86 +70,46 @@ func (*keyRing) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.F
 // RecordSender implements [intake.Keys]. It does nothing.
 func (*keyRing) RecordSender(context.Context, netip.Addr) {}
 
-// kind is how a signature can have been made.
-type kind struct {
-	name string
-	of   func(message []byte) bool // reports whether it is a signature of the message
-}
+// specified is how section 5.4 of the interface says that a signature is made, and specifiedInfo is what then precedes
+// the digest (RFC 8017, section 9.2, note 1).
+const (
+	specified     = "RSASSA-PKCS1-v1_5 with SHA-256"
+	specifiedInfo = "\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20"
+)
 
-// specifiedKind is that of section 5.4 of the interface.
-const specifiedKind = "RSASSA-PKCS1-v1_5 with SHA-256"
+// hashes are the names of hashes by their object identifiers (RFC 8017, appendix B.1; FIPS 202).
+var hashes = map[string]string{"1.2.840.113549.2.5": "MD5", "1.3.14.3.2.26": "SHA-1",
+	"2.16.840.1.101.3.4.2.1": "SHA-256 in another form of DigestInfo",
+	"2.16.840.1.101.3.4.2.2": "SHA-384", "2.16.840.1.101.3.4.2.3": "SHA-512", "2.16.840.1.101.3.4.2.4": "SHA-224",
+	"2.16.840.1.101.3.4.2.5": "SHA-512/224", "2.16.840.1.101.3.4.2.6": "SHA-512/256",
+	"2.16.840.1.101.3.4.2.7": "SHA3-224", "2.16.840.1.101.3.4.2.8": "SHA3-256",
+	"2.16.840.1.101.3.4.2.9": "SHA3-384", "2.16.840.1.101.3.4.2.10": "SHA3-512"}
 
-var hashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.SHA1}
-
-// kindsOf returns how the owner of a key can have made a signature. certain is whether the owner made it, whatever the
-// message is; a signature of RSASSA-PSS shows this only together with its message. It only explains: what Payhook
-// accepts is decided by package signature.
-func kindsOf(key *rsa.PublicKey, signature []byte) (kinds []kind, certain bool) {
+// read returns how the owner of a key made a signature, whatever the message is, and the digest if it was made as
+// specified; "" if the owner did not make it, or not with PKCS #1 v1.5. It only explains: package signature decides
+// what Payhook accepts.
+func read(key *rsa.PublicKey, signature []byte) (made string, digest [sha256.Size]byte) {
 	s := new(big.Int).SetBytes(signature)
-	encoded := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
-	for _, hash := range hashes {
-		digest := encoded[len(encoded)-hash.Size():]
-		if rsa.VerifyPKCS1v15(key, hash, digest, signature) == nil {
-			return []kind{{"RSASSA-PKCS1-v1_5 with " + hash.String(), func(message []byte) bool {
-				return bytes.Equal(sum(hash, message), digest)
-			}}}, true
-		}
+	block := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
+	padding, t, ok := bytes.Cut(block[2:], []byte{0})
+	if !ok || block[0] != 0 || block[1] != 1 || len(padding) < 8 ||
+		bytes.Count(padding, []byte{0xff}) < len(padding) {
+		return "", digest
 	}
-	if encoded[len(encoded)-1] != 0xbc { // RFC 8017, section 9.1.1
-		return nil, false
+	// With a small exponent, anybody can compute a root of which the power begins like this.
+	if key.E < 65537 && len(t) > len(block)/2 {
+		return "", digest
 	}
-	for _, hash := range hashes {
-		kinds = append(kinds, kind{"RSASSA-PSS with " + hash.String(), func(message []byte) bool {
-			return rsa.VerifyPSS(key, hash, sum(hash, message), signature, nil) == nil
-		}})
+	if text, ok := bytes.CutPrefix(t, []byte(specifiedInfo)); ok && len(text) == len(digest) {
+		return specified, [sha256.Size]byte(text)
 	}
-	return kinds, false
-}
-
-func sum(hash crypto.Hash, message []byte) []byte {
-	h := hash.New()
-	h.Write(message)
-	return h.Sum(nil)
-}
-
-// compositions are the messages that services usually sign. The first one is that of section 5.4.
-var compositions = func() (all []string) {
-	for _, body := range []string{"{body}", "{hexadecimal SHA-256 of body}", "{base64 SHA-256 of body}"} {
-		for _, order := range []string{"B {timestamp} {keyId}", "B {keyId}", "{keyId} B", "B", "B {timestamp}",
-			"{timestamp} B", "{timestamp} B {keyId}", "{timestamp} {keyId} B", "{keyId} {timestamp} B",
-			"{keyId} B {timestamp}", "B {keyId} {timestamp}"} {
-			for _, separator := range []string{"\n", ".", "\r\n", "", ":", "|", ","} {
-				all = append(all, strings.NewReplacer("B", body, " ", separator).Replace(order))
-			}
-		}
+	var info struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Digest    []byte
 	}
-	return all
-}()
-
-// message is a message that a service can have signed.
-type message struct {
-	text        []byte
-	composition string
-	at          value // the timestamp in it; zero for none
-}
-
-// messages returns the messages of a payload with a key id and one of the timestamps.
-func messages(payload []byte, id string, timestamps []value) iter.Seq[message] {
-	digest := sha256.Sum256(payload)
-	return func(yield func(message) bool) {
-		for _, composition := range compositions {
-			all := timestamps
-			if !strings.Contains(composition, "{timestamp}") {
-				all = []value{{}}
-			}
-			for _, at := range all {
-				text := strings.NewReplacer("{body}", string(payload), "{timestamp}", at.text, "{keyId}", id,
-					"{hexadecimal SHA-256 of body}", hex.EncodeToString(digest[:]),
-					"{base64 SHA-256 of body}", base64.StdEncoding.EncodeToString(digest[:])).Replace(composition)
-				if !yield(message{[]byte(text), composition, at}) {
-					return
-				}
-			}
-		}
+	if rest, err := asn1.Unmarshal(t, &info); err != nil || len(rest) > 0 {
+		return fmt.Sprintf("PKCS #1 v1.5 of %d bytes without a DigestInfo", len(t)), digest
 	}
+	id := info.Algorithm.Algorithm.String()
+	return "RSASSA-PKCS1-v1_5 with " + cmp.Or(hashes[id], "the hash "+id), digest
 }
