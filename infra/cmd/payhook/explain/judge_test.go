@@ -374,11 +374,11 @@ func TestTheHashOfASignatureIsNamed(t *testing.T) {
 func TestABlockShowsWhoMadeIt(t *testing.T) {
 	public := &rsa.PublicKey{N: key().Private.N, E: 1}
 	for _, b := range []struct {
-		first   byte
-		padding int
-		made    bool
-	}{{1, 200, true}, {1, 127, true}, {1, 8, false}, {1, 7, false}, {2, 200, false}, {0, 200, false}} {
-		block := slices.Concat([]byte{0, b.first}, bytes.Repeat([]byte{0xff}, b.padding), make([]byte, 254-b.padding))
+		first, fill byte
+		padding     int
+		made        bool
+	}{{1, 0xff, 200, true}, {1, 0xff, 127, true}, {1, 0xff, 8, false}, {1, 0xfe, 200, false}, {2, 0xff, 200, false}} {
+		block := slices.Concat([]byte{0, b.first}, bytes.Repeat([]byte{b.fill}, b.padding), make([]byte, 254-b.padding))
 		if made, _ := read(public, block); (made != "") != b.made {
 			t.Errorf("%+v: %q", b, made)
 		}
