@@ -1,10 +1,9 @@
-// Package build builds the programs of the functions, for a deployment and to compare them with what is deployed.
+// Package build builds the programs of the functions for a deployment.
 package build
 
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -112,32 +111,4 @@ func environment() ([]string, error) {
 	}
 	return append(env, "GOENV=off", "CGO_ENABLED=0", "GOOS=linux", "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
 		"GOFIPS140=", "GO111MODULE=", "GO_EXTLINK_ENABLED="), nil
-}
-
-// Version returns the version that [Functions] builds, as payment.Version writes it: that of
-// go.mod, or the commit of the clone and whether it was modified.
-func Version(ctx context.Context) (string, error) {
-	env, err := environment()
-	if err != nil {
-		return "", err
-	}
-	run := func(name string, args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Env = env
-		out, err := cmd.Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	module, err := run("go", "list", "-m", "-f",
-		"{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}|{{.Dir}}", "payhook.example")
-	version, dir, _ := strings.Cut(module, "|")
-	if err != nil || version != "" {
-		return version, err
-	}
-	commit, err := run("git", "-C", dir, "rev-parse", "--short=12", "HEAD")
-	changes, failed := run("git", "-C", dir, "status", "--porcelain")
-	version = "commit " + commit
-	if changes != "" {
-		version += ", modified"
-	}
-	return version, errors.Join(err, failed)
 }

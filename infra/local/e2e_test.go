@@ -274,11 +274,6 @@ func (f *fixture) testCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	areRight(t, rows, len(rows))
-	code := f.Command(t.Context(), "status", "--code")
-	code.Dir = f.machine.top // the clone
-	if out, _ := code.Output(); !strings.Contains(string(out), "every function is the same; built from ") {
-		t.Errorf("%s", out)
-	}
 }
 
 // areRight logs the report of checks, which must be right. There are at least a number.

@@ -2,16 +2,20 @@ package local
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/infra/build"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -81,7 +85,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
 
 // The tutorial, as a reader plays it from an empty module on, other programs with its environment, and the runbook's
-// command that runs a function. The tutorial's function gets what is documented.
+// commands that run a function and compare its code. The tutorial's function gets what is documented.
 func (f *fixture) testTutorial(t *testing.T) {
 	// The settings of the app's Payhook are the defaults: it fetches keys without a token.
 	if err := f.Change(t.Context(), func(s *paymenttest.State) { s.KeysBearer = false }); err != nil {
@@ -111,15 +115,22 @@ func (f *fixture) testTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, runbook, _ = bytes.Cut(runbook, []byte("## Run a function"))
+	_, run, _ := bytes.Cut(runbook, []byte("## Run a function"))
+	_, compare, _ := bytes.Cut(runbook, []byte("### Compare the deployed code"))
+	programs, err := build.Functions(runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The log has the event some time after the answer to the webhook.
 	at := strings.Index(blocks[2][2], "aws logs")
 	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
-	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(runbook))[2]+")\n"+
+	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(run))[2]+")\n(FUNCTION="+
+		f.Functions["redrive"]+"\n"+block.FindStringSubmatch(string(compare))[2]+")\n"+
 		"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
-	if err != nil || event < 0 || !strings.Contains(string(out), f.ClaimBucket) ||
+	digest := fmt.Sprintf("\n%x  -\n", sha256.Sum256(programs["redrive"]))
+	if err != nil || event < 0 || !strings.Contains(string(out), digest) || !strings.Contains(string(out), f.ClaimBucket) ||
 		!strings.Contains(string(out), "stack First (account ") ||
 		!strings.Contains(string(out), `"ExecutedVersion"`) || strings.Contains(string(out), "FunctionError") ||
 		strings.Contains(string(out), "compiling and installing") {

@@ -107,7 +107,8 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", &name, p.arn("ssm", "parameter", "/", name[1:]),
 			"PARAMETER_ARN", settings.TokenParameterEnv}
 	}
-	secret := p.newSecret(scope, "Secret", "the token", settings.TokenSecretDescription(p.conf.StackName))
+	secret := p.newSecret(scope, "Secret", "the token",
+		"The access token of "+p.conf.StackName+", refreshed by Payhook")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",

@@ -65,12 +65,6 @@ func LedgerProjection() []string {
 // WhatToDo separates the cause from the first action in the description of an alarm.
 const WhatToDo = " What to do: "
 
-// TokenSecretDescription is the description of the secret with the access token. A secret that a change of tokenStore
-// leaves is found by it.
-func TokenSecretDescription(deployment string) string {
-	return "The access token of " + deployment + ", refreshed by Payhook"
-}
-
 // The outputs of the stack that programs read.
 const (
 	WebhookURLOutput        = "WebhookUrl"

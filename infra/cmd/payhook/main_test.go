@@ -271,7 +271,7 @@ func TestThePolicyFitsIntoAManagedPolicy(t *testing.T) {
 		}
 		return value
 	})
-	if n := len(strings.Join(strings.Fields(filled), "")); n > 6144 || n < 5000 {
+	if n := len(strings.Join(strings.Fields(filled), "")); n > 6144 || n < 4500 {
 		t.Errorf("%d characters", n)
 	}
 }

@@ -14,17 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
-	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/deployment"
@@ -35,13 +30,12 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
 // Command returns the command.
 func Command(p *cli.Program) *cobra.Command {
-	var compare, outputs bool
+	var outputs bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy",
 		Args: cobra.NoArgs,
@@ -50,14 +44,12 @@ func Command(p *cli.Program) *cobra.Command {
 				return showOutputs(p, d.Outputs)
 			}
 			s := stack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewBucket(d.S3(), d.ParkingBucket), secretsmanager.NewFromConfig(d.AWS),
+				s3.NewBucket(d.S3(), d.ParkingBucket),
 				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-				cloudwatchlogs.NewFromConfig(d.AWS), p.Hint, p.AWS, compare, lambda.NewFromConfig(d.AWS),
-				build.Functions, nil, map[string]int{}}
+				cloudwatchlogs.NewFromConfig(d.AWS), p.Hint, p.AWS, nil, map[string]int{}}
 			return s.status(ctx, p)
 		}),
 	}
-	cmd.Flags().BoolVar(&compare, "code", false, "compare the deployed programs with a build of the current folder")
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
 	return cmd
 }
@@ -71,7 +63,6 @@ type stack struct {
 		ledger.Querier
 	}
 	parking objects.Lister
-	secrets secretsmanager.ListSecretsAPIClient
 	metrics interface {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
@@ -80,10 +71,6 @@ type stack struct {
 	logs   *cloudwatchlogs.Client
 	hint   func(command string) string // for the same deployment
 	aws    func(command string) string
-
-	compare   bool // the flag --code
-	functions functions
-	build     func(arch string) (map[string][]byte, error)
 
 	oldest []waiting      // set by pending
 	open   map[string]int // what is pending or parked, by the name of its alarm; set by pending and parked
@@ -150,12 +137,7 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		name   string // of the line if it fails
 		checks func(context.Context, *stack, time.Time) ([]check, error)
 	}{{"stack", stackState}, {"pending", pending}, {"parked", parked}, {"token", accessToken},
-		{"old secret", oldSecret}, {"webhooks", webhooks}, {"alarms", alarms}, {"code", code}}
-	if !d.compare {
-		parts = parts[:len(parts)-1]
-	} else {
-		fmt.Fprintln(p.Err, "building the functions")
-	}
+		{"webhooks", webhooks}, {"alarms", alarms}}
 	for _, part := range parts {
 		checks, err := part.checks(ctx, d, p.Now())
 		if ctx.Err() != nil {
@@ -318,27 +300,4 @@ func (d *stack) recent(ctx context.Context, function, filter string, from time.T
 		}
 	}
 	return all, false, nil
-}
-
-// oldSecret names a secret that had the token before tokenStore was changed. It is retained, because callers use it
-// until they know the new store.
-func oldSecret(ctx context.Context, d *stack, _ time.Time) (checks []check, err error) {
-	description := settings.TokenSecretDescription(d.FullName)
-	pages := secretsmanager.NewListSecretsPaginator(d.secrets, &secretsmanager.ListSecretsInput{
-		Filters: []types.Filter{{Key: types.FilterNameStringTypeDescription, Values: []string{description}}}})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range page.SecretList {
-			// The filter compares the beginning, and no case.
-			if arn := aws.ToString(s.ARN); arn != d.TokenSecret && aws.ToString(s.Description) == description {
-				remove := d.aws("secretsmanager delete-secret --secret-id " + deployment.Quote(arn))
-				checks = append(checks, check{"old secret", ok, "tokenStore was changed, and " + arn + " is retained",
-					"when no caller reads it:\n" + remove})
-			}
-		}
-	}
-	return checks, nil
 }

@@ -1,12 +1,8 @@
 package status
 
 import (
-	"archive/zip"
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,13 +25,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	secretstypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/smithy-go"
 
-	"payhook.example/infra/build"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/dynamodb"
@@ -48,27 +39,20 @@ import (
 
 // world is a healthy deployment in memory.
 type world struct {
-	t         *testing.T
-	now       time.Time
-	table     ledger.Memory
-	parking   objects.Memory
-	ends      string              // the setting claimRetention
-	logged    map[string][]string // the lines of the functions, the last one of a minute ago
-	pages     int                 // of a log that are not empty, and have a token for the next; 0: one
-	reads     map[string]int      // of pages, by function
-	missing   string              // the code of AWS for what does not exist any more
-	metrics   map[string]float64  // the values, by dimension, a space, and name
-	secrets   []secretstypes.SecretListEntry
-	alarms    map[string]types.StateValue  // of all stacks; those of API Gateway are on the metric of its id
-	named     []string                     // the alarms of the stack; nil: all
-	functions map[string]map[string]string // the files of each package; nil: without --code
-	digest    string                       // of the packages; "": the right one
-	twice     bool                         // a second bootstrap is the program
-	arch      lambdatypes.Architecture
-	layers    []lambdatypes.Layer
-	weights   map[string]float64 // of other versions that the alias of redrive runs
-	denied    string             // the operation that is denied
-	change    func(*stack)       // of the deployment; nil: none
+	t       *testing.T
+	now     time.Time
+	table   ledger.Memory
+	parking objects.Memory
+	ends    string                      // the setting claimRetention
+	logged  map[string][]string         // the lines of the functions, the last one of a minute ago
+	pages   int                         // of a log that are not empty, and have a token for the next; 0: one
+	reads   map[string]int              // of pages, by function
+	missing string                      // the code of AWS for what does not exist any more
+	metrics map[string]float64          // the values, by dimension, a space, and name
+	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
+	named   []string                    // the alarms of the stack; nil: all
+	denied  string                      // the operation that is denied
+	change  func(*stack)                // of the deployment; nil: none
 }
 
 // deny returns an error if the operation is denied.
@@ -157,17 +141,6 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 	return out, nil
 }
 
-func (w *world) ListSecrets(_ context.Context, in *secretsmanager.ListSecretsInput,
-	_ ...func(*secretsmanager.Options)) (*secretsmanager.ListSecretsOutput, error) {
-	out := &secretsmanager.ListSecretsOutput{}
-	for _, s := range w.secrets { // it compares the beginning, and no case
-		if strings.HasPrefix(strings.ToLower(aws.ToString(s.Description)), strings.ToLower(in.Filters[0].Values[0])) {
-			out.SecretList = append(out.SecretList, s)
-		}
-	}
-	return out, w.deny("ListSecrets")
-}
-
 // cloud answers with the settings of the redrive function, the lines of the logs, and for other services that what they
 // have is missing.
 func (w *world) cloud() aws.Config {
@@ -242,17 +215,9 @@ func (w *world) stack() *stack {
 				"token": "/logs/token"},
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		ledger: &w.table, parking: &w.parking,
-		secrets: w, metrics: w, stacks: w, logs: cloudwatchlogs.NewFromConfig(cfg), open: map[string]int{},
-		hint:    func(command string) string { return "payhook " + command + " --stack Bank" },
-		aws:     func(command string) string { return "aws " + command + " --region r" },
-		compare: w.functions != nil, functions: w,
-		build: func(arch string) (map[string][]byte, error) {
-			if arch != "arm64" {
-				return nil, errors.New("build: no " + arch + "\nmore")
-			}
-			return map[string][]byte{"webhook": []byte("program"), "redrive": []byte("program"),
-				"token": []byte("program")}, nil
-		},
+		metrics: w, stacks: w, logs: cloudwatchlogs.NewFromConfig(cfg), open: map[string]int{},
+		hint: func(command string) string { return "payhook " + command + " --stack Bank" },
+		aws:  func(command string) string { return "aws " + command + " --region r" },
 	}
 }
 
@@ -285,14 +250,6 @@ func (w *world) document() (s shown) {
 		w.t.Fatal(err)
 	}
 	return s
-}
-
-// deploy deploys the programs of the build, so that --code compares them.
-func (w *world) deploy() {
-	w.arch, w.functions = "arm64", map[string]map[string]string{}
-	for _, f := range build.Names {
-		w.functions[f] = map[string]string{"bootstrap": "program"}
-	}
 }
 
 func TestEachProblemNeedsAttention(t *testing.T) {
@@ -382,16 +339,6 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.logged["token"] = append(w.logged["token"], "START", "REPORT", `{"msg":"else"}`, "{", "x")
 		}, "NOT HEALTHY", "token     attention  the token function has logged nothing for 5m\n" +
 			"                       payhook logs token --since 1h --all --stack Bank\n"},
-		"the secret of another store": {func(w *world) {
-			w.secrets = []secretstypes.SecretListEntry{{ARN: aws.String("arn:old"),
-				Description: aws.String("The access token of Payhook, refreshed by Payhook")}}
-		}, "healthy", "aws secretsmanager delete-secret --secret-id arn:old --region r\n"},
-		"secrets of others": {func(w *world) {
-			w.secrets = []secretstypes.SecretListEntry{
-				{ARN: aws.String("token"), Description: aws.String(settings.TokenSecretDescription("Payhook"))},
-				{ARN: aws.String("arn:else"),
-					Description: aws.String("the access token of Payhook, refreshed by Payhook")}}
-		}, "healthy", "webhooks  ok     17 accepted"}, // the column is as wide as without them
 		"every answer": {func(w *world) {
 			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
 				"Invalid", "NotStored", "KeyUnavailable"} {
@@ -500,16 +447,12 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		"FilterLogEvents of token":   {nil, "token: "},
 		"FilterLogEvents of webhook": {nil, "webhooks: "},
 		"FilterLogEvents of redrive": {func(w *world) { w.insert(ledger.Pending, time.Second) }, "pending: "},
-		"ListSecrets":                {nil, "old secret: "},
 		"GetMetricData":              {nil, "webhooks: "},
 		"DescribeAlarms":             {nil, "alarms: "},
 		"ListStackResources":         {nil, "alarms: "},
-		"GetFunction":                {nil, "code: "},
-		"GetAlias":                   {nil, "code: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.deploy()
 			if w.denied = name; c.cause != nil {
 				c.cause(w)
 			}
@@ -523,7 +466,7 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 					bad = append(bad, line.Name+": "+line.Text)
 				}
 			}
-			for _, line := range []string{"pending", "parked", "token", "webhooks", "alarms", "code"} {
+			for _, line := range []string{"pending", "parked", "token", "webhooks", "alarms"} {
 				if !slices.Contains(lines, line) {
 					t.Errorf("%s is hidden", line)
 				}
@@ -636,97 +579,6 @@ func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 		out.String() != "NAME          MEANING  VALUE\nEventBusName  the bus  bus-1\n"+
 			"\nText: for people\n\none\n  \\u001btwo\n" {
 		t.Errorf("%d, %s", status, &out)
-	}
-}
-
-// GetFunction returns a function with a URL of its package.
-func (w *world) GetFunction(_ context.Context, in *lambda.GetFunctionInput,
-	_ ...func(*lambda.Options)) (*lambda.GetFunctionOutput, error) {
-	if err := w.deny("GetFunction"); err != nil {
-		return nil, err
-	}
-	name, _, _ := strings.Cut(*in.FunctionName, ":")
-	var packed bytes.Buffer
-	z := zip.NewWriter(&packed)
-	for file, content := range w.functions[name] {
-		f, _ := z.Create(file)
-		f.Write([]byte(content))
-	}
-	if w.twice {
-		f, _ := z.Create("bootstrap")
-		f.Write([]byte("program"))
-	}
-	z.Close()
-	sum := sha256.Sum256(packed.Bytes())
-	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
-		out.Write(packed.Bytes())
-	}))
-	w.t.Cleanup(server.Close)
-	return &lambda.GetFunctionOutput{Code: &lambdatypes.FunctionCodeLocation{Location: &server.URL},
-		Configuration: &lambdatypes.FunctionConfiguration{Architectures: []lambdatypes.Architecture{w.arch},
-			Layers: w.layers, CodeSha256: aws.String(cmp.Or(w.digest, base64.StdEncoding.EncodeToString(sum[:])))}}, nil
-}
-
-// GetAlias returns an alias that also runs other versions, as after a deployment that was stopped.
-func (w *world) GetAlias(_ context.Context, in *lambda.GetAliasInput,
-	_ ...func(*lambda.Options)) (*lambda.GetAliasOutput, error) {
-	out := &lambda.GetAliasOutput{}
-	if *in.FunctionName == "redrive" && *in.Name == "live" {
-		out.RoutingConfig = &lambdatypes.AliasRoutingConfiguration{AdditionalVersionWeights: w.weights}
-	}
-	return out, w.deny("GetAlias")
-}
-
-func TestCodeIsComparedWithABuild(t *testing.T) {
-	for name, test := range map[string]struct {
-		change  func(*world)
-		healthy bool
-		want    string
-	}{
-		"the same": {func(*world) {}, true, "every function is the same; built from "},
-		"truststore": {func(w *world) { w.functions["redrive"][settings.TruststoreFile] = "CA" }, true,
-			"is the same"},
-		"service's CA": {func(w *world) { w.functions["token"][settings.ServiceCAFile] = "CA" }, true, "is the same"},
-		"version":      {func(*world) {}, true, ", the stack has commit"},
-		"a tag": {func(w *world) {
-			here, err := build.Version(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			w.change = func(d *stack) { d.Version = "v1.2.3, " + here }
-		}, true, "built from commit"},
-		"other code": {func(w *world) { w.functions["redrive"]["bootstrap"] = "prograM" }, false, "redrive differs; "},
-		"layers":     {func(w *world) { w.layers = []lambdatypes.Layer{{}} }, false, "redrive has layers, "},
-		"weights": {func(w *world) { w.weights = map[string]float64{"7": 0.1} }, false,
-			"redrive also runs version 7; "},
-		"other file": {func(w *world) { w.functions["token"]["x"] = "y" }, false, "token differs; "},
-		"two programs": {func(w *world) { w.functions["token"]["bootstrap"], w.twice = "prograM", true }, false,
-			"token differs; "},
-		"no program": {func(w *world) { w.functions["webhook"] = map[string]string{} }, false, "webhook differs; "},
-		"not built":  {func(w *world) { w.arch = "x86_64" }, false, "code not measured build: no amd64"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.deploy()
-			test.change(w)
-			out, healthy := w.status(false)
-			out = strings.Join(strings.Fields(out), " ") // where it wraps depends on the commit
-			if healthy != test.healthy || !strings.Contains(out, test.want) ||
-				strings.Contains(out, "the stack has") == (name == "a tag" || name == "not built") {
-				t.Errorf("healthy: %t\n%s", healthy, out)
-			}
-			cut, cancel := context.WithCancel(t.Context())
-			cancel()
-			if _, err := code(cut, w.stack(), w.now); w.arch == "arm64" &&
-				(err == nil || strings.Contains(err.Error(), "http://")) {
-				t.Errorf("a download that fails: %v", err)
-			}
-			w.digest = "other"
-			d, err := code(t.Context(), w.stack(), w.now)
-			if w.arch == "arm64" && (err == nil || strings.Contains(err.Error(), "http://")) {
-				t.Errorf("a download with another digest: %v, %v", d, err)
-			}
-		})
 	}
 }
 
