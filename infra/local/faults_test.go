@@ -14,7 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook.example/infra/cmd/payhook/evidence"
+	"payhook.example/infra/cmd/payhook/commands"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -89,7 +89,7 @@ func (f *fixture) testFaults(t *testing.T) {
 	}
 	arrived := f.awaitReleased(t, ids...)
 	recorded := map[string]bool{} // the eventIds in the evidence
-	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, evidence.Section{}, func(o evidence.Object) {
+	if err := commands.Scan(t.Context(), f.S3(), f.EvidenceBucket, commands.Section{}, func(o commands.Object) {
 		if o.Err != nil {
 			t.Error(o.Err)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -185,32 +184,39 @@ func TestPermissionsNameTheFoldersOfProofs(t *testing.T) {
 	}
 }
 
-// callers are the programs outside the stack that have a policy, by folder: the interfaces of their clients, the
-// other files and folders with calls that they make, and the actions that they do not need.
-var callers = map[string]struct {
-	clients []reflect.Type
-	calls   []string
-	not     []string
-}{
-	"events/consumer": {[]reflect.Type{reflect.TypeFor[s3.GetAPI]()}, nil, nil},
-	"events/client":   {tokenAPIs, nil, nil},
+// caller is a program outside the stack, or a part of one.
+type caller struct {
+	files   []string       // patterns of the files with its calls
+	clients []reflect.Type // the interfaces of the clients of shared/aws
+	not     []string       // the actions that it does not need
+}
 
-	program + "status": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.ListAPI]()},
-		[]string{readSettings, "infra/deployment/resources.go", program + "logs/logs.go"}, nil},
-	program + "explain": {append([]reflect.Type{reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()},
-		tokenAPIs...), nil, nil},
-	program + "operate": {append([]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](),
-		reflect.TypeFor[dynamodb.KeysInspectAPI](), reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()},
-		tokenAPIs...), []string{readSettings}, nil},
-	program + "evidence": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()}, nil,
+// samples have a policy.json, by folder.
+var samples = map[string]caller{
+	"events/consumer": {[]string{"events/consumer/*.go"}, []reflect.Type{reflect.TypeFor[s3.GetAPI]()}, nil},
+	"events/client":   {[]string{"events/client/*.go"}, tokenAPIs, nil},
+}
+
+// commands are the files of the program payhook, by the names in the Sids of its policy.json.
+var commands = map[string]caller{
+	"EveryCommand": {[]string{"infra/deployment/connect.go"}, nil, nil},
+	"Status": {[]string{program + "status*.go", program + "logs.go", readSettings, "infra/deployment/resources.go"},
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.ListAPI]()}, nil},
+	"Explain": {[]string{program + "explain*.go"},
+		append([]reflect.Type{reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},
+	"Operate": {[]string{program + "commands.go", program + "parked.go", program + "show.go", program + "versions.go",
+		program + "decide.go", program + "keys.go", readSettings},
+		append([]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
+			reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},
+	"Evidence": {[]string{program + "evidence*.go"}, []reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()},
 		[]string{"dynamodb:Query", "s3:ListBucket"}},
-	program + "logs": {[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.GetAPI](),
-		reflect.TypeFor[s3.ListAPI]()}, []string{readSettings, program + "evidence/read.go"},
-		[]string{"dynamodb:Query"}},
+	"Logs": {[]string{program + "logs*.go", program + "reconcile*.go", program + "evidence_read.go", readSettings},
+		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.GetAPI](),
+			reflect.TypeFor[s3.ListAPI]()}, []string{"dynamodb:Query"}},
 }
 
 const (
-	program      = "infra/cmd/payhook/"
+	program      = "infra/cmd/payhook/commands/"
 	readSettings = "infra/deployment/settings.go"
 )
 
@@ -222,34 +228,30 @@ var tokenAPIs = []reflect.Type{
 // askWithToken is the statement of those who may use the access token.
 const askWithToken = "AskWithToken"
 
-// A folder of the program payhook that calls AWS has statements in policy.json, whose Sids have its name: at the
-// beginning, or after And in those of several folders. They have the actions of its calls.
+// Each name has statements in policy.json, whose Sids have it: at the beginning, or after And in those of several names.
+// They have the actions of the calls in its files, and each file of the program has a name.
 func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {
-	sids := statements(t, program+"policy.json")
+	sids := statements(t, "infra/cmd/payhook/policy.json")
 	unknown := maps.Clone(sids)
-	check := func(folder, name string, calls []string) {
+	left := filesOf(t, program+"*.go")
+	for name, c := range commands {
 		mine := sids.naming(name)
 		if slices.Contains([]string{"Explain", "Operate"}, name) {
 			mine[askWithToken] = sids[askWithToken]
 		}
 		maps.DeleteFunc(unknown, func(sid string, _ []string) bool { return mine[sid] != nil })
-		checkActions(t, folder, calls, mine.actions())
-	}
-	check("EveryCommand", "EveryCommand", callsIn(t, "infra/deployment/connect.go"))
-	entries, err := os.ReadDir(filepath.Join("..", "..", program))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if name := e.Name(); e.IsDir() {
-			check(name, strings.ToUpper(name[:1])+name[1:], callsIn(t, program+name))
-		}
+		checkActions(t, name, c, mine.actions())
+		files := filesOf(t, c.files...)
+		left = slices.DeleteFunc(left, func(file string) bool { return slices.Contains(files, file) })
 	}
 	for sid := range unknown {
-		t.Errorf("%s: no folder of the program has this name", sid)
+		t.Errorf("%s: no command has this name", sid)
 	}
-	for _, folder := range []string{"events/consumer", "events/client"} {
-		checkActions(t, folder, callsIn(t, folder), statements(t, folder+"/policy.json").actions())
+	if len(left) > 0 {
+		t.Errorf("add to commands: %q", left)
+	}
+	for folder, c := range samples {
+		checkActions(t, folder, c, statements(t, folder+"/policy.json").actions())
 	}
 }
 
@@ -292,42 +294,39 @@ func (s sids) actions() []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(s))...))))
 }
 
-// callsIn returns the actions of a program in a folder. It fails on one that uses AWS in another way than callers says.
-func callsIn(t *testing.T, folder string) []string {
+// filesOf returns the files of patterns, without tests.
+func filesOf(t *testing.T, patterns ...string) (all []string) {
 	t.Helper()
-	made := regexp.MustCompile(`&(\w+\.\w+)Input\{`)
-	var calls []string
-	known, listed := callers[folder]
-	for _, from := range append([]string{folder}, known.calls...) {
-		files := []string{from}
-		if !strings.HasSuffix(from, ".go") {
-			files, _ = filepath.Glob(filepath.Join("..", "..", from, "*.go"))
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, no files", pattern, err)
 		}
-		for _, file := range files {
-			file = strings.TrimPrefix(file, filepath.Join("..", "..")+"/")
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			text := string(readFile(t, filepath.Join("..", "..", file)))
-			for _, found := range made.FindAllStringSubmatch(text, -1) {
-				calls = append(calls, found[1])
-			}
-			if !listed && strings.Contains(text, `"payhook.example/shared/aws/`) {
-				t.Errorf("%s uses the clients of shared/aws: add the folder to callers", file)
-			}
-		}
+		all = append(all, files...)
 	}
-	for _, client := range known.clients {
-		calls = append(calls, callsOf(client)...)
-	}
-	return actions(calls, known.not)
+	return slices.DeleteFunc(all, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 }
 
-func checkActions(t *testing.T, folder string, needed, allowed []string) {
+var made = regexp.MustCompile(`&(\w+\.\w+)Input\{`)
+
+func checkActions(t *testing.T, name string, c caller, allowed []string) {
 	t.Helper()
-	if diff := cmp.Diff(needed, allowed, cmpopts.EquateEmpty()); diff != "" {
+	var calls []string
+	for _, file := range filesOf(t, c.files...) {
+		text := string(readFile(t, file))
+		for _, found := range made.FindAllStringSubmatch(text, -1) {
+			calls = append(calls, found[1])
+		}
+		if len(c.clients) == 0 && strings.Contains(text, `"payhook.example/shared/aws/`) {
+			t.Errorf("%s uses the clients of shared/aws, and %s has none", file, name)
+		}
+	}
+	for _, client := range c.clients {
+		calls = append(calls, callsOf(client)...)
+	}
+	if diff := cmp.Diff(actions(calls, c.not), allowed, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s: correct the statements in policy.json whose Sids have its name (-what it calls +what it "+
-			"may do)\n%s", folder, diff)
+			"may do)\n%s", name, diff)
 	}
 }
 

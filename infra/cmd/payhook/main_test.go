@@ -14,13 +14,17 @@ import (
 	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/commands"
+	"payhook.example/infra/local"
 )
+
+func root(p *cli.Program) *cobra.Command { return commands.Root(p, local.Command(p, &p.Target)) }
 
 func run(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
-	status = p.Run(t.Context(), commands(p), args)
+	status = p.Run(t.Context(), root(p), args)
 	return o.String(), e.String(), status
 }
 
@@ -35,7 +39,7 @@ func every(do func(args []string, cmd *cobra.Command)) {
 			}
 		}
 	}
-	walk(nil, commands(cli.New()))
+	walk(nil, root(cli.New()))
 }
 
 func TestEveryCommandExplainsItself(t *testing.T) {
@@ -88,7 +92,7 @@ func checkCall(t *testing.T, call string) {
 	t.Helper()
 	call = strings.NewReplacer("[", "", "]", "", "…", " ").Replace(call)
 	fields := strings.Fields(call)
-	root := commands(cli.New())
+	root := root(cli.New())
 	root.InitDefaultCompletionCmd(fields...)
 	cmd, rest, err := root.Find(fields[1:])
 	// A command with others below it may take flags itself.
@@ -135,7 +139,7 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md", "infra/payhook/alarms.txt",
-		"infra/cmd/payhook/help.txt"} {
+		"infra/cmd/payhook/commands/*.txt"} {
 		files, err := filepath.Glob(filepath.Join(top, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,162 @@
+// Package commands has the commands that operate Payhook, in AWS and on the local run alike. A command is a file, with
+// its help in a text file of its name.
+//
+// It guarantees that it changes nothing except with the commands replay, dismiss and "keys --drop", that it never
+// changes more than one thing without confirmation, and that it shows a payload only with the flag --payload of "parked
+// show". Of both versions of a conflict, it shows amount, currency and status.
+package commands
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+)
+
+// Root returns the command payhook with all commands below it. local is the command of the local run.
+func Root(p *cli.Program, local *cobra.Command) *cobra.Command {
+	return (&program{p, newStack}).root(local)
+}
+
+type program struct {
+	*cli.Program
+	stack func(*deployment.Deployment) *stack
+}
+
+func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
+	root := p.Root()
+	add := func(title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+		for _, cmd := range commands {
+			cmd.GroupID = title
+		}
+		root.AddCommand(commands...)
+	}
+	add("Try it", append(tryIt, logsCommand(p.Program))...)
+	add("Operate it", statusCommand(p.Program), explainCommand(p.Program), p.parkedCommand(),
+		p.decideCommand(replay, "Publish what is parked"),
+		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
+		evidenceCommand(p.Program), reconcileCommand(p.Program))
+	addHelp(root)
+	return root
+}
+
+// helps are the descriptions and examples of commands, by their names below payhook, with hyphens.
+//
+//go:embed *.txt
+var helps embed.FS
+
+func addHelp(root *cobra.Command) {
+	files, _ := fs.Glob(helps, "*.txt")
+	for _, file := range files {
+		name := strings.ReplaceAll(strings.TrimSuffix(file, ".txt"), "-", " ")
+		cmd, _, err := root.Find(strings.Fields(strings.TrimPrefix(name, root.Name())))
+		if err != nil || !strings.HasSuffix(cmd.CommandPath(), name) {
+			panic(file + ": there is no such command")
+		}
+		text, _ := fs.ReadFile(helps, file)
+		description, examples, _ := strings.Cut(string(text), "\nExamples:\n")
+		cmd.Long, cmd.Example = strings.TrimSpace(description), strings.TrimRight(examples, "\n")
+	}
+}
+
+// on returns what a command does with the stack that is meant.
+func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
+	return p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		return do(ctx, p.stack(d), args)
+	})
+}
+
+// attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
+func attention(err error, wrong bool) error {
+	if wrong {
+		return cmp.Or(err, cli.ErrAttention)
+	}
+	return err
+}
+
+// stack is a deployment with the clients of its services.
+type stack struct {
+	*deployment.Deployment
+
+	ledger interface {
+		ledger.Getter
+		ledger.Querier
+	}
+	keys                      keys.InspectStore
+	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
+}
+
+func newStack(d *deployment.Deployment) *stack {
+	db, client := dynamodb.NewClient(d.AWS), d.S3()
+	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
+		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
+		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}
+}
+
+// caller returns the ARN of whoever runs this program, or "" if AWS does not say.
+// That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
+func (s *stack) caller(ctx context.Context) string {
+	out, err := sts.NewFromConfig(s.AWS).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return ""
+	}
+	return aws.ToString(out.Arn)
+}
+
+// errFunction is returned when the redrive function was invoked and failed.
+type errFunction string
+
+func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
+
+// redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
+func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
+	event, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
+		&lambda.InvokeInput{FunctionName: aws.String(s.Functions["redrive"]), Payload: event})
+	if err != nil {
+		return a, err
+	}
+	if out.FunctionError != nil {
+		var failed struct{ ErrorMessage string }
+		err = json.Unmarshal(out.Payload, &failed)
+		return a, cmp.Or(err, error(errFunction(failed.ErrorMessage)))
+	}
+	err = json.Unmarshal(out.Payload, &a)
+	return a, err
+}
+
+func oneUUID(cmd *cobra.Command, args []string) error {
+	if err := cli.OneArg("ID")(cmd, args); err != nil {
+		return err
+	}
+	return isID(args[0])
+}
+
+func isID(text string) error {
+	if !payment.IsUUID(text) {
+		return errors.New("the id must be a UUID")
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package commands
+
+import (
+	"context"
+	"crypto/rsa"
+	"encoding/json/v2"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/awsenv"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+)
+
+// evidenceCommand returns the commands for the records of accepted deliveries.
+func evidenceCommand(p *cli.Program) *cobra.Command {
+	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
+		verifyCommand(p), findCommand(p))
+}
+
+func verifyCommand(p *cli.Program) *cobra.Command {
+	var known []*rsa.PublicKey
+	cmd := &cobra.Command{
+		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
+		Short: "Verify records",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return verify(cmd.Context(), p, known, append(args, "")[0])
+		},
+	}
+	cmd.Flags().Func("keys",
+		"a `folder` with the JWKs of the service from another source, as /v1/keys/{keyId} returns them",
+		func(folder string) (err error) { known, err = readKeys(folder); return err })
+	return cmd
+}
+
+type tally struct {
+	Verified   int `json:"verified"`
+	Damaged    int `json:"damaged"`
+	NotSigned  int `json:"notSigned"`
+	KeyUnknown int `json:"keyUnknown"`
+	Versions   int `json:"versions"`
+}
+
+// add counts a record and returns what is wrong with it. Without known keys, every signer is good.
+func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
+	switch {
+	case o.Deleted:
+	case o.Err != nil:
+		n.Damaged++
+		return awsenv.Cause(o.Err)
+	case o.signer == nil:
+		n.NotSigned++
+		if known != nil {
+			return "not signed"
+		}
+	case known != nil && !slices.ContainsFunc(known, func(k *rsa.PublicKey) bool { return k.Equal(o.signer) }):
+		n.KeyUnknown++
+		return "the JWK of the key " + o.Proof.KeyID + " is not in --keys"
+	default:
+		n.Verified++
+	}
+	return ""
+}
+
+// verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
+func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where string) error {
+	var n tally
+	count := p.Counter("record", "records")
+	got := func(o Object) {
+		count(1)
+		if o.unexpected != "" {
+			n.Versions++
+		}
+		for _, problem := range []string{o.unexpected, n.add(o, known)} {
+			if problem != "" {
+				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem})
+			}
+		}
+	}
+	var err error
+	if where == "" || strings.HasPrefix(where, "s3://") {
+		var client *s3.Client
+		if client, where, err = bucketAt(ctx, p, where); err == nil {
+			bucket, prefix, _ := strings.Cut(strings.TrimPrefix(where, "s3://"), "/")
+			err = Scan(ctx, client, bucket, Section{Prefix: prefix}, got)
+		}
+		err = cli.Unreachable(err)
+	} else {
+		err = readFiles(ctx, where, got)
+	}
+	if err != nil {
+		return err
+	}
+	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
+		return fmt.Errorf("there is no record in %s", where)
+	}
+	if err := p.ShowLine(n); err != nil {
+		return err
+	}
+	if n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0 {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it
+// returns that of the bucket of the stack.
+func bucketAt(ctx context.Context, p *cli.Program, where string) (*s3.Client, string, error) {
+	if where == "" {
+		d, err := p.Connect(ctx)
+		if err == nil {
+			err = hasEvidence(d)
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		return d.S3(), "s3://" + d.EvidenceBucket, nil
+	}
+	if err := p.Choose(ctx); err != nil {
+		return nil, "", err
+	}
+	d, _, err := deployment.Find(ctx, p.Target)
+	if err != nil {
+		return nil, "", err
+	}
+	return d.S3(), where, nil
+}
+
+func hasEvidence(d *deployment.Deployment) error {
+	if d.EvidenceBucket == "" {
+		return cli.Usage("the stack stores no evidence: the setting evidence is off")
+	}
+	return nil
+}
+
+// readKeys reads the JWKs in a folder; nil for none.
+func readKeys(folder string) (all []*rsa.PublicKey, err error) {
+	if folder == "" {
+		return nil, nil
+	}
+	files, err := os.ReadDir(folder)
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(folder, file.Name()))
+		if err != nil {
+			return nil, err
+		}
+		text = payment.WithoutBOM(text)
+		var jwk struct {
+			KeyID string `json:"kid"`
+		}
+		if err := json.Unmarshal(text, &jwk); err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		key, err := keys.ParseJWK(text, jwk.KeyID)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		all = append(all, key)
+	}
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("there is no file in %s", folder)
+	}
+	return all, err
+}

@@ -1,0 +1,927 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"uuid"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/signature"
+)
+
+var (
+	key          = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+	otherKey     = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(3072) })
+	evidenceNoon = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
+	authority    = sync.OnceValue(func() *paymenttest.CA { return paymenttest.NewCA("CA") })
+)
+
+// signed returns a record of a payload.
+func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) proof.Proof {
+	t.Helper()
+	return signedAs(t, with, payload, signature.FormatTime(at), with.ID)
+}
+
+// signedAs returns a record with any timestamp and key id.
+func signedAs(t testing.TB, with paymenttest.Key, payload []byte, timestamp, keyID string) proof.Proof {
+	t.Helper()
+	p := proof.Proof{Payload: payload, Timestamp: timestamp, KeyID: keyID, LockDays: 2562,
+		JWK: keys.FormatJWK(keyID, &with.Private.PublicKey)}
+	var err error
+	if p.Signature, err = signature.Sign(with.Private, payload, p.Timestamp, p.KeyID); err != nil {
+		t.Fatal(err)
+	}
+	return p.AsAccepted()
+}
+
+// certified adds a client certificate.
+func certified(r proof.Proof) proof.Proof {
+	r.Certificate = proof.NewCertificate(r.Payload,
+		[]*x509.Certificate{authority().Client(nil).Leaf, authority().Certificate}, time.Now())
+	return r
+}
+
+func unsigned(r proof.Proof) proof.Proof {
+	return certified(proof.Proof{Payload: r.Payload, LockDays: 2562}.AsAccepted())
+}
+
+func encoded(t testing.TB, r proof.Proof) []byte {
+	t.Helper()
+	text, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// run runs the command below evidence.
+func runEvidence(ctx context.Context, args ...string) (out, stderr string, status int) {
+	var o, e bytes.Buffer
+	p := &cli.Program{Out: &o, Err: &e, Now: time.Now, Stack: &evidenceStack}
+	root := p.Root()
+	root.AddCommand(evidenceCommand(p))
+	status = p.Run(ctx, root, append([]string{"evidence", "--region", "eu-north-1"}, args...))
+	return o.String(), e.String(), status
+}
+
+// stack is the one of what serve serves.
+var evidenceStack deployment.Deployment
+
+// folder writes files into a folder.
+func folder(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	name := t.TempDir()
+	for base, text := range files {
+		file := filepath.Join(name, base)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return name
+}
+
+func TestVerifyCounts(t *testing.T) {
+	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), evidenceNoon)
+	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon))
+	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), evidenceNoon)
+	forged := one
+	forged.Payload = paymenttest.Delivery(paymenttest.Event())
+	certain := unsigned(one)
+	far, mtls := other.Name(), certain.Name()
+	cut := encoded(t, one)[:500]
+	files := folder(t, map[string][]byte{one.Name(): encoded(t, one), far: encoded(t, other), mtls: encoded(t, certain),
+		forged.Name(): encoded(t, forged), "empty.json": nil, "cut.json": cut, "renamed.json": encoded(t, one),
+		"id.message": []byte("x")})
+	intact := folder(t, map[string][]byte{one.Name(): encoded(t, one), mtls: encoded(t, certain)})
+	// The name of another file is not printed.
+	odd := func(text []byte) string {
+		return fmt.Sprintf("%s, a file with the SHA-256 %x", files, sha256.Sum256(text))
+	}
+	damaged := []string{forged.Name(), odd(cut), odd(nil), odd(encoded(t, one))}
+	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
+	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
+	for name, test := range map[string]struct {
+		folder, keys string
+		counts       [4]int // verified, damaged, not signed, key unknown
+		problems     []string
+	}{
+		"all":    {files, "", [4]int{2, 4, 1, 0}, damaged},
+		"intact": {intact, "", [4]int{1, 0, 1, 0}, nil},
+		"a byte order mark": {folder(t, map[string][]byte{marked.Name(): encoded(t, marked)}), trusted,
+			[4]int{1, 0, 0, 0}, nil},
+		"with keys": {files, trusted, [4]int{1, 4, 1, 1},
+			append([]string{far, mtls}, damaged...)},
+		"not signed, with keys": {intact, trusted, [4]int{1, 0, 1, 0}, []string{mtls}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, stderr, status := runEvidence(t.Context(), "verify", "--json", test.folder, "--keys", test.keys)
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			var problems []string
+			for _, line := range lines[:len(lines)-1] {
+				var problem struct{ At, Error string }
+				if err := json.Unmarshal([]byte(line), &problem, json.MatchCaseInsensitiveNames(true)); err != nil ||
+					problem.Error == "" || strings.Contains(problem.Error, "proof: ") {
+					t.Errorf("%v: %s", err, line)
+				}
+				problems = append(problems, strings.TrimPrefix(problem.At, test.folder+"/"))
+			}
+			n := test.counts
+			want := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":%d,"keyUnknown":%d,"versions":0}`, n[0], n[1],
+				n[2], n[3])
+			if lines[len(lines)-1] != want || (status != 0) != (problems != nil) ||
+				!slices.Equal(slices.Sorted(slices.Values(problems)), slices.Sorted(slices.Values(test.problems))) {
+				t.Errorf("%d, %s%s", status, out, stderr)
+			}
+		})
+	}
+	const want = "verified=1  notSigned=1\n"
+	if out, _, status := runEvidence(t.Context(), "verify", intact); out != want || status != 0 {
+		t.Errorf("%d, %s", status, out)
+	}
+}
+
+func TestWhatCannotBeVerified(t *testing.T) {
+	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), evidenceNoon))})
+	for message, test := range map[string]struct {
+		args   []string
+		status int
+	}{
+		"accepts at most 1 arg":  {[]string{files, files}, cli.StatusUsage},
+		"there is no record in":  {[]string{t.TempDir()}, cli.StatusFailed},
+		"no such file":           {[]string{filepath.Join(files, "missing")}, cli.StatusFailed},
+		"there is no file in":    {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage},
+		"open missing":           {[]string{files, "--keys", "missing"}, cli.StatusUsage},
+		"one: not the requested": {[]string{files, "--keys", files}, cli.StatusUsage},
+	} {
+		out, stderr, status := runEvidence(t.Context(), append([]string{"verify"}, test.args...)...)
+		if status != test.status || !strings.Contains(stderr, message) {
+			t.Errorf("%s: %d, %s%s", message, status, out, stderr)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if out, stderr, status := runEvidence(ctx, "verify", files); status != cli.StatusInterrupted || out != "" {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	two := folder(t, map[string][]byte{"a.json": nil, "b.json": nil})
+	if err := readFiles(ctx, two, func(Object) { cancel() }); err != context.Canceled {
+		t.Errorf("what was read until the end of the context is all: %v", err)
+	}
+}
+
+// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
+// answer of DynamoDB. A version without content is a delete marker. Some versions are times: when
+// they were stored.
+type bucket map[string][]byte
+
+func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("X-Amz-Target") != "" { // of DynamoDB
+		w.Write(b["ledger"])
+		return
+	}
+	query := r.URL.Query()
+	if !query.Has("versions") {
+		name := strings.TrimPrefix(r.URL.Path, "/evidence-1/") + "?" + query.Get("versionId")
+		text, ok := b[name]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		sum := sha256.Sum256(text)
+		if strings.HasSuffix(name, "?bad") {
+			sum[0]++
+		}
+		if r.Header.Get("X-Amz-Checksum-Mode") == "ENABLED" {
+			w.Header().Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
+		}
+		if !strings.HasSuffix(name, "?unknown") {
+			w.Header().Set("X-Amz-Object-Lock-Retain-Until-Date", lockEnd.Format(time.RFC3339))
+		}
+		w.Write(text)
+		return
+	}
+	// In pages of two versions, so that those of a key can be on different pages. The keys are encoded, as S3 does it.
+	fmt.Fprint(w, `<ListVersionsResult><EncodingType>`, query.Get("encoding-type"), `</EncodingType>`)
+	n, group := 0, ""
+	for _, name := range slices.SortedFunc(maps.Keys(b), func(x, y string) int { return versionOrder(x, y) }) {
+		object, version, _ := strings.Cut(name, "?")
+		if version == "" || !strings.HasPrefix(object, query.Get("prefix")) ||
+			query.Has("key-marker") &&
+				versionOrder(name, query.Get("key-marker")+"?"+query.Get("version-id-marker")) <= 0 {
+			continue
+		}
+		if at := strings.Index(object[len(query.Get("prefix")):], "/"); query.Has("delimiter") && at >= 0 {
+			folder := object[:len(query.Get("prefix"))+at+1]
+			if folder == group || folder <= query.Get("key-marker") {
+				continue
+			}
+			if n++; n > 2 {
+				break
+			}
+			group = folder
+			fmt.Fprintf(w, `<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes><NextKeyMarker>%[1]s</NextKeyMarker>`,
+				url.QueryEscape(folder))
+			continue
+		}
+		if n++; n > 2 {
+			break
+		}
+		kind, at := "Version", "2026-01-31T12:00:01Z"
+		if b[name] == nil {
+			kind = "DeleteMarker"
+		}
+		if strings.HasPrefix(version, "20") {
+			at = version
+		}
+		fmt.Fprintf(w, `<%s><Key>%s</Key><VersionId>%s</VersionId><LastModified>%s</LastModified></%[1]s>
+			<NextKeyMarker>%[2]s</NextKeyMarker><NextVersionIdMarker>%[3]s</NextVersionIdMarker>`,
+			kind, url.QueryEscape(object), version, at)
+	}
+	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListVersionsResult>`, n > 2)
+}
+
+func versionOrder(x, y string) int {
+	keyX, versionX, _ := strings.Cut(x, "?")
+	keyY, versionY, _ := strings.Cut(y, "?")
+	if c := strings.Compare(keyX, keyY); c != 0 {
+		return c
+	}
+	return strings.Compare(versionY, versionX)
+}
+
+// account sets the place of AWS, and its usual variables.
+func account(t *testing.T, endpoint string) {
+	evidenceStack = deployment.Deployment{AWS: deployment.EmulatorConfig(endpoint, "eu-north-1"), EvidenceBucket: "evidence-1",
+		LedgerTable: "ledger"}
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-north-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
+		t.Setenv(name, value)
+	}
+	t.Chdir(t.TempDir())
+}
+
+// lockEnd is the end of the lock of each record.
+var lockEnd = time.Date(2026, 3, 2, 12, 0, 1, 0, time.UTC)
+
+func serve(t *testing.T, b bucket) {
+	t.Helper()
+	server := httptest.NewServer(b)
+	t.Cleanup(server.Close)
+	account(t, server.URL)
+}
+
+func TestAllVersionsOfObjectsAreRead(t *testing.T) {
+	b := bucket{}
+	var all []proof.Proof
+	for range 5 {
+		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+		b[r.Name()+"?1"] = encoded(t, r)
+		all = append(all, r)
+	}
+	at := func(key string, at time.Time) string { return key + "?" + at.UTC().Format(time.RFC3339) }
+	const ended = "accepted/2562/2026/01/31/12/x"
+	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	name := all[2].Name()
+	for title, test := range map[string]struct {
+		further                     map[string][]byte
+		verified, damaged, versions int
+		message                     string
+	}{
+		"one each":           {nil, 5, 0, 0, ""},
+		"a second, the same": {map[string][]byte{name + "?2": encoded(t, all[2])}, 6, 0, 1, "?versionId=1"},
+		"a second, damaged":  {map[string][]byte{name + "?2": []byte("x")}, 5, 1, 1, "?versionId=2"},
+		"a delete marker": {map[string][]byte{at(name, lockEnd.Add(-time.Second)): nil}, 5, 0, 1,
+			"Z\",\"error\":\"it is a delete marker, and the record is locked"},
+		"the end of the retention": {map[string][]byte{at(name, lockEnd): nil}, 5, 0, 0, ""},
+		"a lock that is not known": {map[string][]byte{at(other.Name(), lockEnd): nil,
+			other.Name() + "?unknown": encoded(t, other)}, 6, 0, 1, "s3:GetObjectRetention is missing"},
+		"a deleted record": {map[string][]byte{at(ended, time.Now().Add(-29*24*time.Hour)): nil}, 5, 0, 1,
+			"there is no record"},
+		"an ended record": {map[string][]byte{at(ended, time.Now().Add(-31*24*time.Hour)): nil}, 5, 0, 0, ""},
+		"another name":    {map[string][]byte{ended + "?1": encoded(t, other)}, 5, 1, 0, "the name"},
+		"the checksum":    {map[string][]byte{other.Name() + "?bad": encoded(t, other)}, 5, 1, 0, "checksum"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			changed := maps.Clone(b)
+			maps.Copy(changed, test.further)
+			serve(t, changed)
+			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
+				test.verified, test.damaged, test.versions)
+			for _, args := range [][]string{{"s3://evidence-1/accepted/2562/2026/01/"}, nil} {
+				out, stderr, status := runEvidence(t.Context(), append([]string{"verify", "--json"}, args...)...)
+				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
+					!strings.Contains(out, test.message) {
+					t.Errorf("%q: %d, %s%s", args, status, out, stderr)
+				}
+			}
+		})
+	}
+	serve(t, b)
+	_, stderr, status := runEvidence(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027")
+	if status != cli.StatusFailed ||
+		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2562/2027") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+	account(t, "http://127.0.0.1:1")
+	if _, stderr, status := runEvidence(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusUnreachable {
+		t.Errorf("%d, %s", status, stderr)
+	}
+}
+
+// item returns the answer of DynamoDB for an event.
+func item(id string, recorded, event time.Time) []byte {
+	return fmt.Appendf(nil, `{"Responses":{"ledger":[{"eventId":{"S":%q},"digest":{"B":%q},`+
+		`"recordedAt":{"N":"%d"},"eventTimestamp":{"N":"%d"}}]}}`, id,
+		base64.StdEncoding.EncodeToString(make([]byte, 32)), recorded.UnixMilli(), event.UnixMilli())
+}
+
+func TestTheHoursOfTheEventAreSearched(t *testing.T) {
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	id := r.EventIDs[0]
+	item := func(recorded, event time.Time) []byte { return item(id, recorded, event) }
+	day := 24 * time.Hour
+	for name, test := range map[string]struct {
+		ledger  []byte
+		args    string
+		status  int
+		message string
+	}{
+		"at once":                            {item(evidenceNoon, evidenceNoon), id, 0, ""},
+		"in upper case":                      {item(evidenceNoon, evidenceNoon), strings.ToUpper(id), 0, ""},
+		"the service sent it late":           {item(evidenceNoon.Add(time.Hour), evidenceNoon.Add(-day)), id, 0, ""},
+		"parked and replayed ten days later": {item(evidenceNoon.Add(10*day), evidenceNoon.Add(-time.Minute)), id, 0, ""},
+		"recorded long after the event":      {item(evidenceNoon.Add(40*day), evidenceNoon), id, 1, "no record of"},
+		"recorded three hours later":         {item(evidenceNoon.Add(3*time.Hour), evidenceNoon.Add(3*time.Hour)), id, 1, "--from"},
+		"expired":                            {[]byte("{}"), id, cli.StatusUsage, "--from and --to"},
+		"a range of days":                    {nil, id + " --from 2026-01-30 --to 2026-01-31", 0, ""},
+		"a range of hours":                   {nil, id + " --from 2026-01-31T12 --to 2026-01-31T12", 0, ""},
+		"the hour before":                    {nil, id + " --from 2026-01-31T10 --to 2026-01-31T11", 1, "no record"},
+		"a deliveryId":                       {nil, r.DeliveryID + " --from 2026-01-31 --to 2026-02-01", 0, ""},
+		"an end alone":                       {nil, id + " --to 2026-02-01", cli.StatusUsage, "--to needs --from"},
+		"an end before the beginning": {nil, id + " --from 2026-01-31T13 --to 2026-01-31T12", cli.StatusUsage,
+			"--from is after --to"},
+		"no time": {nil, id + " --from noon", cli.StatusUsage, "must be as"},
+		"no id":   {nil, "x", cli.StatusUsage, "is not a UUID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, bucket{"ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
+			out, stderr, status := runEvidence(t.Context(), append([]string{"find"}, strings.Fields(test.args)...)...)
+			if status != test.status || !strings.Contains(stderr, test.message) ||
+				(status == 0) != strings.Contains(out, "verifies") {
+				t.Errorf("%d, %s%s", status, out, stderr)
+			}
+			if files, err := os.ReadDir("."); err != nil || len(files) > 0 {
+				t.Errorf("it wrote %v, %v", files, err)
+			}
+		})
+	}
+	evidenceStack.EvidenceBucket = ""
+	for _, args := range [][]string{{"find", id}, {"verify"}} {
+		if _, stderr, status := runEvidence(t.Context(), args...); status != cli.StatusUsage ||
+			!strings.Contains(stderr, "evidence is off") {
+			t.Errorf("%q: %d, %s", args, status, stderr)
+		}
+	}
+}
+
+// The time of a record is that of its latest event. What S3 stored later is not read.
+func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
+	now, later := paymenttest.Event(), paymenttest.Event()
+	now.EventTimestamp, later.EventTimestamp = evidenceNoon.Add(10*time.Hour), evidenceNoon.Add(30*time.Hour)
+	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
+	other := "accepted/2562/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
+	b := bucket{"ledger": item(now.EventID, evidenceNoon, now.EventTimestamp),
+		r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
+		strings.Replace(other, "01-31", "02-28", 1): nil, "accepted/2562/2027/01/01/00/x?1": []byte("x"),
+		"accepted/2562/2028/01/01/00/x?1": []byte("x")}
+	lists := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("versions") {
+			lists++
+		}
+		b.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	account(t, server.URL)
+	out, stderr, status := runEvidence(t.Context(), "find", now.EventID)
+	if status != 1 || strings.Count(out, "certificate verifies") != 1 ||
+		strings.Contains(stderr, other[:40]) || lists != 4 { // of the settings, and of two versions each
+		t.Errorf("%d, %d lists, %s%s", status, lists, out, stderr)
+	}
+}
+
+// The hour of a record is that of the service's clock.
+func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
+	now := time.Now().UTC()
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
+	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+	out, stderr, status := runEvidence(t.Context(), "find", r.DeliveryID, "--from",
+		now.Format("2006-01-02T15"))
+	if status != 0 || !strings.Contains(out, "verifies") {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
+}
+
+func TestAllRecordsOfAnEventAreFound(t *testing.T) {
+	event := paymenttest.Event()
+	event.EventTimestamp = evidenceNoon.Add(-time.Second)
+	first := signed(t, key(), paymenttest.Delivery(event), evidenceNoon)
+	again := signed(t, key(), paymenttest.Delivery(event), evidenceNoon.Add(time.Hour))
+	changed := event
+	changed.EventData.Amount = "0.01"
+	conflict := signed(t, key(), paymenttest.Delivery(changed), evidenceNoon)
+	marked := signed(t, key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), evidenceNoon)
+	incomplete := signed(t, key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
+		[]byte(`{"eventId":"`+event.EventID+`"}`)), evidenceNoon)
+	unknown := signed(t, otherKey(), paymenttest.Delivery(event), evidenceNoon)
+	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), evidenceNoon.Add(-time.Hour)))
+	same := unsigned(first)
+	damaged := bytes.Replace(encoded(t, first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
+	also := func(r proof.Proof) bucket { return bucket{r.Name() + "?1": encoded(t, r)} }
+	const bad = "accepted/2562/2026/01/31/12/a?1"
+	one, two, certain := "verifies", "verifies\nverifies", "verifies\nnot signed: the certificate verifies"
+	for name, test := range map[string]struct {
+		further bucket
+		status  int
+		results string // one a line
+		message string
+	}{
+		"one":                     {nil, 0, one, ""},
+		"sent again":              {also(again), 0, two, ""},
+		"after a byte order mark": {also(marked), 0, two, ""},
+		"without an eventName":    {also(incomplete), 1, two, "differ in the bytes"},
+		"unsigned as well":        {also(same), 0, certain, ""},
+		"a conflict":              {also(conflict), 1, two, "differ in the bytes"},
+		"another key":             {also(unknown), 1, two, "differ in the key"},
+		"a forged one":            {also(forged), 1, certain, "differ in the bytes"},
+		"a damaged one":           {bucket{bad: damaged}, 1, one + "\ndoes not verify", ""},
+		"a delete marker":         {bucket{first.Name() + "?2": nil}, 1, one, "it is a delete marker"},
+		"an ended record":         {bucket{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0, one, ""},
+		"not a record":            {bucket{bad: []byte("a\x1b[2J")}, 1, one, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := also(first)
+			maps.Copy(b, test.further)
+			serve(t, b)
+			out, stderr, status := runEvidence(t.Context(), "find", event.EventID, "--json", "--from", "2026-01-30", "--to",
+				"2026-02-01")
+			lines, results := strings.Split(strings.TrimSuffix(out, "\n"), "\n"), strings.Split(test.results, "\n")
+			if status != test.status || len(lines) != len(results) || !strings.Contains(stderr, test.message) {
+				t.Fatalf("%d, %s%s", status, out, stderr)
+			}
+			for i, want := range results {
+				if !strings.Contains(lines[i], want) {
+					t.Errorf("%s, want %s", lines[i], want)
+				}
+			}
+		})
+	}
+}
+
+// The page describes each member of a record, in the order of the members.
+func TestTheMembersOfARecordAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../EVIDENCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, written []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (?:its )?(`[^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, strings.Split(strings.Trim(row[1], "`"), "`, `")...)
+	}
+	text := encoded(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)))
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	for {
+		token, err := dec.ReadToken()
+		if err != nil {
+			break
+		}
+		kind, length := dec.StackIndex(dec.StackDepth())
+		inJWK := strings.HasPrefix(string(dec.StackPointer()), "/jwk/")
+		if kind == '{' && length%2 == 1 && !inJWK {
+			written = append(written, token.String())
+		}
+	}
+	if !slices.Equal(documented, written) {
+		t.Errorf("documented %q, written %q", documented, written)
+	}
+}
+
+// The printed commands verify the record with OpenSSL, and evidence verify the folder.
+func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed: the commands that payhook evidence find prints were not tried")
+	}
+	large := paymenttest.RawDelivery("0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", paymenttest.Encode(paymenttest.Event()),
+		bytes.Repeat([]byte(" "), 5<<20))
+	upper := paymenttest.Event()
+	upper.EventID = strings.ToUpper(upper.EventID)
+	one := paymenttest.Delivery(paymenttest.Event())
+	for name, r := range map[string]proof.Proof{
+		"a comma":    signedAs(t, key(), one, "2026-01-31T12:00:00,005Z", key().ID),
+		"HTTP":       signedAs(t, key(), one, "Sat, 31 Jan 2026 12:00:00 GMT", key().ID),
+		"a key id":   signedAs(t, key(), one, "1769860800", strings.ToUpper(strings.ReplaceAll(key().ID, "-", ""))),
+		"not a time": signedAs(t, key(), one, `";$(touch pwned)'\`, key().ID),
+		"upper case": signed(t, key(), paymenttest.Delivery(upper), evidenceNoon),
+		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), evidenceNoon),
+		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon),
+		"large":      signed(t, key(), large, evidenceNoon),
+		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)),
+		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)),
+		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), evidenceNoon),
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
+			name, err := proof.ParseName(r.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := name.At.Format(time.DateOnly)
+			// A folder of any name.
+			const out = "it's $(touch pwned) é"
+			text, stderr, status := runEvidence(t.Context(), "find", id, "--from", at, "--to", at, "--out", out)
+			if status != 0 || !strings.Contains(stderr, out+" has the first record, with payment data") ||
+				strings.Contains(stderr, "/accepted/") {
+				t.Fatalf("%d, %s%s", status, text, stderr)
+			}
+			want := []string{r.Name()}
+			result := ""
+			if r.HasSignature() {
+				want, result = append(want, id+".key.pem", id+".message", id+".signature"), "Verified OK\n"
+			}
+			if r.Certificate != nil {
+				want, result = append(want, id+".chain.pem"), result+filepath.Join(out, id+".chain.pem")+": OK\n"
+			}
+			if got := filesIn(t, out); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+				t.Errorf("%q, want %q", got, want)
+			}
+			if got, err := os.ReadFile(filepath.Join(out, r.Name())); err != nil || !bytes.Equal(got, encoded(t, r)) {
+				t.Error(err)
+			}
+			if text, stderr, status := runEvidence(t.Context(), "verify", out); status != 0 {
+				t.Errorf("%d, %s%s", status, text, stderr)
+			}
+			_, commands, _ := strings.Cut(stderr, "OpenSSL:\n")
+			here, err := os.Getwd()
+			if err != nil {
+				t.Fatal(err)
+			}
+			shell := func() (string, error) { // in any folder
+				c := exec.Command("sh", "-e", "-c", commands)
+				c.Dir = t.TempDir()
+				got, err := c.CombinedOutput()
+				return strings.ReplaceAll(string(got), here+"/", ""), err
+			}
+			if got, err := shell(); err != nil || got != result {
+				t.Fatalf("%v: %s", err, got)
+			}
+			if got := filesIn(t, "."); slices.Contains(got, "pwned") {
+				t.Errorf("%q", got)
+			}
+			if !r.HasSignature() {
+				return
+			}
+			file := filepath.Join(out, id+".message")
+			message, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			message[20] ^= 2
+			if err := os.WriteFile(file, message, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := shell(); err == nil || strings.Contains(got, "Verified OK") {
+				t.Errorf("a changed payload: %v, %s", err, got)
+			}
+		})
+	}
+}
+
+// Whoever can write into the bucket chooses names and texts.
+func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
+	event := paymenttest.Event()
+	event.EventTimestamp = evidenceNoon
+	id := event.EventID
+	payload := paymenttest.Delivery(event)
+	good := signed(t, key(), payload, evidenceNoon)
+	const evil = "x;touch pwned;$(touch pwned)\x1b[2J\u202e"
+	b, all := bucket{}, []proof.Proof{}
+	member := func(change func(p *proof.Proof)) {
+		p := good
+		change(&p)
+		all = append(all, p)
+	}
+	member(func(p *proof.Proof) { p.Request = &proof.Request{Outcome: evil, ReceivedAt: evidenceNoon} })
+	member(func(p *proof.Proof) { p.Cause = evil })
+	member(func(p *proof.Proof) { p.DeliveryID = evil })
+	member(func(p *proof.Proof) { p.EventIDs = append(p.EventIDs, evil) })
+	member(func(p *proof.Proof) { p.Timestamp = evil })
+	member(func(p *proof.Proof) { p.KeyID = evil })
+	member(func(p *proof.Proof) { p.Signature = evil })
+	member(func(p *proof.Proof) { *p = signedAs(t, key(), payload, p.Timestamp, "$(touch pwned)") })
+	member(func(p *proof.Proof) { // a name of a CA is in the error of Go
+		ca, same := paymenttest.NewCA(evil), paymenttest.NewCA(evil)
+		p.Certificate = proof.NewCertificate(payload, []*x509.Certificate{ca.Client(nil).Leaf, same.Certificate},
+			time.Now())
+	})
+	member(func(p *proof.Proof) {
+		p.Certificate = proof.NewCertificate(payload, []*x509.Certificate{authority().Certificate}, evidenceNoon)
+		p.Certificate.Chain[0] = "-----BEGIN " + evil + "-----"
+	})
+	for i, p := range all {
+		b[fmt.Sprintf("%s%032x.json?1", good.Name()[:len(good.Name())-len(".json")-32], i)] = encoded(t, p)
+	}
+	for i, odd := range []string{evil, "../" + evil, "a/../../" + evil, strings.Repeat("n", 900) + evil, "\xff" + evil,
+		"é" + evil + ".json", "accepted/" + evil, good.Name() + evil, good.Name() + "\n" + evil} {
+		b["accepted/2562/2026/01/31/12/"+odd+"?1"] = encoded(t, all[i])
+		b["accepted/"+odd+"?1"] = encoded(t, good)
+		b[odd+"?1"] = nil
+	}
+	// Without the records above, one verifies whose texts were chosen as well.
+	chosen := signedAs(t, key(), payload, "x;touch pwned;$(touch pwned)\u00e9", key().ID)
+	one := bucket{chosen.Name() + "?1": encoded(t, chosen)}
+	others := folder(t, map[string][]byte{"a": otherKey().JWK()})
+	for name, test := range map[string]struct {
+		b      bucket
+		args   string
+		status int
+		files  int
+	}{
+		"verify":                {b, "verify", 1, 0},
+		"verify a prefix":       {b, "verify s3://evidence-1/accepted/", 1, 0},
+		"verify, in JSON":       {b, "verify --json", 1, 0},
+		"find":                  {b, "find " + id + " --from 2026-01-31 --to 2026-01-31", 1, 0},
+		"find, in JSON":         {b, "find " + id + " --json --from 2026-01-31 --to 2026-01-31", 1, 0},
+		"find in the ledger":    {b, "find " + id + " --json", 1, 0},
+		"none that verifies":    {b, "find " + id + " --from 2026-01-31 --to 2026-01-31 --out case", 1, 0},
+		"one of chosen texts":   {one, "find " + id + " --from 1970-01-01 --out case", 0, 4},
+		"in JSON":               {one, "find " + id + " --json --from 1970-01-01", 0, 0},
+		"verify chosen texts":   {one, "verify --json", 0, 0},
+		"another key than ours": {one, "verify --keys " + others, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.b["ledger"] = item(id, evidenceNoon, evidenceNoon)
+			serve(t, test.b)
+			out, stderr, status := runEvidence(t.Context(), strings.Fields(test.args)...)
+			if status != test.status || strings.Contains(out+stderr, "touch") ||
+				strings.Contains(out+stderr, "pwned") ||
+				strings.ContainsFunc(strings.ReplaceAll(out+stderr, "\n", ""),
+					func(r rune) bool { return r > '~' || r < ' ' }) {
+				t.Errorf("%d, %q", status, out+stderr)
+			}
+			if _, commands, ok := strings.Cut(stderr, "OpenSSL:\n"); ok {
+				if got, err := exec.Command("sh", "-c", commands).CombinedOutput(); err != nil {
+					t.Errorf("%v, %s", err, got)
+				}
+			}
+			if got := filesIn(t, "."); len(got) != test.files || slices.Contains(got, "pwned") {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	// As files, with links and what is no file.
+	files := map[string][]byte{good.Name(): encoded(t, good)}
+	for name, text := range b {
+		name, _, _ = strings.Cut(name, "?")
+		if len(path.Base(name)) < 250 && filepath.IsLocal(name) && text != nil && name != "ledger" {
+			files[strings.TrimSuffix(name, ".json")+".json"] = text
+		}
+	}
+	copies := folder(t, files)
+	if err := errors.Join(os.Symlink("/etc/hostname", filepath.Join(copies, evil+"link.json")),
+		os.Symlink("/dev/zero", filepath.Join(copies, "zero.json")), os.Symlink("..", filepath.Join(copies, "up.json")),
+		os.Symlink(filepath.Join(copies, good.Name()), filepath.Join(copies, "good.json")),
+		syscall.Mkfifo(filepath.Join(copies, "pipe.json"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	names := filesIn(t, copies)
+	want := fmt.Sprintf(`"verified":1,"damaged":%d,`, len(names)-1)
+	out, stderr, status := runEvidence(t.Context(), "verify", "--json", copies)
+	if status != 1 || !strings.Contains(out, want) || strings.Contains(out+stderr, "touch") || len(names) < 20 {
+		t.Errorf("%d files, %d, %s%s, want %s", len(names), status, out, stderr, want)
+	}
+}
+
+func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	other := r
+	other.LockDays = 30
+	parked := r
+	parked.Reason, parked.LockDays, parked.StoredAt, parked.Cause = proof.Invalid, 0, evidenceNoon, "why"
+	text := encoded(t, r)
+	for name, test := range map[string]struct {
+		name, verify string
+		text         []byte
+		status       int
+	}{
+		"as in the bucket":    {r.Name(), "", text, 0},
+		"of another lock":     {other.Name(), "", text, 0},
+		"a folder of it":      {r.Name(), "accepted/2562/2026", text, 0},
+		"the folder of one":   {r.Name(), path.Dir(r.Name()), text, 0},
+		"below another":       {"copies/" + r.Name(), "", text, 1},
+		"of another, from it": {"copies/" + r.Name(), "copies", text, 0},
+		"without its path":    {path.Base(r.Name()), "", text, 1},
+		"another hour":        {strings.Replace(r.Name(), "/12/", "/13/", 1), "", text, 1},
+		"another reason":      {strings.Replace(r.Name(), "accepted/2562", "invalid", 1), "", text, 1},
+		"no lock":             {strings.Replace(r.Name(), "/2562", "", 1), "", text, 1},
+		"parked":              {parked.Name(), "", encoded(t, parked), 0},
+		"parked as accepted":  {r.Name(), "", encoded(t, parked), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := folder(t, map[string][]byte{test.name: test.text})
+			out, stderr, status := runEvidence(t.Context(), "verify", filepath.Join(at, test.verify))
+			if status != test.status {
+				t.Errorf("%d, %s%s", status, out, stderr)
+			}
+		})
+	}
+	at := folder(t, map[string][]byte{r.Name(): text})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(at, link); err != nil {
+		t.Fatal(err)
+	}
+	if out, stderr, status := runEvidence(t.Context(), "verify", link); status != 0 {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
+}
+
+// What was in the folder could be taken for a part of the record.
+func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+	used, empty := folder(t, map[string][]byte{"a": nil}), t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(used, link); err != nil {
+		t.Fatal(err)
+	}
+	for out, want := range map[string]int{used: cli.StatusUsage, link: cli.StatusUsage,
+		filepath.Join(used, "a"): cli.StatusUsage, filepath.Join(used, "a", "b"): cli.StatusUsage, empty: 0,
+		filepath.Join(t.TempDir(), "a", "b"): 0,
+		"/proc/new":                          cli.StatusFailed} {
+		text, stderr, status := runEvidence(t.Context(), "find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
+		if status != want || strings.Contains(text, "verifies") != (want != cli.StatusUsage) ||
+			strings.Contains(stderr, "openssl") != (want == 0) {
+			t.Errorf("%s: %d, %s%s", out, status, text, stderr)
+		}
+	}
+	if got := filesIn(t, used); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A shorter or longer setting gives the next records another folder.
+func TestTheRecordsOfEverySettingAreFound(t *testing.T) {
+	event := paymenttest.Event()
+	event.EventTimestamp = evidenceNoon
+	b := bucket{}
+	for i, days := range []int{1, 30, 2562, 25620, 36500} {
+		r := signed(t, key(), paymenttest.Delivery(event), evidenceNoon.Add(time.Duration(i)*time.Minute))
+		r.LockDays = days
+		b[r.Name()+"?1"] = encoded(t, r)
+		if days == 30 {
+			b[r.Name()+"?"+lockEnd.Add(-time.Second).Format(time.RFC3339)] = nil // which hides a folder
+		}
+	}
+	serve(t, b)
+	out, stderr, status := runEvidence(t.Context(), "find", event.EventID, "--from", "2026-01-31", "--to", "2026-01-31")
+	if status != 1 || strings.Count(out, "verifies") != 5 || strings.Count(stderr, "delete marker") != 1 {
+		t.Errorf("%d, %s%s", status, out, stderr)
+	}
+	out, _, _ = runEvidence(t.Context(), "verify")
+	if !strings.Contains(out, "verified=5  versions=1\n") {
+		t.Error(out)
+	}
+}
+
+// The script of the runbook puts the bytes of the events that were published meanwhile on the bus.
+func TestEventsForABusThatWasGoneAreUnchanged(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed: the script of the runbook was not tried")
+	}
+	page, err := os.ReadFile("../../../RUNBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(page), "<!-- entries -->\n\n   ```python\n")
+	script, _, ok := strings.Cut(script, "   ```\n")
+	if !ok {
+		t.Fatal("the runbook has no script")
+	}
+	event := func(more string) (id string, raw []byte) {
+		e := paymenttest.Event()
+		raw = paymenttest.Encode(e)
+		return e.EventID, append(raw[:len(raw)-1:len(raw)-1], more+"}"...)
+	}
+	files, published, want := map[string][]byte{}, []string{""}, map[string]string{}
+	deliver := func(before string, raw ...[]byte) {
+		r := signed(t, key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), evidenceNoon)
+		files["records/"+r.Name()] = encoded(t, r)
+	}
+	gone := func(more string) []byte {
+		id, raw := event(more)
+		published, want[id] = append(published, id), string(raw)
+		return raw
+	}
+	other := func() []byte { _, raw := event(""); return raw }
+	deliver("", gone(`,"amount":1234567890.10,"e":1E+2,"z":-0.0, "t":"\u00e9é\/ ]},[{" ,"a":[ ],"o":{}`), other(),
+		gone(`,"n":`+strings.Repeat("9", 5000)), []byte("7"), []byte("[]"), []byte(`{"eventId":[1]}`), []byte(" null "))
+	deliver("\ufeff \r\n", gone(" \t, \n\"x\" : 1.00"))
+	again := gone(`,"b":"😀"`)
+	deliver("", again)
+	deliver("", other(), again)
+	for range 12 {
+		deliver("", gone(`,"x":"`+strings.Repeat("x", 40000)+`"`), gone(""))
+	}
+	twice, first := event(`,"x":1.0`)
+	large, long := event(`,"x":"` + strings.Repeat("é", 100_000) + `"`)
+	missing := uuid.New().String()
+	deliver("", first, long)
+	deliver("", bytes.Replace(first, []byte("1.0"), []byte("1.00"), 1))
+	published[0] = strings.ToUpper(published[1])
+	files["ids"] = []byte(strings.Join(append(published, twice, large, missing), "\n") + "\n")
+	at := folder(t, files)
+	c := exec.Command("python3", "-", "payments")
+	c.Dir, c.Stdin = at, strings.NewReader(strings.TrimPrefix(strings.ReplaceAll("\n"+script, "\n   ", "\n"), "\n"))
+	text, err := c.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	problems := []string{missing + " has 0 contents in the records", twice + " has 2 contents in the records",
+		large + " is large"}
+	if slices.Sort(problems); err != nil || !slices.Equal(lines, problems) {
+		t.Fatalf("%v, %s", err, text)
+	}
+	batches, err := filepath.Glob(filepath.Join(at, "entries-*.json"))
+	if err != nil || len(batches) < 3 {
+		t.Errorf("%q, %v", batches, err)
+	}
+	for _, batch := range batches {
+		text, err := os.ReadFile(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var entries []struct {
+			EventBusName, Source, DetailType, Detail string
+			Resources                                []string
+		}
+		if err := json.Unmarshal(text, &entries); err != nil || len(entries) > 10 || len(text) > 250_000 {
+			t.Errorf("%d entries in %d bytes, %v", len(entries), len(text), err)
+		}
+		for _, e := range entries {
+			raw, err := payment.DecodeRawEvent([]byte(e.Detail))
+			if err != nil || want[raw.EventID] != e.Detail || e.EventBusName != "payments" || e.Source != "payhook" ||
+				e.DetailType != raw.EventName || len(e.Resources) != 1 || !payment.IsUUID(e.Resources[0]) {
+				t.Errorf("%+v, want %s, %v", e, want[raw.EventID], err)
+			}
+			delete(want, raw.EventID)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not put on the bus: %v", want)
+	}
+}
+
+// filesIn returns the files in a folder and below.
+func filesIn(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}

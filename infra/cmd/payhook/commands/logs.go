@@ -1,0 +1,250 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	smithytime "github.com/aws/smithy-go/time"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/settings"
+)
+
+var functions = []string{"webhook", "redrive", "token"}
+
+type logsOptions struct {
+	*cli.Program
+	since                    time.Duration
+	follow, all, notAccepted bool
+}
+
+// logsCommand returns the command that shows what the functions have logged.
+//
+// It guarantees that each line is shown once and none is left out, even if the computer sleeps or AWS cannot be reached
+// for a time, as long as a line reaches CloudWatch Logs at most two minutes after a line with a later time, and is
+// still kept there.
+func logsCommand(p *cli.Program) *cobra.Command {
+	o := logsOptions{Program: p, since: 10 * time.Minute}
+	cmd := &cobra.Command{
+		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
+		ValidArgs: functions,
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs, func(_ *cobra.Command, args []string) error {
+			if o.notAccepted && (o.follow || o.all || len(args) > 0) {
+				return errors.New("--not-accepted takes no function, --follow or --all")
+			}
+			return nil
+		}),
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
+			if o.notAccepted {
+				return o.showNotAccepted(ctx, d)
+			}
+			return o.run(ctx, d, args)
+		}),
+	}
+	f := cmd.Flags()
+	f.Func("since", "how far back to begin, such as 90s, 24h or 7d (default 10m)", func(text string) (err error) {
+		if o.since, err = settings.ParseDuration(text); err != nil || o.since < 0 {
+			return errors.New("must be a duration such as 90s, 24h or 7d")
+		}
+		return nil
+	})
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	f.BoolVar(&o.notAccepted, "not-accepted", false, "list the webhooks that were not accepted")
+	f.BoolVar(&o.all, "all", false, "also what Lambda writes for each invocation")
+	return cmd
+}
+
+func (o *logsOptions) run(ctx context.Context, d *deployment.Deployment, named []string) error {
+	groups := maps.Clone(d.Logs)
+	maps.DeleteFunc(groups, func(function, _ string) bool { return len(named) > 0 && named[0] != function })
+	if len(groups) == 0 {
+		return cli.Usage("the stack has no function %s: it has tokenStore=none", named[0])
+	}
+	t := tail{cloudwatchlogs.NewFromConfig(d.AWS), groups, o.Now().Add(-o.since), map[string]time.Time{}}
+	if o.follow {
+		return t.follow(ctx, func(text string) { fmt.Fprintln(o.Err, text) }, o.show)
+	}
+	entries, err := t.next(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(entries, o.shows) {
+		fmt.Fprintf(o.Err, "nothing was logged in the last %s; --since goes further back\n", cli.Readable(o.since))
+	}
+	return o.show(entries)
+}
+
+func (o *logsOptions) shows(e entry) bool { return o.JSON || o.all || !e.routine() }
+
+func (o *logsOptions) show(entries []entry) error {
+	for _, e := range entries {
+		if !o.shows(e) {
+			continue
+		}
+		if err := o.write(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hidden are the members of a line that a person does not need: they are shown elsewhere, or are for CloudWatch.
+var hidden = regexp.MustCompile(`^line\.(time|_aws\..*|StackName|requestId)$`)
+
+func (o *logsOptions) write(e entry) error {
+	// What the function wrote is in line if it is a JSON object, otherwise in text.
+	document := struct {
+		Time     string         `json:"time"`
+		Function string         `json:"function"`
+		Line     jsontext.Value `json:"line,omitzero"`
+		Text     string         `json:"text,omitzero"`
+	}{Time: cli.Stamp(e.Time), Function: e.Function}
+	if line := jsontext.Value(e.Text); line.IsValid() && line.Kind() == jsontext.KindBeginObject {
+		document.Line = line
+	} else {
+		document.Text = e.Text
+	}
+	if o.JSON {
+		return o.PrintJSON(document)
+	}
+	document.Text = strings.ReplaceAll(document.Text, "\t", "  ")
+	members, err := o.Members(document)
+	members = slices.DeleteFunc(members, func(m cli.Member) bool { return hidden.MatchString(m.Name) })
+	for i := range members {
+		members[i].Name = strings.TrimPrefix(members[i].Name, "line.")
+	}
+	return cmp.Or(err, o.WriteLine(members))
+}
+
+// routine reports whether the entry is one that Lambda writes for every invocation that
+// ends well: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
+// REPORT has a status if it does not.
+func (e entry) routine() bool {
+	begins := func(text string) bool { return strings.HasPrefix(e.Text, text) }
+	return slices.ContainsFunc([]string{"START RequestId:", "END RequestId:", "INIT_START "}, begins) ||
+		begins("REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
+}
+
+// entry is one log event.
+type entry struct {
+	Function string
+	Time     time.Time
+	Text     string
+	id       string
+}
+
+// errPart is returned by [logEvents] if there are more pages than it may read.
+var errPart = errors.New("only a part was read")
+
+// logEvents returns the log events of a group since from, in the order of their times. filter is a filter pattern of
+// CloudWatch Logs; "" for none. It reads at most so many pages; 0 for all. FilterLogEvents is not billed by the
+// request, unlike StartLiveTail: https://aws.amazon.com/cloudwatch/pricing/
+func logEvents(ctx context.Context, client *cloudwatchlogs.Client, group, filter string, from time.Time,
+	most int) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		input := &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group, StartTime: aws.Int64(from.UnixMilli())}
+		if filter != "" {
+			input.FilterPattern = &filter
+		}
+		pages := cloudwatchlogs.NewFilterLogEventsPaginator(client, input)
+		for n := 1; pages.HasMorePages(); n++ {
+			if most > 0 && n > most {
+				yield(entry{}, errPart)
+				return
+			}
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(entry{}, fmt.Errorf("the log group %s: %w", group, err))
+				return
+			}
+			for _, e := range page.Events {
+				entry := entry{Time: time.UnixMilli(aws.ToInt64(e.Timestamp)), id: aws.ToString(e.EventId),
+					Text: strings.TrimSpace(aws.ToString(e.Message))}
+				if !yield(entry, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// overlap is how far a tail reads back each time. Log events of different sandboxes do
+// not arrive in the order of their timestamps.
+const overlap = 2 * time.Minute
+
+// tail reads log groups from a time on, and returns each log event once. It compares
+// times of the logs with each other only, so the clock of this computer does not matter.
+// It is not safe for concurrent use.
+type tail struct {
+	client *cloudwatchlogs.Client
+	groups map[string]string
+	from   time.Time
+	seen   map[string]time.Time // by the ids of log events; not older than from
+}
+
+// next returns the log events that are new, in the order of their times. With an error, it returns those that it has
+// read; the next call reads on.
+func (t *tail) next(ctx context.Context) (entries []entry, err error) {
+	newest := t.from
+	for function, group := range t.groups {
+		for e, errRead := range logEvents(ctx, t.client, group, "", t.from, 0) {
+			if errRead != nil {
+				err = errRead
+				break
+			}
+			if _, known := t.seen[e.id]; known {
+				continue
+			}
+			t.seen[e.id] = e.Time
+			if e.Time.After(newest) {
+				newest = e.Time
+			}
+			e.Function = function
+			entries = append(entries, e)
+		}
+	}
+	if from := newest.Add(-overlap); err == nil && from.After(t.from) {
+		t.from = from
+		maps.DeleteFunc(t.seen, func(_ string, at time.Time) bool { return at.Before(from) })
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.Time.Compare(b.Time) })
+	return entries, err
+}
+
+// follow reads again and again, and calls show with what is new, until ctx ends, which is no error. If AWS cannot be
+// reached, it tells say and tries again. It ends with an error if AWS rejects the calls, or with the error of show.
+func (t *tail) follow(ctx context.Context, say func(string), show func([]entry) error) error {
+	failing := false
+	for {
+		entries, err := t.next(ctx)
+		if errShow := show(entries); errShow != nil || ctx.Err() != nil {
+			return errShow
+		}
+		_, answered := errors.AsType[*smithyhttp.ResponseError](err)
+		if answered && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary {
+			return err
+		}
+		if err != nil && !failing {
+			say(err.Error() + "; trying again")
+		}
+		failing = err != nil
+		if smithytime.SleepWithContext(ctx, 2*time.Second) != nil {
+			return nil
+		}
+	}
+}

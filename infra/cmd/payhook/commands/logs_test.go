@@ -1,0 +1,359 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+)
+
+var logsNoon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// cloudWatch is a log group of CloudWatch Logs. A page has two
+// events, and each third page is empty. It is not safe for concurrent use.
+type cloudWatch struct {
+	events []event
+	pages  int
+	starts []int64 // of the readings
+	// replays are the messages of the log group of redrive.
+	replays []event
+	// fail, if set, answers with a status, unless it is 0, by the number of pages before it.
+	fail func(group string, page int) (status int, code string)
+}
+
+type event struct {
+	ID        string `json:"eventId"`
+	Timestamp int64  `json:"timestamp"`
+	Message   string `json:"message"`
+}
+
+// add adds a log event, at so many seconds after noon.
+func (c *cloudWatch) add(seconds int, message string) {
+	at := logsNoon.Add(time.Duration(seconds) * time.Second).UnixMilli()
+	c.events = append(c.events, event{strconv.Itoa(len(c.events)), at, message})
+	slices.SortStableFunc(c.events, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
+}
+
+func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		LogGroupName, NextToken string
+		StartTime               int64
+	}
+	if err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true)); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	c.pages++
+	if c.fail != nil {
+		if status, code := c.fail(in.LogGroupName, c.pages-1); status != 0 {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
+			return
+		}
+	}
+	if in.NextToken == "" {
+		c.starts = append(c.starts, in.StartTime)
+	}
+	var out struct {
+		Events    []event `json:"events"`
+		NextToken string  `json:"nextToken,omitempty"`
+	}
+	if in.LogGroupName == "/redrive" {
+		early := func(e event) bool { return e.Timestamp < in.StartTime }
+		out.Events = slices.DeleteFunc(slices.Clone(c.replays), early)
+	}
+	skip, _ := strconv.Atoi(in.NextToken)
+	from := slices.IndexFunc(c.events, func(e event) bool { return e.Timestamp >= in.StartTime })
+	if from >= 0 && in.LogGroupName == "/webhook" {
+		rest := c.events[from:][min(skip, len(c.events)-from):]
+		n := min(len(rest), 2)
+		if c.pages%3 == 0 {
+			n = 0
+		}
+		out.Events = rest[:n]
+		if n < len(rest) {
+			out.NextToken = strconv.Itoa(skip + n)
+		}
+	}
+	json.MarshalWrite(w, out)
+}
+
+// Do implements [aws.HTTPClient], for tests in a bubble.
+func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (c *cloudWatch) tail() *tail {
+	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
+		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
+	return &tail{client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, logsNoon, map[string]time.Time{}}
+}
+
+func texts(entries []entry) string {
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Text)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestEachLogEventIsReturnedOnce(t *testing.T) {
+	c := &cloudWatch{}
+	tail := c.tail()
+	c.add(-1, "before")
+	for _, step := range []struct {
+		seconds int
+		add     []string
+		want    string
+	}{
+		{0, []string{"a", "b", "c", "d", "e"}, "a b c d e"},
+		{0, nil, ""},
+		{0, []string{"f"}, "f"}, // at the same time as those before
+		{300, []string{"g", "h"}, "g h"},
+		{181, []string{"late"}, "late"}, // less than two minutes before the newest
+		{300, nil, ""},
+		{301, []string{"i"}, "i"},
+	} {
+		for _, text := range step.add {
+			c.add(step.seconds, text)
+		}
+		got, err := tail.next(t.Context())
+		if err != nil || texts(got) != step.want {
+			t.Errorf("got %q, %v, want %q", texts(got), err, step.want)
+		}
+	}
+	// It does not read everything again each time, and does not remember all of it.
+	if got, want := c.starts[len(c.starts)-1], logsNoon.Add(180*time.Second).UnixMilli(); got != want {
+		t.Errorf("the last reading begins at %d, want %d", got, want)
+	}
+	if len(tail.seen) != 4 {
+		t.Errorf("%d events are remembered, want 4", len(tail.seen))
+	}
+}
+
+// followed reads that many times, and calls do after each reading. It returns what is shown and said.
+func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (shown, said string, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []entry
+		reading := 0
+		err = c.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
+			all = append(all, entries...)
+			if reading++; reading > readings {
+				cancel()
+			}
+			do(reading)
+			return nil
+		})
+		shown = texts(all)
+	})
+	return shown, said, err
+}
+
+func TestNothingIsMissedAfterAnOutage(t *testing.T) {
+	c := &cloudWatch{replays: []event{{"r", logsNoon.UnixMilli(), "redrive"}}}
+	for _, text := range []string{"a", "b", "c"} {
+		c.add(0, text)
+	}
+	c.fail = func(group string, page int) (status int, code string) {
+		if group == "/redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
+			return http.StatusServiceUnavailable, "InternalError"
+		}
+		return 0, ""
+	}
+	shown, said, err := followed(t, c, 60, func(reading int) {
+		if reading%10 == 0 {
+			c.add(3600*reading, strconv.Itoa(reading))
+		}
+	})
+	got := strings.Fields(shown)
+	slices.Sort(got)
+	if want := strings.Fields("10 20 30 40 50 60 a b c redrive"); err != nil || !slices.Equal(got, want) ||
+		strings.Count(said, "trying again") != 1 {
+		t.Errorf("shown %q, said %q, %v", shown, said, err)
+	}
+}
+
+func TestRejectedCallEndsTheReading(t *testing.T) {
+	for code, rejects := range map[string]bool{"AccessDeniedException": true, "ResourceNotFoundException": true,
+		"ThrottlingException": false} {
+		c := &cloudWatch{}
+		_, said, err := followed(t, c, 3, func(int) {
+			c.fail = func(string, int) (int, string) { return http.StatusBadRequest, code }
+		})
+		if rejects && (err == nil || !strings.Contains(err.Error(), code)) || !rejects && err != nil ||
+			strings.Contains(said, "trying again") == rejects {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook","outcome":"signature-mismatch",` +
+	`"status":401,"cause":"the signature does not verify","keyId":"","ms":{"authenticate":0.5,"record":0},` +
+	`"Recorded":0,"ok":false,"list":[],"none":null,"StackName":"f","_aws":{"Timestamp":1},"requestId":"r",` +
+	`"x":"a\u001b[1m"}`
+
+// call runs payhook logs against c.
+func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
+	t.Helper()
+	server := httptest.NewServer(c)
+	defer server.Close()
+	var o, e bytes.Buffer
+	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return logsNoon.Add(time.Minute) },
+		Stack: &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
+			Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}}
+	root := p.Root()
+	root.AddCommand(logsCommand(p))
+	status = p.Run(t.Context(), root, append([]string{"logs"}, args...))
+	return o.String(), e.String(), status
+}
+
+func TestRoutineLinesAreLeftOut(t *testing.T) {
+	c := &cloudWatch{}
+	c.add(0, "START RequestId: 1 Version: 1\n")
+	c.add(0, outcome+"\n")
+	c.add(0, "panic: \x1b[1m\n")
+	c.add(0, "END RequestId: 1\n")
+	c.add(0, "REPORT RequestId: 1\tDuration: 1 ms\n")
+	c.add(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
+	const head = "time=2026-01-31T12:00:00.000Z  function=webhook  "
+	const want = head + `level=WARN  msg=webhook  outcome=signature-mismatch  status=401  ` +
+		`cause="the signature does not verify"  ms.authenticate=0.5  x="a\x1b[1m"` + "\n" +
+		head + `text="panic: \x1b[1m"` + "\n" +
+		head + `text="REPORT RequestId: 2  Duration: 9 ms  Status: timeout"` + "\n"
+	if out, stderr, status := callLogs(t, c); status != 0 || out != want || stderr != "" {
+		t.Errorf("%d, %q\n%s", status, stderr, out)
+	}
+	if out, _, _ := callLogs(t, c, "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
+		t.Errorf("--all:\n%s", out)
+	}
+	const inJSON = `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","text":"START RequestId: 1 Version: 1"}` +
+		"\n" + `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","line":` + outcome + "}\n"
+	if out, stderr, status := callLogs(t, c, "--json"); status != 0 || !strings.HasPrefix(out, inJSON) || stderr != "" {
+		t.Errorf("--json: %d, %q\n%s", status, stderr, out)
+	}
+	for _, args := range [][]string{{"redrive"}, {"--since", "1s"}} {
+		if out, stderr, status := callLogs(t, c, args...); status != 0 || out != "" ||
+			!strings.HasPrefix(stderr, "nothing was logged") {
+			t.Errorf("%q: %d, %q, %q", args, status, out, stderr)
+		}
+	}
+}
+
+func TestWrongUsageIsNamed(t *testing.T) {
+	c := &cloudWatch{}
+	for args, want := range map[string]string{
+		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
+		"token":                   "the stack has no function token",
+		"--since=soon":            `invalid argument "soon" for "--since" flag: must be a duration such as 90s`,
+		"--since=-1h":             `invalid argument "-1h" for "--since" flag: must be a duration`,
+		"--not-accepted --follow": "--not-accepted takes no",
+		"--not-accepted webhook":  "--not-accepted takes no",
+		"--not-accepted --all":    "--not-accepted takes no",
+	} {
+		if _, stderr, status := callLogs(t, c, strings.Fields(args)...); status != cli.StatusUsage ||
+			!strings.HasPrefix(stderr, "payhook: "+want) {
+			t.Errorf("%s: %d, %q", args, status, stderr)
+		}
+	}
+}
+
+// answer adds the line of a webhook. of are further members.
+func (c *cloudWatch) answer(seconds, status int, outcome, request, of string) {
+	c.add(seconds, fmt.Sprintf(`{"level":"WARN","msg":"webhook","outcome":%q,"status":%d,"requestId":%q%s}`+"\n",
+		outcome, status, request, of))
+}
+
+func TestNotAcceptedWebhooksAreListed(t *testing.T) {
+	c := &cloudWatch{}
+	delivery := func(id string) string { return `,"deliveryId":"` + id + `"` }
+	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
+	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
+	c.answer(3, 503, "key-unavailable", "r3",
+		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"second\u001b[1m"`)
+	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
+	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
+	c.answer(6, 200, "accepted", "r6", delivery("d"))
+	c.answer(7, 422, "invalid", "r7", delivery("d")) // accepted before, and not later
+	c.answer(8, 401, "signature-missing", "r8", "")
+	c.answer(9, 401, "signature-missing", "r9", "")
+	c.answer(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
+	c.answer(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
+	c.answer(12, 503, "out-of-time", "r15", delivery("g"))
+	c.answer(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
+	c.add(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
+	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
+	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
+	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
+	at := logsNoon.Add(20 * time.Second).UnixMilli()
+	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`},
+		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
+		// One event of the delivery is published. The others may not be recorded.
+		{"3", at, `{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`}}
+
+	second := func(n int) time.Time { return logsNoon.Add(time.Duration(n) * time.Second) }
+	want := []notAccepted{
+		{second(1), second(3), 2, 503, "key-unavailable", "second\x1b[1m", "k", "a", "r3", "c"},
+		{second(7), second(7), 1, 422, "invalid", "", "", "d", "r7", ""},
+		{second(8), second(8), 1, 401, "signature-missing", "", "", "", "r8", ""},
+		{second(9), second(9), 1, 401, "signature-missing", "", "", "", "r9", ""},
+		{second(11), second(11), 1, 401, "timestamp-outside-window", "", "", "f", "r11", ""},
+		{second(12), second(12), 1, 503, "out-of-time", "", "", "g", "r15", ""},
+		{second(13), second(13), 1, 0, "function-failed", "timeout", "", "", "r13", ""},
+	}
+	out, stderr, status := callLogs(t, c, "--not-accepted", "--json")
+	var got []notAccepted
+	for line := range strings.Lines(out) {
+		var n notAccepted
+		if err := json.Unmarshal([]byte(line), &n, json.RejectUnknownMembers(true)); err != nil {
+			t.Fatal(err)
+		}
+		n.First, n.Last = n.First.UTC(), n.Last.UTC()
+		got = append(got, n)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed ||
+		!strings.Contains(stderr, "7 webhooks were not accepted in the last 10m") {
+		t.Errorf("%d, %s (-want +got)\n%s", status, stderr, diff)
+	}
+	out, _, status = callLogs(t, c, "--not-accepted")
+	if lines := strings.Split(out, "\n"); status != cli.StatusFailed || len(lines) != 9 ||
+		!strings.Contains(lines[1], "2026-01-31T12:00:03.000Z (57s ago)  2      503     key") ||
+		!strings.HasSuffix(lines[1], `a           r3         k      "second\x1b[1m"`) {
+		t.Errorf("%d\n%s", status, out)
+	}
+}
+
+func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
+	for failing := range 4 {
+		c := &cloudWatch{}
+		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
+		c.fail = func(string, int) (int, string) {
+			if len(c.starts) < failing {
+				return 0, ""
+			}
+			return http.StatusBadRequest, "AccessDeniedException"
+		}
+		if out, stderr, status := callLogs(t, c, "--not-accepted"); status != cli.StatusUnreachable || out != "" ||
+			!strings.Contains(stderr, "AccessDenied") {
+			t.Errorf("after %d readings: %d, %q, %q", failing, status, out, stderr)
+		}
+	}
+}

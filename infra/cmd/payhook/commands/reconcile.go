@@ -1,0 +1,351 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	smithytime "github.com/aws/smithy-go/time"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/aws/dynamodb"
+	"payhook.example/shared/aws/s3"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+)
+
+// state is what Payhook knows of an id.
+type state string
+
+const (
+	missing   state = "missing"   // Payhook has nothing
+	damaged   state = "damaged"   // its item in the ledger does not say its state, or not readably
+	parked    state = "parked"    // in the ledger, or a delivery is open: a person must decide
+	pending   state = "pending"   // accepted; redrive publishes it
+	dismissed state = "dismissed" // parked, and a person decided that it is not published
+	replayed  state = "replayed"  // its delivery was replayed and accepted; the ledger no longer remembers it
+	older     state = "older"     // from before the time that the ledger remembers
+	published state = "published"
+)
+
+// states are in the order of their urgency. An id of several events has the first of the states that its events have.
+var states = []state{missing, damaged, parked, pending, dismissed, replayed, older, published}
+
+func byUrgency(a, b state) int { return cmp.Compare(slices.Index(states, a), slices.Index(states, b)) }
+
+// identifier is what the ids of a list are.
+type identifier struct {
+	name   string // in sections 2.2, 2.3 and 2.5 of the interface
+	isUUID bool
+	of     func(payment.Identifiers) []string // nil for those that every delivery must have
+}
+
+const eventID = "eventId"
+
+var identifiers = []identifier{
+	{name: eventID, isUUID: true},
+	{name: "deliveryId", isUUID: true},
+	{name: "paymentRequestId", of: func(i payment.Identifiers) []string { return []string{i.PaymentRequestID} }},
+	{name: "paymentEndToEndId", of: func(i payment.Identifiers) []string { return []string{i.PaymentEndToEndID} }},
+	{name: "svcUniquePaymentId", of: func(i payment.Identifiers) []string { return []string{i.SvcUniquePaymentID} }},
+	{name: "svcPostingIds", of: func(i payment.Identifiers) []string { return i.SvcPostingIDs }},
+}
+
+// hides reports whether an event with a deviation at that path has an unreadable identifier.
+func (i identifier) hides(path string) bool {
+	field := "eventData.identifiers." + i.name
+	return strings.HasPrefix(field, path) || strings.HasPrefix(path, field)
+}
+
+// reconcileCommand returns the command that compares a list of the payment service with what Payhook has.
+func reconcileCommand(p *cli.Program) *cobra.Command {
+	r, by := reconciler{Program: p}, ""
+	var names []string
+	for _, i := range identifiers {
+		names = append(names, i.name)
+	}
+	cmd := &cobra.Command{
+		Use:   "reconcile FILE|-",
+		Short: "Compare a list of the service with what Payhook has",
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			if err := cli.OneArg("FILE")(cmd, args); err != nil {
+				return err
+			}
+			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
+			if r.by.name != eventID && r.in.From.IsZero() {
+				return fmt.Errorf("%s is only in the evidence: give the first hour with --from", r.by.name)
+			}
+			if r.list, err = r.open(args[0]); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return r.in.Check(p.Now())
+		},
+		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+			if d.EvidenceBucket == "" && !r.in.From.IsZero() {
+				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
+			}
+			r.use(d)
+			if err := r.load(ctx); err != nil {
+				return err
+			}
+			return r.print()
+		}),
+	}
+	f := cmd.Flags()
+	cli.ChoiceVar(cmd, &by, "by", "what the ids are: the `name` of a field of the interface (default eventId)",
+		names...)
+	f.StringVar(&r.column, "column", "", "`name` of the column of a CSV file")
+	r.in.Flags(f)
+	f.BoolVar(&r.all, "all", false, "print also what is published")
+	return cmd
+}
+
+type reconciler struct {
+	*cli.Program
+	by     identifier
+	column string // the name of that with the ids; "" for none
+
+	in   Section // the zero value for none
+	all  bool
+	list []string
+
+	ledger ledger.Getter
+	store  proof.Reader // the parking bucket
+	// scan calls got with each record of the evidence.
+	scan func(ctx context.Context, got func(Object)) error
+	// setting returns how long the ledger remembers an event that is published now.
+	setting func(ctx context.Context) (time.Duration, error)
+	// pause waits until the next call of DynamoDB may be made.
+	pause func(ctx context.Context) error
+
+	events  map[string][]string    // the eventIds of each id in the list
+	items   map[string]ledger.Item // by eventId
+	window  time.Duration          // the longest, by the setting and the items
+	times   map[string]time.Time   // of the first record of an event
+	parked  map[string][]string    // names by the ids that they concern
+	decided map[string]proof.Decision
+	unread  int // records of the evidence
+}
+
+// use reads what a stack has.
+func (r *reconciler) use(d *deployment.Deployment) {
+	client := d.S3()
+	r.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable)
+	r.store = s3.NewBucket(client, d.ParkingBucket)
+	r.scan = func(ctx context.Context, got func(Object)) error {
+		return Scan(ctx, client, d.EvidenceBucket, r.in, got)
+	}
+	r.setting = func(ctx context.Context) (time.Duration, error) {
+		conf, err := d.Deployed(ctx, "webhook")
+		return conf.DeduplicationWindow, err
+	}
+	r.pause = func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, pause) }
+}
+
+const (
+	atOnce = 100                    // items of one call of DynamoDB
+	pause  = 100 * time.Millisecond // between two calls
+)
+
+type row struct {
+	State  state    `json:"state"`
+	ID     string   `json:"id"`
+	Events []string `json:"eventIds,omitempty"` // if the id is not one itself
+	Parked []string `json:"parked,omitempty"`   // the names of what is parked and open
+}
+
+// print prints what is known of the ids. The error is [cli.ErrAttention] if not all is well.
+func (r *reconciler) print() error {
+	counts := map[state]int{}
+	var rows []row
+	for _, id := range r.list {
+		made := r.row(id)
+		counts[made.State]++
+		if r.all || made.State != published || len(made.Parked) > 0 {
+			rows = append(rows, made)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.State, b.State) })
+	if err := cli.List(r.Program, rows); err != nil {
+		return err
+	}
+	said := []string{cli.Counted(len(r.list), "id", "ids")}
+	for _, s := range states {
+		said = append(said, fmt.Sprint(counts[s], " ", s))
+	}
+	fmt.Fprintln(r.Err, strings.Join(said, ", "))
+	if counts[missing] > 0 {
+		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
+			"shorter: what is older is missing too, unless --from shows how old it is\n",
+			cli.Readable(r.window))
+	}
+	if counts[missing]+counts[damaged]+r.unread > 0 {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// load reads everything that is known of the ids.
+func (r *reconciler) load(ctx context.Context) (err error) {
+	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
+		return err
+	}
+	if r.decided, err = proof.Decisions(ctx, r.store); err != nil {
+		return err
+	}
+	if r.window, err = r.setting(ctx); err != nil {
+		return err
+	}
+	r.events, r.times = map[string][]string{}, map[string]time.Time{}
+	for _, id := range r.list {
+		r.events[id] = nil
+		if r.by.name == eventID {
+			r.events[id] = []string{id}
+		}
+	}
+	if !r.in.From.IsZero() {
+		if err = r.loadEvidence(ctx); err != nil {
+			return err
+		}
+	}
+	return r.loadItems(ctx)
+}
+
+func (r *reconciler) add(id, event string) {
+	if events, inList := r.events[id]; inList && !slices.Contains(events, event) {
+		r.events[id] = append(events, event)
+	}
+}
+
+// loadEvidence finds the events of ids in the evidence.
+func (r *reconciler) loadEvidence(ctx context.Context) error {
+	count := r.Counter("record", "records")
+	err := r.scan(ctx, func(o Object) {
+		count(1)
+		if o.Deleted {
+			return
+		}
+		delivery, err := payment.DecodeDelivery(o.Proof.Payload)
+		if o.Err != nil || err != nil {
+			r.unread++
+			return
+		}
+		for _, raw := range delivery.Events {
+			id := ledger.Key(raw.EventID)
+			if at := r.times[id]; at.IsZero() || o.StoredAt.Before(at) {
+				r.times[id] = o.StoredAt
+			}
+			r.add(strings.ToLower(delivery.DeliveryID), id)
+			if r.by.of == nil {
+				continue
+			}
+			event, err := payment.DecodeEvent(raw.Bytes)
+			if err != nil || slices.ContainsFunc(event.Deviations, r.by.hides) {
+				r.unread++
+				continue
+			}
+			for _, of := range r.by.of(event.EventData.Identifiers) {
+				r.add(of, id)
+			}
+		}
+	})
+	if r.unread > 0 {
+		fmt.Fprintf(r.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
+			cli.Counted(r.unread, "record", "records"), r.by.name)
+	}
+	return err
+}
+
+func (r *reconciler) loadItems(ctx context.Context) error {
+	ids := slices.Concat(slices.Collect(maps.Values(r.events))...)
+	slices.Sort(ids)
+	r.items = map[string]ledger.Item{}
+	count := r.Counter("event", "events")
+	for part := range slices.Chunk(slices.Compact(ids), atOnce) {
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+		found, err := r.ledger.Get(ctx, part, false)
+		if err != nil {
+			return err
+		}
+		maps.Copy(r.items, found)
+		// The setting may have been longer.
+		for _, i := range found {
+			if at := cmp.Or(i.PublishedAt, i.Decision.At, i.Due); !at.IsZero() && !i.ExpiresAt.IsZero() {
+				r.window = max(r.window, i.ExpiresAt.Sub(at).Round(time.Minute))
+			}
+		}
+		count(len(part))
+	}
+	return nil
+}
+
+// row says what is known of an id and its events.
+func (r *reconciler) row(id string) row {
+	made := row{ID: id}
+	if r.by.name != eventID {
+		made.Events = r.events[id]
+	}
+	for _, one := range append([]string{id}, made.Events...) {
+		open, _ := r.decisions(one)
+		made.Parked = append(made.Parked, open...)
+	}
+	slices.Sort(made.Parked)
+	made.Parked = slices.Compact(made.Parked)
+
+	known := made.Events
+	if len(known) == 0 {
+		known = []string{id}
+	}
+	var all []state
+	for _, one := range known {
+		all = append(all, r.stateOf(one))
+	}
+	made.State = slices.MinFunc(all, byUrgency)
+	return made
+}
+
+// stateOf returns the state of an event, or of an id without known events.
+func (r *reconciler) stateOf(id string) state {
+	item, known := r.items[id]
+	open, decided := r.decisions(id)
+	at := r.times[id]
+	switch {
+	case known && !slices.Contains(states, state(item.State)):
+		return damaged
+	case known:
+		return state(item.State)
+	case len(open) > 0:
+		return parked
+	case decided != "":
+		return decided
+	case !at.IsZero() && at.Before(r.Now().Add(-r.window)):
+		return older
+	}
+	return missing
+}
+
+// decisions returns the names of what is parked and open about an id, and what was decided about its deliveries:
+// replayed if one of them was, since that one was accepted.
+func (r *reconciler) decisions(id string) (open []string, decided state) {
+	if r.items[id].State == ledger.Parked {
+		open = append(open, id)
+	}
+	for _, name := range r.parked[id] {
+		switch {
+		case r.decided[name] == "":
+			open = append(open, name)
+		case decided != replayed:
+			decided = state(r.decided[name])
+		}
+	}
+	return open, decided
+}
