@@ -124,7 +124,8 @@ func (f *fixture) testTutorial(t *testing.T) {
 	// The log has the event some time after the answer to the webhook.
 	at := strings.Index(blocks[2][2], "aws logs")
 	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
-	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(run))[2]+")\n(FUNCTION="+
+	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(run))[2]+")\n"+
+		"(export no_proxy='*' FUNCTION="+
 		f.Functions["redrive"]+"\n"+block.FindStringSubmatch(string(compare))[2]+")\n"+
 		"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
