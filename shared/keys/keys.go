@@ -87,7 +87,8 @@ type Options struct {
 	// MissBudget is how many requests for ids without a key are sent a minute, in each of the two budgets (the
 	// interface, section 8); 60. A service has few keys; more help only who invents key ids.
 	MissBudget int
-	Now        func() time.Time // time.Now
+	Now        func() time.Time                  // time.Now
+	Random     func(time.Duration) time.Duration // returns a duration from 0 to less than this; [rand.N]
 }
 
 // Freshness is how long a key is used before it is fetched again (the interface, section 5.4), so that a key which the
@@ -168,7 +169,10 @@ func New(endpoint *Endpoint, store Store, opts Options) *Cache {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Cache{endpoint: endpoint, store: store, opts: opts, early: rand.N(opts.Freshness / 12),
+	if opts.Random == nil {
+		opts.Random = rand.N[time.Duration]
+	}
+	return &Cache{endpoint: endpoint, store: store, opts: opts, early: opts.Random(opts.Freshness / 12),
 		keys: map[string]*entry{}, others: map[string]*entry{}, busy: map[string]chan struct{}{},
 		misses: budget{name: "misses"}, reserve: budget{name: "reserve"},
 		known: map[netip.Prefix]sighting{}, pauses: map[netip.Prefix]time.Time{}}
@@ -293,7 +297,7 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		if reason != nil && (l.tableFailed.Load() || !l.knows(ctx)) {
 			return Found{}, reason
 		}
-		if err := l.wait(ctx, nil, pause*3/4+rand.N(pause/2)); err != nil {
+		if err := l.wait(ctx, nil, pause*3/4+l.opts.Random(pause/2)); err != nil {
 			return Found{}, cmp.Or(reason, err)
 		}
 		pause = min(2*pause, 500*time.Millisecond)

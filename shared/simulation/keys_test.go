@@ -57,13 +57,14 @@ type flap struct {
 }
 
 // options returns the options of a key cache: short times in a history about keys, otherwise the defaults.
+// A history depends only on its seed, so nothing is random.
 func (s *keyService) options(now func() time.Time) keys.Options {
+	half := func(d time.Duration) time.Duration { return d / 2 }
 	if s == nil {
-		return keys.Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60, Now: now}
+		return keys.Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60, Now: now, Random: half}
 	}
-	return keys.Options{
-		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, MissBudget: keyBudget, Now: now,
-	}
+	return keys.Options{Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, MissBudget: keyBudget,
+		Now: now, Random: half}
 }
 
 func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response {
