@@ -35,12 +35,12 @@ func output(t *testing.T, args ...string) (string, error) {
 
 func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 	for given, want := range map[string]string{
-		"": "All 19",
+		"": "All 20",
 		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d compliance captureRejected=1h " +
-			"allowedSources=203.0.113.0/24": "All 18",
-		"keysAuth=bearer timestampLocation=query:ts credentialEncoding=form": "All 19",
+			"allowedSources=203.0.113.0/24": "All 19",
+		"keysAuth=bearer timestampLocation=query:ts credentialEncoding=form": "All 20",
 		"keyIdLocation=static:6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 tokenStore=parameter " +
-			"archiveRetention=off signatureHeader=Sig": "All 18",
+			"archiveRetention=off signatureHeader=Sig": "All 19",
 	} {
 		if out, err := output(t, "--once", "--setting", given); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", given, err, out)

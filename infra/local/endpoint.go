@@ -128,7 +128,8 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if err := paymenttest.FromPage(r, e.api.Domain); err != nil {
 		return http.StatusForbidden, err
 	}
-	if !slices.Contains(settings.Methods(), r.Method) || r.URL.Path != "/" {
+	if methods := slices.Concat(settings.Methods(), settings.MonitorMethods()); !slices.Contains(methods, r.Method) ||
+		r.URL.Path != "/" {
 		return http.StatusNotFound, errors.New("no route")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))

@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
@@ -134,7 +135,7 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		"PayloadFormatVersion": "2.0",
 		"TimeoutInMillis":      apiTimeout,
 	})
-	for _, method := range settings.Methods() {
+	for _, method := range slices.Concat(settings.Methods(), settings.MonitorMethods()) {
 		route := newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
 			"ApiId":             e.api.Ref(),
 			"RouteKey":          method + " " + routePath,

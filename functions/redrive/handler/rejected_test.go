@@ -127,7 +127,7 @@ func TestARejectedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 		"no delivery":            {want: intake.Invalid},
 		"from elsewhere":         {change: sources("198.51.100.0/24"), want: intake.SourceNotAllowed},
 		"from an allowed source": {change: sources("192.0.2.0/24"), want: intake.Accepted},
-		"another method": {captured: func(p *proof.Proof) { p.Request.Method = "GET" },
+		"another method": {captured: func(p *proof.Proof) { p.Request.Method = "DELETE" },
 			want: intake.MethodNotAllowed},
 		"with PUT": {captured: func(p *proof.Proof) { p.Request.Method = "PUT" }, want: intake.Accepted},
 		"not captured whole": {captured: func(p *proof.Proof) { p.Payload, p.Request.PayloadBytes = nil, 1 },

@@ -27,7 +27,7 @@ func capturing(t *testing.T, until time.Duration) *endpoint {
 func TestARejectedWebhookIsStored(t *testing.T) {
 	for name, change := range map[string]func(r *events.APIGatewayV2HTTPRequest){
 		"signature-mismatch": func(r *events.APIGatewayV2HTTPRequest) { r.Body = "a\xff\x00b" }, // sent in base64
-		"method-not-allowed": func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "GET" },
+		"method-not-allowed": func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "DELETE" },
 		"payload-encoding":   func(r *events.APIGatewayV2HTTPRequest) { r.Body, r.IsBase64Encoded = "§", true },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,13 +72,17 @@ type problem struct {
 	Invalid    int    `json:"invalid,omitzero"` // without identity, if there are others; parked
 }
 
-// Invoke answers a webhook. It returns an error only if the event is not JSON: Lambda
-// answers 502 for every error.
+// Invoke answers a webhook, or a monitor: [settings.MonitorMethods]. It returns an error only if the event is not JSON:
+// Lambda answers 502 for every error.
 func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	received := time.Now()
 	r, err := readRequest(event)
 	if errors.Is(err, errNotJSON) {
 		return nil, err
+	}
+	if err == nil && slices.Contains(settings.MonitorMethods(), r.RequestContext.HTTP.Method) {
+		// It says nothing about the deployment. A line or a metric would hide webhooks that are refused.
+		return json.Marshal(newResponse(http.StatusNoContent, nil, nil))
 	}
 	result := intake.Failed(err)
 	if err == nil {
@@ -132,7 +137,7 @@ func (h *Handler) respond(result intake.Result, answer intake.Answer) response {
 	headers["Content-Type"] = "application/problem+json"
 	switch answer.Status {
 	case http.StatusMethodNotAllowed:
-		headers["Allow"] = strings.Join(settings.Methods(), ", ")
+		headers["Allow"] = strings.Join(slices.Concat(settings.Methods(), settings.MonitorMethods()), ", ")
 	case http.StatusUnauthorized:
 		headers["WWW-Authenticate"] = h.challenge()
 	}

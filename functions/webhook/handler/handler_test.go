@@ -41,7 +41,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		"no body": {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 204, "", ``},
 		"reset":   {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 205, "", ``},
 		"another method": {settings.BySignature, intake.Result{Outcome: intake.MethodNotAllowed}, 405,
-			"Allow: POST, PUT, PATCH",
+			"Allow: POST, PUT, PATCH, GET, HEAD",
 			`{"title":"Method Not Allowed","status":405,"detail":"The method is not one of webhooks."}`},
 		"a forgery": {settings.BySignature, intake.Result{Outcome: intake.SignatureMismatch, Err: field}, 401, signed,
 			unauthorized},
@@ -73,7 +73,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 	}
 }
 
-// The source is checked before everything else: a GET of an allowed source is answered 405.
+// The source is checked before everything else: a DELETE of an allowed source is answered 405.
 // Rejected requests are captured, but not those of other sources.
 func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
@@ -92,7 +92,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 			e := newEndpoint(t, change)
 			r := throughAPI(unsigned([]byte("x")), client)
 			r.Headers["x-forwarded-for"], r.RequestContext.HTTP.SourceIP = "192.0.2.1", address
-			r.RequestContext.HTTP.Method = "GET"
+			r.RequestContext.HTTP.Method = "DELETE"
 			got, line := e.handle(t, r).StatusCode, e.line(t)
 			if allowed {
 				if got != 405 {
@@ -173,11 +173,31 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 // The interface does not say which method is used.
 func TestEveryMethodOfWebhooksIsAccepted(t *testing.T) {
 	e := newEndpoint(t, nil)
-	for method, want := range map[string]int{"POST": 200, "PUT": 200, "PATCH": 200, "GET": 405, "post": 405} {
+	for method, want := range map[string]int{"POST": 200, "PUT": 200, "PATCH": 200, "DELETE": 405, "post": 405} {
 		r := e.signed(t, paymenttest.Event())
 		r.RequestContext.HTTP.Method = method
 		if got := e.handle(t, r).StatusCode; got != want {
 			t.Errorf("%s: answered %d", method, got)
+		}
+	}
+}
+
+// A monitor learns nothing, and changes no metric, line or store, whatever the settings are and whatever it sends.
+func TestAMonitorIsAnsweredWithoutAnEffect(t *testing.T) {
+	for name, change := range map[string]map[string]string{
+		"signature": {}, "mtls": withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")),
+		"networks": {"PAYHOOK_ALLOWED_SOURCES": "203.0.113.0/24"},
+	} {
+		change[settings.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
+		for _, method := range []string{"GET", "HEAD"} {
+			e := newEndpoint(t, change)
+			r := unsigned([]byte("x"))
+			r.RequestContext.HTTP.Method = method
+			got := e.handle(t, r)
+			if got.StatusCode != 204 || got.Body != "" || len(got.Headers) > 0 || e.log.Len() > 0 {
+				t.Errorf("%s, %s: %+v, logged %s", name, method, got, e.log)
+			}
+			e.nothingHappened(t)
 		}
 	}
 }
