@@ -53,19 +53,20 @@ func TestAServiceThatNeverAnswersDelaysALookupByItsTimeout(t *testing.T) {
 func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 	good := string(text(t, members(generated(0).N, 65537)))
 	for name, c := range map[string]struct {
-		jwk   string
-		ahead time.Duration
-		want  string
+		jwk, sentAs string
+		ahead       time.Duration
+		want        string
 	}{
-		"not a JWK":                     {"{}", 0, "key endpoint 1"},
-		"a key that the policy rejects": {string(text(t, members(odd(1024), 65537))), 0, "key endpoint 1"},
-		"a clock that is a bit ahead":   {good, 5 * time.Minute, "key table 0"},
-		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, "key endpoint 1"},
+		"not a JWK":                     {"{}", id, 0, "key endpoint 1"},
+		"a key that the policy rejects": {string(text(t, members(odd(1024), 65537))), id, 0, "key endpoint 1"},
+		"the spelling of another id":    {good, id[:35] + "0", 0, "key endpoint 1"},
+		"a clock that is a bit ahead":   {good, id, 5 * time.Minute, "key table 0"},
+		"a clock that is too far ahead": {good, id, 5*time.Minute + time.Second, "key endpoint 1"},
 	} {
 		run(t, 1, func(w *world) {
 			w.table.takes = 0
 			at := time.Now().Add(c.ahead)
-			r := Record{ID: itemID, Version: "1", JWK: c.jwk, SentAs: id, FetchedAt: at, Answer: Fresh}
+			r := Record{ID: itemID, Version: "1", JWK: c.jwk, SentAs: c.sentAs, FetchedAt: at, Answer: Fresh}
 			_, _, _ = w.Memory.Put(w.Context(), r, "")
 			found, err := w.lookup(w.all[0], id, nil, sender)
 			if got := result(found, err, w.calls.Load()); got != c.want {

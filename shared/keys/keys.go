@@ -374,6 +374,9 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 		next.key = nil
 	}
 	next = l.usable(next)
+	if err == nil && next.key == nil { // the process was frozen
+		next.Answer, err = Unavailable, fmt.Errorf("%w: the answer came too late", ErrUnavailable)
+	}
 	l.remember(next)
 	found, remembered, _ := l.result(next, Service)
 	if found.UnexpectedType = unexpected; next.key != nil {
@@ -492,6 +495,16 @@ func (l *lookup) memory() *entry {
 // to a copy only if the key was removed.
 func (l *lookup) merge(shared *entry) *entry {
 	m, e := l.memory(), *shared
+	longest := l.now().Add(askAgain)
+	switch {
+	case e.Version == m.Version: // it was seen before
+		longest = m.LeasedUntil
+	case e.Answer == None:
+		longest = l.now().Add(l.endpoint.timeout)
+	}
+	if e.LeasedUntil.After(longest) { // by the clock of the process that has written it
+		e.LeasedUntil = longest
+	}
 	removed := e.key == nil && !e.UnknownSince.IsZero() && !e.FetchedAt.Before(m.FetchedAt)
 	switch {
 	case e.Version == "" && (m.key != nil || m.Answer != None):

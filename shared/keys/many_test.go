@@ -219,6 +219,42 @@ func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 	})
 }
 
+// The clock of the process that stopped is 4 minutes ahead: its lease, or its answer, holds no longer than another one
+// from when a process has first seen it.
+func TestAClockThatIsAheadDelaysNoOneForLong(t *testing.T) {
+	for answer, longest := range map[State]time.Duration{None: 3 * time.Second, Unknown: time.Minute} {
+		run(t, 1, func(w *world) {
+			r := Record{ID: itemID, Version: "1", AskedAs: id, Answer: answer, LeasedUntil: time.Now().Add(4 * time.Minute)}
+			_, _, _ = w.Memory.Put(w.Context(), r, "")
+			for begin := time.Now(); ; time.Sleep(time.Second) {
+				_, err := w.lookup(w.all[0], id, generated(0), stranger)
+				if took := time.Since(begin); err == nil && took < longest || err != nil && took > longest+2*time.Second {
+					w.Fatalf("%q: %v after %s", answer, err, took)
+				}
+				if err == nil {
+					break
+				}
+			}
+		})
+	}
+}
+
+// A key that came while the process was frozen for longer than keys are used is no key.
+func TestAProcessThatIsFrozenForLongUsesNoOldKey(t *testing.T) {
+	var frozen time.Duration
+	run(t, 1, func(w *world) {
+		w.answer = func(string) string { frozen = time.Hour; return "" }
+		found, err := w.lookup(w.all[0], id, nil, sender)
+		r, _ := w.Memory.Get(w.Context(), itemID)
+		if got := result(found, err, 1); got != "unavailable endpoint 1" || r.Answer != Unavailable {
+			w.Errorf("%s, %+v", got, r)
+		}
+	}, func(o *Options) {
+		o.MaxAge = time.Hour
+		o.Now = func() time.Time { return time.Now().Add(frozen) }
+	})
+}
+
 // A process that is frozen after its request finds that another one has leased the question, or has an answer.
 func TestAKeyIsWrittenByWhoeverGotIt(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -63,15 +63,14 @@ func (r Record) after(a reply, o *Options) Record {
 	}
 	failures := 1
 	if r.AskedAs == a.sentAs && a.asked.Sub(r.LeasedUntil) < maxRetryAfter {
-		failures += r.Failures
+		failures += max(0, min(r.Failures, 8))
 	}
 	r.AskedAs, r.Answer, r.Failures, r.LeasedUntil = a.sentAs, a.answer, 0, a.at.Add(pause)
 	switch retryAfter := min(a.retryAfter, maxRetryAfter); {
 	case a.answer == Unavailable && r.JWK != "":
 		r.LeasedUntil = a.at.Add(max(pause, retryAfter))
 	case a.answer == Unavailable:
-		r.Failures = min(failures, 9)
-		// 0 s, 1 s, 2 s and so on
+		r.Failures = failures
 		r.LeasedUntil = a.at.Add(cmp.Or(retryAfter, min(pause, time.Duration(1<<r.Failures/4)*time.Second)))
 	case r.JWK != "":
 		if r.UnknownSince.IsZero() {

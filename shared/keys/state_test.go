@@ -3,6 +3,7 @@ package keys
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -97,7 +98,12 @@ func TestPausesAfterFailures(t *testing.T) {
 	}
 	again := inState(Unavailable)
 	again.Failures, again.LeasedUntil = 9, start.Add(-time.Minute)
+	damaged, negative := again, again
+	damaged.Failures, damaged.LeasedUntil = math.MaxInt, start
+	negative.Failures, negative.LeasedUntil = -9, start
 	for name, c := range map[string]struct{ got, want []time.Duration }{
+		"a damaged number":              {play(damaged, 0, 1), seconds(10)},
+		"a negative number":             {play(negative, 0, 1), seconds(0)},
 		"without a key":                 {play(inState(None), 0, 7), seconds(0, 1, 2, 4, 8, 10, 10)},
 		"many":                          {play(inState(None), 0, 80)[78:], seconds(10, 10)},
 		"that begin again after a time": {play(again, 0, 2), seconds(0, 1)},

@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"crypto/rsa"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -62,7 +63,10 @@ type Record struct {
 
 // Key returns the key of a record; nil for none. The error says why the functions do not use it.
 func (r *Record) Key() (*rsa.PublicKey, error) {
-	if r.JWK == "" {
+	switch {
+	case r.SentAs != "" && !sameID(r.SentAs, r.ID): // it would be fetched again in this spelling
+		return nil, fmt.Errorf("%w: sentAs is not its key id", ErrNotJWK)
+	case r.JWK == "":
 		return nil, nil
 	}
 	return ParseJWK([]byte(r.JWK), r.ID)
