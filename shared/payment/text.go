@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -89,12 +90,13 @@ func CertificateProblem(err error) string {
 // ignore the mark. It is part of what was signed, so a signature is verified with it.
 func WithoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\uFEFF")) }
 
-// RetryAfter returns the pause that an answer asks for, in seconds or until a date (RFC 9110, section 10.2.3); 0 for
-// none.
+// RetryAfter returns the pause that an answer asks for, in seconds, of which a fraction does not count, or until a date
+// (RFC 9110, section 10.2.3); 0 for none.
 func RetryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(seconds) * time.Second // at most 136 years
+	seconds, err := strconv.ParseFloat(text, 64)
+	if strings.Trim(text, "0123456789.") == "" && (err == nil || errors.Is(err, strconv.ErrRange)) {
+		return time.Duration(min(seconds, math.MaxUint32)) * time.Second // at most 136 years
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {

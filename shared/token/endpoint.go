@@ -135,7 +135,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	status := response.StatusCode
 	failed := &EndpointError{Status: status, pauses: status < 500,
-		retryAfter: retryAfter(response.Header.Get("Retry-After"))}
+		retryAfter: min(payment.RetryAfter(response.Header), maxRetryAfter)}
 	switch {
 	case status == http.StatusOK && err != nil:
 		failed.Problem, failed.pauses = "the answer is incomplete: "+connectionProblem(err), false
@@ -232,15 +232,6 @@ func errorCode(body []byte) string {
 		return v.Error
 	}
 	return ""
-}
-
-// retryAfter returns the time of a Retry-After header (RFC 9110, section 10.2.3), at most maxRetryAfter; 0 for an
-// invalid one.
-func retryAfter(text string) time.Duration {
-	if at, err := http.ParseTime(text); err == nil {
-		return min(max(0, time.Until(at)), maxRetryAfter)
-	}
-	return seconds(text, maxRetryAfter)
 }
 
 // connectionProblem returns the reason why there was no answer. The text contains no data from the server.
