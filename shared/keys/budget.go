@@ -16,12 +16,8 @@ type budget struct {
 	used   int       // by this process while the table fails; more than the limit if the budget is used up
 }
 
-// spend takes one request from the budget of misses. If this is used up and the webhook came from a known sender, it
-// takes one from the reserve. It reports whether one was left. While the table fails, every process has its own
-// budgets.
-func (l *lookup) spend(ctx context.Context) bool {
-	return l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve)
-}
+// usedUp reports whether the budget of this minute is known to be used up.
+func (l *lookup) usedUp(b *budget) bool { return !l.use(b, 0) }
 
 // use counts n requests of this process. It reports whether the budget is not known to be used up.
 func (l *lookup) use(b *budget, n int) bool {
@@ -34,8 +30,10 @@ func (l *lookup) use(b *budget, n int) bool {
 	return b.used <= l.opts.MissBudget
 }
 
+// take takes one request from a budget, and reports whether one was left. While the table fails, every process has its
+// own budgets.
 func (l *lookup) take(ctx context.Context, b *budget) bool {
-	if !l.use(b, 0) {
+	if l.usedUp(b) {
 		return false
 	}
 	left, limit, minute := false, l.opts.MissBudget, l.now().Truncate(time.Minute)
@@ -50,13 +48,9 @@ func (l *lookup) take(ctx context.Context, b *budget) bool {
 }
 
 const (
-	// knownFor is how long a sender is known after an authentic webhook.
-	knownFor = 7 * 24 * time.Hour
-	// recordEvery is the minimum time between two records of a sender in the table.
-	recordEvery = 24 * time.Hour
-	// senderPause is how long a sender stays a stranger before the table is read again, and how long a write that
-	// failed is not tried again.
-	senderPause = time.Minute
+	knownFor    = 7 * 24 * time.Hour // how long a sender is known after an authentic webhook
+	recordEvery = 24 * time.Hour     // the minimum time between two records of a sender in the table
+	senderPause = time.Minute        // until the table is read again for a stranger, and a failed write is repeated
 )
 
 // sighting is the last authentic webhook of a sender that the table or this process recorded.
@@ -69,11 +63,7 @@ type sighting struct {
 // can use any address of its /64 (RFC 4291, section 2.5.1). The zero Addr gives the zero Prefix.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, _ := addr.Prefix(bits) // fails only for bits that are out of range
+	prefix, _ := addr.Prefix(min(addr.BitLen(), 64)) // fails only for bits that are out of range
 	return prefix
 }
 

@@ -40,11 +40,11 @@ type PolicyError struct {
 }
 
 func (e *PolicyError) Error() string {
-	texts := make([]string, len(e.Violations))
-	for i, v := range e.Violations {
-		texts[i] = string(v)
+	text, separator := "keys: key rejected", ": "
+	for _, v := range e.Violations {
+		text, separator = text+separator+string(v), "; "
 	}
-	return strings.TrimSuffix("keys: key rejected: "+strings.Join(texts, "; "), ": ")
+	return text
 }
 
 // ErrNotJWK is returned when a text is not the JWK that was asked for. It says nothing about the key.
@@ -78,14 +78,6 @@ func (k jwk) private() bool {
 	})
 }
 
-// wrongSize reports whether a modulus is shorter or longer than allowed.
-func wrongSize(n *big.Int) bool {
-	return n.BitLen() < 8*MinModulusBytes || n.BitLen() > 8*MaxModulusBytes
-}
-
-// badExponent reports whether an exponent is even, too long, or 1, with which everything verifies.
-func badExponent(e *big.Int) bool { return e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3 }
-
 // ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the interface, and its size and form are
 // safe. Otherwise it returns a [*PolicyError] that lists every violation.
 //
@@ -115,6 +107,7 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 	}
 	n, e = cmp.Or(n, new(big.Int)), cmp.Or(e, new(big.Int))
 	tooLong := len(k.N) > maxNumber
+	wrongSize := n.BitLen() < 8*MinModulusBytes || n.BitLen() > 8*MaxModulusBytes
 	var violations []Violation
 	for _, rule := range []struct {
 		violated bool
@@ -126,9 +119,9 @@ func ParseJWK(text []byte, id string) (*rsa.PublicKey, error) {
 		{k.Use != nil && *k.Use != "sig", WrongUse},
 		{len(k.KeyOps) > 0 && !slices.Contains(k.KeyOps, "verify"), WrongKeyOps},
 		{k.private(), Private},
-		{badExponent(e), BadExponent},
+		{e.Bit(0) == 0 || e.BitLen() > 31 || e.Int64() < 3, BadExponent}, // with 1, everything verifies
 		{n.Bit(0) == 0 && !tooLong, BadModulus},
-		{n.Bit(0) == 1 && wrongSize(n) || tooLong, WrongSize},
+		{n.Bit(0) == 1 && wrongSize || tooLong, WrongSize},
 		{hasROCAFingerprint(n), ROCA},
 	} {
 		if rule.violated {
@@ -148,14 +141,14 @@ func sameID(a, b string) bool {
 	return ok && one == other
 }
 
+func encode(n *big.Int) string { return base64.RawURLEncoding.EncodeToString(n.Bytes()) }
+
 // FormatJWK returns the JWK of a key in the form of section 2.6 of the interface. There is one form of a key, whatever
 // the form that [ParseJWK] has read. id must be a UUID.
 func FormatJWK(id string, key *rsa.PublicKey) []byte {
-	encode := base64.RawURLEncoding.EncodeToString
 	text, _ := json.Marshal(jwk{ // which fails only for text that is not UTF-8
 		Kty: "RSA", Alg: new("RS256"), Use: new("sig"), Kid: id,
-		N: encode(key.N.Bytes()),
-		E: encode(big.NewInt(int64(key.E)).Bytes()),
+		N: encode(key.N), E: encode(big.NewInt(int64(key.E))),
 	})
 	return text
 }
@@ -163,11 +156,9 @@ func FormatJWK(id string, key *rsa.PublicKey) []byte {
 // Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in base64url without padding. Two people can
 // compare it to check that they have the same key. It is safe for concurrent use.
 func Thumbprint(key *rsa.PublicKey) string {
-	encode := base64.RawURLEncoding.EncodeToString
 	// Section 3: only the required members, in this order, without white space.
-	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E)).Bytes()) + `","kty":"RSA","n":"` +
-		encode(key.N.Bytes()) + `"}`))
-	return encode(sum[:])
+	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E))) + `","kty":"RSA","n":"` + encode(key.N) + `"}`))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // maxNumber limits the text of a number: twice that of the longest modulus, for leading zeros.

@@ -33,7 +33,8 @@
 //
 // Fresh, stale and withdrawn keys are used. A key becomes stale at the age of Options.Freshness or up to a twelfth
 // earlier, at another time in each process. An answer that is no key ([ErrNotJWK]) counts as unavailable, because
-// anyone can make a process ask ([Cache.Refetch]).
+// anyone can make a process ask ([Cache.Refetch]). The clocks of processes can differ: from when a process has read a
+// record, it holds no longer than a request takes, or a minute if it has an answer.
 //
 // # Key ids
 //
@@ -59,7 +60,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,8 +150,14 @@ type Cache struct {
 	reserve budget
 	known   map[netip.Prefix]sighting  // senders of authentic webhooks
 	pauses  map[netip.Prefix]time.Time // unknown senders, and until when the table is not read again
-	// busy has a channel for each spelling and sender, which has its own budgets, that a caller is looking for.
-	busy map[string]chan struct{} // closed when it has the result
+	busy    map[question]chan struct{} // closed when the caller who searches has the result
+}
+
+// question is what one caller of a process at a time searches for. A sender is part of it, because it decides about
+// the budgets.
+type question struct {
+	sentAs string
+	sender netip.Prefix
 }
 
 // entry is a record and its key; nil for none. It is immutable.
@@ -173,7 +179,7 @@ func New(endpoint *Endpoint, store Store, opts Options) *Cache {
 		opts.Random = rand.N[time.Duration]
 	}
 	return &Cache{endpoint: endpoint, store: store, opts: opts, early: opts.Random(opts.Freshness / 12),
-		keys: map[string]*entry{}, others: map[string]*entry{}, busy: map[string]chan struct{}{},
+		keys: map[string]*entry{}, others: map[string]*entry{}, busy: map[question]chan struct{}{},
 		misses: budget{name: "misses"}, reserve: budget{name: "reserve"},
 		known: map[netip.Prefix]sighting{}, pauses: map[netip.Prefix]time.Time{}}
 }
@@ -208,40 +214,39 @@ type lookup struct {
 	ends        time.Time   // until when it waits and asks, once it waits
 }
 
-// find returns what is in memory, or searches when no other caller of this process searches for the same.
+// find returns what is in memory. Otherwise one caller of the process at a time searches for the same, and each of the
+// others then looks again.
 func (c *Cache) find(ctx context.Context, id string, failed *Found, from netip.Addr) (found Found, err error) {
 	canonical, ok := payment.KeyID(id)
 	if !ok {
 		return Found{}, ErrMalformedID
 	}
 	l := &lookup{Cache: c, id: canonical, sentAs: id, sender: network(from), failed: failed}
-	what, mine := id+" "+l.sender.String(), make(chan struct{})
-	for {
+	for what := (question{id, l.sender}); ; {
 		if found, err, ok = l.result(l.memory(), InMemory); ok {
 			return found, err
 		}
 		c.mu.Lock()
 		other := c.busy[what]
 		if other == nil {
+			mine := make(chan struct{})
 			c.busy[what] = mine
+			c.mu.Unlock()
+			defer func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				delete(c.busy, what)
+				close(mine)
+			}()
+			found, err = l.search(ctx)
+			found.TableFailed = found.TableFailed || l.tableFailed.Load()
+			return found, err
 		}
 		c.mu.Unlock()
-		if other == nil {
-			break
-		}
 		if err := l.wait(ctx, other, c.endpoint.timeout); err != nil {
 			return Found{}, err
 		}
 	}
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.busy, what)
-		close(mine)
-	}()
-	found, err = l.search(ctx)
-	found.TableFailed = found.TableFailed || l.tableFailed.Load()
-	return found, err
 }
 
 // wait waits that long, or until a channel is closed. It returns an error if ctx ends, and if the time of the lookup
@@ -277,13 +282,14 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		}
 		var reason error // not to ask, except that another process does
 		leased := l.now().Before(e.LeasedUntil) && (e.key != nil || e.AskedAs == l.sentAs) && !l.tableFailed.Load()
+		needsBudget := e.key == nil && !l.paid
 		switch {
 		case leased && !l.paid && !l.knows(ctx):
 			if l.paid = l.take(ctx, &l.misses); !l.paid {
 				return Found{}, ErrOutOfBudget
 			}
 		case leased:
-		case e.key == nil && !l.paid && !l.use(&l.misses, 0) && (!l.use(&l.reserve, 0) || !l.knows(ctx)):
+		case needsBudget && l.usedUp(&l.misses) && (l.usedUp(&l.reserve) || !l.knows(ctx)):
 			reason = ErrOutOfBudget
 		case l.ends.IsZero() || l.now().Before(l.ends):
 			found, other, err := l.ask(ctx, e)
@@ -307,17 +313,14 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 	}
 }
 
+// remembered has the errors of answers that are in a record; ErrUnavailable for any other.
+var remembered = map[State]error{Unknown: ErrUnknown, Refused: &PolicyError{}}
+
 // result returns the result of what is known. It reports false if the service must be asked, or is being asked.
 func (l *lookup) result(e *entry, from Source) (Found, error, bool) {
 	found := Found{Key: e.key, FetchedAt: e.FetchedAt, Source: from, Withdrawn: !e.UnknownSince.IsZero()}
 	state, held := e.State(l.now(), l.opts.Freshness-l.early), l.now().Before(e.LeasedUntil)
-	err := ErrUnavailable
-	switch e.Answer {
-	case Unknown:
-		err = ErrUnknown
-	case Refused:
-		err = &PolicyError{}
-	}
+	err := cmp.Or(remembered[e.Answer], ErrUnavailable)
 	switch {
 	case e.key == nil:
 		return found, fmt.Errorf("%w (remembered)", err), held && e.Answer != None && e.AskedAs == l.sentAs
@@ -343,10 +346,10 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	leased := e.Record
 	leased.Version, leased.Answer, leased.AskedAs = crand.Text(), None, cmp.Or(e.SentAs, l.sentAs)
 	leased.LeasedUntil = cmp.Or(l.ends, l.now().Add(l.endpoint.timeout))
-	leased.ExpiresAt = slices.MaxFunc([]time.Time{e.ExpiresAt, leased.LeasedUntil.Add(kept)}, time.Time.Compare)
+	leased.ExpiresAt = latest(e.ExpiresAt, leased.LeasedUntil.Add(kept))
 	var spending sync.WaitGroup
 	if e.key == nil && !l.paid {
-		spending.Go(func() { l.paid = l.spend(ctx) })
+		spending.Go(func() { l.paid = l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve) })
 	}
 	other := l.put(ctx, leased, e.Version)
 	spending.Wait()
@@ -378,9 +381,9 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 		next.Answer, err = Unavailable, fmt.Errorf("%w: the answer came too late", ErrUnavailable)
 	}
 	l.remember(next)
-	found, remembered, _ := l.result(next, Service)
+	found, known, _ := l.result(next, Service)
 	if found.UnexpectedType = unexpected; next.key != nil {
-		err = remembered
+		err = known
 	}
 	if found.Key == nil { // nothing else is to be done
 		if other := l.put(ctx, next.Record, leased.Version); other != nil && other.key != nil {
@@ -495,15 +498,14 @@ func (l *lookup) memory() *entry {
 // to a copy only if the key was removed.
 func (l *lookup) merge(shared *entry) *entry {
 	m, e := l.memory(), *shared
-	longest := l.now().Add(askAgain)
-	switch {
-	case e.Version == m.Version: // it was seen before
-		longest = m.LeasedUntil
-	case e.Answer == None:
-		longest = l.now().Add(l.endpoint.timeout)
+	holds := askAgain // at most, but the clock of the process that has written the record can be ahead
+	if e.Answer == None {
+		holds = l.endpoint.timeout
 	}
-	if e.LeasedUntil.After(longest) { // by the clock of the process that has written it
-		e.LeasedUntil = longest
+	if limit := l.now().Add(holds); e.Version == m.Version { // it was read before
+		e.LeasedUntil = m.LeasedUntil
+	} else if e.LeasedUntil.After(limit) {
+		e.LeasedUntil = limit
 	}
 	removed := e.key == nil && !e.UnknownSince.IsZero() && !e.FetchedAt.Before(m.FetchedAt)
 	switch {
@@ -512,13 +514,18 @@ func (l *lookup) merge(shared *entry) *entry {
 		e.Version = ""
 	case m.key == nil || removed:
 	case e.key == nil || e.FetchedAt.Before(m.FetchedAt):
-		e.key, e.SentAs, e.JWK, e.FetchedAt, e.UnknownSince, e.ExpiresAt = m.key, m.SentAs, m.JWK, m.FetchedAt,
-			m.UnknownSince, m.ExpiresAt
+		e.withKeyOf(m)
 	case e.FetchedAt.Equal(m.FetchedAt) && e.UnknownSince.IsZero():
 		e.UnknownSince = m.UnknownSince // which the table does not have because a write failed
 	}
 	l.remember(&e)
 	return &e
+}
+
+// withKeyOf replaces the key of e and what belongs to it. When the service is asked next stays as it is.
+func (e *entry) withKeyOf(o *entry) {
+	e.key, e.SentAs, e.JWK, e.ExpiresAt = o.key, o.SentAs, o.JWK, o.ExpiresAt
+	e.FetchedAt, e.UnknownSince = o.FetchedAt, o.UnknownSince
 }
 
 // remember stores in memory what is known of a key id.

@@ -81,8 +81,9 @@ func (r Record) after(a reply, o *Options) Record {
 		}
 	}
 	if r.JWK == "" { // while another process can have a copy, the record says that the key was removed
-		r.ExpiresAt = slices.MaxFunc([]time.Time{r.LeasedUntil.Add(kept), r.UnknownSince.Add(o.MaxAge)},
-			time.Time.Compare)
+		r.ExpiresAt = latest(r.LeasedUntil.Add(kept), r.UnknownSince.Add(o.MaxAge))
 	}
 	return r
 }
+
+func latest(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -32,10 +32,8 @@ type Store interface {
 
 // InspectStore is the part of a store that is for a person. Its reads are consistent.
 type InspectStore interface {
-	// Get returns the record of a key id; nil for none.
-	Get(ctx context.Context, id string) (*Record, error)
-	// Records returns all records of key ids, in any order.
-	Records(ctx context.Context) ([]Record, error)
+	Get(ctx context.Context, id string) (*Record, error) // nil for none
+	Records(ctx context.Context) ([]Record, error)       // of all key ids, in any order
 	// Delete deletes the record of a key id, if there is one. A function without its own copy then fetches the key
 	// again.
 	Delete(ctx context.Context, id string) error
@@ -80,10 +78,18 @@ type Memory struct {
 	senders  map[string]time.Time
 }
 
+// lock returns the function that unlocks m.
+func (m *Memory) lock() func() {
+	m.mu.Lock()
+	if m.records == nil {
+		m.records, m.counters, m.senders = map[string]Record{}, map[string]int{}, map[string]time.Time{}
+	}
+	return m.mu.Unlock
+}
+
 // Get implements [Store].
 func (m *Memory) Get(_ context.Context, id string) (*Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	if r, ok := m.records[id]; ok {
 		return &r, nil
 	}
@@ -91,70 +97,57 @@ func (m *Memory) Get(_ context.Context, id string) (*Record, error) {
 }
 
 // Put implements [Store].
-func (m *Memory) Put(_ context.Context, r Record, version string) (bool, *Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (m *Memory) Put(_ context.Context, r Record, version string) (stored bool, instead *Record, err error) {
+	defer m.lock()()
 	old, ok := m.records[r.ID]
-	switch stored := old.Version == version || r.Answer == Fresh && old.FetchedAt.Before(r.FetchedAt); {
-	case stored && r.Version == "":
+	switch {
+	case old.Version != version && (r.Answer != Fresh || !old.FetchedAt.Before(r.FetchedAt)):
+		if ok {
+			instead = &old
+		}
+		return false, instead, nil
+	case r.Version == "":
 		delete(m.records, r.ID)
-	case stored:
-		put(&m.records, r.ID, r)
-	case ok:
-		return false, &old, nil
 	default:
-		return false, nil, nil
+		m.records[r.ID] = r
 	}
 	return true, nil, nil
 }
 
-func put[V any](all *map[string]V, name string, v V) {
-	if *all == nil {
-		*all = map[string]V{}
-	}
-	(*all)[name] = v
-}
-
 // Take implements [Store].
 func (m *Memory) Take(_ context.Context, name string, limit int, _ time.Time) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n, counted := m.counters[name]; counted && n >= limit {
-		return false, nil
+	defer m.lock()()
+	left := m.counters[name] < limit
+	if left {
+		m.counters[name]++
 	}
-	put(&m.counters, name, m.counters[name]+1)
-	return true, nil
+	return left, nil
 }
 
 // RecordSender implements [Store].
 func (m *Memory) RecordSender(_ context.Context, name string, now, oldest, _ time.Time) (time.Time, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if at, ok := m.senders[name]; ok && at.After(oldest) {
-		return at, nil
+	defer m.lock()()
+	if !m.senders[name].After(oldest) {
+		m.senders[name] = now
 	}
-	put(&m.senders, name, now)
-	return now, nil
+	return m.senders[name], nil
 }
 
 // Sender implements [Store].
 func (m *Memory) Sender(_ context.Context, name string) (time.Time, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	return m.senders[name], nil
 }
 
 // Records implements [InspectStore].
 func (m *Memory) Records(context.Context) ([]Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	return slices.Collect(maps.Values(m.records)), nil
 }
 
 // Delete implements [InspectStore].
 func (m *Memory) Delete(_ context.Context, id string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	delete(m.records, id)
 	return nil
 }

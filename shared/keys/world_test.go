@@ -51,7 +51,7 @@ func run(t *testing.T, processes int, test func(w *world), change ...func(*Optio
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, takes: 300 * time.Millisecond, asked: map[string]int{}, now: map[string]int{},
 			keys: map[string]*rsa.PublicKey{id: &generated(0).PublicKey}}
-		w.table.takes = 10 * time.Millisecond
+		w.table.takes, w.counts, w.expires = 10*time.Millisecond, map[string]int{}, map[string]time.Time{}
 		for _, c := range change {
 			c(&w.opts)
 		}
@@ -218,7 +218,7 @@ var errBroken = errors.New("the table is broken")
 
 func call[T any](ctx context.Context, t *table, method string, do func() T) (result T, err error) {
 	t.mu.Lock()
-	put(&t.counts, method, t.counts[method]+1)
+	t.counts[method]++
 	fails := t.failing == "down" || strings.HasPrefix(t.failing, "x")
 	if t.failing != "down" {
 		t.failing = t.failing[min(1, len(t.failing)):]
@@ -253,7 +253,7 @@ func (t *table) Take(ctx context.Context, name string, limit int, expires time.T
 	return call(ctx, t, "Take", func() bool {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		put(&t.expires, name, expires)
+		t.expires[name] = expires
 		left, _ := t.Memory.Take(ctx, name, limit, expires)
 		return left
 	})
@@ -263,7 +263,7 @@ func (t *table) RecordSender(ctx context.Context, name string, now, oldest, expi
 	return call(ctx, t, "RecordSender", func() time.Time {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		put(&t.expires, name, expires)
+		t.expires[name] = expires
 		at, _ := t.Memory.RecordSender(ctx, name, now, oldest, expires)
 		return at
 	})
