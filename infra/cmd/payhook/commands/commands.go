@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
@@ -38,7 +40,7 @@ func Root(p *cli.Program, local *cobra.Command) *cobra.Command {
 
 type program struct {
 	*cli.Program
-	stack func(*deployment.Deployment) *stack
+	clients func(*deployment.Deployment) *stack
 }
 
 func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
@@ -51,10 +53,10 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	add("Try it", append(tryIt, logsCommand(p.Program))...)
-	add("Operate it", statusCommand(p.Program), explainCommand(p.Program), p.parkedCommand(),
+	add("Operate it", p.statusCommand(), p.explainCommand(), p.parkedCommand(),
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
-		evidenceCommand(p.Program), reconcileCommand(p.Program))
+		evidenceCommand(p.Program), p.reconcileCommand())
 	addHelp(root)
 	return root
 }
@@ -81,7 +83,7 @@ func addHelp(root *cobra.Command) {
 // on returns what a command does with the stack that is meant.
 func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
 	return p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
-		return do(ctx, p.stack(d), args)
+		return do(ctx, p.clients(d), args)
 	})
 }
 
@@ -103,13 +105,19 @@ type stack struct {
 	}
 	keys                      keys.InspectStore
 	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
+	metrics                   interface {
+		cloudwatch.GetMetricDataAPIClient
+		cloudwatch.DescribeAlarmsAPIClient
+	}
+	stacks cloudformation.ListStackResourcesAPIClient
 }
 
 func newStack(d *deployment.Deployment) *stack {
 	db, client := dynamodb.NewClient(d.AWS), d.S3()
 	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
 		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
-		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket)}
+		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket),
+		cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.

@@ -13,7 +13,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -39,18 +38,18 @@ type explainOptions struct {
 // 8017, sections 5.2.2 and 9.2). So it is known whether a key made a signature, whatever the message is, and one hash
 // for each value of the request shows which one is the timestamp. If no message has the digest, the message that was
 // signed is not the one that was received.
-func explainCommand(p *cli.Program) *cobra.Command {
-	o := &explainOptions{Program: p}
+func (p *program) explainCommand() *cobra.Command {
+	o := &explainOptions{Program: p.Program}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return o.check() }),
-		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
-			r, name, err := storedWebhook(ctx, s3.NewBucket(d.S3(), d.ParkingBucket), append(args, "")[0])
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+			r, name, err := storedWebhook(ctx, s.parking, append(args, "")[0])
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(p.Err, "the captured webhook %s\n", name)
-			return o.explain(ctx, d, r)
+			return o.explain(ctx, s.Deployment, r)
 		}),
 	}
 	f := cmd.Flags()

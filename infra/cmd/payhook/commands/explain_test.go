@@ -104,7 +104,7 @@ func TestWrongArgumentsAreNamedFirst(t *testing.T) {
 		var stderr bytes.Buffer
 		p := &cli.Program{Out: &bytes.Buffer{}, Err: &stderr, Target: deployment.Deployment{Profile: "none"}}
 		root := p.Root()
-		root.AddCommand(explainCommand(p))
+		root.AddCommand((&program{p, newStack}).explainCommand())
 		t.Setenv("AWS_CONFIG_FILE", os.DevNull)
 		status := p.Run(t.Context(), root, append([]string{"explain", "--profile", "none"}, strings.Fields(args)...))
 		if got := strings.HasPrefix(stderr.String(), "payhook: "+want); got != (want != "not reached") ||

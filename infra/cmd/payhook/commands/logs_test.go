@@ -22,8 +22,6 @@ import (
 	"payhook.example/infra/deployment"
 )
 
-var logsNoon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-
 // cloudWatch is a log group of CloudWatch Logs. A page has two
 // events, and each third page is empty. It is not safe for concurrent use.
 type cloudWatch struct {
@@ -44,7 +42,7 @@ type event struct {
 
 // add adds a log event, at so many seconds after noon.
 func (c *cloudWatch) add(seconds int, message string) {
-	at := logsNoon.Add(time.Duration(seconds) * time.Second).UnixMilli()
+	at := noon.Add(time.Duration(seconds) * time.Second).UnixMilli()
 	c.events = append(c.events, event{strconv.Itoa(len(c.events)), at, message})
 	slices.SortStableFunc(c.events, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
 }
@@ -103,7 +101,7 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return &tail{client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, logsNoon, map[string]time.Time{}}
+	return &tail{client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, noon, map[string]time.Time{}}
 }
 
 func texts(entries []entry) string {
@@ -140,7 +138,7 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		}
 	}
 	// It does not read everything again each time, and does not remember all of it.
-	if got, want := c.starts[len(c.starts)-1], logsNoon.Add(180*time.Second).UnixMilli(); got != want {
+	if got, want := c.starts[len(c.starts)-1], noon.Add(180*time.Second).UnixMilli(); got != want {
 		t.Errorf("the last reading begins at %d, want %d", got, want)
 	}
 	if len(tail.seen) != 4 {
@@ -169,7 +167,7 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 }
 
 func TestNothingIsMissedAfterAnOutage(t *testing.T) {
-	c := &cloudWatch{replays: []event{{"r", logsNoon.UnixMilli(), "redrive"}}}
+	c := &cloudWatch{replays: []event{{"r", noon.UnixMilli(), "redrive"}}}
 	for _, text := range []string{"a", "b", "c"} {
 		c.add(0, text)
 	}
@@ -217,7 +215,7 @@ func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, 
 	server := httptest.NewServer(c)
 	defer server.Close()
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return logsNoon.Add(time.Minute) },
+	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
 		Stack: &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
 			Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}}
 	root := p.Root()
@@ -303,13 +301,13 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
 	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
 	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
-	at := logsNoon.Add(20 * time.Second).UnixMilli()
+	at := noon.Add(20 * time.Second).UnixMilli()
 	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`},
 		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
 		// One event of the delivery is published. The others may not be recorded.
 		{"3", at, `{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`}}
 
-	second := func(n int) time.Time { return logsNoon.Add(time.Duration(n) * time.Second) }
+	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	want := []notAccepted{
 		{second(1), second(3), 2, 503, "key-unavailable", "second\x1b[1m", "k", "a", "r3", "c"},
 		{second(7), second(7), 1, 422, "invalid", "", "", "d", "r7", ""},

@@ -13,9 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
-	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -65,8 +62,8 @@ func (i identifier) hides(path string) bool {
 }
 
 // reconcileCommand returns the command that compares a list of the payment service with what Payhook has.
-func reconcileCommand(p *cli.Program) *cobra.Command {
-	r, by := reconciler{Program: p}, ""
+func (p *program) reconcileCommand() *cobra.Command {
+	r, by := reconciler{Program: p.Program}, ""
 	var names []string
 	for _, i := range identifiers {
 		names = append(names, i.name)
@@ -87,11 +84,11 @@ func reconcileCommand(p *cli.Program) *cobra.Command {
 			}
 			return r.in.Check(p.Now())
 		},
-		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
-			if d.EvidenceBucket == "" && !r.in.From.IsZero() {
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+			if s.EvidenceBucket == "" && !r.in.From.IsZero() {
 				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
 			}
-			r.use(d)
+			r.use(s)
 			if err := r.load(ctx); err != nil {
 				return err
 			}
@@ -135,12 +132,10 @@ type reconciler struct {
 }
 
 // use reads what a stack has.
-func (r *reconciler) use(d *deployment.Deployment) {
-	client := d.S3()
-	r.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable)
-	r.store = s3.NewBucket(client, d.ParkingBucket)
+func (r *reconciler) use(d *stack) {
+	r.ledger, r.store = d.ledger, d.parking
 	r.scan = func(ctx context.Context, got func(Object)) error {
-		return Scan(ctx, client, d.EvidenceBucket, r.in, got)
+		return Scan(ctx, d.S3(), d.EvidenceBucket, r.in, got)
 	}
 	r.setting = func(ctx context.Context) (time.Duration, error) {
 		conf, err := d.Deployed(ctx, "webhook")

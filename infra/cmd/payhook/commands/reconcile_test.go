@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,78 +19,55 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 )
 
-// world is a stack in memory.
-type reconcileWorld struct {
-	t        *testing.T
-	table    ledger.Memory
-	gets     int
-	bucket   objects.Memory
-	evidence []proof.Proof // stored an hour ago, and
-	old      []proof.Proof // a year ago
-	pauses   int
-	window   time.Duration // the setting
+// reconciling is a stack in memory with evidence.
+type reconciling struct {
+	*world
+	recent []proof.Proof // stored an hour ago, and
+	old    []proof.Proof // a year ago
+	pauses int
+	window time.Duration // the setting
 }
 
-func newReconcileWorld(t *testing.T) *reconcileWorld {
-	return &reconcileWorld{t: t, window: 30 * 24 * time.Hour}
-}
-
-func (w *reconcileWorld) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
-	w.gets++
-	if sorted := slices.Sorted(slices.Values(ids)); len(slices.Compact(sorted)) < len(ids) {
-		return nil, errors.New("DynamoDB: Provided list of item keys contains duplicates")
-	}
-	return w.table.Get(ctx, ids, content)
+func newReconciling(t *testing.T) *reconciling {
+	return &reconciling{world: newWorld(t), window: 30 * 24 * time.Hour}
 }
 
 // record adds an event of a delivery to the ledger.
-func (w *reconcileWorld) record(s ledger.State, delivery string) payment.Event {
+func (w *reconciling) record(s ledger.State, delivery string) payment.Event {
 	e := paymenttest.Event()
-	i := ledger.Item{EventID: e.EventID, State: s, DeliveryID: delivery, RecordedAt: logsNoon}
+	i := ledger.Item{EventID: e.EventID, State: s, DeliveryID: delivery, RecordedAt: noon}
 	switch s {
 	case ledger.Published:
-		i.PublishedAt, i.ExpiresAt = logsNoon, logsNoon.Add(w.window)
+		i.PublishedAt, i.ExpiresAt = noon, noon.Add(w.window)
 	case ledger.Dismissed:
-		i.Decision.At, i.ExpiresAt = logsNoon, logsNoon.Add(w.window)
+		i.Decision.At, i.ExpiresAt = noon, noon.Add(w.window)
 	}
 	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return e
 }
 
 // park parks an invalid delivery with an event.
-func (w *reconcileWorld) park() (name string, p proof.Proof) {
+func (w *reconciling) park() (name string, p proof.Proof) {
 	p = proof.Proof{Reason: proof.Invalid, DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()}}
 	return w.put(p), p
 }
 
 // put stores a delivery, signed at noon.
-func (w *reconcileWorld) put(p proof.Proof) (name string) {
+func (w *reconciling) put(p proof.Proof) (name string) {
 	w.t.Helper()
-	p.Timestamp, p.Payload = logsNoon.Format(time.RFC3339), []byte(rand.Text())
-	name, _, err := proof.Put(w.t.Context(), &w.bucket, p)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return name
-}
-
-func (w *reconcileWorld) decide(d proof.Decision, name string) {
-	w.t.Helper()
-	if err := proof.Decide(w.t.Context(), &w.bucket, d, name, proof.Note{At: logsNoon}); err != nil {
-		w.t.Fatal(err)
-	}
+	p.Timestamp, p.Payload = noon.Format(time.RFC3339), []byte(rand.Text())
+	return w.world.put(p)
 }
 
 // by returns a reconciler of ids of that name, which reads the evidence.
 func by(name string) reconciler {
 	n := slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })
-	return reconciler{by: identifiers[n], in: Section{From: logsNoon}}
+	return reconciler{by: identifiers[n], in: Section{From: noon}}
 }
 
 var (
@@ -100,23 +76,23 @@ var (
 )
 
 // reconcile reads a list and reconciles it, and returns the rows.
-func (w *reconcileWorld) reconcile(r reconciler, text string) (rows []row, stderr string, err error) {
+func (w *reconciling) reconcile(r reconciler, text string) (rows []row, stderr string, err error) {
 	w.t.Helper()
 	var out, said bytes.Buffer
-	r.Program = &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return logsNoon },
+	r.Program = &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon },
 		JSON: true}
-	r.all, r.ledger, r.store = true, w, &w.bucket
+	r.all, r.ledger, r.store = true, w, &w.parking
 	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
 	r.pause = func(ctx context.Context) error {
 		w.pauses++
 		return ctx.Err()
 	}
 	r.scan = func(_ context.Context, got func(Object)) error {
-		for _, e := range w.evidence {
-			got(Object{Proof: e, StoredAt: logsNoon.Add(-time.Hour)})
+		for _, e := range w.recent {
+			got(Object{Proof: e, StoredAt: noon.Add(-time.Hour)})
 		}
 		for _, e := range w.old {
-			got(Object{Proof: e, StoredAt: logsNoon.AddDate(-1, 0, 0)})
+			got(Object{Proof: e, StoredAt: noon.AddDate(-1, 0, 0)})
 		}
 		got(Object{Deleted: true})
 		return nil
@@ -139,7 +115,7 @@ func (w *reconcileWorld) reconcile(r reconciler, text string) (rows []row, stder
 }
 
 // check compares the states in the rows, in their order, and whether something needs attention.
-func (w *reconcileWorld) check(r reconciler, text string, attention bool, want ...state) {
+func (w *reconciling) check(r reconciler, text string, attention bool, want ...state) {
 	w.t.Helper()
 	rows, said, err := w.reconcile(r, text)
 	var got []state
@@ -152,13 +128,13 @@ func (w *reconcileWorld) check(r reconciler, text string, attention bool, want .
 }
 
 func TestTheStateOfEachEvent(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	recorded := func(s ledger.State) string { return w.record(s, uuid.New().String()).EventID }
 	open, parkedOne := w.park()
 	name, dismissedOne := w.park()
-	w.decide(proof.Dismissed, name)
+	w.decide(proof.Dismissed, name, proof.Note{At: noon})
 	name, replayedOne := w.park()
-	w.decide(proof.Replayed, name)
+	w.decide(proof.Replayed, name, proof.Note{At: noon})
 	inConflict := recorded(ledger.Published)
 	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{inConflict}})
 	parkedID, unknown := recorded(ledger.Parked), uuid.New().String()
@@ -197,15 +173,15 @@ func TestTheStateOfEachEvent(t *testing.T) {
 // What was replayed was accepted, and only the ledger forgets it. A delivery that is open decides, and of several
 // decisions a replay.
 func TestAReplayedIDIsNotMissing(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	name, p := w.park()
 	id := p.EventIDs[0]
-	w.decide(proof.Replayed, name)
+	w.decide(proof.Replayed, name, proof.Note{At: noon})
 	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
 	for range 5 { // in the order of the names, which is random
 		name := w.put(p)
 		w.check(events, id, false, parked)
-		w.decide(proof.Dismissed, name)
+		w.decide(proof.Dismissed, name, proof.Note{At: noon})
 		w.check(events, id, false, replayed)
 	}
 }
@@ -215,7 +191,7 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	lost := accepted(paymenttest.Event())
 	id := lost.EventIDs[0]
 	for days, want := range map[int]state{300: older, 400: missing} {
-		w := newReconcileWorld(t)
+		w := newReconciling(t)
 		w.old, w.window = []proof.Proof{lost}, time.Duration(days)*24*time.Hour
 		w.check(by(eventID), id, want == missing, want)
 		long := w.record(ledger.Published, "").EventID
@@ -230,9 +206,9 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 
 // Other events of the same payment may be in a record that was not read, or whose identifier has another type.
 func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	event := w.record(ledger.Published, "")
-	w.evidence = []proof.Proof{accepted(event)}
+	w.recent = []proof.Proof{accepted(event)}
 	w.check(by("eventId"), event.EventID, false, published)
 	w.old = []proof.Proof{{}}
 	w.check(by("eventId"), event.EventID, true, published)
@@ -248,7 +224,7 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 	} {
 		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
 		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
-		w.evidence = []proof.Proof{proof.Proof{Payload: payload}.AsAccepted()}
+		w.recent = []proof.Proof{proof.Proof{Payload: payload}.AsAccepted()}
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
 			_, said, _ := w.reconcile(by(field), "P-7")
 			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
@@ -260,7 +236,7 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 }
 
 func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	first := accepted(w.record(ledger.Published, ""), w.record(ledger.Pending, ""))
 	event := w.record(ledger.Published, "")
 	second := accepted(event, w.record(ledger.Published, ""))
@@ -271,7 +247,7 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	lost := uuid.New().String()
 	text := strings.Join([]string{first.DeliveryID, second.DeliveryID, again.DeliveryID, invalid.DeliveryID, lost},
 		"\r\n\r\n") + "\r\n" + first.DeliveryID
-	w.evidence = []proof.Proof{first, second, again}
+	w.recent = []proof.Proof{first, second, again}
 	rows, _, _ := w.reconcile(by("deliveryId"), text)
 	got := map[string]string{}
 	for _, r := range rows {
@@ -290,7 +266,7 @@ func accepted(events ...payment.Event) proof.Proof {
 }
 
 func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	event, other := w.record(ledger.Published, ""), w.record(ledger.Pending, "")
 	known, lost := accepted(event, other), accepted(paymenttest.Event())
 	ids := event.EventData.Identifiers
@@ -312,14 +288,14 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, nil, missing},
 		{"eventId", event.EventID, []proof.Proof{known}, nil, published},
 	} {
-		w.evidence, w.old = test.recent, test.aged
+		w.recent, w.old = test.recent, test.aged
 		w.check(by(test.by), test.id, test.want == missing, test.want)
 	}
 }
 
 // 100,000 ids are read in 1,000 calls, and before each the run waits.
 func TestTheLedgerIsReadInBatches(t *testing.T) {
-	w := newReconcileWorld(t)
+	w := newReconciling(t)
 	var text strings.Builder
 	for range 100_000 {
 		fmt.Fprintln(&text, uuid.New())
@@ -381,7 +357,7 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		var out bytes.Buffer
 		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &deployment.Deployment{}} // without evidence
 		root := p.Root()
-		root.AddCommand(reconcileCommand(p))
+		root.AddCommand((&program{p, newStack}).reconcileCommand())
 		status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...))
 		if status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, &out)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
@@ -19,57 +17,35 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/aws/client"
-	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/awsenv"
-	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/token"
 )
 
 // statusCommand returns the command that shows on one screen whether Payhook is healthy. Nothing counts as healthy that
 // was not measured. It does not read the access token: the token function logs its state.
-func statusCommand(p *cli.Program) *cobra.Command {
+func (p *program) statusCommand() *cobra.Command {
 	var outputs bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy",
 		Args: cobra.NoArgs,
-		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
 			if outputs {
-				return showOutputs(p, d.Outputs)
+				return showOutputs(p.Program, s.Outputs)
 			}
-			s := statusStack{d, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable),
-				s3.NewBucket(d.S3(), d.ParkingBucket),
-				cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
-				cloudwatchlogs.NewFromConfig(d.AWS), p.Hint, p.AWS, nil, map[string]int{}}
-			return s.status(ctx, p)
+			return (&screen{stack: s, p: p, open: map[string]int{}}).show(ctx)
 		}),
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
 	return cmd
 }
 
-// stack is a deployment with the clients of its services.
-type statusStack struct {
-	*deployment.Deployment
-
-	ledger interface {
-		ledger.Getter
-		ledger.Querier
-	}
-	parking objects.Lister
-	metrics interface {
-		cloudwatch.GetMetricDataAPIClient
-		cloudwatch.DescribeAlarmsAPIClient
-	}
-	stacks cloudformation.ListStackResourcesAPIClient
-	logs   *cloudwatchlogs.Client
-	hint   func(command string) string // for the same deployment
-	aws    func(command string) string
-
-	oldest []waiting      // set by pending
-	open   map[string]int // what is pending or parked, by the name of its alarm; set by pending and parked
+// screen is one run of status.
+type screen struct {
+	*stack
+	p      *program
+	oldest []waiting      // set by pendingChecks
+	open   map[string]int // what is pending or parked, by the name of its alarm; set by pendingChecks and parkedChecks
 }
 
 type health string
@@ -106,20 +82,21 @@ func unmeasured(name string, err error) check {
 }
 
 // stackState shows the state of the stack.
-func stackState(_ context.Context, d *statusStack, _ time.Time) ([]check, error) {
+func stackState(_ context.Context, d *screen, _ time.Time) ([]check, error) {
 	c := check{"stack", ok, d.Status, ""}
 	switch failed := strings.Contains(d.Status, "ROLLBACK") || strings.HasSuffix(d.Status, "_FAILED"); {
 	case strings.HasPrefix(d.Status, "DELETE_"):
 		c.State, c.Next = needsAttention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
 	case failed:
 		c.State, c.Next = needsAttention, "the last deployment failed:\n"+
-			d.aws("cloudformation describe-stack-events --stack-name "+deployment.Quote(d.Stack))
+			d.p.AWS("cloudformation describe-stack-events --stack-name "+deployment.Quote(d.Stack))
 	}
 	return []check{c}, nil
 }
 
-// status makes every check and prints the results. A check that fails hides no other.
-func (d *statusStack) status(ctx context.Context, p *cli.Program) error {
+// show makes every check and prints the results. A check that fails hides no other.
+func (d *screen) show(ctx context.Context) error {
+	p := d.p.Program
 	h := struct {
 		Stack   string  `json:"stack"`
 		Version string  `json:"version"` // of the stack
@@ -131,7 +108,7 @@ func (d *statusStack) status(ctx context.Context, p *cli.Program) error {
 	}{Stack: d.Stack, Version: d.Version, Program: payment.Version()}
 	parts := []struct {
 		name   string // of the line if it fails
-		checks func(context.Context, *statusStack, time.Time) ([]check, error)
+		checks func(context.Context, *screen, time.Time) ([]check, error)
 	}{{"stack", stackState}, {"pending", pendingChecks}, {"parked", parkedChecks}, {"token", accessToken},
 		{"webhooks", webhooks}, {"alarms", alarms}}
 	for _, part := range parts {
@@ -220,7 +197,7 @@ func showOutputs(p *cli.Program, all []deployment.Output) error {
 }
 
 // accessToken shows what the last run of the token function says about the token.
-func accessToken(ctx context.Context, d *statusStack, now time.Time) ([]check, error) {
+func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	const silence = 5 * time.Minute // the function runs every minute
 	if !d.KeepsToken() {
 		return nil, nil
@@ -231,10 +208,10 @@ func accessToken(ctx context.Context, d *statusStack, now time.Time) ([]check, e
 	}
 	if len(lines) == 0 {
 		return []check{{"token", needsAttention, "the token function has logged nothing for " + cli.Readable(silence),
-			d.hint("logs token --since 1h --all")}}, nil
+			d.p.Hint("logs token --since 1h --all")}}, nil
 	}
 	l, left := lines[len(lines)-1], time.Duration(0)
-	c := check{"token", needsAttention, "it is not known whether there is a valid token", d.hint("logs token --since 1h")}
+	c := check{"token", needsAttention, "it is not known whether there is a valid token", d.p.Hint("logs token --since 1h")}
 	if l.Remaining != nil {
 		c.Text = "there is no valid token"
 		left = seconds(*l.Remaining) - now.Sub(l.at)
@@ -243,7 +220,7 @@ func accessToken(ctx context.Context, d *statusStack, now time.Time) ([]check, e
 		until := now.Add(left).UTC().Format(time.RFC3339)
 		c.State, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
 	} else if l.Remaining != nil {
-		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.aws(
+		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.p.AWS(
 			"secretsmanager put-secret-value --secret-id "+deployment.Quote(d.CredentialsSecret)+
 				" --secret-string file://credentials.json") + "\nif they are stored, see the log:\n" + c.Next
 	}
@@ -279,10 +256,10 @@ const recently = 3 * time.Minute
 
 // recent returns the lines of a function since a time, the last one last. It reads 10 pages at most; part is true if
 // there are more.
-func (d *statusStack) recent(ctx context.Context, function, filter string, from time.Time) (all []logLine, part bool,
+func (d *screen) recent(ctx context.Context, function, filter string, from time.Time) (all []logLine, part bool,
 	err error) {
 	filter = fmt.Sprintf("{ $.msg = %q%s }", function, filter)
-	for e, err := range logEvents(ctx, d.logs, d.Logs[function], filter, from, 10) {
+	for e, err := range logEvents(ctx, cloudwatchlogs.NewFromConfig(d.AWS), d.Logs[function], filter, from, 10) {
 		if errors.Is(err, errPart) {
 			return all, true, nil
 		}

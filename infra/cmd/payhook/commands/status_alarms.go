@@ -22,7 +22,7 @@ import (
 
 // alarms has a line for each alarm of the deployment that is raised, with its description: the cause, and the first
 // action. Those without data are not measured, and neither are those that do not exist any more.
-func alarms(ctx context.Context, d *statusStack, now time.Time) ([]check, error) {
+func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	all, err := deployment.Resources(ctx, d.stacks, d.Stack, "AWS::CloudWatch::Alarm")
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func alarms(ctx context.Context, d *statusStack, now time.Time) ([]check, error)
 var advised = regexp.MustCompile("`((?:[^`]+ \\| )?)(payhook|aws) ([^`]+)`")
 
 // raised returns the line of an alarm: since when, the cause, and the first action, with commands for this deployment.
-func (d *statusStack) raised(name string, a types.MetricAlarm, now time.Time) check {
+func (d *screen) raised(name string, a types.MetricAlarm, now time.Time) check {
 	c := check{"alarm " + name, needsAttention, "", ""}
 	if at := cmp.Or(a.StateTransitionedTimestamp, a.StateUpdatedTimestamp); at != nil {
 		c.Text = "raised " + cli.Ago(*at, now) + ". "
@@ -90,7 +90,7 @@ func (d *statusStack) raised(name string, a types.MetricAlarm, now time.Time) ch
 	text := strings.ReplaceAll(aws.ToString(a.AlarmDescription), "Run `payhook status`. ", "")
 	text = advised.ReplaceAllStringFunc(text, func(command string) string {
 		part := advised.FindStringSubmatch(command)
-		return "`" + part[1] + map[string]func(string) string{"payhook": d.hint, "aws": d.aws}[part[2]](part[3]) + "`"
+		return "`" + part[1] + map[string]func(string) string{"payhook": d.p.Hint, "aws": d.p.AWS}[part[2]](part[3]) + "`"
 	})
 	cause, action, _ := strings.Cut(text, settings.WhatToDo)
 	c.Text, c.Next = c.Text+cause, action
@@ -101,7 +101,7 @@ func (d *statusStack) raised(name string, a types.MetricAlarm, now time.Time) ch
 const window = 15 * time.Minute
 
 // webhooks counts the answers of the function. The alarms judge them, and those of AWS.
-func webhooks(ctx context.Context, d *statusStack, now time.Time) ([]check, error) {
+func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	statuses := map[string]int{} // by the ids of the queries; 0 for accepted
 	in := &cloudwatch.GetMetricDataInput{StartTime: aws.Time(now.Add(-window)), EndTime: &now}
 	for _, m := range settings.Metrics() {

@@ -28,7 +28,7 @@ type waiting struct {
 }
 
 // pending counts what is in the index of pending events, and lists the oldest that are left to redrive.
-func pendingChecks(ctx context.Context, d *statusStack, now time.Time) ([]check, error) {
+func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	index, err := ledger.List(ctx, d.ledger, ledger.Pending)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func pendingChecks(ctx context.Context, d *statusStack, now time.Time) ([]check,
 	}
 	c := check{"pending", ok, text, ""}
 	if damaged > 0 {
-		c.State, c.Next = needsAttention, d.hint("logs redrive --since 1h")
+		c.State, c.Next = needsAttention, d.p.Hint("logs redrive --since 1h")
 		c.Text += fmt.Sprintf(", %d damaged", damaged)
 	}
 	lines, _, err := d.recent(ctx, "redrive", "", now.Add(-recently))
@@ -83,7 +83,7 @@ func pendingChecks(ctx context.Context, d *statusStack, now time.Time) ([]check,
 	return []check{c}, nil
 }
 
-func parkedChecks(ctx context.Context, d *statusStack, now time.Time) ([]check, error) {
+func parkedChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	events, err := ledger.List(ctx, d.ledger, ledger.Parked)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func parkedChecks(ctx context.Context, d *statusStack, now time.Time) ([]check, 
 	d.open["parked"], d.open["conflicts"] = len(events)+open[proof.Invalid], open[proof.Conflict]
 	c := check{"parked", ok, "nothing is open", ""}
 	if len(events)+open[proof.Invalid]+open[proof.Conflict] > 0 {
-		c.State, c.Next = needsAttention, d.hint("parked list")
+		c.State, c.Next = needsAttention, d.p.Hint("parked list")
 		c.Text = fmt.Sprintf("%s, %d invalid, %s open", cli.Counted(len(events), "event", "events"),
 			open[proof.Invalid], cli.Counted(open[proof.Conflict], "conflict", "conflicts"))
 	}

@@ -1,0 +1,442 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/aws/smithy-go"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// world is a deployment in memory, and somebody who operates it.
+type world struct {
+	t        *testing.T
+	now      time.Time
+	table    ledger.Memory
+	keys     keys.Memory
+	parking  objects.Memory
+	claims   objects.Memory
+	evidence objects.Memory
+	at       deployment.Deployment
+	down     bool             // the tables
+	noToken  bool             // it may not be read
+	requests []intake.Request // of the redrive function, in order
+	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
+	redrive func(intake.Request) (payload string, err error)
+	setting map[string]string // of the functions, by the environment variables
+
+	logged  map[string][]string         // the lines of the functions, the last one of a minute ago
+	pages   int                         // of a log that are not empty, and have a token for the next; 0: one
+	reads   map[string]int              // of pages, by function
+	missing string                      // the code of AWS for what does not exist any more
+	metrics map[string]float64          // the values, by dimension, a space, and name
+	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
+	named   []string                    // the alarms of the stack; nil: all
+	denied  string                      // the operation that is denied
+	change  func(*stack)                // of the deployment; nil: none
+	gets    int                         // calls of the ledger
+
+	answer   io.Reader // what the person types
+	terminal bool
+	ctx      context.Context
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context(), reads: map[string]int{},
+		metrics: map[string]float64{"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
+		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
+			"Payhook-token-life": types.StateValueOk}, logged: map[string][]string{}}
+	w.logToken(time.Hour, 59*time.Minute, "")
+	server := httptest.NewServer(w)
+	t.Cleanup(server.Close)
+	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", FullName: "Payhook", Stack: "Bank",
+		Version: "commit 012", Status: "UPDATE_COMPLETE", ClaimBucket: "claims", TokenSecret: "token",
+		CredentialsSecret: "credentials",
+		Functions:         map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"},
+		Logs:              map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive", "token": "/logs/token"},
+		AWS:               deployment.EmulatorConfig(server.URL, "us-east-1")}
+	return w
+}
+
+const callerARN = "arn:aws:iam::123456789012:user/ann"
+
+// ServeHTTP answers as Lambda and STS do.
+func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
+		var given intake.Request
+		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
+			w.t.Error(err)
+		}
+		w.requests = append(w.requests, given)
+		answer := w.redrive
+		if answer == nil {
+			answer = accepts
+		}
+		payload, err := answer(given)
+		if err != nil {
+			out.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
+			out.WriteHeader(http.StatusBadRequest)
+			io.WriteString(out, `{"__type":"AccessDeniedException","message":"not authorized to perform this"}`)
+			return
+		}
+		if strings.Contains(payload, "errorMessage") {
+			out.Header().Set("X-Amz-Function-Error", "Unhandled")
+		}
+		io.WriteString(out, payload)
+	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
+		json.MarshalWrite(out, map[string]any{"Environment": map[string]any{"Variables": w.setting}})
+	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue" && w.noToken:
+		out.WriteHeader(http.StatusBadRequest)
+		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
+	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue":
+		now := time.Now().UTC()
+		fmt.Fprintf(out, `{"SecretString":%q}`, fmt.Sprintf(`{"access_token":"access-1","token_type":"Bearer",`+
+			`"issued_at":%q,"expires_at":%q}`, now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
+	case r.FormValue("Action") == "GetCallerIdentity":
+		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
+			</GetCallerIdentityResponse>`, callerARN)
+	case r.Header.Get("X-Amz-Target") == "Logs_20140328.FilterLogEvents":
+		w.filterLogEvents(out, r)
+	case w.missing != "" && r.Method == http.MethodPost:
+		out.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(out, `{"__type":"com.amazonaws#%s","message":"not found"}`, w.missing)
+	case w.missing != "":
+		out.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(out, `<Error><Code>%s</Code></Error>`, w.missing)
+	default:
+		w.t.Errorf("%s %s", r.Method, r.URL)
+	}
+}
+
+// accepts is a redrive function that does everything it is asked.
+func accepts(r intake.Request) (string, error) {
+	if len(r.Dismiss) > 0 {
+		return fmt.Sprintf(`{"decided":[{"name":%q}]}`, r.Dismiss[0]), nil
+	}
+	outcome := intake.Accepted.Name
+	if r.Version == intake.FirstVersion {
+		outcome = intake.FirstKept.Name
+	}
+	return fmt.Sprintf(`{"decided":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil
+}
+
+var errDown = errors.New("down")
+
+func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
+	if w.gets++; w.down {
+		return nil, errDown
+	}
+	if sorted := slices.Sorted(slices.Values(ids)); len(slices.Compact(sorted)) < len(ids) {
+		return nil, errors.New("DynamoDB: Provided list of item keys contains duplicates")
+	}
+	return w.table.Get(ctx, ids, content)
+}
+
+func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
+	if w.down {
+		return nil, nil, errDown
+	}
+	return w.table.Query(ctx, q)
+}
+
+// downKeys is a table of keys that can't be read.
+type downKeys struct{ keys.InspectStore }
+
+func (downKeys) Get(context.Context, string) (*keys.Record, error) { return nil, errDown }
+func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil, errDown }
+
+// stack returns the deployment, with its stores in memory.
+func (w *world) stack(d *deployment.Deployment) *stack {
+	s := &stack{d, w, &w.keys, &w.parking, &w.claims, &w.evidence, w, w}
+	if w.down {
+		s.keys = downKeys{}
+	}
+	if w.change != nil {
+		w.change(s)
+	}
+	return s
+}
+
+// operate calls the program and returns what it wrote and its exit status.
+func (w *world) operate(args ...string) (out, err string, status int) {
+	w.t.Helper()
+	var o, e bytes.Buffer
+	at := w.at
+	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now },
+		Stack: &at}
+	p := &program{c, w.stack}
+	status = c.Run(w.ctx, p.root(), args)
+	return o.String(), e.String(), status
+}
+
+// expect is operate that holds the exit status against what it must be.
+func (w *world) expect(status int, args ...string) (out, err string) {
+	w.t.Helper()
+	out, err, got := w.operate(args...)
+	if got != status {
+		w.t.Fatalf("payhook %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out, err)
+	}
+	return out, err
+}
+
+// contains holds that every text is part of what was written.
+func (w *world) contains(written string, texts ...string) {
+	w.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(written, text) {
+			w.t.Errorf("%q is not in:\n%s", text, written)
+		}
+	}
+}
+
+// document reads one document as a script would.
+func document[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v, json.RejectUnknownMembers(true)); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// lines reads one document a line.
+func documents[T any](t *testing.T, text string) (all []T) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		all = append(all, document[T](t, line))
+	}
+	return all
+}
+
+const secretAmount = "987654321.10"
+
+// paymentOf returns an event with an amount.
+func paymentOf(id, amount string) payment.RawEvent {
+	event, err := payment.DecodeRawEvent(fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,`+
+		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s,"paymentCurrency":"EUR",`+
+		`"paymentStatus":{"status":"RELEASED"}}}`, id, amount))
+	if err != nil {
+		panic(err)
+	}
+	return event
+}
+
+// newItem returns an event that was accepted that long ago.
+func (w *world) newItem(age time.Duration) ledger.Item {
+	return ledger.NewItem(paymentOf(uuid.New().String(), secretAmount), uuid.New().String(), w.now.Add(-age))
+}
+
+// insert inserts an event in a state that it has got now, and returns the item of the table.
+func (w *world) insert(state ledger.State, i ledger.Item) ledger.Item {
+	i.State, i.Shard, i.Due = state, string(state)+"/0", i.RecordedAt.Add(time.Minute)
+	switch state {
+	case ledger.Pending:
+		i.EventTimestamp = time.Time{}
+	case ledger.Parked:
+		i.Due, i.Cause, i.Problem, i.EventTimestamp = w.now, "attempts", "it failed", time.Time{}
+	case ledger.Published:
+		i.Shard, i.Due, i.PublishedAt, i.ExpiresAt, i.Detail = "", time.Time{}, w.now, w.now.Add(30*24*time.Hour), nil
+	}
+	w.table.Delete(w.t.Context(), i.EventID)
+	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
+	return w.table.Items()[i.EventID]
+}
+
+// park parks a delivery, that long ago.
+func (w *world) park(age time.Duration, reason proof.Reason, change ...func(*proof.Proof)) (string, proof.Proof) {
+	w.t.Helper()
+	p := proof.Proof{
+		Reason: reason, StoredAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
+		EventIDs:  []string{uuid.New().String()},
+		Payload:   []byte("\x00 " + secretAmount + " \xff\n"),
+		Timestamp: signature.FormatTime(w.now.Add(-age)), KeyID: uuid.New().String(),
+		Signature: "c2ln",
+		JWK:       []byte(`{"kty":"RSA"}`),
+	}
+	if reason == proof.Invalid {
+		p.Cause = "why"
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	return w.put(p), p
+}
+
+func (w *world) put(p proof.Proof) string {
+	w.t.Helper()
+	name, _, err := proof.Put(w.t.Context(), &w.parking, p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return name
+}
+
+// about says which events what is parked is about.
+func about(ids ...string) func(*proof.Proof) {
+	return func(p *proof.Proof) { p.EventIDs = ids }
+}
+
+// rejected stores a rejected webhook.
+func (w *world) rejected(payload []byte, size int) string {
+	return w.put(proof.Proof{Reason: proof.Rejected, Cause: "the key is unknown", Payload: payload,
+		Request: &proof.Request{ReceivedAt: noon, RequestID: "request-1", Outcome: "key-unknown", Method: "POST",
+			Path: "/", RawQuery: "a=b", Headers: map[string]string{"X-Key": "k\x1b"}, PayloadBytes: size,
+			Settings: map[string]string{"timestampTolerance": "5m"}}})
+}
+
+// decide stores a decision about a delivery.
+func (w *world) decide(d proof.Decision, name string, n proof.Note) {
+	w.t.Helper()
+	if err := proof.Decide(w.t.Context(), &w.parking, d, name, n); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// deny returns an error if the operation is denied.
+func (w *world) deny(operation string) error {
+	if w.denied != operation {
+		return nil
+	}
+	return &smithy.GenericAPIError{Code: "AccessDenied", Message: "User: somebody is not authorized:\n" + operation}
+}
+
+// logToken sets the line of the token function, with more members.
+func (w *world) logToken(lifetime, left time.Duration, more string) {
+	const line = `{"msg":"token","outcome":"fresh","lifetimeSeconds":%g,"remainingSeconds":%g%s}`
+	w.logged["token"] = []string{fmt.Sprintf(line,
+		lifetime.Seconds(), left.Seconds(), more)}
+}
+
+func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
+	_ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
+	if err := w.deny("GetMetricData"); err != nil {
+		return nil, err
+	}
+	out := &cloudwatch.GetMetricDataOutput{}
+	for _, q := range in.MetricDataQueries {
+		m := q.MetricStat.Metric
+		r := types.MetricDataResult{Id: q.Id}
+		name := aws.ToString(m.Dimensions[0].Value) + " " + aws.ToString(m.MetricName)
+		if value, ok := w.metrics[name]; ok {
+			r.Values = []float64{value - 1, 1} // of two minutes
+		}
+		out.MetricDataResults = append(out.MetricDataResults, r)
+	}
+	return out, nil
+}
+
+func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput,
+	_ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
+	if err := w.deny("DescribeAlarms"); err != nil {
+		return nil, err
+	}
+	if len(in.AlarmNames) > 100 || aws.ToInt32(in.MaxRecords) < int32(len(in.AlarmNames)) {
+		return nil, fmt.Errorf("ValidationError: %d names for %d records", len(in.AlarmNames),
+			aws.ToInt32(in.MaxRecords))
+	}
+	out := &cloudwatch.DescribeAlarmsOutput{}
+	for _, name := range in.AlarmNames {
+		if s, ok := w.alarms[name]; ok {
+			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s,
+				StateTransitionedTimestamp: aws.Time(w.now.Add(-time.Hour)),
+				AlarmDescription: aws.String(name + " is bad: `payhook keys`." + settings.WhatToDo +
+					"Fix it with `payhook logs --since 1h` and `aws x y`.")})
+		}
+	}
+	return out, nil
+}
+
+// ListStackResources returns pages with one alarm and one other resource.
+func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
+	_ ...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error) {
+	if err := w.deny("ListStackResources"); err != nil {
+		return nil, err
+	}
+	if w.named == nil {
+		w.named = slices.Sorted(maps.Keys(w.alarms))
+	}
+	out, at := &cloudformation.ListStackResourcesOutput{}, 0
+	if in.NextToken != nil {
+		at, _ = strconv.Atoi(*in.NextToken)
+	}
+	if at < len(w.named) {
+		out.NextToken = aws.String(strconv.Itoa(at + 1))
+		out.StackResourceSummaries = []cftypes.StackResourceSummary{
+			{ResourceType: aws.String("AWS::CloudWatch::Alarm"), PhysicalResourceId: &w.named[at]},
+			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}
+	}
+	return out, nil
+}
+
+func (w *world) filterLogEvents(out http.ResponseWriter, r *http.Request) {
+	var in struct {
+		LogGroupName, FilterPattern, NextToken string
+		StartTime                              int64
+	}
+	if err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true)); err != nil {
+		w.t.Error(err)
+	}
+	function, found := strings.CutPrefix(in.LogGroupName, "/logs/")
+	if !found {
+		out.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(out, `{"__type":%q}`, w.missing)
+		return
+	}
+	if !strings.HasPrefix(in.FilterPattern, fmt.Sprintf("{ $.msg = %q", function)) {
+		w.t.Errorf("%s: %s", in.LogGroupName, in.FilterPattern)
+	}
+	if w.deny("FilterLogEvents of "+function) != nil {
+		out.WriteHeader(http.StatusBadRequest)
+		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
+		return
+	}
+	w.reads[function]++
+	type event struct {
+		Timestamp int64  `json:"timestamp"`
+		Message   string `json:"message"`
+	}
+	page := struct {
+		Events    []event `json:"events"`
+		NextToken string  `json:"nextToken,omitempty"`
+	}{}
+	for i, line := range w.logged[function] {
+		at := w.now.Add(-time.Minute - time.Duration(len(w.logged[function])-1-i)*time.Minute).UnixMilli()
+		if at >= in.StartTime {
+			page.Events = append(page.Events, event{at, line})
+		}
+	}
+	if w.reads[function] < w.pages {
+		page.NextToken = "more"
+	}
+	json.MarshalWrite(out, page)
+}
