@@ -131,7 +131,8 @@ func (f *fixture) testTutorial(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	digest := fmt.Sprintf("\n%x  -\n", sha256.Sum256(programs["redrive"]))
-	if err != nil || event < 0 || !strings.Contains(string(out), digest) || !strings.Contains(string(out), f.ClaimBucket) ||
+	if err != nil || event < 0 || !strings.Contains(string(out), digest) ||
+		!strings.Contains(string(out), f.ClaimBucket) ||
 		!strings.Contains(string(out), "stack First (account ") ||
 		!strings.Contains(string(out), `"ExecutedVersion"`) || strings.Contains(string(out), "FunctionError") ||
 		strings.Contains(string(out), "compiling and installing") {

@@ -228,8 +228,8 @@ var tokenAPIs = []reflect.Type{
 // askWithToken is the statement of those who may use the access token.
 const askWithToken = "AskWithToken"
 
-// Each name has statements in policy.json, whose Sids have it: at the beginning, or after And in those of several names.
-// They have the actions of the calls in its files, and each file of the program has a name.
+// Each name has statements in policy.json, whose Sids have it: at the beginning, or after And in those of several
+// names. They have the actions of the calls in its files, and each file of the program has a name.
 func TestPoliciesOfProgramsHaveTheActionsOfTheirCalls(t *testing.T) {
 	sids := statements(t, "infra/cmd/payhook/policy.json")
 	unknown := maps.Clone(sids)

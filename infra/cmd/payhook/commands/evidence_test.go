@@ -38,10 +38,10 @@ import (
 )
 
 var (
-	key          = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-	otherKey     = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(3072) })
-	evidenceNoon = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
-	authority    = sync.OnceValue(func() *paymenttest.CA { return paymenttest.NewCA("CA") })
+	key       = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+	otherKey  = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(3072) })
+	when      = time.Date(2026, 1, 31, 12, 0, 0, 5e6, time.UTC)
+	authority = sync.OnceValue(func() *paymenttest.CA { return paymenttest.NewCA("CA") })
 )
 
 // signed returns a record of a payload.
@@ -83,17 +83,17 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 }
 
 // run runs the command below evidence.
-func runEvidence(ctx context.Context, args ...string) (out, stderr string, status int) {
+func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: time.Now, Stack: &evidenceStack}
+	p := &cli.Program{Out: &o, Err: &e, Now: time.Now, Stack: &served}
 	root := p.Root()
 	root.AddCommand(evidenceCommand(p))
 	status = p.Run(ctx, root, append([]string{"evidence", "--region", "eu-north-1"}, args...))
 	return o.String(), e.String(), status
 }
 
-// stack is the one of what serve serves.
-var evidenceStack deployment.Deployment
+// served is the stack of what serve serves.
+var served deployment.Deployment
 
 // folder writes files into a folder.
 func folder(t *testing.T, files map[string][]byte) string {
@@ -112,9 +112,9 @@ func folder(t *testing.T, files map[string][]byte) string {
 }
 
 func TestVerifyCounts(t *testing.T) {
-	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), evidenceNoon)
-	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon))
-	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), evidenceNoon)
+	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), when)
+	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), when))
+	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), when)
 	forged := one
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	certain := unsigned(one)
@@ -145,7 +145,7 @@ func TestVerifyCounts(t *testing.T) {
 		"not signed, with keys": {intact, trusted, [4]int{1, 0, 1, 0}, []string{mtls}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, stderr, status := runEvidence(t.Context(), "verify", "--json", test.folder, "--keys", test.keys)
+			out, stderr, status := run(t.Context(), "verify", "--json", test.folder, "--keys", test.keys)
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			var problems []string
 			for _, line := range lines[:len(lines)-1] {
@@ -166,13 +166,13 @@ func TestVerifyCounts(t *testing.T) {
 		})
 	}
 	const want = "verified=1  notSigned=1\n"
-	if out, _, status := runEvidence(t.Context(), "verify", intact); out != want || status != 0 {
+	if out, _, status := run(t.Context(), "verify", intact); out != want || status != 0 {
 		t.Errorf("%d, %s", status, out)
 	}
 }
 
 func TestWhatCannotBeVerified(t *testing.T) {
-	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), evidenceNoon))})
+	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), when))})
 	for message, test := range map[string]struct {
 		args   []string
 		status int
@@ -184,14 +184,14 @@ func TestWhatCannotBeVerified(t *testing.T) {
 		"open missing":           {[]string{files, "--keys", "missing"}, cli.StatusUsage},
 		"one: not the requested": {[]string{files, "--keys", files}, cli.StatusUsage},
 	} {
-		out, stderr, status := runEvidence(t.Context(), append([]string{"verify"}, test.args...)...)
+		out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...)
 		if status != test.status || !strings.Contains(stderr, message) {
 			t.Errorf("%s: %d, %s%s", message, status, out, stderr)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if out, stderr, status := runEvidence(ctx, "verify", files); status != cli.StatusInterrupted || out != "" {
+	if out, stderr, status := run(ctx, "verify", files); status != cli.StatusInterrupted || out != "" {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -282,8 +282,8 @@ func versionOrder(x, y string) int {
 
 // account sets the place of AWS, and its usual variables.
 func account(t *testing.T, endpoint string) {
-	evidenceStack = deployment.Deployment{AWS: deployment.EmulatorConfig(endpoint, "eu-north-1"), EvidenceBucket: "evidence-1",
-		LedgerTable: "ledger"}
+	served = deployment.Deployment{AWS: deployment.EmulatorConfig(endpoint, "eu-north-1"),
+		EvidenceBucket: "evidence-1", LedgerTable: "ledger"}
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-north-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
@@ -306,13 +306,13 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	b := bucket{}
 	var all []proof.Proof
 	for range 5 {
-		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 		b[r.Name()+"?1"] = encoded(t, r)
 		all = append(all, r)
 	}
 	at := func(key string, at time.Time) string { return key + "?" + at.UTC().Format(time.RFC3339) }
 	const ended = "accepted/2562/2026/01/31/12/x"
-	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	name := all[2].Name()
 	for title, test := range map[string]struct {
 		further                     map[string][]byte
@@ -340,7 +340,7 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
 				test.verified, test.damaged, test.versions)
 			for _, args := range [][]string{{"s3://evidence-1/accepted/2562/2026/01/"}, nil} {
-				out, stderr, status := runEvidence(t.Context(), append([]string{"verify", "--json"}, args...)...)
+				out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, args...)...)
 				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
 					!strings.Contains(out, test.message) {
 					t.Errorf("%q: %d, %s%s", args, status, out, stderr)
@@ -349,13 +349,13 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		})
 	}
 	serve(t, b)
-	_, stderr, status := runEvidence(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027")
+	_, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027")
 	if status != cli.StatusFailed ||
 		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2562/2027") {
 		t.Errorf("%d, %s", status, stderr)
 	}
 	account(t, "http://127.0.0.1:1")
-	if _, stderr, status := runEvidence(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusUnreachable {
+	if _, stderr, status := run(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusUnreachable {
 		t.Errorf("%d, %s", status, stderr)
 	}
 }
@@ -368,7 +368,7 @@ func item(id string, recorded, event time.Time) []byte {
 }
 
 func TestTheHoursOfTheEventAreSearched(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	id := r.EventIDs[0]
 	item := func(recorded, event time.Time) []byte { return item(id, recorded, event) }
 	day := 24 * time.Hour
@@ -378,12 +378,12 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		status  int
 		message string
 	}{
-		"at once":                            {item(evidenceNoon, evidenceNoon), id, 0, ""},
-		"in upper case":                      {item(evidenceNoon, evidenceNoon), strings.ToUpper(id), 0, ""},
-		"the service sent it late":           {item(evidenceNoon.Add(time.Hour), evidenceNoon.Add(-day)), id, 0, ""},
-		"parked and replayed ten days later": {item(evidenceNoon.Add(10*day), evidenceNoon.Add(-time.Minute)), id, 0, ""},
-		"recorded long after the event":      {item(evidenceNoon.Add(40*day), evidenceNoon), id, 1, "no record of"},
-		"recorded three hours later":         {item(evidenceNoon.Add(3*time.Hour), evidenceNoon.Add(3*time.Hour)), id, 1, "--from"},
+		"at once":                            {item(when, when), id, 0, ""},
+		"in upper case":                      {item(when, when), strings.ToUpper(id), 0, ""},
+		"the service sent it late":           {item(when.Add(time.Hour), when.Add(-day)), id, 0, ""},
+		"parked and replayed ten days later": {item(when.Add(10*day), when.Add(-time.Minute)), id, 0, ""},
+		"recorded long after the event":      {item(when.Add(40*day), when), id, 1, "no record of"},
+		"recorded three hours later":         {item(when.Add(3*time.Hour), when.Add(3*time.Hour)), id, 1, "--from"},
 		"expired":                            {[]byte("{}"), id, cli.StatusUsage, "--from and --to"},
 		"a range of days":                    {nil, id + " --from 2026-01-30 --to 2026-01-31", 0, ""},
 		"a range of hours":                   {nil, id + " --from 2026-01-31T12 --to 2026-01-31T12", 0, ""},
@@ -397,7 +397,7 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, bucket{"ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
-			out, stderr, status := runEvidence(t.Context(), append([]string{"find"}, strings.Fields(test.args)...)...)
+			out, stderr, status := run(t.Context(), append([]string{"find"}, strings.Fields(test.args)...)...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				(status == 0) != strings.Contains(out, "verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)
@@ -407,9 +407,9 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 			}
 		})
 	}
-	evidenceStack.EvidenceBucket = ""
+	served.EvidenceBucket = ""
 	for _, args := range [][]string{{"find", id}, {"verify"}} {
-		if _, stderr, status := runEvidence(t.Context(), args...); status != cli.StatusUsage ||
+		if _, stderr, status := run(t.Context(), args...); status != cli.StatusUsage ||
 			!strings.Contains(stderr, "evidence is off") {
 			t.Errorf("%q: %d, %s", args, status, stderr)
 		}
@@ -419,10 +419,10 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 // The time of a record is that of its latest event. What S3 stored later is not read.
 func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now, later := paymenttest.Event(), paymenttest.Event()
-	now.EventTimestamp, later.EventTimestamp = evidenceNoon.Add(10*time.Hour), evidenceNoon.Add(30*time.Hour)
+	now.EventTimestamp, later.EventTimestamp = when.Add(10*time.Hour), when.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
 	other := "accepted/2562/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
-	b := bucket{"ledger": item(now.EventID, evidenceNoon, now.EventTimestamp),
+	b := bucket{"ledger": item(now.EventID, when, now.EventTimestamp),
 		r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
 		strings.Replace(other, "01-31", "02-28", 1): nil, "accepted/2562/2027/01/01/00/x?1": []byte("x"),
 		"accepted/2562/2028/01/01/00/x?1": []byte("x")}
@@ -435,7 +435,7 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	account(t, server.URL)
-	out, stderr, status := runEvidence(t.Context(), "find", now.EventID)
+	out, stderr, status := run(t.Context(), "find", now.EventID)
 	if status != 1 || strings.Count(out, "certificate verifies") != 1 ||
 		strings.Contains(stderr, other[:40]) || lists != 4 { // of the settings, and of two versions each
 		t.Errorf("%d, %d lists, %s%s", status, lists, out, stderr)
@@ -447,7 +447,7 @@ func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
 	now := time.Now().UTC()
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
 	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
-	out, stderr, status := runEvidence(t.Context(), "find", r.DeliveryID, "--from",
+	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from",
 		now.Format("2006-01-02T15"))
 	if status != 0 || !strings.Contains(out, "verifies") {
 		t.Errorf("%d, %s%s", status, out, stderr)
@@ -456,17 +456,17 @@ func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
 
 func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	event := paymenttest.Event()
-	event.EventTimestamp = evidenceNoon.Add(-time.Second)
-	first := signed(t, key(), paymenttest.Delivery(event), evidenceNoon)
-	again := signed(t, key(), paymenttest.Delivery(event), evidenceNoon.Add(time.Hour))
+	event.EventTimestamp = when.Add(-time.Second)
+	first := signed(t, key(), paymenttest.Delivery(event), when)
+	again := signed(t, key(), paymenttest.Delivery(event), when.Add(time.Hour))
 	changed := event
 	changed.EventData.Amount = "0.01"
-	conflict := signed(t, key(), paymenttest.Delivery(changed), evidenceNoon)
-	marked := signed(t, key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), evidenceNoon)
+	conflict := signed(t, key(), paymenttest.Delivery(changed), when)
+	marked := signed(t, key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), when)
 	incomplete := signed(t, key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
-		[]byte(`{"eventId":"`+event.EventID+`"}`)), evidenceNoon)
-	unknown := signed(t, otherKey(), paymenttest.Delivery(event), evidenceNoon)
-	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), evidenceNoon.Add(-time.Hour)))
+		[]byte(`{"eventId":"`+event.EventID+`"}`)), when)
+	unknown := signed(t, otherKey(), paymenttest.Delivery(event), when)
+	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), when.Add(-time.Hour)))
 	same := unsigned(first)
 	damaged := bytes.Replace(encoded(t, first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
 	also := func(r proof.Proof) bucket { return bucket{r.Name() + "?1": encoded(t, r)} }
@@ -495,7 +495,7 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 			b := also(first)
 			maps.Copy(b, test.further)
 			serve(t, b)
-			out, stderr, status := runEvidence(t.Context(), "find", event.EventID, "--json", "--from", "2026-01-30", "--to",
+			out, stderr, status := run(t.Context(), "find", event.EventID, "--json", "--from", "2026-01-30", "--to",
 				"2026-02-01")
 			lines, results := strings.Split(strings.TrimSuffix(out, "\n"), "\n"), strings.Split(test.results, "\n")
 			if status != test.status || len(lines) != len(results) || !strings.Contains(stderr, test.message) {
@@ -520,7 +520,7 @@ func TestTheMembersOfARecordAreDocumented(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| (?:its )?(`[^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
 		documented = append(documented, strings.Split(strings.Trim(row[1], "`"), "`, `")...)
 	}
-	text := encoded(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)))
+	text := encoded(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)))
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for {
 		token, err := dec.ReadToken()
@@ -553,13 +553,13 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 		"HTTP":       signedAs(t, key(), one, "Sat, 31 Jan 2026 12:00:00 GMT", key().ID),
 		"a key id":   signedAs(t, key(), one, "1769860800", strings.ToUpper(strings.ReplaceAll(key().ID, "-", ""))),
 		"not a time": signedAs(t, key(), one, `";$(touch pwned)'\`, key().ID),
-		"upper case": signed(t, key(), paymenttest.Delivery(upper), evidenceNoon),
-		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), evidenceNoon),
-		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon),
-		"large":      signed(t, key(), large, evidenceNoon),
-		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)),
-		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)),
-		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), evidenceNoon),
+		"upper case": signed(t, key(), paymenttest.Delivery(upper), when),
+		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), when),
+		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), when),
+		"large":      signed(t, key(), large, when),
+		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)),
+		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)),
+		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), when),
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, bucket{r.Name() + "?1": encoded(t, r)})
@@ -571,7 +571,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			at := name.At.Format(time.DateOnly)
 			// A folder of any name.
 			const out = "it's $(touch pwned) é"
-			text, stderr, status := runEvidence(t.Context(), "find", id, "--from", at, "--to", at, "--out", out)
+			text, stderr, status := run(t.Context(), "find", id, "--from", at, "--to", at, "--out", out)
 			if status != 0 || !strings.Contains(stderr, out+" has the first record, with payment data") ||
 				strings.Contains(stderr, "/accepted/") {
 				t.Fatalf("%d, %s%s", status, text, stderr)
@@ -590,7 +590,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(out, r.Name())); err != nil || !bytes.Equal(got, encoded(t, r)) {
 				t.Error(err)
 			}
-			if text, stderr, status := runEvidence(t.Context(), "verify", out); status != 0 {
+			if text, stderr, status := run(t.Context(), "verify", out); status != 0 {
 				t.Errorf("%d, %s%s", status, text, stderr)
 			}
 			_, commands, _ := strings.Cut(stderr, "OpenSSL:\n")
@@ -632,10 +632,10 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 // Whoever can write into the bucket chooses names and texts.
 func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 	event := paymenttest.Event()
-	event.EventTimestamp = evidenceNoon
+	event.EventTimestamp = when
 	id := event.EventID
 	payload := paymenttest.Delivery(event)
-	good := signed(t, key(), payload, evidenceNoon)
+	good := signed(t, key(), payload, when)
 	const evil = "x;touch pwned;$(touch pwned)\x1b[2J\u202e"
 	b, all := bucket{}, []proof.Proof{}
 	member := func(change func(p *proof.Proof)) {
@@ -643,7 +643,7 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 		change(&p)
 		all = append(all, p)
 	}
-	member(func(p *proof.Proof) { p.Request = &proof.Request{Outcome: evil, ReceivedAt: evidenceNoon} })
+	member(func(p *proof.Proof) { p.Request = &proof.Request{Outcome: evil, ReceivedAt: when} })
 	member(func(p *proof.Proof) { p.Cause = evil })
 	member(func(p *proof.Proof) { p.DeliveryID = evil })
 	member(func(p *proof.Proof) { p.EventIDs = append(p.EventIDs, evil) })
@@ -657,7 +657,7 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 			time.Now())
 	})
 	member(func(p *proof.Proof) {
-		p.Certificate = proof.NewCertificate(payload, []*x509.Certificate{authority().Certificate}, evidenceNoon)
+		p.Certificate = proof.NewCertificate(payload, []*x509.Certificate{authority().Certificate}, when)
 		p.Certificate.Chain[0] = "-----BEGIN " + evil + "-----"
 	})
 	for i, p := range all {
@@ -692,9 +692,9 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 		"another key than ours": {one, "verify --keys " + others, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.b["ledger"] = item(id, evidenceNoon, evidenceNoon)
+			test.b["ledger"] = item(id, when, when)
 			serve(t, test.b)
-			out, stderr, status := runEvidence(t.Context(), strings.Fields(test.args)...)
+			out, stderr, status := run(t.Context(), strings.Fields(test.args)...)
 			if status != test.status || strings.Contains(out+stderr, "touch") ||
 				strings.Contains(out+stderr, "pwned") ||
 				strings.ContainsFunc(strings.ReplaceAll(out+stderr, "\n", ""),
@@ -728,18 +728,18 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 	}
 	names := filesIn(t, copies)
 	want := fmt.Sprintf(`"verified":1,"damaged":%d,`, len(names)-1)
-	out, stderr, status := runEvidence(t.Context(), "verify", "--json", copies)
+	out, stderr, status := run(t.Context(), "verify", "--json", copies)
 	if status != 1 || !strings.Contains(out, want) || strings.Contains(out+stderr, "touch") || len(names) < 20 {
 		t.Errorf("%d files, %d, %s%s, want %s", len(names), status, out, stderr, want)
 	}
 }
 
 func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	other := r
 	other.LockDays = 30
 	parked := r
-	parked.Reason, parked.LockDays, parked.StoredAt, parked.Cause = proof.Invalid, 0, evidenceNoon, "why"
+	parked.Reason, parked.LockDays, parked.StoredAt, parked.Cause = proof.Invalid, 0, when, "why"
 	text := encoded(t, r)
 	for name, test := range map[string]struct {
 		name, verify string
@@ -761,7 +761,7 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := folder(t, map[string][]byte{test.name: test.text})
-			out, stderr, status := runEvidence(t.Context(), "verify", filepath.Join(at, test.verify))
+			out, stderr, status := run(t.Context(), "verify", filepath.Join(at, test.verify))
 			if status != test.status {
 				t.Errorf("%d, %s%s", status, out, stderr)
 			}
@@ -772,14 +772,14 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	if err := os.Symlink(at, link); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := runEvidence(t.Context(), "verify", link); status != 0 {
+	if out, stderr, status := run(t.Context(), "verify", link); status != 0 {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
 // What was in the folder could be taken for a part of the record.
 func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), evidenceNoon)
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
 	used, empty := folder(t, map[string][]byte{"a": nil}), t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
@@ -790,7 +790,7 @@ func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 		filepath.Join(used, "a"): cli.StatusUsage, filepath.Join(used, "a", "b"): cli.StatusUsage, empty: 0,
 		filepath.Join(t.TempDir(), "a", "b"): 0,
 		"/proc/new":                          cli.StatusFailed} {
-		text, stderr, status := runEvidence(t.Context(), "find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
+		text, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
 		if status != want || strings.Contains(text, "verifies") != (want != cli.StatusUsage) ||
 			strings.Contains(stderr, "openssl") != (want == 0) {
 			t.Errorf("%s: %d, %s%s", out, status, text, stderr)
@@ -804,10 +804,10 @@ func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 // A shorter or longer setting gives the next records another folder.
 func TestTheRecordsOfEverySettingAreFound(t *testing.T) {
 	event := paymenttest.Event()
-	event.EventTimestamp = evidenceNoon
+	event.EventTimestamp = when
 	b := bucket{}
 	for i, days := range []int{1, 30, 2562, 25620, 36500} {
-		r := signed(t, key(), paymenttest.Delivery(event), evidenceNoon.Add(time.Duration(i)*time.Minute))
+		r := signed(t, key(), paymenttest.Delivery(event), when.Add(time.Duration(i)*time.Minute))
 		r.LockDays = days
 		b[r.Name()+"?1"] = encoded(t, r)
 		if days == 30 {
@@ -815,11 +815,11 @@ func TestTheRecordsOfEverySettingAreFound(t *testing.T) {
 		}
 	}
 	serve(t, b)
-	out, stderr, status := runEvidence(t.Context(), "find", event.EventID, "--from", "2026-01-31", "--to", "2026-01-31")
+	out, stderr, status := run(t.Context(), "find", event.EventID, "--from", "2026-01-31", "--to", "2026-01-31")
 	if status != 1 || strings.Count(out, "verifies") != 5 || strings.Count(stderr, "delete marker") != 1 {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
-	out, _, _ = runEvidence(t.Context(), "verify")
+	out, _, _ = run(t.Context(), "verify")
 	if !strings.Contains(out, "verified=5  versions=1\n") {
 		t.Error(out)
 	}
@@ -846,7 +846,7 @@ func TestEventsForABusThatWasGoneAreUnchanged(t *testing.T) {
 	}
 	files, published, want := map[string][]byte{}, []string{""}, map[string]string{}
 	deliver := func(before string, raw ...[]byte) {
-		r := signed(t, key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), evidenceNoon)
+		r := signed(t, key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), when)
 		files["records/"+r.Name()] = encoded(t, r)
 	}
 	gone := func(more string) []byte {

@@ -79,7 +79,8 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 			t.Errorf("%s: %s, %+v, %v", beginning, name, r, err)
 		}
 	}
-	if _, _, err := storedWebhook(t.Context(), &bucket, "rejected/"); err == nil || !strings.Contains(err.Error(), second) {
+	_, _, err := storedWebhook(t.Context(), &bucket, "rejected/")
+	if err == nil || !strings.Contains(err.Error(), second) {
 		t.Error(err)
 	}
 	bucket.Delete(first)

@@ -146,7 +146,8 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		}
 	}
 	if !d.drop || r == nil {
-		return attention(p.Show(shown), d.drop || shown.State != string(keys.Fresh) && shown.State != string(keys.Stale))
+		usable := shown.State == string(keys.Fresh) || shown.State == string(keys.Stale)
+		return attention(p.Show(shown), d.drop || !usable)
 	}
 	if !returned && !d.force {
 		return cli.Usage("%s answers: %s. Webhooks with this key would be rejected. Nothing was dropped; "+
@@ -161,8 +162,8 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 		return err
 	}
 	shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
-	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge, and can "+
-		"store it again")
+	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge, and "+
+		"can store it again")
 	return p.Show(shown)
 }
 

@@ -118,8 +118,8 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *deployment.Deploym
 
 // requestsNotAccepted returns the requests that were not answered 2xx, by their ids: those that the webhook function
 // answered, and those of which only Lambda has written a line.
-func requestsNotAccepted(read func(function, filter string, got func(entry, requestLine)) error) (map[string]notAccepted,
-	error) {
+func requestsNotAccepted(read func(function, filter string,
+	got func(entry, requestLine)) error) (map[string]notAccepted, error) {
 	requests := map[string]notAccepted{}
 	err := read("webhook", notAcceptedLines, func(e entry, l requestLine) {
 		if l.Msg == "webhook" && !l.accepts() {

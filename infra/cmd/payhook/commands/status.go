@@ -211,7 +211,8 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 			d.p.Hint("logs token --since 1h --all")}}, nil
 	}
 	l, left := lines[len(lines)-1], time.Duration(0)
-	c := check{"token", needsAttention, "it is not known whether there is a valid token", d.p.Hint("logs token --since 1h")}
+	c := check{"token", needsAttention, "it is not known whether there is a valid token",
+		d.p.Hint("logs token --since 1h")}
 	if l.Remaining != nil {
 		c.Text = "there is no valid token"
 		left = seconds(*l.Remaining) - now.Sub(l.at)

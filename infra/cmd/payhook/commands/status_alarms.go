@@ -90,7 +90,8 @@ func (d *screen) raised(name string, a types.MetricAlarm, now time.Time) check {
 	text := strings.ReplaceAll(aws.ToString(a.AlarmDescription), "Run `payhook status`. ", "")
 	text = advised.ReplaceAllStringFunc(text, func(command string) string {
 		part := advised.FindStringSubmatch(command)
-		return "`" + part[1] + map[string]func(string) string{"payhook": d.p.Hint, "aws": d.p.AWS}[part[2]](part[3]) + "`"
+		to := map[string]func(string) string{"payhook": d.p.Hint, "aws": d.p.AWS}[part[2]]
+		return "`" + part[1] + to(part[3]) + "`"
 	})
 	cause, action, _ := strings.Cut(text, settings.WhatToDo)
 	c.Text, c.Next = c.Text+cause, action

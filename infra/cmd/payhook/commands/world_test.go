@@ -82,9 +82,11 @@ func newWorld(t *testing.T) *world {
 	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", FullName: "Payhook", Stack: "Bank",
 		Version: "commit 012", Status: "UPDATE_COMPLETE", ClaimBucket: "claims", TokenSecret: "token",
 		CredentialsSecret: "credentials",
-		Functions:         map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"},
-		Logs:              map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive", "token": "/logs/token"},
-		AWS:               deployment.EmulatorConfig(server.URL, "us-east-1")}
+		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live",
+			"token": "token:live"},
+		Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
+			"token": "/logs/token"},
+		AWS: deployment.EmulatorConfig(server.URL, "us-east-1")}
 	return w
 }
 
