@@ -210,7 +210,7 @@ var commands = map[string]caller{
 			reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},
 	"Evidence": {[]string{program + "evidence*.go"}, []reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI]()},
 		[]string{"dynamodb:Query", "s3:ListBucket"}},
-	"Logs": {[]string{program + "logs*.go", program + "reconcile*.go", program + "evidence_read.go", readSettings},
+	"Logs": {[]string{program + "logs.go", program + "reconcile.go", program + "evidence_read.go", readSettings},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.GetAPI](),
 			reflect.TypeFor[s3.ListAPI]()}, []string{"dynamodb:Query"}},
 }

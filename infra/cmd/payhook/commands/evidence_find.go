@@ -192,14 +192,6 @@ func differences(all []Object, id string) (in []string) {
 	return in
 }
 
-// quoted returns a text as one word of a shell.
-func quoted(text string) string {
-	if strings.Trim(text, "/.-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
 // write writes a record that verifies to its own path below a folder, and what OpenSSL verifies beside it. It prints
 // the commands for OpenSSL.
 func write(p *cli.Program, folder, id string, o Object) error {
@@ -213,7 +205,7 @@ func write(p *cli.Program, folder, id string, o Object) error {
 	files, commands := map[string][]byte{o.key: text}, ""
 	add := func(ending string, content []byte) (argument string) {
 		files[id+ending] = content
-		return quoted(filepath.Join(folder, id+ending))
+		return deployment.Quote(filepath.Join(folder, id+ending))
 	}
 	if r := o.Proof; o.signer != nil {
 		der, err := x509.MarshalPKIXPublicKey(o.signer)
