@@ -187,8 +187,8 @@ var hashes = map[string]string{"1.2.840.113549.2.5": "MD5", "1.3.14.3.2.26": "SH
 // read returns how the owner of a key made a signature, whatever the message is, and the digest if it was made as
 // specified; "" if the owner did not make it, or not with PKCS #1 v1.5. It only explains: package signature decides
 // what Payhook accepts.
-func read(key *rsa.PublicKey, signature []byte) (made string, digest [sha256.Size]byte) {
-	s := new(big.Int).SetBytes(signature)
+func read(key *rsa.PublicKey, signed []byte) (made string, digest [sha256.Size]byte) {
+	s := new(big.Int).SetBytes(signed)
 	block := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
 	padding, t, ok := bytes.Cut(block[2:], []byte{0})
 	if !ok || block[0] != 0 || block[1] != 1 || len(padding) < 8 ||
