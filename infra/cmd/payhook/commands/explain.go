@@ -91,8 +91,8 @@ func (o *explainOptions) settings(given map[string]string) (map[string]string, s
 var errNone = cli.Failed(errors.New("this webhook is not stored: captureRejected is off or has ended, none was " +
 	"rejected since, or it was deleted after a day"))
 
-// stored returns the webhook whose name begins with a text that no other begins with, and the name; "" for the last
-// one.
+// storedWebhook returns the webhook whose name begins with a text that no other begins with, and the name; "" for the
+// last one.
 func storedWebhook(ctx context.Context, bucket proof.Reader, beginning string) (request, string, error) {
 	name := ""
 	for object, err := range proof.List(ctx, bucket, proof.Rejected, time.Time{}, time.Time{}) {

@@ -270,7 +270,7 @@ type notAccepted struct {
 // id is what the requests have in common.
 func (n notAccepted) id() string { return cmp.Or(strings.ToLower(n.DeliveryID), n.RequestID) }
 
-// line is what the command reads of a line of the webhook or the redrive function.
+// requestLine is what the command reads of a line of the webhook or the redrive function.
 type requestLine struct {
 	notAccepted                 // of the line's request
 	Msg, Kind            string // Kind is that of what was replayed
@@ -300,7 +300,7 @@ const (
 	replayedLines    = `{ $.msg = "replay" && $.outcome = "accepted" }`
 )
 
-// failed matches the line that Lambda writes of an invocation that failed.
+// failedLine matches the line that Lambda writes of an invocation that failed.
 var failedLine = regexp.MustCompile(`^REPORT RequestId: (\S+)\t.*\tStatus: ([^\t]+)`)
 
 // findNotAccepted returns the requests since from that were not answered 2xx, and whose deliveryId was not

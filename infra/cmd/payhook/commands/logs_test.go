@@ -209,7 +209,7 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 	`"Recorded":0,"ok":false,"list":[],"none":null,"StackName":"f","_aws":{"Timestamp":1},"requestId":"r",` +
 	`"x":"a\u001b[1m"}`
 
-// call runs payhook logs against c.
+// callLogs runs payhook logs against c.
 func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	server := httptest.NewServer(c)

@@ -63,7 +63,7 @@ type check struct {
 	Next  string `json:"next,omitempty"` // a command or sentence
 }
 
-// missing are the codes of AWS for what does not exist any more, or is marked for deletion.
+// goneCodes are the codes of AWS for what does not exist any more, or is marked for deletion.
 var goneCodes = []string{"ResourceNotFoundException", "NoSuchBucket", "InvalidRequestException"}
 
 const seeLost = "it does not exist any more, or is marked for deletion: infra/RUNBOOK.md, " +
@@ -149,7 +149,7 @@ func (d *screen) show(ctx context.Context) error {
 	return err
 }
 
-// lines returns the lines of the screen, each as a check.
+// screenLines returns the lines of the screen, each as a check.
 func screenLines(checks []check) (all []check) {
 	for _, c := range checks {
 		line := check{Name: c.Name, State: c.State}
@@ -243,7 +243,7 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// line is what is read of a line of a function.
+// logLine is what is read of a line of a function.
 type logLine struct {
 	at                            time.Time
 	Msg, Outcome, Cause, BusCause string

@@ -178,7 +178,7 @@ type waiting struct {
 	Cause      string    `json:"cause,omitempty"` // what can't be decoded
 }
 
-// pending counts what is in the index of pending events, and lists the oldest that are left to redrive.
+// pendingChecks counts what is in the index of pending events, and lists the oldest that are left to redrive.
 func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	index, err := ledger.List(ctx, d.ledger, ledger.Pending)
 	if err != nil {

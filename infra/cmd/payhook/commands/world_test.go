@@ -231,7 +231,7 @@ func document[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
-// lines reads one document a line.
+// documents reads one document a line.
 func documents[T any](t *testing.T, text string) (all []T) {
 	t.Helper()
 	for line := range strings.Lines(text) {
