@@ -69,7 +69,7 @@ func (p *process) flags() *flag.FlagSet {
 	f.IntVar(&p.port, "port", 0, "the `port` of the page and the webhook URL; 0: one that is free")
 	f.Func("setting", "a setting other than in the file, `KEY=VALUE`; may be repeated, or have several,\n"+
 		"separated by spaces; a value with spaces can be in quotes: KEY='A B'", func(text string) error {
-		return settings.AddPairs(p.given, text, settings.Except("baseUrl", "authUrl")) // they have flags
+		return settings.ParsePairs(p.given, text, settings.AllExcept("baseUrl", "authUrl")) // they have flags
 	})
 	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
 	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")

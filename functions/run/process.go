@@ -145,14 +145,14 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 	values["baseUrl"] = settings.Value{Text: cmp.Or(p.baseURL, simulated), Name: "--base-url"}
 	values["authUrl"] = settings.Value{Text: cmp.Or(p.authURL, simulated), Name: "--auth-url"}
 	if p.authURL == "" && values["tokenManagerId"].Text == "" {
-		values["tokenManagerId"] = settings.Value{Text: settings.Named("tokenManagerId").Example}
+		values["tokenManagerId"] = settings.Value{Text: settings.ByKey("tokenManagerId").Example}
 	}
 	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(values["stackName"].Text),
 		Values: values})
 }
 
 // parse returns the configuration of a function.
-func (p *process) parse(function string) (settings.Function, error) {
+func (p *process) parse(function string) (settings.Config, error) {
 	r := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
 		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
 		settings.EventBusNameEnv: p.conf.EventBusName, settings.TokenSecretEnv: "token",
@@ -175,7 +175,7 @@ func (p *process) create() error {
 	if p.conf.Evidence != "off" {
 		stores.Evidence = &p.evidence
 	}
-	conf, failed := map[string]settings.Function{}, error(nil)
+	conf, failed := map[string]settings.Config{}, error(nil)
 	for name := range decoders {
 		s, err := p.parse(name)
 		conf[name], failed = s, cmp.Or(failed, err)
@@ -198,7 +198,7 @@ func (p *process) create() error {
 }
 
 // keyService returns the client that calls the key service, with the access token if that needs it.
-func (p *process) keyService(s settings.Function) *http.Client {
+func (p *process) keyService(s settings.Config) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}
 	if s.KeysAuth == settings.BearerToken {

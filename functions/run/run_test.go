@@ -303,7 +303,7 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 func started(t *testing.T, out io.Writer, given ...string) *process {
 	t.Helper()
 	p := &process{out: out, given: map[string]string{}}
-	if err := settings.AddPairs(p.given, strings.Join(given, " "), settings.All()); err != nil {
+	if err := settings.ParsePairs(p.given, strings.Join(given, " "), settings.All()); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.start(t.Context(), io.Discard); err != nil {

@@ -29,7 +29,7 @@ func main() {
 }
 
 // ahead returns the URL of the key service if its first call can use a connection that is opened before.
-func ahead(conf settings.Function) []*url.URL {
+func ahead(conf settings.Config) []*url.URL {
 	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
 		return []*url.URL{conf.KeyService}
 	}

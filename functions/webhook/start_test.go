@@ -31,7 +31,7 @@ func TestTheConnectionToTheKeyServiceIsOpenedAheadIfItCanBeUsed(t *testing.T) {
 		{settings.BySignature, "none", nil, 1}, {settings.ByBoth, "none", nil, 1}, {settings.ByMTLS, "none", nil, 0},
 		{settings.BySignature, settings.BearerToken, nil, 0}, {settings.ByBoth, "none", x509.NewCertPool(), 0},
 	} {
-		var conf settings.Function
+		var conf settings.Config
 		conf.Authentication, conf.KeysAuth, conf.ServiceCAs, conf.KeyService = c.authentication, c.auth, c.cas, base
 		if got := ahead(conf); len(got) != c.want || c.want > 0 && got[0] != base {
 			t.Errorf("%+v: %v", c, got)

@@ -48,7 +48,7 @@ func init() {
 	flag.StringVar(&place.Profile, "profile", "", "the AWS profile")
 	flag.StringVar(&place.Region, "region", "", "the AWS region")
 	flag.Func("c", "a setting of Payhook, `KEY=VALUE`; may be repeated", func(text string) error {
-		return settings.AddPairs(given, text, settings.Except("baseUrl", "authUrl", "stackName", "eventBusName",
+		return settings.ParsePairs(given, text, settings.AllExcept("baseUrl", "authUrl", "stackName", "eventBusName",
 			"truststore", "clientCertPins", "clientCertSubjects", "revokedKeys")) // the run chooses these
 	})
 }
@@ -146,7 +146,7 @@ func (r *run) deploy(ctx context.Context) error {
 	service, consumer := r.Stack+"-Service", r.Stack+"-Consumer"
 	ofConsumer := map[string]string{"stackName": consumer, "rules": strings.Join(checks.Rules(), ",")}
 	r.Settings["stackName"] = r.Stack
-	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.Named("tokenManagerId").Example)
+	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.ByKey("tokenManagerId").Example)
 	if r.Endpoint != "" {
 		r.Settings[settings.LocalKey], ofConsumer["local"] = "true", "true"
 	}

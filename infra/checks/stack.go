@@ -29,12 +29,12 @@ import (
 
 // UsesMTLS reports whether webhooks need a client certificate.
 func UsesMTLS(values map[string]string) bool {
-	return settings.TextIn(values, "authentication") != settings.BySignature
+	return settings.TextOf(values, "authentication") != settings.BySignature
 }
 
 // UsesSignature reports whether webhooks need a signature.
 func UsesSignature(values map[string]string) bool {
-	return settings.TextIn(values, "authentication") != settings.ByMTLS
+	return settings.TextOf(values, "authentication") != settings.ByMTLS
 }
 
 func (s *Subject) usesSignature() bool { return UsesSignature(s.Settings) }
@@ -47,14 +47,14 @@ func (s *Subject) fetchesKeys() bool {
 
 // ServiceOptions returns the options of a payment service that does what settings expect.
 func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
-	timestamp, errTimestamp := signature.ParseLocation(settings.TextIn(values, "timestampLocation"))
-	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextIn(values, "keyIdLocation"))
+	timestamp, errTimestamp := signature.ParseLocation(settings.TextOf(values, "timestampLocation"))
+	keyID, errKeyID := signature.ParseKeyIDLocation(settings.TextOf(values, "keyIdLocation"))
 	return paymenttest.Options{
-		Scheme: signature.Scheme{SignatureHeader: settings.TextIn(values, "signatureHeader"), Timestamp: timestamp,
+		Scheme: signature.Scheme{SignatureHeader: settings.TextOf(values, "signatureHeader"), Timestamp: timestamp,
 			KeyID: keyID},
-		TokenManagerID: cmp.Or(settings.TextIn(values, "tokenManagerId"), settings.Named("tokenManagerId").Example),
-		FormEncoded:    settings.TextIn(values, "credentialEncoding") == "form",
-		KeysBearer:     settings.TextIn(values, "keysAuth") == "bearer",
+		TokenManagerID: cmp.Or(settings.TextOf(values, "tokenManagerId"), settings.ByKey("tokenManagerId").Example),
+		FormEncoded:    settings.TextOf(values, "credentialEncoding") == "form",
+		KeysBearer:     settings.TextOf(values, "keysAuth") == "bearer",
 	}, errors.Join(errTimestamp, errKeyID)
 }
 

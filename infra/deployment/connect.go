@@ -58,7 +58,7 @@ func Connect(ctx context.Context, t Deployment) (*Deployment, error) {
 		return nil, err
 	}
 	own, local := d.Stack, d.WebhookURL // the emulator's URLs are for the emulator
-	d.Stack = cmp.Or(t.Stack, d.Stack, settings.Named("stackName").Default)
+	d.Stack = cmp.Or(t.Stack, d.Stack, settings.ByKey("stackName").Default)
 	out, err := cloudformation.NewFromConfig(d.AWS).DescribeStacks(ctx,
 		&cloudformation.DescribeStacksInput{StackName: &d.Stack})
 	if err != nil || len(out.Stacks) == 0 {

@@ -183,7 +183,7 @@ func (d *Deployment) Token() *token.Reader {
 
 // Setting returns the text of a setting in the local run, and its default for another
 // deployment.
-func (d *Deployment) Setting(key string) string { return settings.TextIn(d.Settings, key) }
+func (d *Deployment) Setting(key string) string { return settings.TextOf(d.Settings, key) }
 
 // S3 returns a client.
 func (d *Deployment) S3() *s3.Client { return s3.NewClient(d.AWS) }

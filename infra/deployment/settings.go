@@ -62,11 +62,11 @@ func (d *Deployment) ClaimEnds(ctx context.Context, items []ledger.Item, now tim
 }
 
 // Deployed returns the settings that the webhook or the redrive function reads.
-func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Function, error) {
+func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Config, error) {
 	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
 		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
 	if err != nil {
-		return settings.Function{}, fmt.Errorf("the settings of the %s function: %w", function, err)
+		return settings.Config{}, fmt.Errorf("the settings of the %s function: %w", function, err)
 	}
 	var variables map[string]string
 	if out.Environment != nil {
@@ -77,7 +77,7 @@ func (d *Deployment) Deployed(ctx context.Context, function string) (settings.Fu
 
 // KeyService returns the key service of settings. With keysAuth=bearer, it gets the access token. The error says that
 // the service was not asked, because the token cannot be used.
-func (d *Deployment) KeyService(ctx context.Context, conf settings.Function) (*keys.Endpoint, error) {
+func (d *Deployment) KeyService(ctx context.Context, conf settings.Config) (*keys.Endpoint, error) {
 	client := &http.Client{}
 	if conf.KeysAuth == settings.BearerToken {
 		if !d.KeepsToken() {

@@ -128,9 +128,9 @@ func (o *options) register(cmd *cobra.Command) {
 	cmd.Flags().FuncP("setting", "c",
 		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces;\n"+
 			"a value with spaces can be in quotes: KEY='A B'",
-		func(text string) error { return settings.AddPairs(o.given, text, settings.Except(chosen...)) })
+		func(text string) error { return settings.ParsePairs(o.given, text, settings.AllExcept(chosen...)) })
 	var keys []string
-	for _, s := range settings.Except(chosen...) {
+	for _, s := range settings.AllExcept(chosen...) {
 		keys = append(keys, s.Key+"=")
 	}
 	if err := cmd.RegisterFlagCompletionFunc("setting",

@@ -158,7 +158,7 @@ func (m *machine) context(values map[string]string) map[string]string {
 	values = maps.Clone(values)
 	values[settings.LocalKey] = "true"
 	values["baseUrl"], values["authUrl"] = m.service.URL, m.service.URL
-	values["tokenManagerId"] = cmp.Or(values["tokenManagerId"], settings.Named("tokenManagerId").Example)
+	values["tokenManagerId"] = cmp.Or(values["tokenManagerId"], settings.ByKey("tokenManagerId").Example)
 	return values
 }
 
@@ -195,7 +195,7 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	}
 	s := &checks.Subject{
 		Deployment: &deployment.Deployment{Local: true, Region: Region,
-			Stack: settings.TextIn(values, "stackName"), PaymentService: m.service.URL,
+			Stack: settings.TextOf(values, "stackName"), PaymentService: m.service.URL,
 			Settings: values, Given: m.given},
 		Identity: m.identity, Timeout: 20 * time.Second, Sender: m.service.Sender(),
 		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}

@@ -33,7 +33,7 @@ type Parking interface {
 }
 
 // Pipeline returns the pipeline of a function with these settings.
-func (s Stores) Pipeline(f settings.Function) *Pipeline {
+func (s Stores) Pipeline(f settings.Config) *Pipeline {
 	lockDays, _ := f.EvidenceLock()
 	return NewPipeline(
 		ledger.New(s.Ledger, ledger.Options{Window: f.DeduplicationWindow}),
@@ -46,7 +46,7 @@ func (s Stores) Pipeline(f settings.Function) *Pipeline {
 }
 
 // Signature returns what verifies the signatures of webhooks with these settings.
-func (s Stores) Signature(keyService *http.Client, f settings.Function) *Signature {
+func (s Stores) Signature(keyService *http.Client, f settings.Config) *Signature {
 	endpoint := keys.NewEndpoint(keyService, f.KeyService, settings.KeyTimeout)
 	return &Signature{Scheme: f.Scheme, Tolerance: f.TimestampTolerance, Revoked: f.Revoked,
 		Keys: keys.New(endpoint, s.Keys, keys.Options{MaxAge: f.KeyMaxAge})}

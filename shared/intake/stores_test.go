@@ -16,10 +16,10 @@ import (
 )
 
 func TestAPipelineUsesItsSettings(t *testing.T) {
-	small := settings.Function{MaxEntryBytes: 4000, DeduplicationWindow: 48 * time.Hour, RedriveGrace: time.Hour}
-	large := settings.Function{MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
+	small := settings.Config{MaxEntryBytes: 4000, DeduplicationWindow: 48 * time.Hour, RedriveGrace: time.Hour}
+	large := settings.Config{MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
 	for _, c := range []struct {
-		s                        settings.Function
+		s                        settings.Config
 		bytes, requests, objects int // of a member of each event; of the bus; claim checks
 	}{{small, 2000, 2, 0}, {large, 2000, 1, 0}, {large, settings.ClaimCheckBytes, 1, 2}} {
 		c.s.ClaimBucket, c.s.Scheme, c.s.KeyService = "claims", paymenttest.DefaultScheme(), &url.URL{}

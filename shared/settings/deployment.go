@@ -140,18 +140,18 @@ func ParseDeployment(given Given) (Deployment, error) {
 	return r.to, r.err()
 }
 
-// TextIn returns the text of a setting in texts, and its default if there is none.
-func TextIn(texts map[string]string, key string) string {
+// TextOf returns the text of a setting in texts, and its default if there is none.
+func TextOf(texts map[string]string, key string) string {
 	if text, ok := texts[key]; ok {
 		return text
 	}
-	return Named(key).Default
+	return ByKey(key).Default
 }
 
 // StackName returns the name of a stack, or the default if it is "" or invalid, which [ParseDeployment] reports with
 // the other problems.
 func StackName(name string) string {
-	if s := Named("stackName"); s.check(name) != nil {
+	if s := ByKey("stackName"); s.check(name) != nil {
 		return s.Default
 	}
 	return name
@@ -185,7 +185,7 @@ type reader struct {
 	file     func(string) ([]byte, error) // of the package of a function
 	given    Given                        // of a deployment
 	problems []error
-	invalid  []*Setting // the settings with a problem
+	invalid  []string // the keys of the settings with a problem
 }
 
 // read parses settings.
@@ -193,7 +193,7 @@ func (r *reader) read(list []*Setting) {
 	for _, s := range list {
 		v := r.value(s)
 		// Without a token, only the keys have an address.
-		if v.Text == "" && s.Required && (r.value(Named("tokenStore")).Text != NoToken || s.Key == "baseUrl") {
+		if v.Text == "" && s.Required && (r.value(ByKey("tokenStore")).Text != NoToken || s.Key == "baseUrl") {
 			r.invalidate(s, "is required")
 		}
 		if v.Text == "" && s.Default == "" {
@@ -211,29 +211,24 @@ func (r *reader) read(list []*Setting) {
 
 func (r *reader) err() error { return errors.Join(r.problems...) }
 
-// of returns the setting of a field of r.to.
-func (r *reader) of(field any) *Setting {
-	return declared[slices.IndexFunc(declared, func(s *Setting) bool { return s.in(&r.to) == field })]
+// valid reports whether none of the settings with these keys has a problem.
+func (r *reader) valid(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(r.invalid, key) })
 }
 
-// valid reports whether none of the settings of these fields has a problem.
-func (r *reader) valid(fields ...any) bool {
-	return !slices.ContainsFunc(fields, func(field any) bool { return slices.Contains(r.invalid, r.of(field)) })
+// shown returns the name of the setting with a key and its value, and where that is from.
+func (r *reader) shown(key string) string {
+	s := ByKey(key)
+	return r.value(s).shown(key, s)
 }
 
-// shown returns the name of the setting of a field of r.to with its value, and where that is from.
-func (r *reader) shown(field any) string {
-	s := r.of(field)
-	return r.value(s).shown(s.Key, s)
-}
-
-// wrong adds a problem of the setting of a field of r.to.
-func (r *reader) wrong(field any, format string, args ...any) {
-	r.invalidate(r.of(field), fmt.Sprintf(format, args...))
+// wrong adds a problem of the setting with a key.
+func (r *reader) wrong(key, format string, args ...any) {
+	r.invalidate(ByKey(key), fmt.Sprintf(format, args...))
 }
 
 func (r *reader) invalidate(s *Setting, problem string) {
-	r.invalid = append(r.invalid, s)
+	r.invalid = append(r.invalid, s.Key)
 	v := r.value(s)
 	if s.Example != "" {
 		problem += " (example: " + v.language(s)(s.Example) + ")"

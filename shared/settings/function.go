@@ -17,9 +17,9 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Function is the configuration of a function: the settings and the resources that it reads. Others are zero.
+// Config is the configuration of a function: the settings and the resources that it reads. Others are zero.
 // LedgerTable, ClaimBucket, ParkingBucket and EventBusName are those of the deployment.
-type Function struct {
+type Config struct {
 	Settings
 
 	// These are what the settings say.
@@ -30,7 +30,7 @@ type Function struct {
 	MTLS         *MTLS                  // nil: no client certificate is required
 	ServiceCAs   *x509.CertPool         // those of the system and of ServiceCA; nil: those of the system
 	Revoked      clientcert.Revocations // RevokedKeys
-	Proof        map[string]string      // the texts of what decides whether a signature verifies, by their keys
+	Verification map[string]string      // the texts of what decides whether a signature verifies, by their keys
 
 	KeysTable         string
 	TokenSecret       string    // name or ARN; "" if TokenParameter is set
@@ -52,16 +52,16 @@ type MTLS struct {
 }
 
 // ParseFunction parses the environment of the webhook, redrive or token function.
-func ParseFunction(name string, getenv func(string) string) (Function, error) {
+func ParseFunction(name string, getenv func(string) string) (Config, error) {
 	return fromEnvironment(getenv).parse(name)
 }
 
 // ReadFunction returns the settings that the function has in its environment, without the checks of [ParseFunction].
-func ReadFunction(name string, getenv func(string) string) Function {
+func ReadFunction(name string, getenv func(string) string) Config {
 	return fromEnvironment(getenv).function(name)
 }
 
-func (r *reader) parse(name string) (Function, error) {
+func (r *reader) parse(name string) (Config, error) {
 	f := r.function(name)
 	r.serviceCAs(&f)
 	f.LedgerTable, f.EventBusName = r.getenv(LedgerTableEnv), r.getenv(EventBusNameEnv)
@@ -99,7 +99,7 @@ func (r *reader) parse(name string) (Function, error) {
 }
 
 // required returns the variables that the function cannot do without.
-func (f Function) required(name string) []string {
+func (f Config) required(name string) []string {
 	all := []string{LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv}
 	// The redrive function finds webhooks authentic only with captureRejected, and then has a table of keys.
 	fetches := f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
@@ -113,16 +113,16 @@ func (f Function) required(name string) []string {
 		all = append(all, KeysTableEnv)
 	}
 	if name == "webhook" && f.UsesMTLS() {
-		all = append(all, Named("domainName").Env(), APIIDEnv)
+		all = append(all, ByKey("domainName").Env(), APIIDEnv)
 	}
 	return all
 }
 
-// ParseProof parses those settings that decide whether the signature of a webhook verifies.
+// ParseVerification parses those settings that decide whether the signature of a webhook verifies.
 // texts are the texts by their keys; others are ignored.
-func ParseProof(texts map[string]string) (Function, error) {
-	r := &reader{value: func(s *Setting) Value { return Value{Text: TextIn(texts, s.Key)} }}
-	f := r.function("proof")
+func ParseVerification(texts map[string]string) (Config, error) {
+	r := &reader{value: func(s *Setting) Value { return Value{Text: TextOf(texts, s.Key)} }}
+	f := r.function("verification")
 	r.locations()
 	return f, r.err()
 }
@@ -139,11 +139,11 @@ func fromEnvironment(getenv func(string) string) *reader {
 }
 
 // function returns the settings that a program reads, and what they say.
-func (r *reader) function(program string) Function {
+func (r *reader) function(program string) Config {
 	r.read(ReadBy(program))
-	f := Function{Settings: r.to.Settings, Proof: map[string]string{}}
-	for _, s := range ReadBy("proof") {
-		f.Proof[s.Key] = r.value(s).Text
+	f := Config{Settings: r.to.Settings, Verification: map[string]string{}}
+	for _, s := range ReadBy("verification") {
+		f.Verification[s.Key] = r.value(s).Text
 	}
 	// The problems of texts are reported already.
 	f.KeyService, _ = parseURL(f.BaseURL)
@@ -174,7 +174,7 @@ func packaged(getenv func(string) string, file string) ([]byte, error) {
 }
 
 // serviceCAs sets the CAs of the service, if the package has some.
-func (r *reader) serviceCAs(f *Function) {
+func (r *reader) serviceCAs(f *Config) {
 	text, err := r.file(ServiceCAFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -196,7 +196,7 @@ func (r *reader) serviceCAs(f *Function) {
 }
 
 // trust returns a function's configuration of client certificates.
-func (r *reader) trust(f Function) *MTLS {
+func (r *reader) trust(f Config) *MTLS {
 	m := &MTLS{DomainName: f.DomainName, APIID: r.getenv(APIIDEnv),
 		Policy: clientcert.Policy{Subjects: f.ClientCertSubjects, Revoked: f.Revoked}}
 	for _, text := range f.ClientCertPins {
@@ -205,13 +205,13 @@ func (r *reader) trust(f Function) *MTLS {
 	}
 	text, err := r.file(TruststoreFile)
 	if err != nil {
-		r.wrong(&r.to.Truststore, TruststoreFile+" can't be read in the function's package")
+		r.wrong("truststore", TruststoreFile+" can't be read in the function's package")
 		return m
 	}
 	// A certificate that has expired since the deployment does not stop the function.
 	// Verification rejects it, and the alarm on TrustDaysLeft is raised before.
 	if m.Truststore, err = clientcert.ReadTruststore(text); err != nil {
-		r.wrong(&r.to.Truststore, "%v", err)
+		r.wrong("truststore", "%v", err)
 	}
 	return m
 }
@@ -273,7 +273,7 @@ func (d Deployment) ReplaysRejected() bool { return d.CaptureRejected > 0 && !d.
 
 // Function returns the configuration of a function with that environment and with the certificates of the deployment,
 // for a function that runs without a package.
-func (d Deployment) Function(function string, r Resources) (Function, error) {
+func (d Deployment) Function(function string, r Resources) (Config, error) {
 	env := d.Environment(function, r)
 	from := fromEnvironment(func(name string) string { return env[name] })
 	from.file = func(name string) ([]byte, error) {

@@ -33,7 +33,7 @@ var functions = map[string][]string{
 }
 
 // parse parses the environment of a function with what it requires, its resources, and changes.
-func parse(function string, change map[string]string) (settings.Function, error) {
+func parse(function string, change map[string]string) (settings.Config, error) {
 	env := map[string]string{}
 	for _, name := range functions[function] {
 		env[name] = "the-" + name
@@ -89,7 +89,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := settings.Function{Settings: f.Settings, TokenService: f.TokenService, Proof: f.Proof,
+	want := settings.Config{Settings: f.Settings, TokenService: f.TokenService, Verification: f.Verification,
 		KeyService: &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
 		Scheme: signature.Scheme{SignatureHeader: "X-Signature", Timestamp: "query:at",
 			KeyID: "header:X-SVC-Key-Id"},
@@ -107,8 +107,8 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	}
 	if f.LedgerTable != "the-"+settings.LedgerTableEnv || f.EventBusName != "the-"+settings.EventBusNameEnv ||
 		f.ClaimBucket != "the-"+settings.ClaimBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
-		f.Proof["timestampLocation"] != "query:at" || f.Proof["timestampTolerance"] != "5m" ||
-		len(f.Proof) != len(settings.ReadBy("proof")) {
+		f.Verification["timestampLocation"] != "query:at" || f.Verification["timestampTolerance"] != "5m" ||
+		len(f.Verification) != len(settings.ReadBy("verification")) {
 		t.Errorf("%+v", f)
 	}
 	f, err = parse("token", map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"})
@@ -165,23 +165,23 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 	}
 }
 
-func TestParseProofReadsNoOtherSetting(t *testing.T) {
+func TestParseVerificationReadsNoOtherSetting(t *testing.T) {
 	texts := map[string]string{"baseUrl": "https://api.payments.example"}
-	want, err := settings.ParseProof(texts)
+	want, err := settings.ParseVerification(texts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range settings.All() {
-		if !slices.Contains(settings.ReadBy("proof"), s) {
+		if !slices.Contains(settings.ReadBy("verification"), s) {
 			texts[s.Key] = "invalid"
 		}
 	}
-	got, err := settings.ParseProof(texts)
+	got, err := settings.ParseVerification(texts)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	texts["keyIdLocation"] = "header:x-svc-signature"
-	_, err = settings.ParseProof(texts)
+	_, err = settings.ParseVerification(texts)
 	if !areAbout([]string{fmt.Sprint(err)}, []string{"keyIdLocation: must differ"}) {
 		t.Error(err)
 	}
@@ -241,7 +241,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 				[]string{`CN=a\;b`, `O=d\\`, "e.example"}) {
 				t.Errorf("%s: %+v", function, m.Policy)
 			}
-			for _, f := range []*settings.Function{&got, &want} {
+			for _, f := range []*settings.Config{&got, &want} {
 				f.ServiceCAs, f.CaptureUntil = nil, time.Time{}
 				if f.MTLS != nil {
 					f.MTLS.Truststore = clientcert.Truststore{}

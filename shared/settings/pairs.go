@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Except returns all settings but those with these keys.
-func Except(keys ...string) []*Setting {
+// AllExcept returns all settings but those with these keys.
+func AllExcept(keys ...string) []*Setting {
 	return slices.DeleteFunc(All(), func(s *Setting) bool { return slices.Contains(keys, s.Key) })
 }
 
-// AddPairs reads KEY=VALUE, or several of them separated by spaces. A value in single or double quotes has all that is
+// ParsePairs reads KEY=VALUE, or several of them separated by spaces. A value in single or double quotes has all that is
 // between them. Another value ends before the next word that has only letters, digits, '.', '_' and '-' before its
 // first equals sign. It knows only the settings among.
-func AddPairs(to map[string]string, text string, among []*Setting) error {
+func ParsePairs(to map[string]string, text string, among []*Setting) error {
 	pair := regexp.MustCompile(`^([\w.-]+)=(?:'(.*?)'|"(.*?)"|([^'" ].*?)?)(?: ([\w.-]+=.*))?$`)
 	for text = strings.Join(strings.Fields(text), " "); text != ""; {
 		found := pair.FindStringSubmatch(text)

@@ -20,30 +20,30 @@ import (
 func (r *reader) relations() {
 	d := &r.to
 	if d.KeysAuth == BearerToken && !d.UsesToken() {
-		r.wrong(&d.KeysAuth, "must be none, as no access token is kept with %s", r.shown(&d.TokenStore))
+		r.wrong("keysAuth", "must be none, as no access token is kept with %s", r.shown("tokenStore"))
 	}
 	if d.CaptureRejected != Off && !d.UsesSignature() {
-		r.wrong(&d.CaptureRejected, "must be off: with %s, there is no signature to explain, and the log names what "+
-			"is wrong with a certificate", r.shown(&d.Authentication))
+		r.wrong("captureRejected", "must be off: with %s, there is no signature to explain, and the log names what "+
+			"is wrong with a certificate", r.shown("authentication"))
 	}
 	// 0.0.0.0/0 and ::/0 allow every address of their version, so that with them no other network restricts anything.
-	if first, second := overlapping(d.AllowedSources); r.valid(&d.AllowedSources) && first != "" {
-		r.wrong(&d.AllowedSources, "must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; "+
+	if first, second := overlapping(d.AllowedSources); r.valid("allowedSources") && first != "" {
+		r.wrong("allowedSources", "must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; "+
 			"it has %s and %s", first, second)
 	}
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
-	if d.EventBusName == "default" && !r.value(r.of(&d.EventBusName)).Unchecked {
-		r.wrong(&d.EventBusName, "must not be default, which is the account's own bus: the stack creates one")
+	if d.EventBusName == "default" && !r.value(ByKey("eventBusName")).Unchecked {
+		r.wrong("eventBusName", "must not be default, which is the account's own bus: the stack creates one")
 	}
 	if !d.UsesToken() {
-		r.noEffect("with "+r.shown(&d.TokenStore), &d.Scopes, &d.CredentialEncoding)
+		r.noEffect("with "+r.shown("tokenStore"), "scopes", "credentialEncoding")
 	}
 	// Lambda rejects one without the other (AWS, "VpcConfig" in the Lambda API reference).
-	for _, pair := range [][2]*[]string{{&d.SubnetIDs, &d.SecurityGroupIDs}, {&d.SecurityGroupIDs, &d.SubnetIDs}} {
-		if len(*pair[0]) == 0 && len(*pair[1]) > 0 && r.valid(pair[0]) {
-			r.wrong(pair[0], "is required with %s", r.shown(pair[1]))
-		}
+	if subnets, groups := len(d.SubnetIDs) > 0, len(d.SecurityGroupIDs) > 0; groups && !subnets && r.valid("subnetIds") {
+		r.wrong("subnetIds", "is required with %s", r.shown("securityGroupIds"))
+	} else if subnets && !groups && r.valid("securityGroupIds") {
+		r.wrong("securityGroupIds", "is required with %s", r.shown("subnetIds"))
 	}
 	r.retention()
 	r.locations()
@@ -56,12 +56,12 @@ func (r *reader) relations() {
 	}
 }
 
-// noEffect reports those settings of fields that are given although they have no effect.
-func (r *reader) noEffect(why string, fields ...any) {
-	for _, field := range fields {
-		if s := r.of(field); r.given.Values[s.Key].Text != "" {
-			r.invalid = append(r.invalid, s)
-			r.problem(r.shown(field), "has no effect "+why)
+// noEffect reports those settings that are given although they have no effect.
+func (r *reader) noEffect(why string, keys ...string) {
+	for _, key := range keys {
+		if r.given.Values[key].Text != "" {
+			r.invalid = append(r.invalid, key)
+			r.problem(r.shown(key), "has no effect "+why)
 		}
 	}
 }
@@ -71,27 +71,27 @@ func (r *reader) retention() {
 	d := &r.to
 	// A webhook is accepted from timestampTolerance before its timestamp until timestampTolerance after it, and is
 	// recorded up to webhookTimeout later. Items of the ledger expire at a whole second.
-	if d.TimestampTolerance != Off && r.valid(&d.TimestampTolerance, &d.WebhookTimeout, &d.DeduplicationWindow) {
+	if d.TimestampTolerance != Off && r.valid("timestampTolerance", "webhookTimeout", "deduplicationWindow") {
 		if least := 2*d.TimestampTolerance + d.WebhookTimeout + time.Second; d.DeduplicationWindow < least {
-			r.wrong(&d.DeduplicationWindow, "must be at least %s, which is twice %s plus %s and a second: a shorter "+
-				"one lets a webhook be replayed", least, r.shown(&d.TimestampTolerance), r.shown(&d.WebhookTimeout))
+			r.wrong("deduplicationWindow", "must be at least %s, which is twice %s plus %s and a second: a shorter "+
+				"one lets a webhook be replayed", least, r.shown("timestampTolerance"), r.shown("webhookTimeout"))
 		}
 	}
 	// S3 has a rejected webhook for at most three days: infra/payhook/stores.go.
-	if d.CaptureRejected != Off && r.valid(&d.CaptureRejected, &d.DeduplicationWindow) &&
+	if d.CaptureRejected != Off && r.valid("captureRejected", "deduplicationWindow") &&
 		d.DeduplicationWindow <= 3*day {
-		r.wrong(&d.DeduplicationWindow, "must be longer than 72h with %s: for so long, a rejected webhook can be "+
-			"replayed, and would be published again", r.shown(&d.CaptureRejected))
+		r.wrong("deduplicationWindow", "must be longer than 72h with %s: for so long, a rejected webhook can be "+
+			"replayed, and would be published again", r.shown("captureRejected"))
 	}
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
 	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
-	if d.ClaimRetention != Never && r.valid(&d.ClaimRetention, &d.ArchiveRetention) {
+	if d.ClaimRetention != Never && r.valid("claimRetention", "archiveRetention") {
 		attempts := (RedriveAttempts*time.Hour + day - 1).Truncate(day)
 		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
-			r.wrong(&d.ClaimRetention, "must be at least %d days: redrive can publish a reference until its last "+
+			r.wrong("claimRetention", "must be at least %d days: redrive can publish a reference until its last "+
 				"attempt, the archive delivers it again with %s, and a queue retains it for 14 days", least/day,
-				r.shown(&d.ArchiveRetention))
+				r.shown("archiveRetention"))
 		}
 	}
 }
@@ -111,20 +111,17 @@ func overlapping(networks []string) (first, second string) {
 
 // locations reports parts of the proof that have one location. Header names are case-insensitive.
 func (r *reader) locations() {
-	d := &r.to
-	at := map[string]*string{}
-	for _, part := range []*string{&d.SignatureHeader, &d.TimestampLocation, &d.KeyIDLocation} {
-		place := *part
-		if part == &d.SignatureHeader {
-			place = "header:" + place
-		}
+	at := map[string]string{}
+	for _, part := range [][2]string{{"signatureHeader", "header:" + r.to.SignatureHeader},
+		{"timestampLocation", r.to.TimestampLocation}, {"keyIdLocation", r.to.KeyIDLocation}} {
+		key, place := part[0], part[1]
 		if strings.HasPrefix(place, "header:") {
 			place = strings.ToLower(place)
 		}
-		if other := at[place]; other != nil && r.valid(part, other) {
-			r.wrong(part, "must differ from %s", r.shown(other))
+		if other := at[place]; other != "" && r.valid(key, other) {
+			r.wrong(key, "must differ from %s", r.shown(other))
 		}
-		at[place] = part
+		at[place] = key
 	}
 }
 
@@ -132,33 +129,33 @@ func (r *reader) locations() {
 func (r *reader) endpoint() {
 	d := &r.to
 	if d.DomainName == "" {
-		r.noEffect("without "+r.shown(&d.DomainName), &d.CertificateARN, &d.HostedZoneID)
+		r.noEffect("without "+r.shown("domainName"), "certificateArn", "hostedZoneId")
 		return
 	}
-	if d.CertificateARN == "" && d.HostedZoneID == "" && r.valid(&d.DomainName) {
-		r.wrong(&d.CertificateARN, "or %s is required with %s", r.shown(&d.HostedZoneID), r.shown(&d.DomainName))
+	if d.CertificateARN == "" && d.HostedZoneID == "" && r.valid("domainName") {
+		r.wrong("certificateArn", "or %s is required with %s", r.shown("hostedZoneId"), r.shown("domainName"))
 	}
 	// AWS, "Quotas for configuring and running an HTTP API in API Gateway".
-	if d.WebhookTimeout > 30*time.Second && r.valid(&d.WebhookTimeout, &d.DomainName) {
-		r.wrong(&d.WebhookTimeout, "must be at most 30s with %s, the timeout of API Gateway", r.shown(&d.DomainName))
+	if d.WebhookTimeout > 30*time.Second && r.valid("webhookTimeout", "domainName") {
+		r.wrong("webhookTimeout", "must be at most 30s with %s, the timeout of API Gateway", r.shown("domainName"))
 	}
 }
 
 // clientCertificates reports settings of client certificates that are missing or have no
 // effect, and reads the truststore, whose certificates must be valid now.
 func (r *reader) clientCertificates() {
-	d, by := &r.to, "with "+r.shown(&r.to.Authentication)
+	d, by := &r.to, "with "+r.shown("authentication")
 	switch {
-	case !r.valid(&d.Authentication):
+	case !r.valid("authentication"):
 		return
 	case !d.UsesMTLS():
-		r.noEffect(by, &d.Truststore, &d.ClientCertPins, &d.ClientCertSubjects)
+		r.noEffect(by, "truststore", "clientCertPins", "clientCertSubjects")
 		return
 	case d.DomainName == "":
-		r.wrong(&d.DomainName, "is required %s", by)
+		r.wrong("domainName", "is required %s", by)
 	}
 	if d.Truststore == "" {
-		r.wrong(&d.Truststore, "is required %s", by)
+		r.wrong("truststore", "is required %s", by)
 		return
 	}
 	text, err := os.ReadFile(d.Truststore)
@@ -167,7 +164,7 @@ func (r *reader) clientCertificates() {
 		cas, err = clientcert.ParseTruststore(text, time.Now())
 	}
 	if err != nil {
-		r.wrong(&d.Truststore, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		r.wrong("truststore", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	d.TruststorePEM = cas.PEM()
@@ -180,7 +177,7 @@ func (r *reader) serviceCA() {
 		return
 	}
 	if !d.UsesSignature() && !d.UsesToken() {
-		r.wrong(&d.ServiceCA, "has no effect, as neither keys nor tokens are fetched")
+		r.wrong("serviceCA", "has no effect, as neither keys nor tokens are fetched")
 	}
 	text, err := os.ReadFile(d.ServiceCA)
 	var cas clientcert.Truststore
@@ -188,12 +185,12 @@ func (r *reader) serviceCA() {
 		cas, err = clientcert.ReadTruststore(text)
 	}
 	if err != nil {
-		r.wrong(&d.ServiceCA, "%v", cmp.Or(errors.Unwrap(err), err))
+		r.wrong("serviceCA", "%v", cmp.Or(errors.Unwrap(err), err))
 		return
 	}
 	for i, c := range cas {
 		if time.Now().After(c.NotAfter) {
-			r.wrong(&d.ServiceCA, "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
+			r.wrong("serviceCA", "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
 		}
 	}
 	d.ServiceCAPEM = cas.PEM()
@@ -213,7 +210,7 @@ func (r *reader) environments() {
 		text, _ := json.Marshal(env)
 		if size := len(text) + ofResources; size > most {
 			s := slices.MaxFunc(all, func(a, b *Setting) int { return len(env[a.Env()]) - len(env[b.Env()]) })
-			r.wrong(s.in(&r.to), "is too long: with its %d bytes, the environment variables of the %s function have "+
+			r.wrong(s.Key, "is too long: with its %d bytes, the environment variables of the %s function have "+
 				"about %d, and Lambda takes %d", len(env[s.Env()]), function, size, most)
 			return
 		}
@@ -228,19 +225,19 @@ var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-w
 // place reports what the Region of the stack does not have, and existing resources of another account or Region.
 func (r *reader) place() {
 	d, region := &r.to, r.given.Region
-	if d.DomainName == "" && r.valid(&d.DomainName) && withoutFunctionURLs(region) {
-		r.wrong(&d.DomainName, "is required in %s, where CloudFormation cannot create function URLs", region)
+	if d.DomainName == "" && r.valid("domainName") && withoutFunctionURLs(region) {
+		r.wrong("domainName", "is required in %s, where CloudFormation cannot create function URLs", region)
 	}
 	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
 	if d.ArchiveRetention != Off && region == "ap-east-2" {
-		r.wrong(&d.ArchiveRetention, "must be off in %s, where EventBridge has no archives", region)
+		r.wrong("archiveRetention", "must be off in %s, where EventBridge has no archives", region)
 	}
 	// A certificate must be in the Region of the API (AWS, "Set up a Regional custom domain name in API Gateway" in
 	// the API Gateway Developer Guide). Parts that are tokens of the CDK are unknown.
-	for _, arn := range []*string{&d.CertificateARN, &d.Encryption} {
-		if parts := strings.Split(*arn, ":"); len(parts) > 5 && r.valid(arn) {
+	for _, key := range []string{"certificateArn", "encryption"} {
+		if parts := strings.Split(d.Text(ByKey(key)), ":"); len(parts) > 5 && r.valid(key) {
 			for _, problem := range r.given.Misplaced(parts[3], parts[4]) {
-				r.wrong(arn, "%s", problem)
+				r.wrong(key, "%s", problem)
 			}
 		}
 	}

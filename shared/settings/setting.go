@@ -36,7 +36,7 @@ var declared = func() (list []*Setting) {
 			Required: f.Tag.Get("required") != "", limits: strings.Fields(f.Tag.Get("limits")),
 			texts: strings.Fields(f.Tag.Get("of")), form: forms[f.Tag.Get("form")],
 			by: strings.Fields(f.Tag.Get("by")), index: f.Index}
-		if slices.Contains(s.by, "proof") {
+		if slices.Contains(s.by, "verification") {
 			s.by = append(s.by, "webhook", "redrive")
 		}
 		s.Example = s.form.example
@@ -57,13 +57,13 @@ var declared = func() (list []*Setting) {
 func All() []*Setting { return slices.Clone(declared) }
 
 // ReadBy returns the settings that a program reads: webhook, redrive or token for what a function
-// reads from its environment, or proof for what decides whether the signature of a webhook verifies.
+// reads from its environment, or verification for what decides whether the signature of a webhook verifies.
 func ReadBy(program string) []*Setting {
 	return slices.DeleteFunc(All(), func(s *Setting) bool { return !slices.Contains(s.by, program) })
 }
 
-// Named returns the setting with a key. There must be one.
-func Named(key string) *Setting {
+// ByKey returns the setting with a key. There must be one.
+func ByKey(key string) *Setting {
 	for _, s := range declared {
 		if s.Key == key {
 			return s

@@ -492,7 +492,7 @@ func TestUnknownKeysAreCorrected(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := settings.Named("hostedZoneId").Env() + settings.Named("allowedSources").Env(); got !=
+	if got := settings.ByKey("hostedZoneId").Env() + settings.ByKey("allowedSources").Env(); got !=
 		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCES" {
 		t.Error(got)
 	}
@@ -560,7 +560,7 @@ func TestPairsHaveValuesWithSpaces(t *testing.T) {
 		"scopes=a stackName=b":                      "stackName cannot be set here",
 	} {
 		got := map[string]string{}
-		err := settings.AddPairs(got, text, settings.Except("stackName"))
+		err := settings.ParsePairs(got, text, settings.AllExcept("stackName"))
 		if err != nil && !strings.Contains(err.Error(), want) || err == nil && fmt.Sprint(got) != want {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
 		}

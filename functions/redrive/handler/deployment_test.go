@@ -47,7 +47,7 @@ func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Resul
 // deployment is the function with its own set-up and stores in memory. It is noon.
 type deployment struct {
 	*Handler
-	conf    settings.Function
+	conf    settings.Config
 	t       *testing.T
 	table   table
 	keys    keys.Memory

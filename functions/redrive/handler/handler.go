@@ -29,14 +29,14 @@ type Handler struct {
 	parking  intake.Parking
 	log      *awsenv.Log
 	now      func() time.Time
-	conf     settings.Function
+	conf     settings.Config
 }
 
 // findTimeout is the time to find the bus. A call that is not answered leaves the rest to the run.
 const findTimeout = 5 * time.Second
 
 // New returns the handler with its stores and settings. keyService calls the key service, for rejected webhooks.
-func New(all intake.Stores, keyService *http.Client, conf settings.Function, log *awsenv.Log) *Handler {
+func New(all intake.Stores, keyService *http.Client, conf settings.Config, log *awsenv.Log) *Handler {
 	accepting := all.Pipeline(conf)
 	all.Evidence = nil // a parked delivery has its proof
 	pipeline := all.Pipeline(conf)

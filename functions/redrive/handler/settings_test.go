@@ -35,7 +35,7 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 func reported(key, value string, field func(*intake.Certificates) []string) func(*testing.T) {
 	return func(t *testing.T) {
 		conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
-		conf[settings.Named(key).Env()] = value
+		conf[settings.ByKey(key).Env()] = value
 		got := field(deploy(t, conf).handle(intake.Request{Certificates: true}).Certificates)
 		if !slices.Equal(got, []string{value}) {
 			t.Errorf("reported %v", got)

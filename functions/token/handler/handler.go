@@ -22,7 +22,7 @@ type Handler struct {
 
 // New returns the handler with its store and settings. It loads the client credentials in each run that calls the
 // endpoint.
-func New(store token.Store, credentials token.Source, s settings.Function, log *awsenv.Log) *Handler {
+func New(store token.Store, credentials token.Source, s settings.Config, log *awsenv.Log) *Handler {
 	endpoint := token.NewEndpoint(s.TokenService, s.TokenManagerID, token.EndpointOptions{
 		Scopes: strings.Fields(s.Scopes), RootCAs: s.ServiceCAs,
 		FormEncoded: s.CredentialEncoding == settings.FormEncoded})

@@ -102,7 +102,7 @@ func environment(t *testing.T, authURL string) map[string]string {
 }
 
 // parse returns the settings of an environment.
-func parse(t *testing.T, env map[string]string) settings.Function {
+func parse(t *testing.T, env map[string]string) settings.Config {
 	t.Helper()
 	conf, err := settings.ParseFunction("token", func(name string) string { return env[name] })
 	if err != nil {

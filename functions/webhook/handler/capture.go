@@ -39,7 +39,7 @@ func (h *Handler) capture(ctx context.Context, r request, result intake.Result, 
 		RawQuery:   r.RawQueryString,
 		Headers:    r.Headers,
 		SourceIP:   r.RequestContext.HTTP.SourceIP,
-		Settings:   h.conf.Proof,
+		Settings:   h.conf.Verification,
 	}
 	if lambda, ok := lambdacontext.FromContext(ctx); ok {
 		stored.RequestID = lambda.AwsRequestID

@@ -63,7 +63,7 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 					SourceIP:      "192.0.2.1",
 					PayloadBytes:  len(r.Body),
 					PayloadSHA256: got.Request.PayloadSHA256,
-					Settings:      e.conf.Proof,
+					Settings:      e.conf.Verification,
 				},
 			}
 			want.Request.Headers["authorization"] = signature.Redacted

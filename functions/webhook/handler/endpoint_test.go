@@ -42,7 +42,7 @@ type endpoint struct {
 }
 
 // confOf returns the default settings with some changes.
-func confOf(t testing.TB, baseURL string, change map[string]string) settings.Function {
+func confOf(t testing.TB, baseURL string, change map[string]string) settings.Config {
 	t.Helper()
 	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
 		Values: settings.Texts(map[string]string{"baseUrl": baseURL, "tokenStore": settings.NoToken}, "")})

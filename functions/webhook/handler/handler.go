@@ -27,14 +27,14 @@ import (
 // payload format 2.0, and writes answers, log lines and metrics. It is safe for
 // concurrent use.
 type Handler struct {
-	conf     settings.Function
+	conf     settings.Config
 	receiver *intake.Receiver
 	log      *awsenv.Log
 	capturer *proof.Capturer // nil: rejected requests are not stored
 }
 
 // New returns the handler with its stores and settings. keyService calls the key service.
-func New(stores intake.Stores, keyService *http.Client, s settings.Function, log *awsenv.Log) *Handler {
+func New(stores intake.Stores, keyService *http.Client, s settings.Config, log *awsenv.Log) *Handler {
 	h := &Handler{conf: s, log: log}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {

@@ -66,7 +66,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		if header, value, ok := strings.Cut(c.header, ": "); ok {
 			want.Headers[header] = value
 		}
-		h := &Handler{conf: settings.Function{Authentication: c.authentication}}
+		h := &Handler{conf: settings.Config{Authentication: c.authentication}}
 		if diff := cmp.Diff(want, h.respond(c.result, c.result.Outcome.AnswerTo(c.status))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

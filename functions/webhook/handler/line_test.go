@@ -19,7 +19,7 @@ import (
 func written(t *testing.T, authentication string, r intake.Result, a intake.Answer) map[string]any {
 	t.Helper()
 	var log bytes.Buffer
-	h := &Handler{conf: settings.Function{Authentication: authentication}, log: awsenv.NewLog(&log, "webhook")}
+	h := &Handler{conf: settings.Config{Authentication: authentication}, log: awsenv.NewLog(&log, "webhook")}
 	h.write(t.Context(), r, a, attempt{})
 	return decoded(t, log.Bytes())
 }
@@ -59,7 +59,7 @@ func TestTheMetricsOfALine(t *testing.T) {
 		// With client certificates, no zero is written.
 		maps.DeleteFunc(c.want, func(_ string, value any) bool { return value == 0.0 })
 		got = map[string]any{}
-		for _, v := range (&Handler{conf: settings.Function{MTLS: &settings.MTLS{}}}).metrics(c.result, c.answer) {
+		for _, v := range (&Handler{conf: settings.Config{MTLS: &settings.MTLS{}}}).metrics(c.result, c.answer) {
 			got[v.Metric.Name] = v.Value
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {

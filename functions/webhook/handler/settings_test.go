@@ -23,7 +23,7 @@ import (
 func answered(key, value string, status int,
 	change func(r *events.APIGatewayV2HTTPRequest)) func(*testing.T) {
 	return func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.Named(key).Env(): value})
+		e := newEndpoint(t, map[string]string{settings.ByKey(key).Env(): value})
 		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute})
 		if change != nil {
 			change(&r)
@@ -43,7 +43,7 @@ func rejected(key string, value func(client *x509.Certificate) string) func(*tes
 		change := withCertificates(t, settings.ByMTLS, ca)
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
 		accepted := newEndpoint(t, change).handle(t, r).StatusCode
-		change[settings.Named(key).Env()] = value(client.Leaf)
+		change[settings.ByKey(key).Env()] = value(client.Leaf)
 		if got := newEndpoint(t, change).handle(t, r).StatusCode; accepted != 200 || got != 401 {
 			t.Errorf("answered %d with the default, and %d", accepted, got)
 		}

@@ -49,7 +49,7 @@ func stores(t *testing.T, url string) intake.Stores {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return clients.Stores(settings.Function{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
+	return clients.Stores(settings.Config{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
 		ClaimBucket: "claims", ParkingBucket: "parking", EvidenceBucket: "evidence"})
 }
 
@@ -109,7 +109,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 					server := awstest.NewOutage(t, fails, c.of, failures[how], serve)
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						p := stores(t, server.URL).Pipeline(settings.Function{
+						p := stores(t, server.URL).Pipeline(settings.Config{
 							ClaimBucket: "claims", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
 							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -48,7 +48,7 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 	}
 	for auth, want := range map[string]string{"none": "", "bearer": "Bearer t"} {
 		for _, cas := range []*x509.CertPool{nil, own} {
-			s := settings.Function{KeyService: base, TokenSecret: "token", ServiceCAs: cas,
+			s := settings.Config{KeyService: base, TokenSecret: "token", ServiceCAs: cas,
 				KeysAuth: auth}
 			response, err := clients.KeyService(s).Get(server.URL)
 			if cas == nil {
@@ -65,7 +65,7 @@ func TestTheKeyServiceCanHaveAPrivateCA(t *testing.T) {
 			if string(text) != want {
 				t.Errorf("%s: sent %q", auth, text)
 			}
-			without := settings.Function{KeyService: base, KeysAuth: "none"}
+			without := settings.Config{KeyService: base, KeysAuth: "none"}
 			if _, err := clients.KeyService(without).Get(server.URL); !errors.As(err, &untrusted) {
 				t.Errorf("%s: the connections of the other clients: %v", auth, err)
 			}

@@ -40,7 +40,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 }
 
 // Load returns the settings and the clients of a function with that environment.
-func Load(function string, getenv func(string) string) (settings.Function, Clients, error) {
+func Load(function string, getenv func(string) string) (settings.Config, Clients, error) {
 	conf, err := settings.ParseFunction(function, getenv)
 	if err != nil {
 		return conf, Clients{}, fmt.Errorf("settings:\n%w", err)
@@ -68,7 +68,7 @@ func (c Clients) Connect(others ...*url.URL) {
 
 // KeyService returns the client that calls the key service, with the access token if that needs it. Without the token
 // and CAs of the service, it uses the connections of c.
-func (c Clients) KeyService(s settings.Function) *http.Client {
+func (c Clients) KeyService(s settings.Config) *http.Client {
 	if s.KeysAuth == settings.BearerToken {
 		return WithToken(tokenstore.Source(c.config, s.TokenParameter, s.TokenSecret), s)
 	}
@@ -76,7 +76,7 @@ func (c Clients) KeyService(s settings.Function) *http.Client {
 }
 
 // trusting returns connections that trust the CAs of the service, or others if it has none of its own.
-func trusting(s settings.Function, others http.RoundTripper) http.RoundTripper {
+func trusting(s settings.Config, others http.RoundTripper) http.RoundTripper {
 	if s.ServiceCAs == nil {
 		return others
 	}
@@ -84,12 +84,12 @@ func trusting(s settings.Function, others http.RoundTripper) http.RoundTripper {
 }
 
 // WithToken returns a client that sends the access token to the key service.
-func WithToken(source token.Source, s settings.Function) *http.Client {
+func WithToken(source token.Source, s settings.Config) *http.Client {
 	return &http.Client{Transport: token.NewTransport(token.NewReader(source), s.KeyService, trusting(s, nil))}
 }
 
 // Stores returns the stores of the webhook function or of redrive.
-func (c Clients) Stores(s settings.Function) intake.Stores {
+func (c Clients) Stores(s settings.Config) intake.Stores {
 	stores := intake.Stores{
 		Ledger:  dynamodb.NewLedger(c.dynamoDB, s.LedgerTable),
 		Keys:    dynamodb.NewKeys(c.dynamoDB, s.KeysTable),

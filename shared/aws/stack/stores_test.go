@@ -29,7 +29,7 @@ func TestEachStoreIsTheResourceOfItsSetting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var conf settings.Function
+	var conf settings.Config
 	conf.LedgerTable, conf.KeysTable, conf.EventBusName = "a-ledger", "a-keys", "a-bus"
 	conf.ClaimBucket, conf.ParkingBucket = "a-claims", "a-parking"
 	if s := clients.Stores(conf); s.Evidence != nil {

@@ -20,7 +20,7 @@ func (p *Program) targetFlags(f *pflag.FlagSet) {
 	t := &p.Target
 	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
 	f.StringVar(&t.Stack, "stack", "",
-		"`name` of the CloudFormation stack (default "+settings.Named("stackName").Default+")")
+		"`name` of the CloudFormation stack (default "+settings.ByKey("stackName").Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
 	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")

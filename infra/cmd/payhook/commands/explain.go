@@ -73,15 +73,15 @@ func (o *explainOptions) check() error {
 }
 
 // settings returns settings with those of -c.
-func (o *explainOptions) settings(given map[string]string) (map[string]string, settings.Function, error) {
+func (o *explainOptions) settings(given map[string]string) (map[string]string, settings.Config, error) {
 	all := map[string]string{}
 	maps.Copy(all, given)
 	for _, pair := range o.context {
-		if err := settings.AddPairs(all, pair, settings.ReadBy("proof")); err != nil {
-			return nil, settings.Function{}, cli.Usage("-c %s: %w", pair, err)
+		if err := settings.ParsePairs(all, pair, settings.ReadBy("verification")); err != nil {
+			return nil, settings.Config{}, cli.Usage("-c %s: %w", pair, err)
 		}
 	}
-	conf, err := settings.ParseProof(all)
+	conf, err := settings.ParseVerification(all)
 	if err != nil {
 		err = cli.Usage("-c %w", err)
 	}

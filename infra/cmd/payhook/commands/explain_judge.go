@@ -37,7 +37,7 @@ type explainer struct {
 	report
 	request  request
 	settings map[string]string // those of the request, of -c, and those that are proposed
-	conf     settings.Function // of settings, without those that are proposed
+	conf     settings.Config   // of settings, without those that are proposed
 	keys     *keyRing
 	values   []value
 	unread   []string // the locations of the values that are not stored
@@ -73,7 +73,7 @@ func (e *explainer) explain(ctx context.Context, given []string) error {
 }
 
 // check makes the checks of the webhook function.
-func (e *explainer) check(ctx context.Context, conf settings.Function) error {
+func (e *explainer) check(ctx context.Context, conf settings.Config) error {
 	if err := intake.CheckMethod(e.request.Method); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (e *explainer) judgeLocations(ctx context.Context, at value) {
 		e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
 	}
 	e.changes()
-	conf, err := settings.ParseProof(e.settings)
+	conf, err := settings.ParseVerification(e.settings)
 	if err == nil {
 		err = e.check(ctx, conf)
 	}
@@ -181,7 +181,7 @@ func (e *explainer) judgeLocations(ctx context.Context, at value) {
 // changes reports the settings that are not those that rejected the request, and whether there are any.
 func (e *explainer) changes() bool {
 	e.Settings = maps.Clone(e.settings)
-	maps.DeleteFunc(e.Settings, func(key, text string) bool { return text == settings.TextIn(e.request.Settings, key) })
+	maps.DeleteFunc(e.Settings, func(key, text string) bool { return text == settings.TextOf(e.request.Settings, key) })
 	return len(e.Settings) > 0
 }
 

@@ -117,7 +117,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf settings.Function) error {
+func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf settings.Config) error {
 	canonical, _ := payment.KeyID(id)
 	r, err := s.keys.Get(ctx, canonical)
 	if err != nil {
