@@ -182,7 +182,7 @@ func TestAnswersOfAPIGateway(t *testing.T) {
 		"the serial number 0": {200, func(c *x509.Certificate) { c.SerialNumber = new(big.Int) }, asItIs, nil},
 		"expired":             {403, expired, asItIs, nil},
 		"another path":        {404, nil, func(r *http.Request) { r.URL.Path = "/other" }, nil},
-		"another method":      {404, nil, func(r *http.Request) { r.Method = http.MethodGet }, nil},
+		"another method":      {404, nil, func(r *http.Request) { r.Method = http.MethodDelete }, nil},
 		"another domain":      {403, nil, func(r *http.Request) { r.Host = "other.example" }, nil},
 		"a web page":          {403, nil, func(r *http.Request) { r.Header.Set("Origin", "https://a.example") }, nil},
 		"more than 10 MB": {413, nil, func(r *http.Request) {

@@ -1,7 +1,7 @@
 package local
 
 import (
-	"net"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"payhook.example/infra/deployment"
 )
 
 func TestAToolThatIsIncompleteNamesMakeClean(t *testing.T) {
@@ -52,27 +54,26 @@ func writeScript(t *testing.T, file, text string) {
 }
 
 // The time of the test is that of the bubble, so it does not wait.
+// transport answers every request.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 func TestTheEmulatorMayTakeMinutesToStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	before := deployment.Direct.Transport
+	defer func() { deployment.Direct.Transport = before }()
 	synctest.Test(t, func(t *testing.T) {
-		e := &Emulator{Endpoint: "http://" + address, group: &group{exited: make(chan struct{})}}
-		server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-		time.AfterFunc(4*time.Minute, func() {
-			if l, err := net.Listen("tcp", address); err == nil {
-				_ = server.Serve(l)
+		start := time.Now()
+		deployment.Direct.Transport = transport(func(*http.Request) (*http.Response, error) {
+			if time.Since(start) < 4*time.Minute {
+				return nil, errors.New("refused")
 			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
+		e := &Emulator{Endpoint: "http://127.0.0.1:1", group: &group{exited: make(chan struct{})}}
 		if err := e.awaitReady(t.Context()); err != nil {
 			t.Error(err)
 		}
-		server.Close()
 	})
 }
 

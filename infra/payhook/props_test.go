@@ -173,9 +173,9 @@ func TestDeploymentsHaveDifferentNames(t *testing.T) {
 			got = append(got, conf.StackName+" "+conf.EventBusName)
 		}
 	}
-	if want := []string{"Bank bank", "Bank_Payments bank_Payments", "Bank_PartA bank_PartA",
-		"Bank_PartAPayments bank_PartAPayments", "Bank_Nested bank_Nested",
-		"Bank_NestedPayments bank_NestedPayments"}; !slices.Equal(got, want) {
+	if want := []string{"Bank Bank", "Bank_Payments Bank_Payments", "Bank_PartA Bank_PartA",
+		"Bank_PartAPayments Bank_PartAPayments", "Bank_Nested Bank_Nested",
+		"Bank_NestedPayments Bank_NestedPayments"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -232,7 +232,7 @@ func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"two":  `no environment "two"; ` + folder + "/environments has: account, list, one, region",
-		"../x": "no environment", "list": "list.json: json: cannot unmarshal array",
+		"../x": "no environment", "list": "unmarshal JSON array",
 		"region":  "region.json: region=eu-centrl-1: the CDK knows no such Region",
 		"account": "account.json: account=1111-2222-3333: must be the 12 digits"} {
 		if _, _, err := ReadSettings(newApp(t, map[string]any{"env": name}), folder); err == nil ||

@@ -515,7 +515,7 @@ func TestValuesOfFilesNeedNoQuotes(t *testing.T) {
 			"webhookConcurrency:6000000]",
 		"\uFEFF{\"scopes\": \"c\"}":           "map[scopes:c]",
 		`{`:                                   "unexpected EOF",
-		`[]`:                                  "cannot unmarshal JSON array",
+		`[]`:                                  "unmarshal JSON array",
 		`{"scopes": "a", "scopes": "b"}`:      `duplicate object member name "scopes"`,
 		`{"scopes": "a", "sc\u006fpes": "a"}`: `duplicate object member name "scopes"`,
 		`{"a": {"b": [{"c": 1, "c": 1}]}}`:    `duplicate object member name "c"`,
