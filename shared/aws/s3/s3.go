@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -160,7 +161,8 @@ func (r Reader) Get(ctx context.Context, key string, limit int) ([]byte, error) 
 // List implements [objects.Lister]. The only permission that it needs is s3:ListBucket.
 func (b Bucket) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
 	err error) {
-	in := &s3.ListObjectsV2Input{Bucket: &b.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(limit))}
+	in := &s3.ListObjectsV2Input{Bucket: &b.bucket, Prefix: &prefix, MaxKeys: aws.Int32(int32(limit)),
+		EncodingType: types.EncodingTypeUrl}
 	if after != "" {
 		in.StartAfter = &after
 	}
@@ -172,11 +174,22 @@ func (b Bucket) List(ctx context.Context, prefix, after string, limit int) (page
 			return nil, false, awsclient.ErrorOf("S3 ListObjectsV2", err)
 		}
 		for _, o := range out.Contents {
+			DecodeKeys(out.EncodingType, o.Key)
 			page = append(page, objects.Object{Key: aws.ToString(o.Key), Size: int(aws.ToInt64(o.Size)),
 				StoredAt: aws.ToTime(o.LastModified)})
 		}
 	}
 	return page, pages.HasMorePages(), nil
+}
+
+// DecodeKeys decodes keys of a list in place. A key can have characters that XML cannot, so a list asks S3 to encode
+// keys, and the answer says whether they are encoded (AWS, "ListObjectsV2" in the S3 API reference).
+func DecodeKeys(encoding types.EncodingType, keys ...*string) {
+	for _, key := range keys {
+		if text, err := url.QueryUnescape(aws.ToString(key)); err == nil && key != nil && encoding != "" {
+			*key = text
+		}
+	}
 }
 
 // Resolve returns the event that the detail of an event on the bus refers to ([bus.Resolve]). A consumer calls

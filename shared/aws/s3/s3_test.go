@@ -220,11 +220,27 @@ func TestListFollowsEmptyPagesAndHasTheTimes(t *testing.T) {
 		q := r.URL.Query()
 		if token := q.Get("continuation-token"); r.URL.Path != "/bucket" && r.URL.Path != "/bucket/" ||
 			q.Get("prefix") != "a/" || q.Get("start-after") != "a/a" || q.Get("max-keys") != "3" ||
+			q.Get("encoding-type") != "url" ||
 			token != []string{"", "next"}[n] {
 			t.Errorf("request %d: %s", n, r.URL)
 		}
 	}
 	if _, _, err := list(); text(err) != "S3 ListObjectsV2: AccessDenied" {
 		t.Errorf("denied: %v", err)
+	}
+}
+
+// XML has no character U+0001, not even as a reference, so an answer with one could not be read.
+func TestListReadsKeysThatXMLCannotHave(t *testing.T) {
+	const keys = "<Contents><Key>a/%01+%2B%C3%BC</Key></Contents><Contents><Key>a/b</Key></Contents></ListBucketResult>"
+	for start, want := range map[string]string{
+		"<ListBucketResult><EncodingType>url</EncodingType>": "a/\x01 +ü",
+		"<ListBucketResult>": "a/%01+%2B%C3%BC", // it is not encoded
+	} {
+		api, _ := answering(t, httptest.NewServer, start+keys)
+		page, _, err := s3.NewBucket(api, "bucket").List(t.Context(), "a/", "", 3)
+		if err != nil || len(page) != 2 || page[0].Key != want || page[1].Key != "a/b" {
+			t.Errorf("%+v, %v", page, err)
+		}
 	}
 }
