@@ -131,7 +131,8 @@ type Reader interface {
 const atOnce = 16
 
 // Concerned returns the names of the invalid deliveries and conflicts by their deliveryIds and by the eventIds that
-// they concern, in lower case. It reads all of them, and says how many more it has read unless progress is nil.
+// they concern, in lower case. It reads all of them, and says how many more it has read unless progress is nil. If some
+// are damaged, the result has all others, and the error wraps [ErrDamaged] and names each of them.
 func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[string][]string, error) {
 	names, err := parked(ctx, r)
 	if err != nil {
@@ -141,7 +142,7 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 	defer cancel()
 	ids := make([][]string, len(names))
 	var mu sync.Mutex
-	var failed error
+	var failed, damaged error
 	calls.Parallel(len(names), atOnce, func(i int) {
 		p, err := Get(ctx, r, names[i])
 		mu.Lock()
@@ -149,6 +150,8 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 		switch {
 		case err == nil:
 			ids[i] = append(slices.Clone(p.EventIDs), p.DeliveryID)
+		case errors.Is(err, ErrDamaged):
+			damaged = errors.Join(damaged, err)
 		case !errors.Is(err, objects.ErrNotFound): // its retention ended after it was listed
 			failed = cmp.Or(failed, err)
 			cancel()
@@ -168,7 +171,7 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 			}
 		}
 	}
-	return all, nil
+	return all, damaged
 }
 
 // Decision is what a person has decided about what a proof is stored for.

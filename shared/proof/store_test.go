@@ -198,8 +198,9 @@ func TestProofsAreFoundByTheIDsThatTheyConcern(t *testing.T) {
 	if err := bucket.Put(t.Context(), names[0], []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Concerned(t.Context(), &bucket, nil); !errors.Is(err, ErrDamaged) {
-		t.Error(err)
+	all, err = Concerned(t.Context(), &bucket, nil)
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), names[0]) || !slices.Equal(all[one], names[1:]) {
+		t.Errorf("%v, %v", all[one], err)
 	}
 	// After an error, nothing more is read.
 	var tried atomic.Int64
