@@ -199,8 +199,8 @@ func (p *process) create() error {
 
 // keyService returns the client that calls the key service, with the access token if that needs it.
 func (p *process) keyService(s settings.Config) *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
+		TLSClientConfig: &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}}
 	if s.KeysAuth == settings.BearerToken {
 		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&p.token), s.KeyService, transport)}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -45,6 +46,19 @@ func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 		if out, err := output(t, "--once", "--setting", given); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", given, err, out)
 		}
+	}
+}
+
+// tracer is a transport that a library for tracing puts in place of Go's.
+type tracer struct{ http.RoundTripper }
+
+func TestItDoesNotNeedGosDefaultTransport(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	http.DefaultTransport = tracer{before}
+	paymenttest.NewIdentity().With(tls.Certificate{})
+	if out, err := output(t, "--once"); err != nil || !strings.Contains(out, " results are as expected") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -218,9 +218,8 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 var sharedClient = newClient()
 
 func newClient() *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil // a webhook to this machine must not use a proxy
-	transport.MaxIdleConnsPerHost = 100
+	// It has no proxy, which a webhook to this machine must not use.
+	transport := &http.Transport{MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second}
 	return &http.Client{Transport: transport, Timeout: time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
