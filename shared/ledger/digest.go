@@ -18,15 +18,11 @@ type Digest [sha256.Size]byte
 // without duplicate names; the digest of another text is its SHA-256. The time is linear in the length of raw, whatever
 // its depth, except that names are sorted.
 func DigestOf(raw []byte) (d Digest) {
-	var parts []part
-	text, err := jsontext.AppendFormat(nil, raw, jsontext.AllowDuplicateNames(true)) // partsOf finds duplicates
-	if err == nil {
-		parts = partsOf(text)
-	}
-	if parts == nil {
+	text, err := jsontext.AppendFormat(nil, raw)
+	if err != nil {
 		return sha256.Sum256(raw)
 	}
-	hash := sha256.New()
+	parts, hash := partsOf(text), sha256.New()
 	for n, end := 0, len(parts)-1; n != end; n = parts[n].next {
 		hash.Write(text[parts[n].start:parts[n+1].start])
 	}
@@ -51,7 +47,7 @@ var utf16Order = strings.NewReplacer("\xEE", "\xFE", "\xEF", "\xFF")
 
 // partsOf returns the parts of a text that is canonical except for the order of members and the eventId. The canonical
 // form begins with the first part and ends before the last one, which is empty. For this, partsOf changes the case of
-// the eventId, and the comma or brace after members. It returns nil if an object has a name twice.
+// the eventId, and the comma or brace after members.
 func partsOf(text []byte) []part {
 	parts := make([]part, 0, 64)
 	begin := func(at int) { parts = append(parts, part{at, len(parts) + 1}) }
@@ -86,9 +82,7 @@ func partsOf(text []byte) []part {
 				first--
 			}
 			begin(at + 1)
-			if !sortMembers(text, parts, members[first:]) {
-				return nil
-			}
+			sortMembers(text, parts, members[first:])
 			members = members[:first]
 		}
 	}
@@ -96,23 +90,18 @@ func partsOf(text []byte) []part {
 	return parts
 }
 
-// sortMembers sorts the members of an object that ends where the last of parts starts, and reports whether their names
-// differ.
-func sortMembers(text []byte, parts []part, members []member) bool {
+// sortMembers sorts the members of an object that ends where the last of parts starts.
+func sortMembers(text []byte, parts []part, members []member) {
 	n, end := members[0].before, len(parts)-1
 	for i := range members[1:] {
 		members[i].last = members[i+1].first - 1
 	}
 	members[len(members)-1].last = end - 1
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	for i, m := range members {
-		if i > 0 && m.name == members[i-1].name {
-			return false
-		}
+	for _, m := range members {
 		parts[n].next, n = m.first, m.last
 		text[parts[n+1].start-1] = ','
 	}
 	parts[n].next = end
 	text[parts[n+1].start-1] = '}'
-	return true
 }
