@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	adapters "payhook.example/shared/aws/s3"
 	"payhook.example/shared/calls"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/proof"
@@ -135,8 +135,7 @@ func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got
 	return nil
 }
 
-// nextPage returns a page of versions, and sets the markers of the next one. A key can have characters that XML cannot,
-// so S3 encodes all keys (AWS, "ListObjectVersions" in the S3 API reference).
+// nextPage returns a page of versions with decoded keys, and sets the markers of the next one.
 func nextPage(ctx context.Context, client *s3.Client, in *s3.ListObjectVersionsInput) (*s3.ListObjectVersionsOutput,
 	error) {
 	in.EncodingType = types.EncodingTypeUrl
@@ -154,11 +153,7 @@ func nextPage(ctx context.Context, client *s3.Client, in *s3.ListObjectVersionsI
 	for _, p := range page.CommonPrefixes {
 		keys = append(keys, p.Prefix)
 	}
-	for _, key := range keys {
-		if text, err := url.QueryUnescape(aws.ToString(key)); err == nil && key != nil && page.EncodingType != "" {
-			*key = text
-		}
-	}
+	adapters.DecodeKeys(page.EncodingType, keys...)
 	in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
 	return page, nil
 }

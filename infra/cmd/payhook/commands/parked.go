@@ -47,11 +47,11 @@ func (p *program) listCommand() *cobra.Command {
 				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
 			}
 			list, err := p.find(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
-			if err != nil {
+			if err != nil && !errors.Is(err, proof.ErrDamaged) {
 				return err
 			}
 			fmt.Fprintln(p.Err, len(list), "listed")
-			return cli.List(p.Program, list, "time", "kind", "state", "cause", "claimEnds", "name")
+			return cmp.Or(cli.List(p.Program, list, "time", "kind", "state", "cause", "claimEnds", "name"), err)
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -122,16 +122,17 @@ type listed struct {
 	ClaimEnds time.Time `json:"claimEnds,omitzero"`
 }
 
-// find returns all that is parked, meant by the filter, and in that state; "" for any. The earliest is first.
+// find returns all that is parked, meant by the filter, and in that state; "" for any. The earliest is first. If a
+// delivery cannot be read, the error wraps [proof.ErrDamaged], and all others are returned.
 func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Decision) (found []listed, err error) {
 	if f.has(intake.EventKind) && (state == "" || state == proof.Open) {
 		if found, err = p.events(ctx, s, f); err != nil {
 			return nil, err
 		}
 	}
-	stored, err := p.stored(ctx, s, f)
-	if err != nil || len(stored) == 0 {
-		return found, err
+	stored, damaged := p.stored(ctx, s, f)
+	if damaged != nil && !errors.Is(damaged, proof.ErrDamaged) || len(stored) == 0 {
+		return found, damaged
 	}
 	decided, err := proof.Decisions(ctx, s.parking)
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Deci
 		found = append(found, l)
 	}
 	slices.SortFunc(found, func(a, b listed) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Name, b.Name)) })
-	return found, nil
+	return found, damaged
 }
 
 // stored returns the names of what is parked in S3 about an event or a delivery, or of the kinds that are meant. More

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -133,7 +134,8 @@ type reconciler struct {
 	times   map[string]time.Time   // of the first record of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]proof.Decision
-	unread  int // records of the evidence
+	unread  int  // records of the evidence
+	damaged bool // a parked delivery
 }
 
 // use reads what a stack has.
@@ -186,7 +188,7 @@ func (r *reconciler) print() error {
 			"shorter: what is older is missing too, unless --from shows how old it is\n",
 			cli.Readable(r.window))
 	}
-	if counts[missing]+counts[damaged]+r.unread > 0 {
+	if counts[missing]+counts[damaged]+r.unread > 0 || r.damaged {
 		return cli.ErrAttention
 	}
 	return nil
@@ -194,7 +196,11 @@ func (r *reconciler) print() error {
 
 // load reads everything that is known of the ids.
 func (r *reconciler) load(ctx context.Context) (err error) {
-	if r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries")); err != nil {
+	r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries"))
+	if errors.Is(err, proof.ErrDamaged) { // what is missing can be in it
+		fmt.Fprintln(r.Err, awsenv.Cause(err))
+		r.damaged = true
+	} else if err != nil {
 		return err
 	}
 	if r.decided, err = proof.Decisions(ctx, r.store); err != nil {

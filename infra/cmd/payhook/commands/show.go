@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -180,9 +181,9 @@ func (p *program) event(ctx context.Context, s *stack, args []string) error {
 	if known {
 		shown = eventOf(item)
 	}
-	all, err := p.find(ctx, s, filter{event: args[0]}, "")
-	if err != nil {
-		return err
+	all, damaged := p.find(ctx, s, filter{event: args[0]}, "")
+	if damaged != nil && !errors.Is(damaged, proof.ErrDamaged) {
+		return damaged
 	}
 	wrong := shown.State == unknown || shown.State == damagedItem
 	for _, l := range all {
@@ -193,5 +194,8 @@ func (p *program) event(ctx context.Context, s *stack, args []string) error {
 			shown.Parked = append(shown.Parked, l)
 		}
 	}
-	return attention(p.Show(shown), wrong)
+	if err := p.Show(shown); err != nil || damaged != nil {
+		return cmp.Or(err, damaged)
+	}
+	return attention(nil, wrong)
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +52,28 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	w.insert(ledger.Pending, event)
 	if out, _ = w.expect(0, "parked", "list"); out != "" {
 		t.Errorf("%q", out)
+	}
+}
+
+// A delivery that cannot be read can be about the event, so it is named, and the others are shown.
+func TestADamagedDeliveryDoesNotHideTheOthers(t *testing.T) {
+	w := newWorld(t)
+	event := w.insert(ledger.Published, w.newItem(36*time.Hour)).EventID
+	open, _ := w.park(time.Hour, proof.Conflict, about(event))
+	damaged, _ := w.park(2*time.Hour, proof.Invalid)
+	w.parking.Put(t.Context(), damaged, []byte("{}"))
+	list := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(list, []byte(event+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"parked": {"parked", "list", "--event", event}, "event": {"event", event}, "reconcile": {"reconcile", list},
+	} {
+		out, err := w.expect(cli.StatusFailed, args...)
+		w.contains(err, damaged)
+		if name != "reconcile" {
+			w.contains(out, open)
+		}
 	}
 }
 
