@@ -155,7 +155,7 @@ lint: check ### gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmo
 
 # cdk-preflight comes from its Python package, which has the JavaScript inside: npm may have an older version.
 .PHONY: audit
-audit: check ### checkov, cdk-nag and cdk-preflight on the templates: their findings, and those that the templates explain
+audit: check ### checkov, cdk-nag and cdk-preflight on the templates: they find exactly what is explained
 	$(call venv,audit,infra/audit-requirements.txt,checkov and cdk-preflight)
 	@if ! cat infra/audit/package-lock.json infra/audit-requirements.txt | cmp -s - .local/nag/installed; then \
 		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \

@@ -136,13 +136,12 @@ func (e *endpoint) connect(p *Payhook, f function) {
 		"TimeoutInMillis":      apiTimeout,
 	})
 	for _, method := range slices.Concat(settings.Methods(), settings.MonitorMethods()) {
-		route := newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
+		newAPIResource(e.scope, "Route"+method, "Route", map[string]any{
 			"ApiId":             e.api.Ref(),
 			"RouteKey":          method + " " + routePath,
 			"AuthorizationType": "NONE", // as for the function URL
 			"Target":            "integrations/" + *integration.Ref(),
 		})
-		explain(route, "AwsSolutions-APIG4")
 		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
 			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
 			Action:    jsii.String("lambda:InvokeFunction"),

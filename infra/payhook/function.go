@@ -115,13 +115,12 @@ func (f function) connect(conf settings.Deployment) {
 	}
 	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
 		SubnetIds: jsii.Strings(conf.SubnetIDs...), SecurityGroupIds: jsii.Strings(conf.SecurityGroupIDs...)})
-	policy := awsiam.NewPolicy(f.role.Role, jsii.String("Network"), &awsiam.PolicyProps{
+	awsiam.NewPolicy(f.role.Role, jsii.String("Network"), &awsiam.PolicyProps{
 		Roles: &[]awsiam.IRole{f.role.Role},
 		Statements: &[]awsiam.PolicyStatement{statement("", "", []string{"ec2:AssignPrivateIpAddresses",
 			"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
 			"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"}, []*string{jsii.String("*")},
 			map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}})}})
-	explain(policy, "AwsSolutions-IAM5 network interfaces")
 }
 
 // role is a role that can do what allow adds.
@@ -217,13 +216,11 @@ func newFailureQueue(scope constructs.Construct, id string, key awskms.IKey) aws
 	if key != nil {
 		encryption = awssqs.QueueEncryption_KMS
 	}
-	queue := awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
 		Encryption: encryption, EncryptionMasterKey: key,
 		EnforceSSL:      jsii.Bool(true),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
 	})
-	explain(queue, "AwsSolutions-SQS3")
-	return queue
 }
 
 // aliasName is the alias through which every function is invoked.

@@ -107,7 +107,7 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", &name, p.arn("ssm", "parameter", "/", name[1:]),
 			"PARAMETER_ARN", settings.TokenParameterEnv}
 	}
-	secret := p.newSecret(scope, "Secret", "the token",
+	secret := p.newSecret(scope, "Secret",
 		"The access token of "+p.conf.StackName+", refreshed by Payhook")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
@@ -123,7 +123,7 @@ func (p *Payhook) newToken() token {
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Token"))
 	store := p.newTokenStore(scope)
-	credentials := p.newSecret(scope, "Credentials", "the client credentials",
+	credentials := p.newSecret(scope, "Credentials",
 		"The client id and secret for the payment service, stored by a person")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 
@@ -142,11 +142,10 @@ func (p *Payhook) newToken() token {
 
 // newSecret creates a secret without a value. The L2 construct would generate a value,
 // which a reader cannot distinguish from a real one.
-func (p *Payhook) newSecret(scope constructs.Construct, id, what, description string) awssecretsmanager.CfnSecret {
+func (p *Payhook) newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
 	secret := awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
 		Description: jsii.String(description), KmsKeyId: p.keyARN(),
 	})
 	p.encrypted(secret, "CKV_AWS_149")
-	explain(secret, "AwsSolutions-SMG4 "+what)
 	return secret
 }

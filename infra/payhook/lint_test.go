@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,43 +59,53 @@ func lint(t *testing.T, files ...string) {
 }
 
 // make audit runs this test, which fails for a finding that is not explained, and for an explanation of what a tool
-// does not find. A finding is the logical id of a resource and the id of a check.
+// does not find. A finding is a resource and the id of a check. Those of checkov are explained in the template, where
+// users of the construct have them as well. Those of the other tools are in a list, below their explanations.
 func TestToolsFindExactlyWhatIsExplained(t *testing.T) {
 	if os.Getenv("PAYHOOK_AUDIT") == "" {
 		t.Skip("PAYHOOK_AUDIT is not set; make audit sets it")
 	}
-	for tool, c := range map[string]struct {
-		list string
-		find func(t *testing.T, files []string) map[string][]string
-	}{"checkov": {"skip", checkov}, "cdk_nag": {"rules_to_suppress", nag}} {
-		t.Run(tool, func(t *testing.T) {
-			explained, files := map[string][]string{}, []string(nil)
-			for name, settings := range linted {
-				var template map[string]any
-				if err := json.Unmarshal([]byte(payhook(t, settings).text), &template); err != nil {
-					t.Fatal(err)
-				}
-				file := filepath.Join(t.TempDir(), name+".json")
-				for id, r := range template["Resources"].(map[string]any) {
-					skipped, _ := at(r, "Metadata", tool, c.list).([]any)
-					for _, f := range skipped {
-						explained[file] = append(explained[file], id+" "+at(f, "id").(string))
-					}
-					delete(r.(map[string]any), "Metadata")
-				}
-				writeFile(t, file, toJSON(template))
-				files = append(files, file)
+	explained, names, files := map[string][]string{}, map[string]string{}, []string(nil)
+	for name, settings := range linted {
+		var template map[string]any
+		if err := json.Unmarshal([]byte(payhook(t, settings).text), &template); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(names, payhook(t, settings).names)
+		file := filepath.Join(t.TempDir(), name+".json")
+		for id, r := range template["Resources"].(map[string]any) {
+			skipped, _ := at(r, "Metadata", "checkov", "skip").([]any)
+			for _, f := range skipped {
+				explained[file] = append(explained[file], id+" "+at(f, "id").(string))
 			}
-			found := c.find(t, files)
-			for _, file := range files {
-				slices.Sort(explained[file])
-				slices.Sort(found[file])
-				if diff := cmp.Diff(explained[file], slices.Compact(found[file])); diff != "" {
-					t.Errorf("%s (-explained +found)\n%s", file, diff)
-				}
-			}
-		})
+			delete(r.(map[string]any), "Metadata")
+		}
+		writeFile(t, file, toJSON(template))
+		files = append(files, file)
 	}
+	compare := func(tool string, explained, found []string) {
+		slices.Sort(explained)
+		slices.Sort(found)
+		if diff := cmp.Diff(explained, slices.Compact(found)); diff != "" {
+			t.Errorf("%s (-explained +found)\n%s", tool, diff)
+		}
+	}
+	found := checkov(t, files)
+	for _, file := range files {
+		compare("checkov, "+filepath.Base(file), explained[file], found[file])
+	}
+	var listed []string
+	for line := range strings.Lines(string(readFile(t, filepath.Join("testdata", "nag.txt")))) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			listed = append(listed, line)
+		}
+	}
+	others := nag(t, files)
+	for i, f := range others {
+		id, rule, _ := strings.Cut(f, " ")
+		others[i] = names[id] + " " + rule
+	}
+	compare("cdk-nag and cdk-preflight", listed, others)
 }
 
 func checkov(t *testing.T, files []string) map[string][]string {
@@ -119,8 +130,8 @@ func checkov(t *testing.T, files []string) map[string][]string {
 	return found
 }
 
-// nag returns the findings of the AwsSolutions pack of cdk-nag, and of cdk-preflight, of which none is explained.
-func nag(t *testing.T, files []string) (found map[string][]string) {
+// nag returns the findings of the AwsSolutions pack of cdk-nag, and of cdk-preflight.
+func nag(t *testing.T, files []string) (found []string) {
 	t.Helper()
 	modules, err := filepath.Abs(filepath.Join("..", "..", ".local", "nag", "node_modules"))
 	if err != nil {

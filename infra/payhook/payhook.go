@@ -324,28 +324,24 @@ func section(texts, title string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// findings has, for findings of checkov (CKV_...) and cdk-nag (AwsSolutions-...), why they are no defects. make audit
-// holds the findings of both to exactly those that are explained.
+// findings has, for findings of checkov, why they are no defects. make audit fails unless checkov finds exactly those
+// that are explained.
 //
 //go:embed findings.txt
 var findings string
 
-// explain says in the template's metadata, where the tools look for it, why a finding about a resource is no defect.
+// explain says in the template's metadata, where checkov looks for it, why a finding about a resource is no defect.
 func explain(made constructs.IConstruct, finding string) {
 	if resource := made.Node().DefaultChild(); resource != nil {
 		made = resource
 	}
-	tool, list, of := "cdk_nag", "rules_to_suppress", "reason"
-	if strings.HasPrefix(finding, "CKV") {
-		tool, list, of = "checkov", "skip", "comment"
-	}
 	resource, all := made.(awscdk.CfnResource), []any{}
-	if given, ok := resource.GetMetadata(&tool).(map[string]any); ok {
-		all = given[list].([]any)
+	if given, ok := resource.GetMetadata(jsii.String("checkov")).(map[string]any); ok {
+		all = given["skip"].([]any)
 	}
 	id, _, _ := strings.Cut(finding, " ")
-	resource.AddMetadata(&tool, map[string]any{
-		list: append(all, map[string]any{"id": id, of: section(findings, finding)})})
+	resource.AddMetadata(jsii.String("checkov"), map[string]any{
+		"skip": append(all, map[string]any{"id": id, "comment": section(findings, finding)})})
 }
 
 // encrypted notes a construct that was made with the key, for allowKeyUse. Without a key, it explains the finding.
