@@ -146,8 +146,8 @@ func serveAWS(b *testing.B) (url string) {
 // the same for both. A ratio of 0.5 means that the function needs half of what plain needs. The CPU
 // time includes that of the servers in this process.
 //
-// NewKey includes the signing of the delivery. A start is what main does, and the first delivery, with a key that another process has stored. It
-// excludes the start of the process, and TLS.
+// NewKey includes the signing of the delivery. A start is what main does, and the first delivery, with a key that
+// another process has stored. It excludes the start of the process, and TLS.
 func BenchmarkDelivery(b *testing.B) {
 	signing := paymenttest.NewKey(2048)
 	keyService := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -38,7 +38,7 @@ func TestTheMonthlyCostIsThatOfTheTemplate(t *testing.T) {
 		t.Fatal("functions/README.md does not say what a month costs")
 	}
 	cents := 0
-	for _, part := range strings.Split(month[2], ", ") {
+	for part := range strings.SplitSeq(month[2], ", ") {
 		words := strings.Fields(part)
 		dollars, err := strconv.ParseFloat(words[len(words)-1], 64)
 		if err != nil {

@@ -157,7 +157,8 @@ func FormatJWK(id string, key *rsa.PublicKey) []byte {
 // compare it to check that they have the same key. It is safe for concurrent use.
 func Thumbprint(key *rsa.PublicKey) string {
 	// Section 3: only the required members, in this order, without white space.
-	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E))) + `","kty":"RSA","n":"` + encode(key.N) + `"}`))
+	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E))) + `","kty":"RSA","n":"` + encode(key.N) +
+		`"}`))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 

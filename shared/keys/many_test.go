@@ -224,11 +224,13 @@ func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 func TestAClockThatIsAheadDelaysNoOneForLong(t *testing.T) {
 	for answer, longest := range map[State]time.Duration{None: 3 * time.Second, Unknown: time.Minute} {
 		run(t, 1, func(w *world) {
-			r := Record{ID: itemID, Version: "1", AskedAs: id, Answer: answer, LeasedUntil: time.Now().Add(4 * time.Minute)}
+			r := Record{ID: itemID, Version: "1", AskedAs: id, Answer: answer,
+				LeasedUntil: time.Now().Add(4 * time.Minute)}
 			_, _, _ = w.Memory.Put(w.Context(), r, "")
 			for begin := time.Now(); ; time.Sleep(time.Second) {
 				_, err := w.lookup(w.all[0], id, generated(0), stranger)
-				if took := time.Since(begin); err == nil && took < longest || err != nil && took > longest+2*time.Second {
+				took := time.Since(begin)
+				if err == nil && took < longest || err != nil && took > longest+2*time.Second {
 					w.Fatalf("%q: %v after %s", answer, err, took)
 				}
 				if err == nil {

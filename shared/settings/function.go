@@ -122,7 +122,7 @@ func (f Config) required(name string) []string {
 // texts are the texts by their keys; others are ignored.
 func ParseVerification(texts map[string]string) (Config, error) {
 	r := &reader{value: func(s *Setting) Value { return Value{Text: TextOf(texts, s.Key)} }}
-	f := r.function("verification")
+	f := r.function("verify")
 	r.locations()
 	return f, r.err()
 }
@@ -142,7 +142,7 @@ func fromEnvironment(getenv func(string) string) *reader {
 func (r *reader) function(program string) Config {
 	r.read(ReadBy(program))
 	f := Config{Settings: r.to.Settings, Verification: map[string]string{}}
-	for _, s := range ReadBy("verification") {
+	for _, s := range ReadBy("verify") {
 		f.Verification[s.Key] = r.value(s).Text
 	}
 	// The problems of texts are reported already.

@@ -108,7 +108,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	if f.LedgerTable != "the-"+settings.LedgerTableEnv || f.EventBusName != "the-"+settings.EventBusNameEnv ||
 		f.ClaimBucket != "the-"+settings.ClaimBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
 		f.Verification["timestampLocation"] != "query:at" || f.Verification["timestampTolerance"] != "5m" ||
-		len(f.Verification) != len(settings.ReadBy("verification")) {
+		len(f.Verification) != len(settings.ReadBy("verify")) {
 		t.Errorf("%+v", f)
 	}
 	f, err = parse("token", map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"})
@@ -172,7 +172,7 @@ func TestParseVerificationReadsNoOtherSetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range settings.All() {
-		if !slices.Contains(settings.ReadBy("verification"), s) {
+		if !slices.Contains(settings.ReadBy("verify"), s) {
 			texts[s.Key] = "invalid"
 		}
 	}

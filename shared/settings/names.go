@@ -35,8 +35,8 @@ const (
 // service uses (section 4.3).
 func Methods() []string { return []string{"POST", "PUT", "PATCH"} }
 
-// MonitorMethods returns the HTTP methods with which a monitor asks whether the webhook address can be reached. They are
-// answered 204 and have no effect.
+// MonitorMethods returns the HTTP methods with which a monitor asks whether the webhook address can be reached. They
+// are answered 204 and have no effect.
 func MonitorMethods() []string { return []string{"GET", "HEAD"} }
 
 // The keys of the two DynamoDB tables, which the deployment creates and the

@@ -12,8 +12,8 @@ func AllExcept(keys ...string) []*Setting {
 	return slices.DeleteFunc(All(), func(s *Setting) bool { return slices.Contains(keys, s.Key) })
 }
 
-// ParsePairs reads KEY=VALUE, or several of them separated by spaces. A value in single or double quotes has all that is
-// between them. Another value ends before the next word that has only letters, digits, '.', '_' and '-' before its
+// ParsePairs reads KEY=VALUE, or several of them separated by spaces. A value in single or double quotes has all that
+// is between them. Another value ends before the next word that has only letters, digits, '.', '_' and '-' before its
 // first equals sign. It knows only the settings among.
 func ParsePairs(to map[string]string, text string, among []*Setting) error {
 	pair := regexp.MustCompile(`^([\w.-]+)=(?:'(.*?)'|"(.*?)"|([^'" ].*?)?)(?: ([\w.-]+=.*))?$`)

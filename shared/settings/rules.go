@@ -40,7 +40,8 @@ func (r *reader) relations() {
 		r.noEffect("with "+r.shown("tokenStore"), "scopes", "credentialEncoding")
 	}
 	// Lambda rejects one without the other (AWS, "VpcConfig" in the Lambda API reference).
-	if subnets, groups := len(d.SubnetIDs) > 0, len(d.SecurityGroupIDs) > 0; groups && !subnets && r.valid("subnetIds") {
+	subnets, groups := len(d.SubnetIDs) > 0, len(d.SecurityGroupIDs) > 0
+	if groups && !subnets && r.valid("subnetIds") {
 		r.wrong("subnetIds", "is required with %s", r.shown("securityGroupIds"))
 	} else if subnets && !groups && r.valid("securityGroupIds") {
 		r.wrong("securityGroupIds", "is required with %s", r.shown("subnetIds"))

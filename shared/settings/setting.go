@@ -36,7 +36,7 @@ var declared = func() (list []*Setting) {
 			Required: f.Tag.Get("required") != "", limits: strings.Fields(f.Tag.Get("limits")),
 			texts: strings.Fields(f.Tag.Get("of")), form: forms[f.Tag.Get("form")],
 			by: strings.Fields(f.Tag.Get("by")), index: f.Index}
-		if slices.Contains(s.by, "verification") {
+		if slices.Contains(s.by, "verify") {
 			s.by = append(s.by, "webhook", "redrive")
 		}
 		s.Example = s.form.example
@@ -57,7 +57,7 @@ var declared = func() (list []*Setting) {
 func All() []*Setting { return slices.Clone(declared) }
 
 // ReadBy returns the settings that a program reads: webhook, redrive or token for what a function
-// reads from its environment, or verification for what decides whether the signature of a webhook verifies.
+// reads from its environment, or verify for what decides whether the signature of a webhook verifies.
 func ReadBy(program string) []*Setting {
 	return slices.DeleteFunc(All(), func(s *Setting) bool { return !slices.Contains(s.by, program) })
 }

@@ -31,22 +31,22 @@ import (
 // interface that leaves the point open.
 type Settings struct {
 	// BaseURL is the base URL of the APIs, before /v1/keys/{keyId}.
-	BaseURL string `group:"Required" key:"baseUrl" required:"true" form:"url" by:"verification"`
+	BaseURL string `group:"Required" key:"baseUrl" required:"true" form:"url" by:"verify"`
 	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not required with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
 	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	// SignatureHeader is the header of the signature (§4.3).
-	SignatureHeader string `group:"Interface" key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"verification"`
+	SignatureHeader string `group:"Interface" key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"verify"`
 	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
-	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"verification"`
+	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"verify"`
 	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if it is not sent.
-	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"verification"`
+	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"verify"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7), from 200 to 299.
 	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
 	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
-	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"verification"`
+	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"verify"`
 	// Scopes are the scopes of a token, separated by spaces (§5.1).
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
 	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749).
@@ -59,7 +59,7 @@ type Settings struct {
 	DomainName string `group:"Security" key:"domainName" form:"domain" by:"webhook"`
 	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the last
 	// two need DomainName and Truststore.
-	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"verification"`
+	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"verify"`
 	// CertificateARN is the ACM certificate of DomainName; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
 	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
@@ -87,7 +87,7 @@ type Settings struct {
 	SecurityGroupIDs []string `key:"securityGroupIds" form:"security group"`
 	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; off: only the ledger detects
 	// repeated ones.
-	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"verification"`
+	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"verify"`
 	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
 	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1h 90d" by:"webhook redrive"`
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (no
