@@ -169,6 +169,10 @@ audit: check ### checkov, cdk-nag and cdk-preflight on the templates: they find 
 release: check-go ### build programs and functions twice, compare, and write them with digests and an SBOM into .local/release
 	@infra/release $(BUILD)
 
+.PHONY: fips
+fips: check-go ### the tests of the packages that verify and sign, with the FIPS 140-3 module of Go
+	GOFIPS140=v1.0.0 go test $(addprefix ./shared/,signature keys clientcert token proof)
+
 .PHONY: bench
 bench: check-go ### benchmarks
 	go test -run '^$$' -bench . ./shared/... ./functions/...

@@ -101,7 +101,7 @@ func compileFunction(arch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	programs, err := build.Programs("", arch, "payhook.example/events/consumer/function")
+	programs, err := build.Programs("", arch, false, "payhook.example/events/consumer/function")
 	if err != nil {
 		return "", err
 	}

@@ -151,7 +151,7 @@ func (r *run) deploy(ctx context.Context) error {
 		r.Settings[settings.LocalKey], ofConsumer["local"] = "true", "true"
 	}
 	// The service is compiled for the processor of this machine, where an emulator runs it.
-	programs, err := build.Programs(r.cdk.Top, runtime.GOARCH, "payhook.example/infra/acceptance/service")
+	programs, err := build.Programs(r.cdk.Top, runtime.GOARCH, false, "payhook.example/infra/acceptance/service")
 	program, failed := build.Package(programs["service"], nil)
 	assembly := filepath.Join(r.cdk.State, service+".out")
 	if err := errors.Join(err, failed, os.MkdirAll(assembly, 0o700),

@@ -20,17 +20,20 @@ import (
 // Names are the folders under functions/, one program each.
 var Names = []string{"webhook", "redrive", "token"}
 
+// FIPSModule is the version of the Go Cryptographic Module that functions with fips use.
+const FIPSModule = "v1.0.0"
+
 // Functions builds every function for Linux on the architecture arch and returns the
-// programs by the names of the functions. The current folder is in this module, or in
-// that of an app, which names the version of this module in its go.mod.
+// programs by the names of the functions. With fips, they use the FIPS 140-3 module of Go. The current folder is in
+// this module, or in that of an app, which names the version of this module in its go.mod.
 //
 // The error contains the output of the compiler.
-func Functions(arch string) (map[string][]byte, error) {
+func Functions(arch string, fips bool) (map[string][]byte, error) {
 	var packages []string
 	for _, name := range Names {
 		packages = append(packages, "payhook.example/functions/"+name)
 	}
-	return Programs("", arch, packages...)
+	return Programs("", arch, fips, packages...)
 }
 
 // Programs builds main packages for Linux on the architecture arch, in a folder, which "" is the current one. It
@@ -38,7 +41,7 @@ func Functions(arch string) (map[string][]byte, error) {
 //
 // The build is reproducible: the same source and the same Go give the same bytes on
 // every machine, so a deployment without changes uploads nothing. It uses no workspace (go.work).
-func Programs(folder, arch string, packages ...string) (map[string][]byte, error) {
+func Programs(folder, arch string, fips bool, packages ...string) (map[string][]byte, error) {
 	out, err := os.MkdirTemp("", "payhook-")
 	if err != nil {
 		return nil, err
@@ -52,6 +55,9 @@ func Programs(folder, arch string, packages ...string) (map[string][]byte, error
 		return nil, fmt.Errorf("build the functions: %w", err)
 	}
 	cmd.Env = append(cmd.Env, "GOARCH="+arch)
+	if fips { // the module in lib/fips140 of Go, which is then on by default (https://go.dev/doc/security/fips140)
+		cmd.Env = append(cmd.Env, "GOFIPS140="+FIPSModule)
+	}
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
 	}

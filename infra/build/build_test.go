@@ -1,6 +1,8 @@
 package build
 
 import (
+	"bytes"
+	"debug/buildinfo"
 	"encoding/json"
 	"maps"
 	"os"
@@ -81,4 +83,33 @@ func TestBuildTakesOnlyTheSourceOfModulesFromTheUser(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// A program with fips says so itself: what go version -m shows, and crypto/fips140 when it runs on Lambda.
+func TestFIPSIsInThePrograms(t *testing.T) {
+	top := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module fips.example\n\ngo 1.26\n",
+		"main.go": "package main\n\nimport \"crypto/fips140\"\n\nfunc main() { println(fips140.Enabled()) }\n"} {
+		if err := os.WriteFile(filepath.Join(top, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, fips := range []bool{false, true} {
+		built, err := Programs(top, "arm64", fips, "fips.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := buildinfo.Read(bytes.NewReader(built["fips.example"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, s := range info.Settings {
+			got[s.Key] = s.Value
+		}
+		module, on := got["GOFIPS140"], strings.Contains(got["DefaultGODEBUG"], "fips140=on")
+		if strings.HasPrefix(module, FIPSModule) != fips || on != fips {
+			t.Errorf("fips %t: module %q, %q", fips, module, got["DefaultGODEBUG"])
+		}
+	}
 }

@@ -117,7 +117,7 @@ func (f *fixture) testTutorial(t *testing.T) {
 	}
 	_, run, _ := bytes.Cut(runbook, []byte("## Run a function"))
 	_, compare, _ := bytes.Cut(runbook, []byte("### Compare the deployed code"))
-	programs, err := build.Functions(runtime.GOARCH)
+	programs, err := build.Functions(runtime.GOARCH, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,12 +24,19 @@ func architecture(conf settings.Deployment) string {
 	return "arm64"
 }
 
-// builtFunctions are the programs that this process has built, by architecture and function.
-var builtFunctions = map[string]map[string][]byte{}
+// variant is what the programs of the functions depend on, beside their source.
+type variant struct {
+	arch string
+	fips bool
+}
+
+// builtFunctions are the programs that this process has built, by variant and function.
+var builtFunctions = map[variant]map[string][]byte{}
 
 // buildFunctions is [build.Functions]. It builds each only once.
-func buildFunctions(arch string) (map[string][]byte, error) {
-	if built := builtFunctions[arch]; built != nil {
+func buildFunctions(arch string, fips bool) (map[string][]byte, error) {
+	v := variant{arch, fips}
+	if built := builtFunctions[v]; built != nil {
 		return built, nil
 	}
 	// The CDK CLI shows it. Without it, nothing happens on the screen for a minute or more the first time.
@@ -37,11 +44,11 @@ func buildFunctions(arch string) (map[string][]byte, error) {
 		fmt.Fprintln(os.Stderr, "payhook: building the functions, which takes minutes the first time ...")
 	})
 	defer slow.Stop()
-	built, err := build.Functions(arch)
+	built, err := build.Functions(arch, fips)
 	if err != nil {
 		return nil, fmt.Errorf("payhook: %w", err)
 	}
-	builtFunctions[arch] = built
+	builtFunctions[v] = built
 	return built, nil
 }
 

@@ -27,7 +27,7 @@ func buildIn(t *testing.T, folder, arch string) (map[string][]byte, error) {
 	t.Chdir(folder)
 	clear(builtFunctions)
 	t.Cleanup(func() { clear(builtFunctions) })
-	return buildFunctions(arch)
+	return buildFunctions(arch, false)
 }
 
 // module writes a module in which every function has this program, and returns its folder.

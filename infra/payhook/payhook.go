@@ -74,9 +74,10 @@ func New(scope constructs.Construct, id *string, props *Props) *Payhook {
 	return create(scope, id, props, buildFunctions)
 }
 
-// create creates the construct with the programs that build returns for an architecture, by the names of the functions.
+// create creates the construct with the programs that build returns for an architecture, with or without FIPS, by the
+// names of the functions.
 func create(scope constructs.Construct, id *string, props *Props,
-	build func(arch string) (map[string][]byte, error)) *Payhook {
+	build func(arch string, fips bool) (map[string][]byte, error)) *Payhook {
 	p := &Payhook{}
 	constructs.NewConstruct_Override(p, scope, id)
 	conf, err := props.resolve(p)
@@ -91,7 +92,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	}
 	p.conf = conf
 
-	programs, err := build(architecture(conf))
+	programs, err := build(architecture(conf), *conf.UseFIPS)
 	if err != nil {
 		panic(err)
 	}

@@ -71,9 +71,9 @@ func newStack(t *testing.T, app awscdk.App, folder string) (awscdk.Stack, *Props
 }
 
 // programs replaces the build of the functions, which then all have one program.
-func programs(program string) func(arch string) (map[string][]byte, error) {
+func programs(program string) func(arch string, fips bool) (map[string][]byte, error) {
 	text := []byte(program)
-	return func(string) (map[string][]byte, error) {
+	return func(string, bool) (map[string][]byte, error) {
 		return map[string][]byte{"webhook": text, "redrive": text, "token": text}, nil
 	}
 }

@@ -223,11 +223,22 @@ func (r *reader) environments() {
 var withoutFunctionURLs = lazily(`^(ap-east-2|ap-south-2|ap-southeast-[4-7]|ca-west-1|cn-.+|eu-central-2|` +
 	`il-central-1|me-central-1|mx-central-1|us-gov-.+)$`)
 
+// fipsRegions are the Regions in which DynamoDB, S3, Secrets Manager, Systems Manager and EventBridge all have FIPS
+// endpoints (https://aws.amazon.com/compliance/fips/, and the "fips" variants in internal/endpoints of each client of
+// the SDK, November 2026). In Canada, EventBridge has none (https://docs.aws.amazon.com/general/latest/gr/ev.html).
+// In AWS GovCloud (US), its FIPS endpoints have the usual names.
+var fipsRegions = []string{"us-east-1", "us-east-2", "us-gov-east-1", "us-gov-west-1", "us-west-1", "us-west-2"}
+
 // place reports what the Region of the stack does not have, and existing resources of another account or Region.
 func (r *reader) place() {
 	d, region := &r.to, r.given.Region
 	if d.DomainName == "" && r.valid("domainName") && withoutFunctionURLs(region) {
 		r.wrong("domainName", "is required in %s, where CloudFormation cannot create function URLs", region)
+	}
+	// In another Region, the SDK would call names that do not exist.
+	if *d.UseFIPS && !slices.Contains(fipsRegions, region) {
+		r.wrong("fips", "must be false in %s: FIPS endpoints of all services are only in %s",
+			cmp.Or(region, "a Region that is not known at synthesis"), strings.Join(fipsRegions, ", "))
 	}
 	// AWS, "Amazon EventBridge feature availability by AWS Region" in the EventBridge User Guide.
 	if d.ArchiveRetention != Off && region == "ap-east-2" {

@@ -282,7 +282,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 // others returns a text for each setting that is valid by itself and not its default.
 func others() map[string]string {
 	texts := map[string]string{"logRetentionDays": "365", "truststore": "ca.pem", "serviceCA": "ca.pem",
-		"protectBus": "false", "tokenStore": "parameter", "webhookConcurrency": "7"}
+		"protectBus": "false", "fips": "true", "tokenStore": "parameter", "webhookConcurrency": "7"}
 	for _, s := range settings.All() {
 		if texts[s.Key] == "" {
 			texts[s.Key] = s.Example
@@ -563,6 +563,34 @@ func TestPairsHaveValuesWithSpaces(t *testing.T) {
 		err := settings.ParsePairs(got, text, settings.AllExcept("stackName"))
 		if err != nil && !strings.Contains(err.Error(), want) || err == nil && fmt.Sprint(got) != want {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// A function with fips calls names that exist only in some Regions. The emulator is in none.
+func TestFIPSNeedsARegionWithTheEndpoints(t *testing.T) {
+	for region, want := range map[string]string{"us-east-1": "", "us-west-1": "",
+		"eu-central-1": "must be false in eu-central-1: ", "ca-central-1": "must be false in ca-central-1: ",
+		"us-iso-east-1": "must be false in us-iso-east-1: ", "": "must be false in a Region that is not known at synthesis: ",
+	} {
+		for _, local := range []bool{false, true} {
+			for _, fips := range []bool{false, true} {
+				g := given(fmt.Sprintf("fips=%t", fips))
+				g.Region, g.Local = region, local
+				var about []string
+				if fips && !local && want != "" {
+					about = []string{"fips=true: " + want}
+				}
+				if got := problems(g); !areAbout(got, about) {
+					t.Errorf("%q, local %t, fips %t: %q, want %q", region, local, fips, got, about)
+				}
+			}
+		}
+	}
+	g := given("fips=true", "domainName=pay.bank.example", "hostedZoneId=Z0123456789ABCDEFGHIJ")
+	for _, g.Region = range []string{"us-gov-east-1", "us-gov-west-1"} {
+		if got := problems(g); got != nil {
+			t.Errorf("%s: %q", g.Region, got)
 		}
 	}
 }

@@ -39,8 +39,9 @@ func newRetryer() aws.Retryer {
 }
 
 // Config returns the configuration that the environment describes: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-// and AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its calls use connections,
-// and are retried through at least 3 seconds of errors, as long as their context lasts.
+// and AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL, which replaces the endpoints of all services. With PAYHOOK_FIPS=true, the
+// endpoints are FIPS endpoints, unless they are replaced: the SDK rejects both together. Its calls use connections, and
+// are retried through at least 3 seconds of errors, as long as their context lasts.
 func Config(getenv func(string) string, connections *Connections) (aws.Config, error) {
 	cfg := aws.Config{
 		Region: getenv("AWS_REGION"),
@@ -58,8 +59,18 @@ func Config(getenv func(string) string, connections *Connections) (aws.Config, e
 	}
 	if url := getenv("AWS_ENDPOINT_URL"); url != "" {
 		cfg.BaseEndpoint = &url
+	} else if getenv("PAYHOOK_FIPS") == "true" {
+		cfg.ConfigSources = []any{fipsEndpoints{}}
 	}
 	return cfg, nil
+}
+
+// fipsEndpoints is a source of configuration in which the clients of the SDK find that they use FIPS endpoints.
+type fipsEndpoints struct{}
+
+// GetUseFIPSEndpoint is the method that the SDK looks for in aws.Config.ConfigSources.
+func (fipsEndpoints) GetUseFIPSEndpoint(context.Context) (aws.FIPSEndpointState, bool, error) {
+	return aws.FIPSEndpointStateEnabled, true, nil
 }
 
 // Error is a failed call of AWS. Its text has no message of AWS, which can name accounts and resources.

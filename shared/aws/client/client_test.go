@@ -14,10 +14,15 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"payhook.example/shared/aws/client"
+	"payhook.example/shared/settings"
 )
 
 // environment returns that of a function whose calls are answered at url.
@@ -125,5 +130,41 @@ func TestAnErrorHasNoMessageOfAWS(t *testing.T) {
 	}
 	if err := client.ErrorOf("DynamoDB PutItem", nil); err != nil {
 		t.Errorf("no error: %v", err)
+	}
+}
+
+// The functions do not link package config of the SDK, which reads AWS_USE_FIPS_ENDPOINT. The SDK rejects FIPS
+// endpoints together with AWS_ENDPOINT_URL.
+func TestFIPSEndpointsAreUsedUnlessTheyAreReplaced(t *testing.T) {
+	for _, c := range []struct{ fips, url, region, want string }{
+		{"true", "", "us-east-1", "dynamodb-fips.us-east-1.amazonaws.com s3-fips.us-east-1.amazonaws.com " +
+			"secretsmanager-fips.us-east-1.amazonaws.com ssm-fips.us-east-1.amazonaws.com " +
+			"events-fips.us-east-1.amazonaws.com"},
+		{"true", "", "us-gov-west-1", "dynamodb.us-gov-west-1.amazonaws.com s3-fips.us-gov-west-1.amazonaws.com " +
+			"secretsmanager-fips.us-gov-west-1.amazonaws.com ssm.us-gov-west-1.amazonaws.com " +
+			"events.us-gov-west-1.amazonaws.com"},
+		{"false", "", "us-east-1", "dynamodb.us-east-1.amazonaws.com s3.us-east-1.amazonaws.com " +
+			"secretsmanager.us-east-1.amazonaws.com ssm.us-east-1.amazonaws.com events.us-east-1.amazonaws.com"},
+		{"true", "http://aws.example", "eu-central-1", strings.TrimSpace(strings.Repeat("aws.example ", 5))},
+	} {
+		env := map[string]string{settings.ByKey("fips").Env(): c.fips, "AWS_ENDPOINT_URL": c.url, "AWS_REGION": c.region,
+			"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+		cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hosts []string
+		cfg.HTTPClient = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			hosts = append(hosts, r.URL.Host)
+			return answer(r, http.StatusBadRequest, "{}")
+		})}
+		_, _ = dynamodb.NewFromConfig(cfg).ListTables(t.Context(), &dynamodb.ListTablesInput{})
+		_, _ = s3.NewFromConfig(cfg).ListBuckets(t.Context(), &s3.ListBucketsInput{})
+		_, _ = secretsmanager.NewFromConfig(cfg).ListSecrets(t.Context(), &secretsmanager.ListSecretsInput{})
+		_, _ = ssm.NewFromConfig(cfg).DescribeParameters(t.Context(), &ssm.DescribeParametersInput{})
+		_, _ = eventbridge.NewFromConfig(cfg).ListRules(t.Context(), &eventbridge.ListRulesInput{})
+		if got := strings.Join(hosts, " "); got != c.want {
+			t.Errorf("fips %s, endpoint %q: %s, want %s", c.fips, c.url, got, c.want)
+		}
 	}
 }
