@@ -1,6 +1,7 @@
 package shared_test
 
 import (
+	"crypto/elliptic"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
@@ -254,6 +256,23 @@ func TestTheSignedExampleVerifies(t *testing.T) {
 	}
 	if err := signature.Verify(key, []byte(example.Payload+" "), proof); !errors.Is(err, signature.ErrMismatch) {
 		t.Errorf("with another payload: %v", err)
+	}
+}
+
+// What the table of cryptography says of lengths and algorithms is what the code accepts.
+func TestTheTableOfCryptographyIsThatOfTheCode(t *testing.T) {
+	_, table, _ := strings.Cut(documents(t)["infra/CONTROLS.md"], "\n## Cryptography\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for row, want := range map[string]string{
+		"signature of a webhook": fmt.Sprintf("RSASSA-PKCS1-v1_5 with SHA-256 (RS256; RFC 8017, section 8.2), RSA of %d "+
+			"to %d bits", 8*keys.MinModulusBytes, 8*keys.MaxModulusBytes),
+		"client certificates": fmt.Sprintf("RSA of %d to %d bits, or ECDSA on %s, %s or %s; signed with SHA-256 or "+
+			"stronger", clientcert.MinRSABits, clientcert.MaxRSABits, elliptic.P256().Params().Name,
+			elliptic.P384().Params().Name, elliptic.P521().Params().Name),
+	} {
+		if !strings.Contains(table, "| "+row+" | "+want) {
+			t.Errorf("the row %q does not say %q", row, want)
+		}
 	}
 }
 

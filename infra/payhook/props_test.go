@@ -3,6 +3,7 @@ package payhook
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/settings"
 )
@@ -245,5 +247,29 @@ func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	if stack, _ := newStack(t, newApp(t), folder); *stack.Account() != "111122223333" ||
 		*stack.Region() != "me-central-1" {
 		t.Error(*stack.Account(), *stack.Region())
+	}
+}
+
+// The two stacks of the section "Two Regions" of RUNBOOK.md differ only in Region and certificate.
+func TestTwoRegionsDifferOnlyInRegionAndCertificate(t *testing.T) {
+	folder, texts := t.TempDir(), map[string]string{}
+	for _, region := range []string{"eu-central-1", "eu-west-1"} {
+		certificate := strings.Replace(someCertificate, "eu-central-1", region, 1)
+		writeFile(t, filepath.Join(folder, "environments", region+".json"), fmt.Sprintf(
+			`{"account": "111122223333", "region": %q, "certificateArn": %q}`, region, certificate))
+		app := newApp(t, required, map[string]any{"env": region, "domainName": "hook.bank.example"})
+		stack, props := newStack(t, app, folder)
+		create(stack, jsii.String("Default"), props, programs("x"))
+		made := app.Synth(nil).GetStackByName(stack.StackName())
+		text := toJSON(made.Template())
+		if !strings.Contains(text, certificate) || *made.Environment().Region != region {
+			t.Errorf("%s: another Region or certificate", region)
+		}
+		// The name of a version has a digest of the function, which names a bucket in the Region.
+		text = regexp.MustCompile(`(CurrentVersion[0-9A-F]{8})[0-9a-f]{32}`).ReplaceAllString(text, "$1")
+		texts[region] = strings.ReplaceAll(text, region, "REGION")
+	}
+	if diff := cmp.Diff(texts["eu-central-1"], texts["eu-west-1"]); diff != "" {
+		t.Error(diff)
 	}
 }

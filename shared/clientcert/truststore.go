@@ -236,6 +236,12 @@ func allowsClients(c *x509.Certificate) bool {
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
+// The allowed sizes of RSA keys. The most is the limit of crypto/tls: a client chooses what verifying its chain costs.
+const (
+	MinRSABits = 2048
+	MaxRSABits = 8192
+)
+
 // checkStrength returns an error if a certificate's signature or key is too weak or not supported by API Gateway, which
 // supports SHA-256 or stronger, RSA-2048 or stronger and ECDSA-256 or stronger.
 func checkStrength(c *x509.Certificate) error {
@@ -249,10 +255,10 @@ func checkStrength(c *x509.Certificate) error {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
 		switch {
-		case key.N.BitLen() < 2048:
-			return fmt.Errorf("has an RSA key of %d bits, fewer than 2048", key.N.BitLen())
-		case key.N.BitLen() > 8192: // the limit of crypto/tls: a client chooses what verifying its chain costs
-			return fmt.Errorf("has an RSA key of %d bits, more than 8192", key.N.BitLen())
+		case key.N.BitLen() < MinRSABits:
+			return fmt.Errorf("has an RSA key of %d bits, fewer than %d", key.N.BitLen(), MinRSABits)
+		case key.N.BitLen() > MaxRSABits:
+			return fmt.Errorf("has an RSA key of %d bits, more than %d", key.N.BitLen(), MaxRSABits)
 		case key.N.Bit(0) == 0:
 			return errors.New("has an RSA key with an even modulus")
 		case key.E < 65537 || key.E%2 == 0:
