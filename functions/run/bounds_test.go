@@ -109,13 +109,13 @@ func TestAWebhookThatHasArrivedIsAnsweredAfterCtrlC(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- p.serve(ctx, listener, nil) }()
 	invoke, arrived, goOn := p.functions["webhook"], make(chan int), make(chan int)
 	p.functions["webhook"] = function{invoke.timeout, func(ctx context.Context, event []byte) ([]byte, error) {
 		close(arrived)
 		<-goOn
 		return invoke.invoke(ctx, event)
 	}}
+	go func() { ended <- p.serve(ctx, listener, nil) }()
 	answered := make(chan int)
 	go func() {
 		url := "http://" + listener.Addr().String() + webhookPath

@@ -77,7 +77,7 @@ func (o *explainOptions) settings(given map[string]string) (map[string]string, s
 	all := map[string]string{}
 	maps.Copy(all, given)
 	for _, pair := range o.context {
-		if err := settings.ParsePairs(all, pair, settings.ReadBy("verification")); err != nil {
+		if err := settings.ParsePairs(all, pair, settings.ReadBy("verify")); err != nil {
 			return nil, settings.Config{}, cli.Usage("-c %s: %w", pair, err)
 		}
 	}
