@@ -147,8 +147,8 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 	if p.authURL == "" && values["tokenManagerId"].Text == "" {
 		values["tokenManagerId"] = settings.Value{Text: settings.ByKey("tokenManagerId").Example}
 	}
-	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(values["stackName"].Text), Local: true,
-		Values: values})
+	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(values["stackName"].Text),
+		Local: true, Values: values})
 }
 
 // parse returns the configuration of a function.

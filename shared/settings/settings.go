@@ -93,8 +93,8 @@ type Settings struct {
 	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (no
 	// alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
-	// UseFIPS is whether the functions use the FIPS 140-3 module of Go and the FIPS endpoints of AWS; only in Regions that
-	// have these endpoints.
+	// UseFIPS is whether the functions use the FIPS 140-3 module of Go and the FIPS endpoints of AWS; only in Regions
+	// that have these endpoints.
 	UseFIPS *bool `key:"fips" default:"false" by:"webhook redrive token"`
 	// ProtectBus is whether the bus denies PutEvents to all but the webhook and the redrive function; for Props.Bus,
 	// the default is false.

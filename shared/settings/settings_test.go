@@ -571,7 +571,8 @@ func TestPairsHaveValuesWithSpaces(t *testing.T) {
 func TestFIPSNeedsARegionWithTheEndpoints(t *testing.T) {
 	for region, want := range map[string]string{"us-east-1": "", "us-west-1": "",
 		"eu-central-1": "must be false in eu-central-1: ", "ca-central-1": "must be false in ca-central-1: ",
-		"us-iso-east-1": "must be false in us-iso-east-1: ", "": "must be false in a Region that is not known at synthesis: ",
+		"us-iso-east-1": "must be false in us-iso-east-1: ",
+		"":              "must be false in a Region that is not known at synthesis: ",
 	} {
 		for _, local := range []bool{false, true} {
 			for _, fips := range []bool{false, true} {

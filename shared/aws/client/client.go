@@ -39,9 +39,9 @@ func newRetryer() aws.Retryer {
 }
 
 // Config returns the configuration that the environment describes: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-// and AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL, which replaces the endpoints of all services. With PAYHOOK_FIPS=true, the
-// endpoints are FIPS endpoints, unless they are replaced: the SDK rejects both together. Its calls use connections, and
-// are retried through at least 3 seconds of errors, as long as their context lasts.
+// and AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL, which replaces the endpoints of all services. With PAYHOOK_FIPS=true,
+// the endpoints are FIPS endpoints, unless they are replaced: the SDK rejects both together. Its calls use connections,
+// and are retried through at least 3 seconds of errors, as long as their context lasts.
 func Config(getenv func(string) string, connections *Connections) (aws.Config, error) {
 	cfg := aws.Config{
 		Region: getenv("AWS_REGION"),
