@@ -264,8 +264,8 @@ func TestTheTableOfCryptographyIsThatOfTheCode(t *testing.T) {
 	_, table, _ := strings.Cut(documents(t)["infra/CONTROLS.md"], "\n## Cryptography\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	for row, want := range map[string]string{
-		"signature of a webhook": fmt.Sprintf("RSASSA-PKCS1-v1_5 with SHA-256 (RS256; RFC 8017, section 8.2), RSA of %d "+
-			"to %d bits", 8*keys.MinModulusBytes, 8*keys.MaxModulusBytes),
+		"signature of a webhook": fmt.Sprintf("RSASSA-PKCS1-v1_5 with SHA-256 (RS256; RFC 8017, section 8.2), RSA of "+
+			"%d to %d bits", 8*keys.MinModulusBytes, 8*keys.MaxModulusBytes),
 		"client certificates": fmt.Sprintf("RSA of %d to %d bits, or ECDSA on %s, %s or %s; signed with SHA-256 or "+
 			"stronger", clientcert.MinRSABits, clientcert.MaxRSABits, elliptic.P256().Params().Name,
 			elliptic.P384().Params().Name, elliptic.P521().Params().Name),

@@ -147,8 +147,8 @@ func TestFIPSEndpointsAreUsedUnlessTheyAreReplaced(t *testing.T) {
 			"secretsmanager.us-east-1.amazonaws.com ssm.us-east-1.amazonaws.com events.us-east-1.amazonaws.com"},
 		{"true", "http://aws.example", "eu-central-1", strings.TrimSpace(strings.Repeat("aws.example ", 5))},
 	} {
-		env := map[string]string{settings.ByKey("fips").Env(): c.fips, "AWS_ENDPOINT_URL": c.url, "AWS_REGION": c.region,
-			"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+		env := map[string]string{settings.ByKey("fips").Env(): c.fips, "AWS_ENDPOINT_URL": c.url,
+			"AWS_REGION": c.region, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
 		cfg, err := client.Config(func(name string) string { return env[name] }, client.NewConnections(1))
 		if err != nil {
 			t.Fatal(err)
