@@ -234,6 +234,9 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 			}
 		}
 	}
+	if fips := ByKey("fips"); d.Text(fips) == "true" { // package shared/aws/client reads it
+		env[fips.Env()] = "true"
+	}
 	if d.Local {
 		env[LocalEnv] = "true"
 	} else {

@@ -95,7 +95,7 @@ type Settings struct {
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
 	// UseFIPS is whether the functions use the FIPS 140-3 module of Go and the FIPS endpoints of AWS; only in Regions
 	// that have these endpoints.
-	UseFIPS *bool `key:"fips" default:"false" by:"webhook redrive token"`
+	UseFIPS *bool `key:"fips" default:"false"`
 	// ProtectBus is whether the bus denies PutEvents to all but the webhook and the redrive function; for Props.Bus,
 	// the default is false.
 	ProtectBus *bool `key:"protectBus" default:"true"`
