@@ -595,7 +595,7 @@ func TestFIPSNeedsARegionWithTheEndpoints(t *testing.T) {
 		}
 	}
 	for _, fips := range []bool{false, true} {
-		d := settings.Deployment{Settings: settings.Settings{UseFIPS: &fips}}
+		d := settings.Deployment{UseFIPS: &fips}
 		for _, function := range []string{"webhook", "redrive", "token"} {
 			if got := d.Environment(function, nil)["PAYHOOK_FIPS"] == "true"; got != fips {
 				t.Errorf("%s: %t, want %t", function, got, fips)
