@@ -76,7 +76,7 @@ func limits(t *testing.T, stores []ledgerStore) {
 	long := strings.Repeat("x", 128)
 	largest := insert(200, ledger.MaxEventBytes)
 	largest.Item.Amount, largest.Item.Currency = long, long
-	largest.Item.Decision = ledger.Decision{By: "a", At: time.UnixMilli(1769860800123),
+	largest.Item.Note = ledger.Note{By: "a", At: time.UnixMilli(1769860800123),
 		Reason: strings.Repeat("a", 999)}
 	park := ledger.Write{If: &ledger.Item{}, Keep: ledger.Content, Item: ledger.Item{EventID: idOf(200),
 		State: ledger.Parked, Shard: "parked/63", Due: time.UnixMilli(1769860800123), Attempts: 20, Cause: long[:64],
@@ -141,7 +141,7 @@ func (r *random) recorded() ledger.Item {
 
 // changed returns what a change of the state sets, in each of the states.
 func (r *random) changed() ledger.Item {
-	i := ledger.Item{Amount: some(r, "1.00", "2.00"), Currency: some(r, "EUR"), Decision: ledger.Decision{
+	i := ledger.Item{Amount: some(r, "1.00", "2.00"), Currency: some(r, "EUR"), Note: ledger.Note{
 		By: some(r, "alice", "bob"), At: some(r, r.time()), Reason: some(r, "a reason")}}
 	switch r.IntN(4) {
 	case 0:

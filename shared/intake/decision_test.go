@@ -141,7 +141,7 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		item := w.park(raw)
 		want := ledger.Item{EventID: item.EventID, Digest: item.Digest, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, Amount: "1250.00", Currency: "USD", State: ledger.Dismissed,
-			Decision: w.decided(), ExpiresAt: w.now.Add(window).Truncate(time.Second).UTC()}
+			Note: w.decided(), ExpiresAt: w.now.Add(window).Truncate(time.Second).UTC()}
 		for range 2 {
 			if err := w.dismissEvent(item.EventID); err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -123,8 +123,8 @@ func distinct(delivery payment.Delivery, at time.Time, r *Result) (events []ledg
 // write records the events of one delivery, for holder until due. A large event becomes its claim check, once it is
 // stored. Large events that the ledger has are not stored again.
 func (p *Pipeline) write(ctx context.Context, events []ledger.Item, holder ledger.Holder,
-	due time.Time) []ledger.Result {
-	results := make([]ledger.Result, len(events))
+	due time.Time) []ledger.WriteResult {
+	results := make([]ledger.WriteResult, len(events))
 	record := func(positions ...int) {
 		items := make([]ledger.Item, len(positions))
 		for n, i := range positions {
@@ -181,7 +181,7 @@ func (p *Pipeline) claim(ctx context.Context, i *ledger.Item) error {
 // window, and returns the positions of the others. It takes at most half of the time
 // that is left. What can't be read counts as unknown: the write decides.
 func (p *Pipeline) skipKnown(ctx context.Context, events []ledger.Item, positions []int,
-	results []ledger.Result) (unknown []int) {
+	results []ledger.WriteResult) (unknown []int) {
 	ctx, cancel := p.half(ctx)
 	defer cancel()
 	ids := make([]string, len(positions))

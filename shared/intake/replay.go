@@ -40,16 +40,16 @@ func NewReplayer(p *Pipeline, truststore clientcert.Truststore, revoked clientce
 // one that was recorded. It is NotPublishable if EventBridge is known to reject the event, which stays parked. If the
 // event is not parked, nothing is written, and the outcome is StillPending, AlreadyPublished, AlreadyDismissed or
 // NotParked. The window of the event begins when it is published.
-func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, d ledger.Decision) Result {
+func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, note ledger.Note) Result {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	result := Result{Events: 1}
-	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.Result) {
+	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.WriteResult) {
 		result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i)
 		if done.Err = cmp.Or(done.Err, checkDetail(i)); done.Err != nil {
 			return done
 		}
-		return r.pipeline.ledger.Replay(ctx, i, d, r.pipeline.opts.Now())
+		return r.pipeline.ledger.Replay(ctx, i, note, r.pipeline.opts.Now())
 	})
 	result.DeliveryID = item.DeliveryID
 	if err == nil {
@@ -71,10 +71,10 @@ func checkDetail(i ledger.Item) error {
 // DismissEvent removes the bytes of a parked event, which is not published, and stores the decision in the ledger. It
 // changes nothing for an event that is dismissed already. Otherwise, the error says what the event is instead of
 // parked.
-func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.Decision) error {
+func (r *Replayer) DismissEvent(ctx context.Context, eventID string, note ledger.Note) error {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.Result { return r.pipeline.ledger.Dismiss(ctx, i, d) })
+	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.WriteResult { return r.pipeline.ledger.Dismiss(ctx, i, note) })
 	if err == AlreadyDismissed {
 		err = nil
 	}
@@ -84,7 +84,7 @@ func (r *Replayer) DismissEvent(ctx context.Context, eventID string, d ledger.De
 // decide reads an event and changes it if it is parked. A change that arrives late must not concern what was parked
 // after it was sent.
 func (r *Replayer) decide(ctx context.Context, eventID string,
-	change func(ledger.Item) ledger.Result) (ledger.Item, error) {
+	change func(ledger.Item) ledger.WriteResult) (ledger.Item, error) {
 	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
 	if err == nil || item.Err != nil {
 		err = parkedEvent(&item)
@@ -218,7 +218,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			}
 		}
 	}
-	var results []ledger.Result
+	var results []ledger.WriteResult
 	if version == ParkedVersion {
 		results, err = r.replace(ctx, items)
 	} else {
@@ -262,9 +262,9 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 }
 
 // find returns what the ledger has of each item. The ids are those of all items, each once.
-func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) ([]ledger.Result, error) {
+func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) ([]ledger.WriteResult, error) {
 	known, err := r.pipeline.ledger.Known(ctx, ids)
-	results := make([]ledger.Result, len(items))
+	results := make([]ledger.WriteResult, len(items))
 	for n, i := range items {
 		found := known[i.EventID]
 		results[n].Found = &found
@@ -311,7 +311,7 @@ func inConflict(p proof.Proof, delivery payment.Delivery, now time.Time) (items 
 }
 
 // replace records events, for redrive to publish, in place of what the ledger has. The error is why none is recorded.
-func (r *Replayer) replace(ctx context.Context, items []ledger.Item) ([]ledger.Result, error) {
+func (r *Replayer) replace(ctx context.Context, items []ledger.Item) ([]ledger.WriteResult, error) {
 	errs := make([]error, len(items))
 	calls.Parallel(len(items), Parallel, func(n int) {
 		if r.pipeline.isLarge(items[n]) {

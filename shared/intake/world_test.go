@@ -75,7 +75,7 @@ func (t *table) fails(ctx context.Context, call, key string) error {
 	return t.Fails(ctx, call, key)
 }
 
-func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	call := string(writes[0].Item.State)
 	switch w := writes[0]; {
 	case w.If == nil:
@@ -88,9 +88,9 @@ func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Resul
 		call = "replay"
 	}
 	if err := t.fails(ctx, call, ""); err != nil {
-		return slices.Repeat([]ledger.Result{{Err: err}}, len(writes))
+		return slices.Repeat([]ledger.WriteResult{{Err: err}}, len(writes))
 	}
-	results := make([]ledger.Result, len(writes))
+	results := make([]ledger.WriteResult, len(writes))
 	for n, w := range writes {
 		if results[n].Err = t.fails(ctx, call, w.Item.EventID); results[n].Err == nil {
 			results[n] = t.Memory.Write(ctx, writes[n:n+1])[0]
@@ -299,8 +299,8 @@ func (w *world) replay(p proof.Proof, version intake.Version) intake.Result {
 }
 
 // decided is what a person decides here.
-func (w *world) decided() ledger.Decision {
-	return ledger.Decision{By: "jane", At: w.now.UTC(), Reason: "asked the service"}
+func (w *world) decided() ledger.Note {
+	return ledger.Note{By: "jane", At: w.now.UTC(), Reason: "asked the service"}
 }
 
 func (w *world) replayEvent(id string) intake.Result {

@@ -44,7 +44,7 @@ func (s *store) end(call, key string) error {
 	return s.after(call, key)
 }
 
-func (s *store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (s *store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	call := "change"
 	if writes[0].If == nil {
 		call = "insert"
@@ -56,7 +56,7 @@ func (s *store) Write(ctx context.Context, writes []ledger.Write) []ledger.Resul
 	}
 	for n, w := range writes {
 		if err := s.end(call, w.Item.EventID); err != nil {
-			results[n] = ledger.Result{Err: err}
+			results[n] = ledger.WriteResult{Err: err}
 		}
 	}
 	return results
@@ -129,7 +129,7 @@ const (
 )
 
 // outcomeOf returns the outcome of the recording of an event.
-func outcomeOf(r ledger.Result, e ledger.Item) string {
+func outcomeOf(r ledger.WriteResult, e ledger.Item) string {
 	switch {
 	case r.Err != nil:
 		return uncertain
@@ -168,7 +168,7 @@ func (b *fixture) park(t *testing.T, i ledger.Item) {
 }
 
 // lease leases an item for a minute.
-func (b *fixture) lease(t *testing.T, i ledger.Item) ledger.Result {
+func (b *fixture) lease(t *testing.T, i ledger.Item) ledger.WriteResult {
 	t.Helper()
 	return b.Lease(t.Context(), []ledger.Item{i}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
 }
@@ -217,7 +217,7 @@ func (b *fixture) in(t *testing.T, state ledger.State, e ledger.Item) {
 		b.publish(t, e)
 	case ledger.Parked, ledger.Dismissed:
 		b.park(t, e)
-		if state == ledger.Dismissed && !b.Dismiss(t.Context(), e, ledger.Decision{}).Done {
+		if state == ledger.Dismissed && !b.Dismiss(t.Context(), e, ledger.Note{}).Done {
 			t.Fatal("it is not dismissed")
 		}
 	}

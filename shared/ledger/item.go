@@ -28,7 +28,7 @@ type Item struct {
 	Digest     Digest // of the signed event
 	DeliveryID string // of the delivery that brought the event
 	RecordedAt time.Time
-	Decision   Decision // the last one about the event
+	Note       Note // the last one about the event
 	// Amount and Currency are those of the event, as in [payment.RawEvent]. The table has them once the event is
 	// not pending any more, since Detail has them until then.
 	Amount, Currency string
@@ -63,9 +63,9 @@ type Item struct {
 	Err error
 }
 
-// Decision is what a person decided about a parked event. Its texts have less than 1,000 bytes: the redrive function
+// Note is what a person decided about a parked event. Its texts have less than 1,000 bytes: the redrive function
 // refuses longer ones.
-type Decision struct {
+type Note struct {
 	By     string // who, as the caller states
 	At     time.Time
 	Reason string

@@ -79,7 +79,7 @@ const maxBatchBytes = 1 << 20
 
 // write makes writes in batches, several at the same time, and returns the result of each. The answers have the events
 // of these items; nil for none. An error says what was tried.
-func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes ...Write) []Result {
+func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes ...Write) []WriteResult {
 	size := func(n int) int {
 		if answers != nil {
 			return answers[n].Size
@@ -90,7 +90,7 @@ func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes 
 	for begin, end := range calls.Split(len(writes), l.opts.Batch, maxBatchBytes, size) {
 		batches = append(batches, writes[begin:end])
 	}
-	results := make([][]Result, len(batches))
+	results := make([][]WriteResult, len(batches))
 	calls.Parallel(len(batches), l.opts.Parallel, func(n int) {
 		results[n] = l.store.Write(ctx, batches[n])
 		for i := range results[n] {

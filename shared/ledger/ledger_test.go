@@ -242,7 +242,7 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	b.store.after = func(string, string) error { return down }
 	e, ctx, holder, at := b.newEvent(), t.Context(), ledger.NewHolder(), b.now
 	events, errs := []ledger.Item{e}, map[string]error{}
-	for name, r := range map[string]ledger.Result{
+	for name, r := range map[string]ledger.WriteResult{
 		"record": b.Record(ctx, events, holder, at)[0], "replace": b.Replace(ctx, events, at)[0],
 	} {
 		if errs[name] = r.Err; outcomeOf(r, e) != uncertain {
@@ -256,8 +256,8 @@ func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	errs["postpone"] = b.Postpone(ctx, e, holder, at)
 	errs["mark"] = b.MarkPublished(ctx, events)[0]
 	errs["park"] = b.Park(ctx, e, "", "")
-	errs["replay"] = b.Replay(ctx, e, ledger.Decision{}, at).Err
-	errs["dismiss"] = b.Dismiss(ctx, e, ledger.Decision{}).Err
+	errs["replay"] = b.Replay(ctx, e, ledger.Note{}, at).Err
+	errs["dismiss"] = b.Dismiss(ctx, e, ledger.Note{}).Err
 	for name, err := range errs {
 		if err == nil ||
 			err.Error() != "ledger: "+strings.Replace(name, "replace", "record", 1)+" "+e.EventID+": down" {

@@ -62,10 +62,10 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 // EventID is required; the event must still have its Digest, RecordedAt and Due unless they are zero. A result that is
 // not done and has no error has the item that was found instead: pending, published or dismissed, recorded or parked
 // anew, or none.
-func (l *Ledger) Replay(ctx context.Context, i Item, d Decision, due time.Time) Result {
+func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) WriteResult {
 	holder := NewHolder()
 	r := l.decide(ctx, "replay", i, Write{Keep: Content, Item: Item{EventID: i.EventID, State: Pending,
-		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder, Decision: d}})
+		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder, Note: note}})
 	// It may be our own write, whose answer was lost before it was tried again.
 	r.Done = r.Done || r.Found != nil && r.Found.Holder == holder
 	return r
@@ -73,18 +73,18 @@ func (l *Ledger) Replay(ctx context.Context, i Item, d Decision, due time.Time) 
 
 // Dismiss removes the bytes of a parked event. It keeps the digest for the length of the window: until then, the
 // same content sent again is a duplicate. What it requires and returns is as with [Ledger.Replay].
-func (l *Ledger) Dismiss(ctx context.Context, i Item, d Decision) Result {
+func (l *Ledger) Dismiss(ctx context.Context, i Item, note Note) WriteResult {
 	r := l.decide(ctx, "dismiss", i, Write{Keep: Identity,
-		Item: Item{EventID: i.EventID, State: Dismissed, ExpiresAt: l.expiry(i.RecordedAt), Decision: d}})
+		Item: Item{EventID: i.EventID, State: Dismissed, ExpiresAt: l.expiry(i.RecordedAt), Note: note}})
 	if f := r.Found; f != nil { // likewise
-		r.Done = r.Done || f.State == Dismissed && f.Decision.By == d.By && f.Decision.Reason == d.Reason &&
-			f.Decision.At.UnixMilli() == d.At.UnixMilli()
+		r.Done = r.Done || f.State == Dismissed && f.Note.By == note.By && f.Note.Reason == note.Reason &&
+			f.Note.At.UnixMilli() == note.At.UnixMilli()
 	}
 	return r
 }
 
 // decide changes a parked item.
-func (l *Ledger) decide(ctx context.Context, what string, i Item, w Write) Result {
+func (l *Ledger) decide(ctx context.Context, what string, i Item, w Write) WriteResult {
 	w.If = i.recording(Parked)
 	w.If.Due = i.Due // when it was parked
 	return l.write(ctx, what, nil, w)[0]

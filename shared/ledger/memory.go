@@ -20,24 +20,24 @@ type Memory struct {
 }
 
 // Write implements [Store].
-func (m *Memory) Write(_ context.Context, writes []Write) []Result {
+func (m *Memory) Write(_ context.Context, writes []Write) []WriteResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	results := make([]Result, len(writes))
+	results := make([]WriteResult, len(writes))
 	for n := range writes {
 		results[n] = m.write(&writes[n])
 	}
 	return results
 }
 
-func (m *Memory) write(w *Write) Result {
+func (m *Memory) write(w *Write) WriteResult {
 	i, exists := m.items[w.Item.EventID]
 	if exists != (w.If != nil) {
-		return Result{}
+		return WriteResult{}
 	}
 	if exists && !i.meets(w.If) {
 		found := i
-		return Result{Found: &found}
+		return WriteResult{Found: &found}
 	}
 	for _, f := range Fields {
 		value := f.Value(&w.Item)
@@ -49,7 +49,7 @@ func (m *Memory) write(w *Write) Result {
 		}
 	}
 	i.Err = cmp.Or(w.Item.Err, i.Err)
-	r := Result{Done: true}
+	r := WriteResult{Done: true}
 	if w.Lease {
 		i.Attempts++
 		leased := i

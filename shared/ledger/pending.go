@@ -24,7 +24,7 @@ func (l *Ledger) Pending(ctx context.Context, shard int, q Query) ([]Item, *Item
 // [Item.WithEvent]. An item that is not held was taken by another caller or is no
 // longer pending, unless there is an error. An item that is not what was recorded is leased
 // as well: its result is done, has as much of it as can be read, and an error that wraps [ErrCorrupt].
-func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []Result {
+func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []WriteResult {
 	writes := make([]Write, len(pending))
 	for n, p := range pending {
 		if p.Due.IsZero() { // it could not be decoded: no item has this time

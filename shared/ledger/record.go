@@ -32,7 +32,7 @@ const slowAfter = 8
 // while it continues. So every call with a deadline gets further as long as a read and a
 // write, one after the other, take less than the other seven eighths, and the items of all
 // events can be read in half of these. New events are not looked up otherwise.
-func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []Result {
+func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []WriteResult {
 	now := l.opts.Now()
 	w := l.newWriter(events, holder, due, func(old Item, i *Item) bool { return old.RecordedAnew(i.Digest, now) })
 	n := min(l.opts.Parallel*l.opts.Batch, len(events))
@@ -100,8 +100,8 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 type writer struct {
 	ledger  *Ledger
 	events  []Item
-	all     []int    // the positions of the events
-	results []Result // zero: not decided
+	all     []int         // the positions of the events
+	results []WriteResult // zero: not decided
 	holder  Holder
 	due     time.Time
 	may     func(old Item, e *Item) bool // whether e may replace an item
@@ -112,7 +112,7 @@ func (l *Ledger) newWriter(events []Item, holder Holder, due time.Time, may func
 	for i := range all {
 		all[i] = i
 	}
-	return writer{l, events, all, make([]Result, len(events)), holder, due, may}
+	return writer{l, events, all, make([]WriteResult, len(events)), holder, due, may}
 }
 
 func (w writer) ids(positions []int) []string {
@@ -126,7 +126,7 @@ func (w writer) ids(positions []int) []string {
 // undecided returns those of the positions that have no result.
 func (w writer) undecided(positions []int) (left []int) {
 	for _, i := range positions {
-		if w.results[i] == (Result{}) {
+		if w.results[i] == (WriteResult{}) {
 			left = append(left, i)
 		}
 	}
@@ -142,9 +142,9 @@ func (w writer) decide(known map[string]Item) {
 			continue
 		}
 		if old.Digest == e.Digest && old.Holder == w.holder {
-			w.results[i] = Result{Done: true} // our own write, whose answer was lost before it was tried again
+			w.results[i] = WriteResult{Done: true} // our own write, whose answer was lost before it was tried again
 		} else {
-			w.results[i] = Result{Found: &old}
+			w.results[i] = WriteResult{Found: &old}
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (w writer) readAndDecide(ctx context.Context, positions []int, known map[st
 func (w writer) fail(positions []int, err error, known map[string]Item) {
 	for _, i := range positions {
 		if id := w.events[i].EventID; known[id].EventID == "" {
-			w.results[i] = Result{Err: fmt.Errorf("ledger: record %s: %w", id, err)}
+			w.results[i] = WriteResult{Err: fmt.Errorf("ledger: record %s: %w", id, err)}
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (w writer) fail(positions []int, err error, known map[string]Item) {
 // result has what the ledger has instead if that is the event itself, pending, published or parked, or other
 // content that is pending or parked: nothing is written before that is published or dismissed. All have the present
 // time as RecordedAt.
-func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []Result {
+func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []WriteResult {
 	now := l.opts.Now()
 	w := l.newWriter(events, NewHolder(), due, func(old Item, i *Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest

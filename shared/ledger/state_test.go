@@ -14,7 +14,7 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-var decision = ledger.Decision{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, time.UTC),
+var decision = ledger.Note{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, time.UTC),
 	Reason: "asked the sender"}
 
 // has fails the test unless the ledger has that item, by each way to read it, and its index has it while it is open.
@@ -95,7 +95,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Dismissed, time.Time{}, 0, "", ""
-			want.Detail, want.Claimed, want.Decision, want.ExpiresAt = nil, false, decision, b.now.Add(window)
+			want.Detail, want.Claimed, want.Note, want.ExpiresAt = nil, false, decision, b.now.Add(window)
 			b.has(t, want)
 			continue
 		}
@@ -104,7 +104,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Pending, due, 0, "", ""
-		want.Decision = decision
+		want.Note = decision
 		b.has(t, want)
 		// A call to park or to postpone that comes late is of the holder of the first recording.
 		b.park(t, *leased.Found)
@@ -149,11 +149,11 @@ func TestWhatTheStatesAllow(t *testing.T) {
 			}
 			return e
 		}
-		for want, record := range map[string]func(e ...ledger.Item) ledger.Result{
-			"record " + test.record: func(e ...ledger.Item) ledger.Result {
+		for want, record := range map[string]func(e ...ledger.Item) ledger.WriteResult{
+			"record " + test.record: func(e ...ledger.Item) ledger.WriteResult {
 				return b.Record(t.Context(), e, ledger.NewHolder(), b.now)[0]
 			},
-			"replace " + test.replace: func(e ...ledger.Item) ledger.Result {
+			"replace " + test.replace: func(e ...ledger.Item) ledger.WriteResult {
 				return b.Replace(t.Context(), e, b.now)[0]
 			},
 		} {
@@ -163,9 +163,9 @@ func TestWhatTheStatesAllow(t *testing.T) {
 				t.Errorf("%q, other %v: %+v, want %s", test.state, test.other, r, want)
 			}
 		}
-		for name, do := range map[string]func(e ledger.Item) ledger.Result{
-			"replay":  func(e ledger.Item) ledger.Result { return b.Replay(t.Context(), e, decision, b.now) },
-			"dismiss": func(e ledger.Item) ledger.Result { return b.Dismiss(t.Context(), e, decision) },
+		for name, do := range map[string]func(e ledger.Item) ledger.WriteResult{
+			"replay":  func(e ledger.Item) ledger.WriteResult { return b.Replay(t.Context(), e, decision, b.now) },
+			"dismiss": func(e ledger.Item) ledger.WriteResult { return b.Dismiss(t.Context(), e, decision) },
 		} {
 			e := sent()
 			before := b.store.Items()
@@ -204,7 +204,7 @@ func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
 	}
 	b.park(t, sent)
 	first := b.find(t, e)
-	refused := []ledger.Result{b.Replay(t.Context(), e, decision, b.now), b.Dismiss(t.Context(), e, decision)}
+	refused := []ledger.WriteResult{b.Replay(t.Context(), e, decision, b.now), b.Dismiss(t.Context(), e, decision)}
 	b.Replay(t.Context(), first, decision, b.now)
 	b.now = b.now.Add(time.Hour)
 	b.park(t, b.find(t, e))
@@ -259,7 +259,7 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 	bad, good := events[0], events[1]
 	b.record(t, bad, good)
 	b.damage(t, bad, func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode })
-	for name, r := range map[string]ledger.Result{
+	for name, r := range map[string]ledger.WriteResult{
 		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewHolder(), b.now)[0],
 		"replace": b.Replace(t.Context(), []ledger.Item{bad}, b.now)[0],
 	} {
@@ -309,7 +309,7 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	b.park(t, *b.lease(t, b.find(t, first)).Found)
 	b.park(t, *b.lease(t, b.find(t, second)).Found)
 	b.store.repeat = true
-	for what, r := range map[string]ledger.Result{"replay": b.Replay(t.Context(), first, decision, b.now),
+	for what, r := range map[string]ledger.WriteResult{"replay": b.Replay(t.Context(), first, decision, b.now),
 		"dismiss": b.Dismiss(t.Context(), second, decision)} {
 		if !r.Done || r.Err != nil {
 			t.Errorf("%s: %+v", what, r)
@@ -318,9 +318,9 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	if r := b.Replay(t.Context(), first, decision, b.now); r.Done || r.Found.State != ledger.Pending {
 		t.Errorf("another replay: %+v", r)
 	}
-	for _, other := range []ledger.Decision{{By: "bob", At: decision.At, Reason: decision.Reason},
+	for _, other := range []ledger.Note{{By: "bob", At: decision.At, Reason: decision.Reason},
 		{By: "alice", At: decision.At, Reason: "why"}, {By: "alice", At: b.now, Reason: decision.Reason}} {
-		if r := b.Dismiss(t.Context(), second, other); r.Done || r.Found.Decision != decision {
+		if r := b.Dismiss(t.Context(), second, other); r.Done || r.Found.Note != decision {
 			t.Errorf("another decision: %+v", r)
 		}
 	}

@@ -19,7 +19,7 @@ const (
 // [Memory] is one in memory.
 type Store interface {
 	// Write makes each of at most MaxWrites writes.
-	Write(ctx context.Context, writes []Write) []Result
+	Write(ctx context.Context, writes []Write) []WriteResult
 	Getter
 	Querier
 }
@@ -50,8 +50,8 @@ type Write struct {
 	Lease bool // also adds one to Attempts, and returns the new item
 }
 
-// Result is the result of a write.
-type Result struct {
+// WriteResult is the result of a write.
+type WriteResult struct {
 	Done bool // the item was written
 	// Found is the item that does not meet the condition; nil for none, and of an insert. Of a lease that was made, it
 	// is the new item.
@@ -65,7 +65,7 @@ type Part int
 // The parts.
 const (
 	Nothing  Part = iota
-	Identity      // EventID, Digest, DeliveryID, RecordedAt, Decision, Amount and Currency
+	Identity      // EventID, Digest, DeliveryID, RecordedAt, Note, Amount and Currency
 	Content       // Detail, Size and Claimed
 	Rest          // all else: a change of the state removes it, so that a pending item has no end
 )
@@ -160,9 +160,9 @@ var Fields = [...]Field{
 	{"digest", Identity, func(i *Item) any { return &i.Digest }},
 	{"deliveryId", Identity, func(i *Item) any { return &i.DeliveryID }},
 	{settings.LedgerRecordedAt, Identity, func(i *Item) any { return &i.RecordedAt }},
-	{"decidedBy", Identity, func(i *Item) any { return &i.Decision.By }},
-	{"decidedAt", Identity, func(i *Item) any { return &i.Decision.At }},
-	{"reason", Identity, func(i *Item) any { return &i.Decision.Reason }},
+	{"decidedBy", Identity, func(i *Item) any { return &i.Note.By }},
+	{"decidedAt", Identity, func(i *Item) any { return &i.Note.At }},
+	{"reason", Identity, func(i *Item) any { return &i.Note.Reason }},
 	{"amount", Identity, func(i *Item) any { return &i.Amount }},
 	{"currency", Identity, func(i *Item) any { return &i.Currency }},
 	{settings.LedgerEvent, Content, func(i *Item) any { return &i.Detail }},

@@ -742,7 +742,7 @@ func (f *facts) checkItem(g *generation, i ledger.Item) {
 		i.State == g.state, i.Digest == g.event.digest, stored, open == (len(i.Detail) > 0),
 		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.Holder != ledger.Holder{}),
 		parked == (i.Cause != ""), open == (i.Shard != ""), open == strings.HasPrefix(i.Shard, string(i.State)+"/"),
-		open || i.Attempts == 0, open || !i.Claimed, i.State != ledger.Dismissed || !i.Decision.At.IsZero(),
+		open || i.Attempts == 0, open || !i.Claimed, i.State != ledger.Dismissed || !i.Note.At.IsZero(),
 	}, false) {
 		f.violated("%s is %s, and the ledger has %+v", g, g.state, i)
 	}

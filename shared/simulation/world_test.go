@@ -282,7 +282,7 @@ func (d *decision) may(o op) bool {
 func (w *world) makeDecision(d *decision) {
 	i := w.free("replay")
 	inv := &invocation{instance: i, decision: d}
-	by := ledger.Decision{By: i.name, At: time.Now(), Reason: "a person decided"}
+	by := ledger.Note{By: i.name, At: time.Now(), Reason: "a person decided"}
 	what := "is replayed"
 	if d.dismiss {
 		what = "is to be dismissed"
@@ -607,7 +607,7 @@ func (s keyStore) Take(ctx context.Context, name string, limit int, expires time
 // store is the store of the ledger, as an instance calls it.
 type store struct{ *instance }
 
-func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	ids, what := make([]string, len(writes)), postpone
 	for n, w := range writes {
 		ids[n] = w.Item.EventID
@@ -622,8 +622,8 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result
 			ledger.Dismissed: dismissEvent}[w.Item.State]
 	}
 	// It fails for some of the items if the fault says so.
-	results, err := do(s.instance, ctx, what, ids[0], ids, func() ([]ledger.Result, error) {
-		results, hit := make([]ledger.Result, len(ids)), s.w.facts.executing.fault
+	results, err := do(s.instance, ctx, what, ids[0], ids, func() ([]ledger.WriteResult, error) {
+		results, hit := make([]ledger.WriteResult, len(ids)), s.w.facts.executing.fault
 		for n := range results {
 			fails := hit.kind.ofEntries() && hit.hits(n)
 			if !fails || hit.kind == partial && hit.code == afterEffect {
@@ -637,13 +637,13 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.Result
 				s.w.facts.updated(s.instance, what, ids[n])
 			}
 			if fails {
-				results[n] = ledger.Result{Err: errors.New(hit.code)}
+				results[n] = ledger.WriteResult{Err: errors.New(hit.code)}
 			}
 		}
 		return results, nil
 	})
 	if err != nil {
-		results = slices.Repeat([]ledger.Result{{Err: err}}, len(ids))
+		results = slices.Repeat([]ledger.WriteResult{{Err: err}}, len(ids))
 	}
 	return results
 }
@@ -1112,7 +1112,7 @@ func (w *world) answer(c *call, out any, err error) {
 		c.failed = w.moment
 	} else {
 		c.answered = w.moment
-		results, _ := out.([]ledger.Result)
+		results, _ := out.([]ledger.WriteResult)
 		c.failedOf = map[string]int{}
 		for n, r := range results {
 			if r.Err != nil {

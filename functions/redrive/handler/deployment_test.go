@@ -37,7 +37,7 @@ type table struct {
 	before func(context.Context)
 }
 
-func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	if t.before != nil {
 		t.before(ctx)
 	}

@@ -178,7 +178,7 @@ func (h *Handler) replayOne(ctx context.Context, name string, e intake.Request) 
 		if e.Version != intake.NoVersion {
 			return intake.Failed(intake.VersionUnfit), intake.VersionUnfit
 		}
-		r = h.replayer.ReplayEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
+		r = h.replayer.ReplayEvent(ctx, name, ledger.Note{By: note.By, At: note.At, Reason: note.Reason})
 		return r, r.Err
 	}
 	p, err := proof.Get(ctx, h.parking, name)
@@ -229,7 +229,7 @@ func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, e
 func (h *Handler) dismissOne(ctx context.Context, name string, e intake.Request) (none intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
 	if intake.KindOf(name) == intake.EventKind {
-		err = h.replayer.DismissEvent(ctx, name, ledger.Decision{By: note.By, At: note.At, Reason: note.Reason})
+		err = h.replayer.DismissEvent(ctx, name, ledger.Note{By: note.By, At: note.At, Reason: note.Reason})
 	} else if _, err = proof.Get(ctx, h.parking, name); err == nil {
 		err = proof.Decide(ctx, h.parking, proof.Dismissed, name, note)
 	}

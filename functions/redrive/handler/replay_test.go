@@ -109,7 +109,7 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	d.handle(intake.Request{})
 	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
 		if item := d.table.Items()[id]; string(item.State) != want ||
-			item.Decision != (ledger.Decision{By: "ann", At: noon, Reason: "why"}) {
+			item.Note != (ledger.Note{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
 		}
 		if got := d.replayed(intake.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {

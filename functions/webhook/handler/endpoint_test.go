@@ -70,10 +70,10 @@ type table struct {
 	hangs bool
 }
 
-func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	if t.hangs {
 		<-ctx.Done()
-		return slices.Repeat([]ledger.Result{{Err: ctx.Err()}}, len(writes))
+		return slices.Repeat([]ledger.WriteResult{{Err: ctx.Err()}}, len(writes))
 	}
 	return t.Memory.Write(ctx, writes)
 }

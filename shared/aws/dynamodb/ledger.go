@@ -107,13 +107,13 @@ func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
 // Write implements [ledger.Store]. If the answer of a call is
 // lost, each of its writes has that error: it may have taken effect. If DynamoDB rejects the call
 // because of one of them, each is made alone.
-func (l *Ledger) Write(ctx context.Context, writes []ledger.Write) []ledger.Result {
+func (l *Ledger) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	statements := make([]types.BatchStatementRequest, len(writes))
 	for n := range writes {
 		statements[n] = l.statement(&writes[n])
 	}
 	if len(writes) == 1 {
-		return []ledger.Result{l.runOne(ctx, statements[0])}
+		return []ledger.WriteResult{l.runOne(ctx, statements[0])}
 	}
 	results, err := l.runBatch(ctx, statements)
 	for n := range results {
@@ -140,31 +140,31 @@ var transient = []types.BatchStatementErrorCodeEnum{
 }
 
 // runOne runs a single statement.
-func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledger.Result {
+func (l *Ledger) runOne(ctx context.Context, s types.BatchStatementRequest) ledger.WriteResult {
 	out, err := l.client.ExecuteStatement(ctx, &dynamodb.ExecuteStatementInput{Statement: s.Statement,
 		Parameters: s.Parameters, ReturnValuesOnConditionCheckFailure: s.ReturnValuesOnConditionCheckFailure})
 	if err == nil {
-		r := ledger.Result{Done: true}
+		r := ledger.WriteResult{Done: true}
 		if len(out.Items) > 0 { // of a lease
 			r.Found = itemOf(out.Items[0])
 		}
 		return r
 	}
 	if unmet, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return ledger.Result{Found: itemOf(unmet.Item)}
+		return ledger.WriteResult{Found: itemOf(unmet.Item)}
 	}
 	switch awsclient.Code(err) {
 	case "DuplicateItemException", // AWS, "ExecuteStatement" in the DynamoDB API reference
 		string(types.BatchStatementErrorCodeEnumDuplicateItem): // DynamoDB Local, as of each statement of a batch
-		return ledger.Result{}
+		return ledger.WriteResult{}
 	}
-	return ledger.Result{Err: failed("ExecuteStatement", err)}
+	return ledger.WriteResult{Err: failed("ExecuteStatement", err)}
 }
 
 // runBatch runs the statements of one batch. It tries
 // again those that failed for a moment, and no others. The error is that of the call.
-func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatementRequest) ([]ledger.Result, error) {
-	results := make([]ledger.Result, len(statements))
+func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatementRequest) ([]ledger.WriteResult, error) {
+	results := make([]ledger.WriteResult, len(statements))
 	at := make([]int, len(statements)) // the positions of the statements that are left
 	for i := range at {
 		at[i] = i
@@ -183,9 +183,9 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 		for n, i := range at {
 			switch {
 			case err != nil:
-				results[i] = ledger.Result{Err: err}
+				results[i] = ledger.WriteResult{Err: err}
 			case out.Responses[n].Error == nil:
-				results[i] = ledger.Result{Done: true, Found: itemOf(out.Responses[n].Item)}
+				results[i] = ledger.WriteResult{Done: true, Found: itemOf(out.Responses[n].Item)}
 			default:
 				results[i] = resultOf(out.Responses[n].Error)
 				if slices.Contains(transient, out.Responses[n].Error.Code) {
@@ -204,12 +204,12 @@ func (l *Ledger) runBatch(ctx context.Context, statements []types.BatchStatement
 
 // resultOf returns the result of a statement that failed in a batch that was run (AWS,
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
-func resultOf(e *types.BatchStatementError) ledger.Result {
+func resultOf(e *types.BatchStatementError) ledger.WriteResult {
 	switch e.Code {
 	case types.BatchStatementErrorCodeEnumConditionalCheckFailed:
-		return ledger.Result{Found: itemOf(e.Item)}
+		return ledger.WriteResult{Found: itemOf(e.Item)}
 	case types.BatchStatementErrorCodeEnumDuplicateItem: // without the item, whatever the statement asks for
-		return ledger.Result{}
+		return ledger.WriteResult{}
 	}
-	return ledger.Result{Err: &awsclient.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
+	return ledger.WriteResult{Err: &awsclient.Error{Operation: service + "BatchExecuteStatement", Code: string(e.Code)}}
 }

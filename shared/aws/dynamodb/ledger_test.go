@@ -24,7 +24,7 @@ import (
 // full has a value in every field that the table has.
 func full() ledger.Item {
 	i := ledger.Item{EventID: "id", DeliveryID: "delivery", RecordedAt: start, Amount: "1.00", Currency: "EUR",
-		Decision: ledger.Decision{By: "jane", At: start.Add(time.Second), Reason: "asked"}, State: ledger.Pending,
+		Note: ledger.Note{By: "jane", At: start.Add(time.Second), Reason: "asked"}, State: ledger.Pending,
 		Detail: []byte("\x00\xff"), Size: 2, Claimed: true, Shard: "pending/1", Due: start.Add(2 * time.Second),
 		Attempts: 3, Cause: "attempts", Problem: "a problem", EventTimestamp: start.Add(3 * time.Second),
 		PublishedAt: start.Add(4 * time.Second), ExpiresAt: start.Add(5 * time.Second).Truncate(time.Second)}
@@ -60,7 +60,7 @@ func writes() []namedWrite {
 		{"park what has a shard", ledger.Write{
 			Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
 			If:   &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
-		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Decision: all.Decision,
+		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Note: all.Note,
 			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, Due: all.Due}, Keep: ledger.Identity}},
 	}
 }
@@ -202,7 +202,7 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 		if got := sizeOf(t, memory.Items()[id]); got > test.item || got < test.event+200 {
 			t.Errorf("an event of %d bytes takes %d", test.event, got)
 		}
-		d := ledger.Decision{By: "a", At: now, Reason: strings.Repeat("a", 999)}
+		d := ledger.Note{By: "a", At: now, Reason: strings.Repeat("a", 999)}
 		err := l.Park(t.Context(), e, "", "")
 		r := l.Replay(t.Context(), ledger.Item{EventID: id}, d, now)
 		err = errors.Join(err, r.Err, l.Park(t.Context(), ledger.Item{EventID: id, Holder: memory.Items()[id].Holder,
@@ -230,25 +230,25 @@ func TestEachStatementHasItsOwnResult(t *testing.T) {
 	old := &ledger.Item{EventID: "found", Size: 2, State: ledger.Pending}
 	for name, test := range map[string]struct {
 		batch, alone string // the answers
-		want         ledger.Result
+		want         ledger.WriteResult
 	}{
-		"written": {`{}`, `{}`, ledger.Result{Done: true}},
-		"leased":  {`{"Item":` + found + `}`, `{"Items":[` + found + `]}`, ledger.Result{Done: true, Found: old}},
+		"written": {`{}`, `{}`, ledger.WriteResult{Done: true}},
+		"leased":  {`{"Item":` + found + `}`, `{"Items":[` + found + `]}`, ledger.WriteResult{Done: true, Found: old}},
 		"it exists already": {`{"Error":{"Code":"DuplicateItem"}}`, awstest.Refused("DuplicateItemException"),
-			ledger.Result{}},
+			ledger.WriteResult{}},
 		"it exists already, in DynamoDB Local": {`{"Error":{"Code":"DuplicateItem"}}`,
-			awstest.Refused("com.amazonaws.dynamodb.v20120810#DuplicateItem"), ledger.Result{}},
+			awstest.Refused("com.amazonaws.dynamodb.v20120810#DuplicateItem"), ledger.WriteResult{}},
 		"it is another one": {`{"Error":{"Code":"ConditionalCheckFailed","Item":` + found + `}}`,
-			awstest.Refused("ConditionalCheckFailedException", `"Item":`+found), ledger.Result{Found: old}},
+			awstest.Refused("ConditionalCheckFailedException", `"Item":`+found), ledger.WriteResult{Found: old}},
 		"there is none": {`{"Error":{"Code":"ConditionalCheckFailed"}}`,
-			awstest.Refused("ConditionalCheckFailedException"), ledger.Result{}},
+			awstest.Refused("ConditionalCheckFailedException"), ledger.WriteResult{}},
 		"refused": {`{"Error":{"Code":"AccessDenied","Message":"arn:aws"}}`, awstest.Refused("AccessDeniedException"),
-			ledger.Result{Err: cmpopts.AnyError}},
+			ledger.WriteResult{Err: cmpopts.AnyError}},
 	} {
 		client, _ := answering(t, `{"Responses":[{},`+test.batch+`]}`, test.alone)
 		l := dynamodb.NewLedger(client, "ledger")
 		got := append(l.Write(t.Context(), inserts), l.Write(t.Context(), inserts[1:])...)
-		want := []ledger.Result{{Done: true}, test.want, test.want} // two of a batch, and one alone
+		want := []ledger.WriteResult{{Done: true}, test.want, test.want} // two of a batch, and one alone
 		if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -284,7 +284,7 @@ func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
 			}
 			return ""
 		}))
-		calls := func(times map[string]int, timeout time.Duration) (results []ledger.Result, took time.Duration) {
+		calls := func(times map[string]int, timeout time.Duration) (results []ledger.WriteResult, took time.Duration) {
 			failures, sizes = times, nil
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), timeout)

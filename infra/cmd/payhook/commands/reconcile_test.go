@@ -45,7 +45,7 @@ func (w *reconciling) record(s ledger.State, delivery string) payment.Event {
 	case ledger.Published:
 		i.PublishedAt, i.ExpiresAt = noon, noon.Add(w.window)
 	case ledger.Dismissed:
-		i.Decision.At, i.ExpiresAt = noon, noon.Add(w.window)
+		i.Note.At, i.ExpiresAt = noon, noon.Add(w.window)
 	}
 	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return e

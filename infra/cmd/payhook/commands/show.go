@@ -75,7 +75,7 @@ type stored struct {
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
 
-	Decision *proof.Note `json:"decision,omitempty"`
+	Note     *proof.Note `json:"note,omitempty"`
 	Versions []versions  `json:"versions,omitempty"` // of a conflict
 }
 
@@ -105,7 +105,7 @@ func (p *program) showStored(ctx context.Context, s *stack, name string, payload
 	}
 	shown.Payload, shown.Contents = nil, nil
 	if state != proof.Open {
-		shown.Decision = &note
+		shown.Note = &note
 	}
 	if shown.Versions, err = p.compare(ctx, s, parked); err != nil {
 		return err
@@ -143,8 +143,8 @@ type eventState struct {
 	ClaimEnds      time.Time    `json:"claimEnds,omitzero"`
 	ExpiresAt      time.Time    `json:"expiresAt,omitzero"`
 	SHA256         string       `json:"sha256,omitempty"`
-	Decision       *proof.Note  `json:"decision,omitempty"` // the last one
-	Parked         []listed     `json:"parked,omitempty"`   // deliveries
+	Note           *proof.Note  `json:"note,omitempty"`   // the last one
+	Parked         []listed     `json:"parked,omitempty"` // deliveries
 }
 
 // The states of an event that the ledger does not have, and of one that cannot be decoded.
@@ -163,8 +163,8 @@ func eventOf(item ledger.Item) eventState {
 	if item.State == ledger.Parked {
 		e.ParkedAt, e.Due = item.Due, time.Time{}
 	}
-	if d := item.Decision; !d.At.IsZero() {
-		e.Decision = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
+	if d := item.Note; !d.At.IsZero() {
+		e.Note = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
 	}
 	if item.Err != nil {
 		e.State, e.Cause = damagedItem, awsenv.Cause(item.Err)

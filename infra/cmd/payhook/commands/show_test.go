@@ -165,7 +165,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 		hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, "dismissed", "sent again", callerARN)
 	out, _ = w.expect(0, "parked", "show", name, "--json")
 	want := stored{Name: name, State: "dismissed", Proof: p, PayloadBytes: 17,
-		PayloadSHA256: hex.EncodeToString(sum[:]), Decision: &note}
+		PayloadSHA256: hex.EncodeToString(sum[:]), Note: &note}
 	want.Payload = nil
 	if diff := cmp.Diff(want, document[stored](t, out)); diff != "" {
 		t.Error(diff)
@@ -212,7 +212,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 			t.Errorf("%s: %d %s", call, status, out)
 		}
 	}
-	e.Decision, e.Attempts = ledger.Decision{By: "ann", At: noon, Reason: "why not"}, 0
+	e.Note, e.Attempts = ledger.Note{By: "ann", At: noon, Reason: "why not"}, 0
 	e = w.insert(ledger.Published, e)
 	conflict, _ := w.park(0, proof.Conflict, about(e.EventID))
 	out, _ = w.expect(cli.StatusFailed, "event", e.EventID)
@@ -223,8 +223,8 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		EventID: e.EventID, State: "published", DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
 		PublishedAt: noon, EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond),
 		ExpiresAt: noon.Add(30 * 24 * time.Hour), SHA256: hex.EncodeToString(e.Digest[:]),
-		Decision: &proof.Note{By: "ann", At: noon, Reason: "why not"},
-		Parked:   []listed{{Time: noon, Kind: "conflict", State: "replayed", Name: conflict}},
+		Note:   &proof.Note{By: "ann", At: noon, Reason: "why not"},
+		Parked: []listed{{Time: noon, Kind: "conflict", State: "replayed", Name: conflict}},
 	}
 	if diff := cmp.Diff(want, document[eventState](t, out)); diff != "" {
 		t.Error(diff)
@@ -295,7 +295,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 				}
 			}
 			i.Amount, i.Currency = "", "" // as while it is pending
-			i.Decision.At = noon.Add(-time.Minute)
+			i.Note.At = noon.Add(-time.Minute)
 			i = w.insert(test.state, i)
 			parked, _ := w.conflict(id, i)
 			if v := w.first(parked); v.Amount != "100.00" || v.Currency != "EUR" || v.Status != "RELEASED" ||

@@ -89,7 +89,7 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 		v.State = replaced
 	default:
 		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
-			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Decision.At}[item.State]
+			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Note.At}[item.State]
 		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
 		if event = item.Detail; event != nil && !item.Claimed {
 			v.Where = "the ledger"
