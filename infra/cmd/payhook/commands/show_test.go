@@ -173,8 +173,8 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 	rejected := w.rejected([]byte(`{"a":"b"}`), 9)
 	w.decide(proof.Replayed, rejected, proof.Note{By: "ann", At: noon, Reason: "wrong header", AgeAccepted: true})
 	out, _ = w.expect(0, "parked", "show", rejected)
-	w.contains(out, "request-1", "a=b", "headers.X-Key", `"k\x1b"`, "settings.timestampTolerance", "5m", "decision.by",
-		"ann", "wrong header", "decision.ageAccepted", "payloadBytes                 9\n")
+	w.contains(out, "request-1", "a=b", "headers.X-Key", `"k\x1b"`, "settings.timestampTolerance", "5m", "note.by",
+		"ann", "wrong header", "note.ageAccepted", "payloadBytes                 9\n")
 	if err := w.parking.Put(t.Context(), name, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
