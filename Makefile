@@ -166,8 +166,12 @@ audit: check ### checkov, cdk-nag and cdk-preflight on the templates: they find 
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^TestToolsFind' ./infra/payhook
 
 .PHONY: release
-release: check-go ### build programs and functions twice, compare, and write them with digests and an SBOM into .local/release
+release: check-go ### build programs and functions twice, compare, and write them with digests and SBOMs into .local/release
 	@infra/release $(BUILD)
+
+.PHONY: sbom
+sbom: check-go ### write the SBOM of each program and function of the last commit into .local/sbom
+	@infra/release --sbom $(BUILD)
 
 .PHONY: fips
 fips: check-go ### the tests of the packages that verify and sign, with the FIPS 140-3 module of Go
