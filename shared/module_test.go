@@ -93,6 +93,30 @@ func TestAnotherModuleImportsTheSharedPackages(t *testing.T) {
 	}
 }
 
+// A server that verifies webhooks, as the example of package intake, needs no SDK.
+func TestAModuleThatVerifiesNeedsNoSDK(t *testing.T) {
+	folder := t.TempDir()
+	const server = `package main
+
+import (
+	_ "payhook.example/shared/intake"
+	_ "payhook.example/shared/keys"
+	_ "payhook.example/shared/signature"
+)
+
+func main() {}
+`
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(server), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, folder, "go mod init payments.example/server")
+	run(t, folder, strings.ReplaceAll(instructions(t, "replace"), "../payhook", checkout(t)))
+	sums := run(t, folder, "go build -o /dev/null . && cat go.sum")
+	if !strings.Contains(sums, "golang.org/x/net ") || strings.Contains(sums, "github.com/aws/aws-sdk-go-v2") {
+		t.Errorf("go.sum:\n%s", sums)
+	}
+}
+
 // A fork changes every occurrence of the module path. The test renames a copy and
 // compiles it.
 func TestAForkRenamesTheModule(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	token "payhook.example/functions/token/handler"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 	tokens "payhook.example/shared/token"
 )
 
@@ -121,7 +122,7 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 	if e.Headers == nil {
 		e.Headers = map[string]string{}
 	}
-	maps.Copy(e.Headers, paymenttest.Headers(r))
+	maps.Copy(e.Headers, signature.Headers(r.Header))
 	e.RawQueryString = r.URL.RawQuery
 	return json.Marshal(e)
 }

@@ -22,7 +22,7 @@ import (
 // Delivery is a webhook as it came over the wire.
 type Delivery struct {
 	Payload  []byte            // as received, not decoded in any way
-	Headers  map[string]string // names of any case; repeated headers joined by commas
+	Headers  map[string]string // as [signature.Headers] returns them; names of any case
 	RawQuery string            // without the question mark
 	// SourceIP is the peer of the TCP connection that the webhook came by. It
 	// decides which budget of key lookups applies, and nothing else. The zero Addr
@@ -144,11 +144,15 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) 
 }
 
 // Check returns nil if the signature of d verifies, and the error of the first check
-// that fails otherwise. [Receiver.Receive] makes the same checks in the same order.
+// that fails otherwise. [Receiver.Receive] makes the same checks in the same order. Afterwards, like Receive, Check
+// records the sender of a signature that verifies, so that a new key is fetched for it whatever key ids strangers send.
 func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error {
 	var by Authentication
 	err := s.authenticate(ctx, d, now, &by)
 	by.Key.Save(ctx)
+	if err == nil {
+		s.Keys.RecordSender(ctx, d.SourceIP)
+	}
 	return err
 }
 

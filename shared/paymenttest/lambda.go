@@ -4,28 +4,19 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
-)
 
-// Headers returns the headers of a request as Lambda hands them to a function: names are in lower case, and the values
-// of a repeated header are joined by commas.
-func Headers(r *http.Request) map[string]string {
-	headers := map[string]string{}
-	for name, values := range r.Header {
-		headers[strings.ToLower(name)] = strings.Join(values, ",")
-	}
-	return headers
-}
+	"payhook.example/shared/signature"
+)
 
 // LambdaEvent returns what a webhook function reads of the event that a function URL makes of a request from a source
 // address (AWS, "Invoking Lambda function URLs" in the Lambda developer guide). It reads the body.
 func LambdaEvent(r *http.Request, source string) (e events.APIGatewayV2HTTPRequest, err error) {
 	body, err := io.ReadAll(r.Body)
 	e = events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
-		Headers: Headers(r), Body: string(body)}
+		Headers: signature.Headers(r.Header), Body: string(body)}
 	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.SourceIP = r.Method, source
 	if !utf8.Valid(body) {
 		e.Body, e.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true

@@ -171,7 +171,7 @@ func (s Sender) prove(w Webhook) (payload []byte, proof signature.Parts, err err
 // unknownKey is a key that no service has published.
 var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
 
-// Signed is a signed webhook as Lambda hands it to a function, with the headers of [Headers].
+// Signed is a signed webhook as Lambda hands it to a function, with the headers of [signature.Headers].
 type Signed struct {
 	Payload []byte
 	Headers map[string]string
@@ -185,7 +185,7 @@ func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	signed := Signed{Headers: Headers(r), Query: r.URL.RawQuery}
+	signed := Signed{Headers: signature.Headers(r.Header), Query: r.URL.RawQuery}
 	signed.Payload, err = io.ReadAll(r.Body)
 	return signed, err
 }

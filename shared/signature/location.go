@@ -3,6 +3,7 @@ package signature
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -79,10 +80,20 @@ type Scheme struct {
 	KeyID           Location
 }
 
+// Headers returns the headers of a request as [Scheme.Extract] reads them and Lambda passes them to a function: names
+// are in lower case, and the values of a repeated header are joined by commas.
+func Headers(header http.Header) map[string]string {
+	headers := make(map[string]string, len(header))
+	for name, values := range header {
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	return headers
+}
+
 func (s Scheme) signature() Location { return Location(inHeader + ":" + s.SignatureHeader) }
 
 // Extract returns the proof of a request. headers maps names, in any case, to values; several values of one name are
-// joined by commas, as Lambda function URLs do. rawQuery is the query string without its question mark.
+// joined by commas, as [Headers] does. rawQuery is the query string without its question mark.
 //
 // Extract returns an error that wraps [ErrMissing] if a part is absent, empty or [Redacted]. If a name occurs twice or
 // the value of a header contains a comma, the error wraps [ErrRepeated]: with two values, an attacker could choose
