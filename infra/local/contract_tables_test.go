@@ -59,7 +59,7 @@ func get(ids ...string) ledgerCall {
 func insert(n, size int) ledger.Write {
 	return ledger.Write{Item: ledger.Item{EventID: idOf(n), Digest: ledger.Digest{1}, DeliveryID: idOf(n),
 		RecordedAt: time.UnixMilli(5), State: ledger.Pending, Detail: bytes.Repeat([]byte("x"), size), Size: size,
-		Shard: "pending/limits", Due: time.UnixMilli(5), Holder: ledger.Holder{1}}}
+		Shard: "pending/limits", Due: time.UnixMilli(5), LeaseOwner: ledger.LeaseOwner{1}}}
 }
 
 // limits makes calls with as many and as large items as there may be, and at the same time.
@@ -94,7 +94,7 @@ func limits(t *testing.T, stores []ledgerStore) {
 	}))
 	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, n int) bool {
 		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{Due: time.UnixMilli(5)}, Keep: ledger.Rest, Lease: true,
-			Item: ledger.Item{EventID: idOf(300), Due: time.UnixMilli(6), Holder: ledger.Holder{byte(n)}}}})[0].Done
+			Item: ledger.Item{EventID: idOf(300), Due: time.UnixMilli(6), LeaseOwner: ledger.LeaseOwner{byte(n)}}}})[0].Done
 	}))
 }
 
@@ -125,7 +125,7 @@ func inOrder(t *testing.T, index time.Duration, stores []ledgerStore) {
 	compare(t, "from an item on that was deleted", stores, query(true, last))
 }
 
-func (r *random) holder() ledger.Holder { return ledger.Holder{byte(1 + r.IntN(3))} }
+func (r *random) owner() ledger.LeaseOwner { return ledger.LeaseOwner{byte(1 + r.IntN(3))} }
 
 func (r *random) digest() ledger.Digest { return ledger.Digest{byte(1 + r.IntN(2))} }
 
@@ -136,7 +136,7 @@ func (r *random) recorded() ledger.Item {
 	detail := fmt.Appendf(nil, "{\"n\":%d,\x00\xff}", r.IntN(1000))
 	return ledger.Item{EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
 		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail),
-		Claimed: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), Holder: r.holder()}
+		Claimed: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), LeaseOwner: r.owner()}
 }
 
 // changed returns what a change of the state sets, in each of the states.
@@ -145,7 +145,7 @@ func (r *random) changed() ledger.Item {
 		By: some(r, "alice", "bob"), At: some(r, r.time()), Reason: some(r, "a reason")}}
 	switch r.IntN(4) {
 	case 0:
-		i.State, i.Due, i.Holder = ledger.Pending, r.time(), r.holder()
+		i.State, i.Due, i.LeaseOwner = ledger.Pending, r.time(), r.owner()
 		i.Shard = r.shard(i.State)
 	case 1:
 		i.State, i.Due, i.Attempts = ledger.Parked, r.time(), r.IntN(3)
@@ -163,7 +163,7 @@ func (r *random) changed() ledger.Item {
 func (r *random) condition() *ledger.Item {
 	i := &ledger.Item{State: some(r, ledger.Pending, ledger.Parked, ledger.Published, ledger.Dismissed)}
 	for _, also := range []func(){
-		func() { i.Digest = r.digest() }, func() { i.Due = r.time() }, func() { i.Holder = r.holder() },
+		func() { i.Digest = r.digest() }, func() { i.Due = r.time() }, func() { i.LeaseOwner = r.owner() },
 		func() { i.RecordedAt = r.time() }, func() { i.ExpiresAt = r.time() },
 		func() { i.Shard = r.shard(i.State) },
 	} {
@@ -181,7 +181,7 @@ func (r *random) writes(ids []string) (what string, writes []ledger.Write) {
 		w := ledger.Write{If: r.condition()}
 		switch kind {
 		case 0: // only what is pending has attempts
-			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{Due: r.time(), Holder: r.holder()}, ledger.Rest
+			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{Due: r.time(), LeaseOwner: r.owner()}, ledger.Rest
 			w.Lease = true
 		case 1: // only what is open is in the index
 			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{Due: r.time()}, ledger.Rest

@@ -258,7 +258,7 @@ func (f *fixture) record(ctx context.Context, claimed bool) (ledger.Item, error)
 		i.Detail, err = bus.NewClaims(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
 	}
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-	r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewHolder(), due)[0]
+	r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewLeaseOwner(), due)[0]
 	i, _, failed := f.ledger().Find(ctx, i.EventID)
 	return i, errors.Join(err, r.Err, failed)
 }

@@ -65,12 +65,12 @@ func TestDownEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock := held.(*os.File)
-	holder := exec.CommandContext(t.Context(), "sleep", "1000")
-	holder.ExtraFiles = []*os.File{lock}
-	if err := holder.Start(); err != nil {
+	owner := exec.CommandContext(t.Context(), "sleep", "1000")
+	owner.ExtraFiles = []*os.File{lock}
+	if err := owner.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pid := holder.Process.Pid
+	pid := owner.Process.Pid
 	cut := lock.Truncate(0)
 	_, err = lock.WriteAt(fmt.Append(nil, pid), 0)
 	if err := errors.Join(cut, err, lock.Close()); err != nil {
@@ -80,7 +80,7 @@ func TestDownEndsTheRun(t *testing.T) {
 	if got, stderr, status := command(t, "down"); status != 0 || got != want {
 		t.Errorf("%d, %s%s", status, got, stderr)
 	}
-	if err := holder.Wait(); err == nil || holder.ProcessState.Success() {
+	if err := owner.Wait(); err == nil || owner.ProcessState.Success() {
 		t.Errorf("it ended by itself: %v", err)
 	}
 }

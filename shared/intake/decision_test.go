@@ -204,7 +204,7 @@ func TestAReceiverParksWhatItHolds(t *testing.T) {
 	w.table.Fails = func(ctx context.Context, call, _ string) error {
 		if call == "parked" {
 			w.table.Fails = nil
-			w.ledger().Lease(ctx, []ledger.Item{w.item(wrong)}, ledger.NewHolder(), w.now.Add(time.Hour))
+			w.ledger().Lease(ctx, []ledger.Item{w.item(wrong)}, ledger.NewLeaseOwner(), w.now.Add(time.Hour))
 			leased = w.item(wrong)
 		}
 		return nil
@@ -305,8 +305,8 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 		want := ledger.Item{EventID: parked.EventID, Digest: parked.Digest, DeliveryID: id, RecordedAt: w.now.UTC(),
 			State: ledger.Pending, Detail: parked.Detail, Size: parked.Size, Claimed: parked.Claimed,
 			Shard: strings.Replace(parked.Shard, "parked", "pending", 1), Due: w.now.Add(90 * time.Second).UTC(),
-			Holder: sent.Holder}
-		if diff := cmp.Diff(want, sent); diff != "" || sent.Holder == parked.Holder {
+			LeaseOwner: sent.LeaseOwner}
+		if diff := cmp.Diff(want, sent); diff != "" || sent.LeaseOwner == parked.LeaseOwner {
 			t.Errorf("%s: %s", name, diff)
 		}
 		w.onBus(test.raw)

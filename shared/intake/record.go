@@ -26,8 +26,8 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, inv in
 	start := p.opts.Now()
 	defer func() { r.Steps.Record = p.since(start) }()
 	events, others := distinct(delivery, start, r)
-	holder := ledger.NewHolder()
-	results := p.write(ctx, events, holder, inv.heldUntil)
+	owner := ledger.NewLeaseOwner()
+	results := p.write(ctx, events, owner, inv.heldUntil)
 	items = make([]ledger.Item, 0, len(events))
 	for i, result := range results {
 		item := events[i]
@@ -37,7 +37,7 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, inv in
 			r.Unrecorded++
 			err = unrecorded(ctx, result.Err)
 		case result.Done:
-			item.Holder = holder
+			item.LeaseOwner = owner
 			items = append(items, item)
 			r.Recorded++
 			if item.Claimed {
@@ -120,9 +120,9 @@ func distinct(delivery payment.Delivery, at time.Time, r *Result) (events []ledg
 	return events, others
 }
 
-// write records the events of one delivery, for holder until due. A large event becomes its claim check, once it is
+// write records the events of one delivery, for owner until due. A large event becomes its claim check, once it is
 // stored. Large events that the ledger has are not stored again.
-func (p *Pipeline) write(ctx context.Context, events []ledger.Item, holder ledger.Holder,
+func (p *Pipeline) write(ctx context.Context, events []ledger.Item, owner ledger.LeaseOwner,
 	due time.Time) []ledger.WriteResult {
 	results := make([]ledger.WriteResult, len(events))
 	record := func(positions ...int) {
@@ -130,7 +130,7 @@ func (p *Pipeline) write(ctx context.Context, events []ledger.Item, holder ledge
 		for n, i := range positions {
 			items[n] = events[i]
 		}
-		for n, r := range p.ledger.Record(ctx, items, holder, due) {
+		for n, r := range p.ledger.Record(ctx, items, owner, due) {
 			results[positions[n]] = r
 		}
 	}

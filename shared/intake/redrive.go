@@ -44,7 +44,7 @@ const (
 func (r *Redriver) Run(ctx context.Context) Redriven {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	run := &run{Redriver: r, invocation: inv, holder: ledger.NewHolder()}
+	run := &run{Redriver: r, invocation: inv, owner: ledger.NewLeaseOwner()}
 	run.timeout = min(publishTimeout, inv.workUntil.Sub(inv.start)/3)
 	run.publishDue(ctx)
 	return run.result
@@ -54,7 +54,7 @@ func (r *Redriver) Run(ctx context.Context) Redriven {
 type run struct {
 	*Redriver
 	invocation
-	holder  ledger.Holder
+	owner   ledger.LeaseOwner
 	timeout time.Duration // to publish and mark a chunk
 
 	mu     sync.Mutex
@@ -145,7 +145,7 @@ func (r *run) nextPages(ctx context.Context, open []int, later bool,
 // lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
 func (r *run) lease(ctx context.Context, pending []ledger.Item) (items []ledger.Item, corrupt []failure) {
-	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
+	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.owner, r.heldUntil) {
 		r.note(l.Err)
 		switch {
 		case l.Done && l.Err != nil:
@@ -176,7 +176,7 @@ func (r *run) postpone(ctx context.Context, failed []failure) {
 			err = r.pipeline.parkEvent(ctx, f)
 			parked = err == nil
 		case again.After(r.heldUntil):
-			err = r.pipeline.ledger.Postpone(ctx, f.Item, r.holder, again)
+			err = r.pipeline.ledger.Postpone(ctx, f.Item, r.owner, again)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -336,7 +336,7 @@ func (w *world) pend(n int) (ids []string) {
 		}
 		due := w.now.Add(time.Duration(i-n+1) * time.Millisecond)
 		item := ledger.NewItem(decoded(w.t, raw), uuid.New().String(), due.Add(-time.Minute))
-		if r := w.ledger().Record(w.t.Context(), []ledger.Item{item}, ledger.NewHolder(), due); r[0].Err != nil {
+		if r := w.ledger().Record(w.t.Context(), []ledger.Item{item}, ledger.NewLeaseOwner(), due); r[0].Err != nil {
 			w.t.Fatal(r[0].Err)
 		}
 		ids = append(ids, item.EventID)

@@ -144,7 +144,7 @@ func outcomeOf(r ledger.WriteResult, e ledger.Item) string {
 // record records events that are due now, and returns their outcomes.
 func (b *fixture) record(t *testing.T, events ...ledger.Item) (outcomes []string) {
 	t.Helper()
-	for i, r := range b.Record(t.Context(), events, ledger.NewHolder(), b.now) {
+	for i, r := range b.Record(t.Context(), events, ledger.NewLeaseOwner(), b.now) {
 		if r.Err != nil {
 			t.Fatalf("event %d: %+v", i, r)
 		}
@@ -170,7 +170,7 @@ func (b *fixture) park(t *testing.T, i ledger.Item) {
 // lease leases an item for a minute.
 func (b *fixture) lease(t *testing.T, i ledger.Item) ledger.WriteResult {
 	t.Helper()
-	return b.Lease(t.Context(), []ledger.Item{i}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
+	return b.Lease(t.Context(), []ledger.Item{i}, ledger.NewLeaseOwner(), b.now.Add(time.Minute))[0]
 }
 
 // due returns what is due.

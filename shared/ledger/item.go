@@ -40,10 +40,10 @@ type Item struct {
 	Size     int       // bytes of Detail
 	Claimed  bool      // Detail is a claim check
 	Shard    string    // of the index: the state and a number that depends on the eventId
-	Due      time.Time // until then, only the holder writes; of a parked event, when it was parked
+	Due      time.Time // until then, only its lease owner writes; of a parked event, when it was parked
 	Attempts int       // how often redrive has leased it
 
-	Holder Holder // while the event is pending
+	LeaseOwner LeaseOwner // while the event is pending
 
 	// While the event is parked.
 	Cause   string // a code that says why, such as "attempts"
@@ -98,11 +98,11 @@ func (i Item) RecordedAnew(digest Digest, now time.Time) bool {
 }
 
 // pending returns what is stored of an item that becomes pending.
-func (i *Item) pending(holder Holder, due time.Time) Item {
+func (i *Item) pending(owner LeaseOwner, due time.Time) Item {
 	return Item{
 		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
 		Detail: i.Detail, Size: len(i.Detail), Claimed: i.Claimed,
-		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder,
+		Shard: shardOf(Pending, i.EventID), Due: due, LeaseOwner: owner,
 	}
 }
 

@@ -102,12 +102,12 @@ func (l *Ledger) write(ctx context.Context, what string, answers []Item, writes 
 	return slices.Concat(results...)
 }
 
-// Holder identifies an invocation that records or leases events. By it a writer
+// LeaseOwner identifies an invocation that records or leases events. By it a writer
 // recognizes its own write when the answer to the write was lost.
-type Holder [8]byte
+type LeaseOwner [8]byte
 
-// NewHolder returns a random holder.
-func NewHolder() (h Holder) {
+// NewLeaseOwner returns a random lease owner.
+func NewLeaseOwner() (h LeaseOwner) {
 	rand.Read(h[:]) // never fails
 	return h
 }

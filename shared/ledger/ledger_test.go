@@ -85,7 +85,7 @@ func TestAnEventWhoseItemChangesAfterEachReadIsAnError(t *testing.T) {
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	b := newFixture(0)
 	e := b.newEvent()
-	b.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), b.now.Add(time.Minute))
+	b.Record(t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), b.now.Add(time.Minute))
 	for n, step := range []struct {
 		after time.Duration
 		due   int
@@ -107,20 +107,20 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	}
 }
 
-func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
+func TestOnlyItsLeaseOwnerPostponesAnItem(t *testing.T) {
 	b := newFixture(0)
 	e := b.newEvent()
 	b.record(t, e)
-	var holders []ledger.Holder
+	var owners []ledger.LeaseOwner
 	for range 2 {
-		holders = append(holders, b.lease(t, b.due(t)[0]).Found.Holder)
+		owners = append(owners, b.lease(t, b.due(t)[0]).Found.LeaseOwner)
 		b.now = b.now.Add(time.Minute)
 	}
-	postpone := func(holder, due int) {
+	postpone := func(owner, due int) {
 		t.Helper()
-		if err := b.Postpone(t.Context(), e, holders[holder], b.now.Add(time.Hour)); err != nil ||
+		if err := b.Postpone(t.Context(), e, owners[owner], b.now.Add(time.Hour)); err != nil ||
 			len(b.due(t)) != due {
-			t.Errorf("holder %d: %v, and %d are due", holder, err, len(b.due(t)))
+			t.Errorf("owner %d: %v, and %d are due", owner, err, len(b.due(t)))
 		}
 	}
 	postpone(0, 1)
@@ -160,7 +160,7 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 	shards := map[string][]ledger.Item{}
 	for i, e := range b.newEvents(1000) {
 		due := b.now.Add(time.Duration(i/10-15) * time.Second) // ten have the same time
-		b.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), due)
+		b.Record(t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), due)
 		i := ledger.Item{EventID: e.EventID, Shard: b.store.Items()[e.EventID].Shard, Due: due,
 			RecordedAt: e.RecordedAt, Size: len(e.Detail)}
 		want = append(want, i)
@@ -224,7 +224,7 @@ func TestABatchHas25EventsAndAMegabyteOfThemAtMost(t *testing.T) {
 			e.Size, e.Due = len(e.Detail), b.now // as they are in the index
 		}
 		b.record(t, events...)
-		b.Lease(t.Context(), events, ledger.NewHolder(), b.now) // it answers with the events
+		b.Lease(t.Context(), events, ledger.NewLeaseOwner(), b.now) // it answers with the events
 		if diff := gocmp.Diff([][]int{test.batches, test.batches}, [][]int{b.store.calls["insert"],
 			b.store.calls["change"]}); diff != "" {
 			t.Errorf("%s: recorded and leased: %s", name, diff)
@@ -240,20 +240,20 @@ func TestABatchHas25EventsAndAMegabyteOfThemAtMost(t *testing.T) {
 func TestEveryOperationReturnsTheErrorOfTheStore(t *testing.T) {
 	b, down := newFixture(0), errors.New("down")
 	b.store.after = func(string, string) error { return down }
-	e, ctx, holder, at := b.newEvent(), t.Context(), ledger.NewHolder(), b.now
+	e, ctx, owner, at := b.newEvent(), t.Context(), ledger.NewLeaseOwner(), b.now
 	events, errs := []ledger.Item{e}, map[string]error{}
 	for name, r := range map[string]ledger.WriteResult{
-		"record": b.Record(ctx, events, holder, at)[0], "replace": b.Replace(ctx, events, at)[0],
+		"record": b.Record(ctx, events, owner, at)[0], "replace": b.Replace(ctx, events, at)[0],
 	} {
 		if errs[name] = r.Err; outcomeOf(r, e) != uncertain {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	leased := b.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, holder, at)[0]
+	leased := b.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, owner, at)[0]
 	if errs["lease"] = leased.Err; leased.Done {
 		t.Error("lease: held with an error")
 	}
-	errs["postpone"] = b.Postpone(ctx, e, holder, at)
+	errs["postpone"] = b.Postpone(ctx, e, owner, at)
 	errs["mark"] = b.MarkPublished(ctx, events)[0]
 	errs["park"] = b.Park(ctx, e, "", "")
 	errs["replay"] = b.Replay(ctx, e, ledger.Note{}, at).Err
@@ -280,12 +280,12 @@ func TestNothingIsRecordedAfterTheTimeOfTheCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	events := b.newEvents(3)
-	for i, r := range append(b.Record(ctx, events, ledger.NewHolder(), b.now), b.Replace(ctx, events, b.now)...) {
+	for i, r := range append(b.Record(ctx, events, ledger.NewLeaseOwner(), b.now), b.Replace(ctx, events, b.now)...) {
 		if !errors.Is(r.Err, context.Canceled) || outcomeOf(r, ledger.Item{}) != uncertain {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
-	if len(b.Record(ctx, nil, ledger.NewHolder(), b.now)) > 0 || len(b.store.calls) > 0 {
+	if len(b.Record(ctx, nil, ledger.NewLeaseOwner(), b.now)) > 0 || len(b.store.calls) > 0 {
 		t.Errorf("calls without time: %v", b.store.calls)
 	}
 }
@@ -362,7 +362,7 @@ func TestEventsAreReadWhileWritesAreSlow(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-			for i, r := range b.Record(ctx, events, ledger.NewHolder(), b.now) {
+			for i, r := range b.Record(ctx, events, ledger.NewLeaseOwner(), b.now) {
 				if outcomeOf(r, events[i]) != recorded {
 					t.Errorf("%s, %d: %+v", takes, i, r)
 				}

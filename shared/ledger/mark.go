@@ -46,13 +46,13 @@ const maxProblem = 512
 
 // Park makes a pending item wait for a person, with its bytes and without an end. cause is a short code, and problem
 // the same for a person, without a value of the payload; it is cut after 512 bytes. Park does nothing for an event
-// that is not pending any more, was recorded anew, or was leased by another holder than i has.
+// that is not pending any more, was recorded anew, or was leased by another owner than i has.
 func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error {
 	if len(problem) > maxProblem {
 		problem = strings.ToValidUTF8(problem[:maxProblem], "")
 	}
 	where := i.recording(Pending)
-	where.Holder = i.Holder
+	where.LeaseOwner = i.LeaseOwner
 	return l.write(ctx, "park", nil, Write{If: where, Keep: Content, Item: Item{EventID: i.EventID,
 		State: Parked, Shard: shardOf(Parked, i.EventID), Due: l.opts.Now(), Attempts: i.Attempts, Cause: cause,
 		Problem: problem, Amount: i.Amount, Currency: i.Currency}})[0].Err
@@ -63,11 +63,11 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 // not done and has no error has the item that was found instead: pending, published or dismissed, recorded or parked
 // anew, or none.
 func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) WriteResult {
-	holder := NewHolder()
+	owner := NewLeaseOwner()
 	r := l.decide(ctx, "replay", i, Write{Keep: Content, Item: Item{EventID: i.EventID, State: Pending,
-		Shard: shardOf(Pending, i.EventID), Due: due, Holder: holder, Note: note}})
+		Shard: shardOf(Pending, i.EventID), Due: due, LeaseOwner: owner, Note: note}})
 	// It may be our own write, whose answer was lost before it was tried again.
-	r.Done = r.Done || r.Found != nil && r.Found.Holder == holder
+	r.Done = r.Done || r.Found != nil && r.Found.LeaseOwner == owner
 	return r
 }
 

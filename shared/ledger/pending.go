@@ -19,18 +19,18 @@ func (l *Ledger) Pending(ctx context.Context, shard int, q Query) ([]Item, *Item
 	return items, next, nil
 }
 
-// Lease takes pending items for holder alone until the given time, and returns the
+// Lease takes pending items for owner alone until the given time, and returns the
 // result of each. Of two callers that lease the same [Item] only one holds it: its result is done, with the item
 // [Item.WithEvent]. An item that is not held was taken by another caller or is no
 // longer pending, unless there is an error. An item that is not what was recorded is leased
 // as well: its result is done, has as much of it as can be read, and an error that wraps [ErrCorrupt].
-func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []WriteResult {
+func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, until time.Time) []WriteResult {
 	writes := make([]Write, len(pending))
 	for n, p := range pending {
 		if p.Due.IsZero() { // it could not be decoded: no item has this time
 			p.Due = time.UnixMilli(math.MinInt64)
 		}
-		writes[n] = Write{Item: Item{EventID: p.EventID, Due: until, Holder: holder},
+		writes[n] = Write{Item: Item{EventID: p.EventID, Due: until, LeaseOwner: owner},
 			If: &Item{State: Pending, Due: p.Due}, Keep: Rest, Lease: true}
 	}
 	results := l.write(ctx, "lease", pending, writes...)
@@ -40,7 +40,7 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until
 			continue
 		}
 		// It may be our own lease, whose answer was lost before it was tried again.
-		r.Done = r.Done || r.Found.Holder == holder && r.Found.Due.UnixMilli() == until.UnixMilli()
+		r.Done = r.Done || r.Found.LeaseOwner == owner && r.Found.Due.UnixMilli() == until.UnixMilli()
 		if !r.Done {
 			r.Found = nil
 			continue
@@ -53,9 +53,9 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until
 	return results
 }
 
-// Postpone makes an item that holder has leased due at the given time. It does
-// nothing if holder does not hold the item any more.
-func (l *Ledger) Postpone(ctx context.Context, i Item, holder Holder, until time.Time) error {
+// Postpone makes an item that owner has leased due at the given time. It does
+// nothing if owner does not hold the item any more.
+func (l *Ledger) Postpone(ctx context.Context, i Item, owner LeaseOwner, until time.Time) error {
 	return l.write(ctx, "postpone", nil, Write{Item: Item{EventID: i.EventID, Due: until},
-		If: &Item{State: Pending, Holder: holder}, Keep: Rest})[0].Err
+		If: &Item{State: Pending, LeaseOwner: owner}, Keep: Rest})[0].Err
 }

@@ -19,7 +19,7 @@ const slowAfter = 8
 // within the window, and returns the result of each. It is done if the event is new. Otherwise it has what the ledger
 // has instead, without Detail: a duplicate if the digests are the same, and other content if not; or an error if it is
 // not known whether the event was written. The eventIds must differ. All
-// events have the present time as RecordedAt. Until due, only holder may publish
+// events have the present time as RecordedAt. Until due, only owner may publish
 // the events that are new. Events that are not tried before ctx ends have its error.
 //
 // The cost is one write for each event that is new. An event whose eventId the table has
@@ -32,9 +32,9 @@ const slowAfter = 8
 // while it continues. So every call with a deadline gets further as long as a read and a
 // write, one after the other, take less than the other seven eighths, and the items of all
 // events can be read in half of these. New events are not looked up otherwise.
-func (l *Ledger) Record(ctx context.Context, events []Item, holder Holder, due time.Time) []WriteResult {
+func (l *Ledger) Record(ctx context.Context, events []Item, owner LeaseOwner, due time.Time) []WriteResult {
 	now := l.opts.Now()
-	w := l.newWriter(events, holder, due, func(old Item, i *Item) bool { return old.RecordedAnew(i.Digest, now) })
+	w := l.newWriter(events, owner, due, func(old Item, i *Item) bool { return old.RecordedAnew(i.Digest, now) })
 	n := min(l.opts.Parallel*l.opts.Batch, len(events))
 	first, rest := w.all[:n], w.all[n:]
 	lookedUp := make(chan map[string]Item, 1)
@@ -102,17 +102,17 @@ type writer struct {
 	events  []Item
 	all     []int         // the positions of the events
 	results []WriteResult // zero: not decided
-	holder  Holder
+	owner   LeaseOwner
 	due     time.Time
 	may     func(old Item, e *Item) bool // whether e may replace an item
 }
 
-func (l *Ledger) newWriter(events []Item, holder Holder, due time.Time, may func(old Item, e *Item) bool) writer {
+func (l *Ledger) newWriter(events []Item, owner LeaseOwner, due time.Time, may func(old Item, e *Item) bool) writer {
 	all := make([]int, len(events))
 	for i := range all {
 		all[i] = i
 	}
-	return writer{l, events, all, make([]WriteResult, len(events)), holder, due, may}
+	return writer{l, events, all, make([]WriteResult, len(events)), owner, due, may}
 }
 
 func (w writer) ids(positions []int) []string {
@@ -141,7 +141,7 @@ func (w writer) decide(known map[string]Item) {
 		if !ok || w.may(old, e) {
 			continue
 		}
-		if old.Digest == e.Digest && old.Holder == w.holder {
+		if old.Digest == e.Digest && old.LeaseOwner == w.owner {
 			w.results[i] = WriteResult{Done: true} // our own write, whose answer was lost before it was tried again
 		} else {
 			w.results[i] = WriteResult{Found: &old}
@@ -159,7 +159,7 @@ func (w writer) write(ctx context.Context, positions []int, known map[string]Ite
 	writes := make([]Write, len(positions))
 	for n, i := range positions {
 		e := &w.events[i]
-		writes[n].Item = e.pending(w.holder, w.due)
+		writes[n].Item = e.pending(w.owner, w.due)
 		if old, ok := known[e.EventID]; ok {
 			writes[n].If = old.recording(old.State)
 			writes[n].If.ExpiresAt = old.ExpiresAt
@@ -219,7 +219,7 @@ func (w writer) fail(positions []int, err error, known map[string]Item) {
 // time as RecordedAt.
 func (l *Ledger) Replace(ctx context.Context, events []Item, due time.Time) []WriteResult {
 	now := l.opts.Now()
-	w := l.newWriter(events, NewHolder(), due, func(old Item, i *Item) bool {
+	w := l.newWriter(events, NewLeaseOwner(), due, func(old Item, i *Item) bool {
 		return !old.Current(now) || old.State == Dismissed || old.State == Published && old.Digest != i.Digest
 	})
 	w.readAndDecide(ctx, w.write(ctx, w.all, nil), nil)

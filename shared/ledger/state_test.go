@@ -18,13 +18,13 @@ var decision = ledger.Note{By: "alice", At: time.Date(2026, 2, 1, 9, 0, 0, 5e6, 
 	Reason: "asked the sender"}
 
 // has fails the test unless the ledger has that item, by each way to read it, and its index has it while it is open.
-// The holder can be any.
+// The owner can be any.
 func (b *fixture) has(t *testing.T, want ledger.Item) {
 	t.Helper()
 	got := b.find(t, ledger.Item{EventID: strings.ToUpper(want.EventID)})
-	want.Holder, want.Size = got.Holder, len(want.Detail)
-	if (got.Holder != ledger.Holder{}) != (want.State == ledger.Pending) {
-		t.Errorf("the holder is %x", got.Holder)
+	want.LeaseOwner, want.Size = got.LeaseOwner, len(want.Detail)
+	if (got.LeaseOwner != ledger.LeaseOwner{}) != (want.State == ledger.Pending) {
+		t.Errorf("the owner is %x", got.LeaseOwner)
 	}
 	var listed []ledger.Item
 	if want.State == ledger.Pending || want.State == ledger.Parked {
@@ -78,7 +78,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		want.Due, want.Attempts = b.now.Add(time.Minute), 1
 		b.has(t, want)
 		read := want
-		read.Holder, read.Shard, read.Size = leased.Found.Holder, leased.Found.Shard, len(e.Detail)
+		read.LeaseOwner, read.Shard, read.Size = leased.Found.LeaseOwner, leased.Found.Shard, len(e.Detail)
 		read.EventName, read.EventTimestamp, read.Amount, read.Currency = e.EventName, e.EventTimestamp, "1.00", "EUR"
 		if diff := cmp.Diff(read, *leased.Found); diff != "" {
 			t.Error("leased:", diff)
@@ -106,9 +106,9 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Pending, due, 0, "", ""
 		want.Note = decision
 		b.has(t, want)
-		// A call to park or to postpone that comes late is of the holder of the first recording.
+		// A call to park or to postpone that comes late is of the owner of the first recording.
 		b.park(t, *leased.Found)
-		if err := b.Postpone(t.Context(), e, leased.Found.Holder, b.now); err != nil {
+		if err := b.Postpone(t.Context(), e, leased.Found.LeaseOwner, b.now); err != nil {
 			t.Fatal(err)
 		}
 		b.has(t, want)
@@ -151,7 +151,7 @@ func TestWhatTheStatesAllow(t *testing.T) {
 		}
 		for want, record := range map[string]func(e ...ledger.Item) ledger.WriteResult{
 			"record " + test.record: func(e ...ledger.Item) ledger.WriteResult {
-				return b.Record(t.Context(), e, ledger.NewHolder(), b.now)[0]
+				return b.Record(t.Context(), e, ledger.NewLeaseOwner(), b.now)[0]
 			},
 			"replace " + test.replace: func(e ...ledger.Item) ledger.WriteResult {
 				return b.Replace(t.Context(), e, b.now)[0]
@@ -260,7 +260,7 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 	b.record(t, bad, good)
 	b.damage(t, bad, func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode })
 	for name, r := range map[string]ledger.WriteResult{
-		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewHolder(), b.now)[0],
+		"record":  b.Record(t.Context(), []ledger.Item{bad}, ledger.NewLeaseOwner(), b.now)[0],
 		"replace": b.Replace(t.Context(), []ledger.Item{bad}, b.now)[0],
 	} {
 		if !errors.Is(r.Err, errDecode) || outcomeOf(r, bad) != uncertain {
@@ -287,18 +287,18 @@ func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	b := newFixture(0)
 	b.store.repeat = true
 	events := b.newEvents(30)
-	for i, outcome := range append(b.record(t, events...), b.record(t, events...)...) { // by another holder
+	for i, outcome := range append(b.record(t, events...), b.record(t, events...)...) { // by another owner
 		if want := map[bool]string{true: recorded, false: duplicate}[i < 30]; outcome != want {
 			t.Errorf("%d: %s", i, outcome)
 		}
 	}
-	due, holder := b.due(t), ledger.NewHolder()
+	due, owner := b.due(t), ledger.NewLeaseOwner()
 	for n, test := range []struct {
-		holder ledger.Holder
-		until  time.Duration
-		held   bool
-	}{{holder, 1, true}, {holder, 1, true}, {ledger.NewHolder(), 1, false}, {holder, 2, false}} {
-		for i, l := range b.Lease(t.Context(), due, test.holder, b.now.Add(test.until*time.Minute)) {
+		owner ledger.LeaseOwner
+		until time.Duration
+		held  bool
+	}{{owner, 1, true}, {owner, 1, true}, {ledger.NewLeaseOwner(), 1, false}, {owner, 2, false}} {
+		for i, l := range b.Lease(t.Context(), due, test.owner, b.now.Add(test.until*time.Minute)) {
 			if l.Done != test.held || l.Err != nil || l.Done && l.Found.Attempts != 1 || !l.Done && l.Found != nil {
 				t.Errorf("lease %d, %d: %+v", n, i, l)
 			}

@@ -106,8 +106,8 @@ func (f Field) Value(i *Item) any {
 		if *v != (Digest{}) {
 			return v[:]
 		}
-	case *Holder:
-		if *v != (Holder{}) {
+	case *LeaseOwner:
+		if *v != (LeaseOwner{}) {
 			return v[:]
 		}
 	}
@@ -146,9 +146,9 @@ func (f Field) Set(i *Item, value any) (ok bool) {
 		if *v, ok = (Digest{}), len(b) == len(v); ok {
 			*v = Digest(b)
 		}
-	case *Holder:
-		if *v, ok = (Holder{}), len(b) == len(v); ok {
-			*v = Holder(b)
+	case *LeaseOwner:
+		if *v, ok = (LeaseOwner{}), len(b) == len(v); ok {
+			*v = LeaseOwner(b)
 		}
 	}
 	return ok
@@ -172,7 +172,7 @@ var Fields = [...]Field{
 	{settings.LedgerShard, Rest, func(i *Item) any { return &i.Shard }},
 	{settings.LedgerDue, Rest, func(i *Item) any { return &i.Due }},
 	{"attempts", Rest, func(i *Item) any { return &i.Attempts }},
-	{"holder", Rest, func(i *Item) any { return &i.Holder }},
+	{"leaseOwner", Rest, func(i *Item) any { return &i.LeaseOwner }},
 	{settings.LedgerCause, Rest, func(i *Item) any { return &i.Cause }},
 	{"problem", Rest, func(i *Item) any { return &i.Problem }},
 	{"eventTimestamp", Rest, func(i *Item) any { return &i.EventTimestamp }},

@@ -38,7 +38,7 @@ type generation struct {
 	id       string
 	event    *event      // what was recorded last
 	sent     *sent       // the delivery that brought it; nil for none
-	owner    *invocation // the holder
+	owner    *invocation // the owner
 	state    ledger.State
 	entered  map[ledger.State]int // the last moment at which it came into a state
 	ended    time.Time            // when it was published or dismissed
@@ -740,7 +740,7 @@ func (f *facts) checkItem(g *generation, i ledger.Item) {
 	stored := !open || g.entered[ledger.Parked] < f.w.claimsEnded || f.eventOf(string(i.Detail)) == g.event
 	if slices.Contains([]bool{
 		i.State == g.state, i.Digest == g.event.digest, stored, open == (len(i.Detail) > 0),
-		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.Holder != ledger.Holder{}),
+		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.LeaseOwner != ledger.LeaseOwner{}),
 		parked == (i.Cause != ""), open == (i.Shard != ""), open == strings.HasPrefix(i.Shard, string(i.State)+"/"),
 		open || i.Attempts == 0, open || !i.Claimed, i.State != ledger.Dismissed || !i.Note.At.IsZero(),
 	}, false) {

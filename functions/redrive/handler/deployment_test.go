@@ -143,7 +143,7 @@ func (d *deployment) record(event []byte) ledger.Item {
 		}
 		e.Detail, e.Claimed = detail, true
 	}
-	if err := d.ledger().Record(d.t.Context(), []ledger.Item{e}, ledger.NewHolder(), at)[0].Err; err != nil {
+	if err := d.ledger().Record(d.t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), at)[0].Err; err != nil {
 		d.t.Fatal(err)
 	}
 	return e

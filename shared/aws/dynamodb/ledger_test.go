@@ -29,7 +29,7 @@ func full() ledger.Item {
 		Attempts: 3, Cause: "attempts", Problem: "a problem", EventTimestamp: start.Add(3 * time.Second),
 		PublishedAt: start.Add(4 * time.Second), ExpiresAt: start.Add(5 * time.Second).Truncate(time.Second)}
 	copy(i.Digest[:], strings.Repeat("d", len(i.Digest)))
-	copy(i.Holder[:], "1st hold")
+	copy(i.LeaseOwner[:], "1st hold")
 	return i
 }
 
@@ -42,16 +42,16 @@ type namedWrite struct {
 func writes() []namedWrite {
 	all := full()
 	pending := ledger.Item{EventID: "id", Digest: all.Digest, RecordedAt: all.RecordedAt, State: ledger.Pending,
-		Detail: []byte("{}"), Size: 2, Shard: "pending/1", Due: all.Due, Holder: all.Holder}
+		Detail: []byte("{}"), Size: 2, Shard: "pending/1", Due: all.Due, LeaseOwner: all.LeaseOwner}
 	return []namedWrite{
 		{"insert an item with everything", ledger.Write{Item: all}},
 		{"insert a new event", ledger.Write{Item: pending}},
 		{"record anew", ledger.Write{Item: pending, If: &ledger.Item{State: ledger.Published, Digest: all.Digest,
 			RecordedAt: all.RecordedAt, ExpiresAt: all.ExpiresAt}}},
-		{"lease", ledger.Write{Item: ledger.Item{EventID: "id", Due: all.Due, Holder: all.Holder},
+		{"lease", ledger.Write{Item: ledger.Item{EventID: "id", Due: all.Due, LeaseOwner: all.LeaseOwner},
 			If: &ledger.Item{State: ledger.Pending, Due: all.RecordedAt}, Keep: ledger.Rest, Lease: true}},
 		{"postpone", ledger.Write{Item: ledger.Item{EventID: "id", Due: all.Due},
-			If: &ledger.Item{State: ledger.Pending, Holder: all.Holder}, Keep: ledger.Rest}},
+			If: &ledger.Item{State: ledger.Pending, LeaseOwner: all.LeaseOwner}, Keep: ledger.Rest}},
 		{"mark", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Published, PublishedAt: all.PublishedAt,
 			ExpiresAt: all.ExpiresAt, Amount: "1.00"}, If: &ledger.Item{State: ledger.Pending, Digest: all.Digest},
 			Keep: ledger.Identity}},
@@ -198,14 +198,14 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 		e := ledger.Item{EventID: id, DeliveryID: id, Digest: ledger.Digest{1}, RecordedAt: now,
 			Detail: bytes.Repeat([]byte("x"), test.event), Amount: strings.Repeat("1", 128),
 			Currency: strings.Repeat("1", 128)}
-		l.Record(t.Context(), []ledger.Item{e}, ledger.NewHolder(), now)
+		l.Record(t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), now)
 		if got := sizeOf(t, memory.Items()[id]); got > test.item || got < test.event+200 {
 			t.Errorf("an event of %d bytes takes %d", test.event, got)
 		}
 		d := ledger.Note{By: "a", At: now, Reason: strings.Repeat("a", 999)}
 		err := l.Park(t.Context(), e, "", "")
 		r := l.Replay(t.Context(), ledger.Item{EventID: id}, d, now)
-		err = errors.Join(err, r.Err, l.Park(t.Context(), ledger.Item{EventID: id, Holder: memory.Items()[id].Holder,
+		err = errors.Join(err, r.Err, l.Park(t.Context(), ledger.Item{EventID: id, LeaseOwner: memory.Items()[id].LeaseOwner,
 			Attempts: 20, Amount: e.Amount, Currency: e.Currency}, strings.Repeat("c", 64), strings.Repeat("p", 512)))
 		if parked := memory.Items()[id]; err != nil || parked.Problem == "" || sizeOf(t, parked) > 400<<10 {
 			t.Errorf("%v: %s, %d bytes", err, parked.State, sizeOf(t, parked))
