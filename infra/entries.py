@@ -1,0 +1,40 @@
+# python3 entries.py BUS writes files for PutEvents with the events of the records in the folder records whose eventIds
+# are in the file ids, byte for byte. It prints the ids of which it cannot: see RUNBOOK.md, "A bus that was gone".
+import base64, json, pathlib, re, sys
+
+read = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
+skip = re.compile(r"[\s:,]*").match
+
+def parts(text, at):  # the names, beginnings and ends of what is in the object or array at a position
+    named, at = text[at] == "{", skip(text, at + 1).end()
+    while text[at] not in "]}":
+        name, begin = read(text, at) if named else ("", at)
+        begin = skip(text, begin).end()
+        end = read(text, begin)[1]
+        yield name, begin, end
+        at = skip(text, end).end()
+
+ids, found = set(open("ids").read().lower().split()), {}
+for file in pathlib.Path("records").rglob("*.json"):
+    record = json.loads(file.read_bytes())
+    text = base64.b64decode(record["payload"]).decode("utf-8-sig")
+    for name, begin, _ in parts(text, skip(text, 0).end()):
+        for _, begin, end in parts(text, begin) if name == "events" else []:
+            detail = text[begin:end]  # as it was signed: JSON that is written again has other digits
+            event = read(detail, 0)[0]
+            id = event.get("eventId") if isinstance(event, dict) else None
+            if isinstance(id, str) and id.lower() in ids:
+                found.setdefault(id.lower(), {})[detail] = {
+                    "EventBusName": sys.argv[1], "Source": "payhook", "DetailType": event.get("eventName"),
+                    "Detail": detail, "Resources": [record["deliveryId"]]}
+batches = [[]]
+for id in sorted(ids):
+    entries = list(found.get(id, {}).values())
+    if len(entries) != 1 or len(entries[0]["Detail"].encode()) > 200000:
+        print(id, "is large" if len(entries) == 1 else f"has {len(entries)} contents in the records")
+        continue
+    if len(batches[-1]) == 10 or len(json.dumps(batches[-1] + entries)) > 240000:
+        batches.append([])
+    batches[-1] += entries
+for n, batch in enumerate(batches):
+    pathlib.Path(f"entries-{n:04}.json").write_text(json.dumps(batch))
