@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -418,37 +417,6 @@ func TestEachEventIsForwardedOnceInTheEnvelopeOfEventBridge(t *testing.T) {
 	if e["detail-type"] != "PAYMENT_STATUS.RELEASED" || e["source"] != "payhook" || detail["eventId"] != id ||
 		len(e) != 9 || len(got) > 0 {
 		t.Errorf("%v, and %d more", e, len(got))
-	}
-}
-
-// The table of events/README.md has each sample with its answer.
-func TestTheDocumentSaysWhatTheSamplesDo(t *testing.T) {
-	text, err := os.ReadFile("../../events/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listed := map[string]bool{}
-	rows := regexp.MustCompile("(?m)^\\| (\\d{3} )?(?:`([a-z0-9-]+)`|no outcome) \\| (.*`" +
-		"(?:webhook|redrive|token)/.*) \\|$")
-	for _, row := range rows.FindAllStringSubmatch(string(text), -1) {
-		want := cmp.Or(strings.TrimSpace(row[1]), "-") + " " + cmp.Or(row[2], "-") + " "
-		for _, found := range regexp.MustCompile("(after )?`(\\w+/[a-z0-9-]+)`").FindAllStringSubmatch(row[3], -1) {
-			name := found[2] + ".json"
-			if found[1] != "" {
-				continue
-			}
-			listed[name] = true
-			if !slices.ContainsFunc(samples, func(s struct{ args, want string }) bool {
-				return strings.HasSuffix(s.args, " "+name) && strings.HasPrefix(s.want, want)
-			}) {
-				t.Errorf("%s is not answered %s", name, want)
-			}
-		}
-	}
-	for _, sample := range samples {
-		if name := sample.args[strings.LastIndex(sample.args, " ")+1:]; !listed[name] {
-			t.Errorf("%s is not in the table", name)
-		}
 	}
 }
 
